@@ -1,0 +1,1 @@
+"""The `calotype` command: one file per verb. Everything heavy is imported inside the verb that needs it."""

@@ -1,0 +1,60 @@
+"""The command line's root: gathers the verbs, turns errors into messages and exit codes.
+
+Knows no verb's insides.
+"""
+
+import sys
+from typing import Annotated
+
+import click
+import typer
+
+from calotype import __version__
+from calotype.cli import doctor
+from calotype.core.errors import CalotypeError, ExitCode
+
+_EXIT_CODES = (
+    "Exit codes: 0 done · 1 a bug in calotype · 2 bad request or usage · 3 bad or unsafe model file · 4 not found · "
+    "5 does not fit in memory · 6 needs the network · 130 cancelled."
+)
+
+app = typer.Typer(
+    name="calotype",
+    help="Stable Diffusion on data-centre GPUs: generate, serve, train, measure, slice, scale.",
+    epilog=_EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+app.command("doctor")(doctor.command)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"calotype {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    del version
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        result = app(arguments, standalone_mode=False)
+    except CalotypeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        return int(ExitCode.BAD_REQUEST)
+    except (click.Abort, KeyboardInterrupt):
+        print("cancelled", file=sys.stderr)
+        return int(ExitCode.CANCELLED)
+    return result if isinstance(result, int) else int(ExitCode.OK)

@@ -1,0 +1,132 @@
+"""Which software and which kind of machine a result came from, so that two results can be compared.
+
+Holds nothing personal and nothing that changes from minute to minute: no host or user name, no folder, no
+serial number, no free memory. Knows nothing of torch but its version; `calotype.engine.probe` adds the rest.
+"""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import calotype
+from calotype.core.hardware import Cpu, Gpu, GpuSurvey, read_cpu, read_memory
+from calotype.core.nvml import NvmlGpus
+from calotype.core.programs import answer_of
+
+# Each package with the names it is published under: torch's own builds of triton carry another name.
+_PACKAGES = {
+    "diffusers": ("diffusers",),
+    "peft": ("peft",),
+    "safetensors": ("safetensors",),
+    "tokenizers": ("tokenizers",),
+    "torch": ("torch",),
+    "torchao": ("torchao",),
+    "transformers": ("transformers",),
+    "triton": ("triton", "pytorch-triton", "triton-rocm"),
+}
+
+
+@dataclass(frozen=True)
+class GpuModel:
+    """A card without what singles it out from others of its kind."""
+
+    name: str | None
+    memory_total_bytes: int | None
+    num_sms: int | None
+    compute_capability: str | None
+    mig_enabled: bool | None
+    mig_devices: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Software and hardware behind a result."""
+
+    calotype: str
+    commit: str | None
+    """The checkout's commit; None for an installed package."""
+    modified: bool | None
+    """Whether tracked files differ from that commit."""
+    python: str
+    packages: Mapping[str, str | None]
+    operating_system: str
+    kernel: str
+    cpu: Cpu
+    memory_total_bytes: int | None
+    driver: str | None
+    driver_cuda: str | None
+    gpus: tuple[GpuModel, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for a record."""
+        return asdict(self)
+
+
+def fingerprint(survey: GpuSurvey | None = None) -> Fingerprint:
+    """Describe this machine; pass a `survey` where the driver has been asked already."""
+    cards = survey if survey is not None else NvmlGpus().survey()
+    commit, modified = checkout_state(Path(calotype.__file__).resolve().parent)
+    return Fingerprint(
+        calotype=calotype.__version__,
+        commit=commit,
+        modified=modified,
+        python=f"{platform.python_version()} ({platform.python_implementation()})",
+        packages=package_versions(),
+        operating_system=_operating_system(),
+        kernel=f"{platform.system()} {platform.release()}",
+        cpu=read_cpu(),
+        memory_total_bytes=read_memory().total_bytes,
+        driver=cards.driver,
+        driver_cuda=cards.driver_cuda,
+        gpus=tuple(_model(gpu) for gpu in cards.gpus),
+    )
+
+
+def package_versions() -> dict[str, str | None]:
+    """Installed versions, from the packages' own records: nothing is imported."""
+    return {name: _first_version(published) for name, published in _PACKAGES.items()}
+
+
+def checkout_state(package: Path) -> tuple[str | None, bool | None]:
+    """Commit and cleanness of the checkout that `package` is the source of.
+
+    A package installed inside somebody else's repository must not report that repository's commit.
+    """
+    root = answer_of(["git", "rev-parse", "--show-toplevel"], folder=package)
+    if root is None or Path(root).resolve() / "src" / package.name != package:
+        return None, None
+    commit = answer_of(["git", "rev-parse", "--verify", "HEAD"], folder=package)
+    if commit is None:
+        return None, None
+    changes = answer_of(["git", "status", "--porcelain", "--untracked-files=no"], folder=package)
+    return commit, None if changes is None else bool(changes)
+
+
+def _first_version(published: tuple[str, ...]) -> str | None:
+    for name in published:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _operating_system() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.system()
+
+
+def _model(gpu: Gpu) -> GpuModel:
+    return GpuModel(
+        name=gpu.name,
+        memory_total_bytes=gpu.memory_total_bytes,
+        num_sms=gpu.num_sms,
+        compute_capability=gpu.compute_capability,
+        mig_enabled=gpu.mig.current if gpu.mig else None,
+        mig_devices=tuple(part.name for part in gpu.mig_devices),
+    )

@@ -1,0 +1,135 @@
+"""Asks the NVIDIA driver about its cards, through the NVML bindings of nvidia-ml-py.
+
+Reads only: nothing here changes a card. Each question opens and closes the driver's interface by itself.
+Knows nothing of torch, which may see fewer cards (CUDA_VISIBLE_DEVICES) in another order.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import pynvml
+
+from calotype.core.hardware import Gpu, GpuSurvey, GpuTrouble, MigDevice, MigMode, TroubleKind
+
+Answer = TypeVar("Answer")
+
+# NVML counts cores; a whole card's multiprocessors follow from how many cores its generation puts in each.
+_CORES_PER_SM = {"6.0": 64, "6.1": 128, "7.0": 64, "7.5": 64, "8.0": 64}
+_CORES_PER_SM_SINCE_AMPERE = 128
+
+_TROUBLES = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: TroubleKind.NO_DRIVER,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: TroubleKind.NOT_LOADED,
+    pynvml.NVML_ERROR_NO_PERMISSION: TroubleKind.NO_PERMISSION,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: TroubleKind.TOO_OLD,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: TroubleKind.MISMATCH,
+}
+_NO_SUCH_THING = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+
+class NvmlGpus:
+    """The cards of this machine as their driver describes them; a `GpuSource`."""
+
+    def survey(self) -> GpuSurvey:
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            return GpuSurvey(trouble=_trouble(error))
+        try:
+            return _survey()
+        finally:
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
+
+
+class _Questions:
+    """Asks the driver about one thing and keeps what it refuses, so that one refusal hides nothing else."""
+
+    def __init__(self) -> None:
+        self.refusals: list[str] = []
+
+    def ask(self, what: str, question: Callable[..., Answer], *about: Any) -> Answer | None:
+        try:
+            return question(*about)
+        except pynvml.NVMLError as error:
+            if error.value not in _NO_SUCH_THING:
+                self.refusals.append(f"{what}: {error}")
+            return None
+
+
+def _trouble(error: pynvml.NVMLError) -> GpuTrouble:
+    return GpuTrouble(_TROUBLES.get(error.value, TroubleKind.OTHER), str(error))
+
+
+def _survey() -> GpuSurvey:
+    questions = _Questions()
+    driver = questions.ask("driver", pynvml.nvmlSystemGetDriverVersion)
+    cuda = questions.ask("driver's CUDA", pynvml.nvmlSystemGetCudaDriverVersion_v2)
+    # NVML writes 12.4 as 12040.
+    driver_cuda = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
+    try:
+        num_gpus = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        return GpuSurvey(driver, driver_cuda, trouble=_trouble(error))
+    return GpuSurvey(driver, driver_cuda, tuple(_gpu(index) for index in range(num_gpus)))
+
+
+def _gpu(index: int) -> Gpu:
+    card = _Questions()
+    handle = card.ask("card", pynvml.nvmlDeviceGetHandleByIndex, index)
+    if handle is None:
+        return Gpu(index, refusals=tuple(card.refusals))
+    capability = card.ask("compute capability", pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    compute_capability = "{}.{}".format(*capability) if capability else None
+    memory = card.ask("memory", pynvml.nvmlDeviceGetMemoryInfo, handle)
+    mode = card.ask("MIG mode", pynvml.nvmlDeviceGetMigMode, handle)
+    mig = MigMode(*(bool(value) for value in mode)) if mode else None
+    return Gpu(
+        index=index,
+        name=card.ask("name", pynvml.nvmlDeviceGetName, handle),
+        uuid=card.ask("uuid", pynvml.nvmlDeviceGetUUID, handle),
+        memory_total_bytes=memory.total if memory else None,
+        memory_free_bytes=memory.free if memory else None,
+        num_sms=_num_sms(card, handle, compute_capability),
+        compute_capability=compute_capability,
+        mig=mig,
+        mig_devices=tuple(_mig_devices(card, handle)) if mig and mig.current else (),
+        refusals=tuple(card.refusals),
+    )
+
+
+def _num_sms(card: _Questions, handle: Any, compute_capability: str | None) -> int | None:
+    """Multiprocessors of a whole card: NVML tells them outright only for slices."""
+    num_cores = card.ask("cores", pynvml.nvmlDeviceGetNumGpuCores, handle)
+    if not num_cores or compute_capability is None:
+        return None
+    return num_cores // _CORES_PER_SM.get(compute_capability, _CORES_PER_SM_SINCE_AMPERE)
+
+
+def _mig_devices(card: _Questions, handle: Any) -> Iterator[MigDevice]:
+    for index in range(card.ask("slices", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        try:
+            part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+        except pynvml.NVMLError as error:
+            # Indices have gaps where a slice was removed: an absent one is no refusal.
+            if error.value != pynvml.NVML_ERROR_NOT_FOUND:
+                card.refusals.append(f"slice {index}: {error}")
+            continue
+        yield _mig_device(card, index, part)
+
+
+def _mig_device(card: _Questions, index: int, part: Any) -> MigDevice:
+    label = f"slice {index}"
+    memory = card.ask(f"{label} memory", pynvml.nvmlDeviceGetMemoryInfo, part)
+    attributes = card.ask(f"{label} attributes", pynvml.nvmlDeviceGetAttributes, part)
+    return MigDevice(
+        index=index,
+        name=card.ask(f"{label} name", pynvml.nvmlDeviceGetName, part),
+        uuid=card.ask(f"{label} uuid", pynvml.nvmlDeviceGetUUID, part),
+        memory_total_bytes=memory.total if memory else None,
+        memory_free_bytes=memory.free if memory else None,
+        num_sms=attributes.multiprocessorCount if attributes else None,
+        gpu_instance=card.ask(f"{label} GPU instance", pynvml.nvmlDeviceGetGpuInstanceId, part),
+        compute_instance=card.ask(f"{label} compute instance", pynvml.nvmlDeviceGetComputeInstanceId, part),
+    )

@@ -1,0 +1,35 @@
+"""Asks another program one short question. Knows nothing of what the answer means."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+_PATIENCE_S = 10.0
+
+
+def answer_of(command: Sequence[str], *, question: str = "", folder: Path | None = None) -> str | None:
+    """What `command` prints, or None when it is not there, fails, or takes too long.
+
+    Git's variables are taken away: inside a hook they would point every git command at the hook's repository.
+    """
+    program = shutil.which(command[0]) if command else None
+    if program is None:
+        return None
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(  # noqa: S603 - callers pass fixed arguments; the program is found on PATH
+            [program, *command[1:]],
+            input=question,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd=folder,
+            env=environment | {"LC_ALL": "C"},
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,1 @@
+"""A model plus an ordered list of passes: what turns a request into pictures."""

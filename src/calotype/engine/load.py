@@ -1,0 +1,34 @@
+"""From a model's name to an engine: the one door that the command line, the server and Python code go through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from calotype.core.progress import Progress
+from calotype.engine.device import choose_device, choose_dtype
+from calotype.engine.engine import Engine
+from calotype.models.model import assemble
+from calotype.models.reference import find_model
+
+
+def load(
+    model: str = "emoji",
+    *,
+    device: str | None = None,
+    precision: str | None = None,
+    preset: str = "baseline",
+    models_folder: Path | None = None,
+    config: Path | None = None,
+    prediction_type: str | None = None,
+    progress: Progress | None = None,
+) -> Engine:
+    """Load a model and make an engine of it.
+
+    `model` is a catalogue name, a file, a folder, a name in the model folder, a hub id, or `random:NAME`.
+    """
+    chosen = choose_device(device)
+    dtype = choose_dtype(precision, chosen)
+    found = find_model(model, models=models_folder, config=config, prediction_type=prediction_type)
+    with found.weights as weights:
+        live = assemble(weights, found.identity, dtype=dtype, device=chosen, progress=progress)
+    return Engine(live, preset=preset, models_folder=models_folder)

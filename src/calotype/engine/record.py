@@ -1,0 +1,30 @@
+"""The records of pictures an engine made. Knows nothing of picture files."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from calotype import __version__
+from calotype.engine.device import device_name, precision_name
+from calotype.models.model import Model
+from calotype.spec.record import PictureRecord
+from calotype.spec.request import GenerateRequest
+
+RECORDED_VERSIONS = ("torch", "diffusers", "transformers")
+
+
+def records(model: Model, preset: str, request: GenerateRequest) -> list[PictureRecord]:
+    """One record per picture of a resolved request, each for its own seed."""
+    versions = {name: version(name) for name in RECORDED_VERSIONS}
+    return [
+        PictureRecord(
+            calotype=__version__,
+            request=request.with_changes(seed=seed, count=1).as_dict(),
+            model=model.identity,
+            preset=preset,
+            precision=precision_name(model.dtype),
+            device=device_name(model.device),
+            versions=versions,
+        )
+        for seed in request.seeds()
+    ]

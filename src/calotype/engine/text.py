@@ -1,0 +1,143 @@
+"""From a prompt to what the UNet's cross-attention reads. Knows nothing of sampling.
+
+Prompts of any length: tokens go through the encoder in windows of 75 between their marks, and the windows are laid end
+to end. Weights move each token's embedding away from, or towards, what the empty prompt has at that place.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from calotype.engine.prompt import parse_prompt
+from calotype.models.model import Model
+
+WINDOW = 75
+"""Tokens between the start and end marks of one pass through a CLIP encoder."""
+REMEMBERED_PROMPTS = 128
+
+Lookup = Callable[[str], list[Tensor]]
+"""Name of a learned word → its vectors, one tensor per text encoder."""
+Token = tuple[int, float]
+"""Token id and weight."""
+
+
+@dataclass(frozen=True)
+class Conditioning:
+    """One prompt as the UNet reads it, with a leading dimension of one."""
+
+    context: Tensor
+    pooled: Tensor | None
+
+    def zeros(self) -> Conditioning:
+        """What 'nothing' is for models that were trained so."""
+        return Conditioning(
+            torch.zeros_like(self.context), None if self.pooled is None else torch.zeros_like(self.pooled)
+        )
+
+
+class TextConditioner:
+    """Encodes prompts with all of a model's text encoders and remembers the last ones."""
+
+    def __init__(self, model: Model, lookup: Lookup) -> None:
+        self._model = model
+        self._lookup = lookup
+        self._learned: dict[str, list[list[int]]] = {}
+        self._remembered: OrderedDict[Hashable, Conditioning] = OrderedDict()
+
+    def forget(self) -> None:
+        """Drop what is remembered: the encoders' weights have changed."""
+        self._remembered.clear()
+
+    @torch.inference_mode()
+    def encode(self, prompt: str, clip_skip: int = 0) -> Conditioning:
+        key = (prompt, clip_skip)
+        if key in self._remembered:
+            self._remembered.move_to_end(key)
+            return self._remembered[key]
+        contexts, pooled = [], None
+        for index in range(len(self._model.text_encoders)):
+            windows = self._windows(prompt, index)
+            context, pooled = self._encode_windows(windows, index, clip_skip)
+            contexts.append(context)
+        shortest = min(context.shape[1] for context in contexts)
+        # Encoders may cut a prompt differently only if their vocabularies differ; then the shorter one rules.
+        conditioning = Conditioning(torch.cat([c[:, :shortest] for c in contexts], dim=-1), pooled)
+        self._remembered[key] = conditioning
+        while len(self._remembered) > REMEMBERED_PROMPTS:
+            self._remembered.popitem(last=False)
+        return conditioning
+
+    def _windows(self, prompt: str, index: int) -> list[list[Token]]:
+        tokenizer = self._model.tokenizers[index]
+        tokens: list[Token] = []
+        for piece in parse_prompt(prompt):
+            if piece.is_embedding:
+                ids = self._learned_ids(piece.text)[index]
+            else:
+                ids = tokenizer(piece.text, add_special_tokens=False, verbose=False).input_ids
+            tokens += [(token, piece.weight) for token in ids]
+        return [tokens[start : start + WINDOW] for start in range(0, len(tokens), WINDOW)] or [[]]
+
+    def _learned_ids(self, name: str) -> list[list[int]]:
+        """Ids of a learned word, one list per encoder; its vectors join the encoder's table on first use."""
+        if name not in self._learned:
+            vectors = self._lookup(name)
+            encoders = self._model.text_encoders
+            self._learned[name] = [_extend_table(enc, v) for enc, v in zip(encoders, vectors, strict=True)]
+        return self._learned[name]
+
+    def _encode_windows(
+        self, windows: Sequence[Sequence[Token]], index: int, clip_skip: int
+    ) -> tuple[Tensor, Tensor | None]:
+        tokenizer = self._model.tokenizers[index]
+        weighted = any(weight != 1.0 for window in windows for _, weight in window)
+        rows = [_row([token for token, _ in window], tokenizer) for window in windows]
+        if weighted:
+            rows.append(_row([], tokenizer))
+        ids = torch.tensor(rows, device=self._model.device)
+        hidden, pooled = _run_encoder(self._model, index, ids, clip_skip)
+        if weighted:
+            weights = torch.tensor([_row_weights(window) for window in windows], device=hidden.device)
+            empty = hidden[-1:].float()
+            hidden = ((hidden[:-1].float() - empty) * weights[..., None] + empty).to(hidden.dtype)
+        return hidden.reshape(1, -1, hidden.shape[-1]), None if pooled is None else pooled[:1]
+
+
+def _row(tokens: list[int], tokenizer: object) -> list[int]:
+    start, end, pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id  # type: ignore[attr-defined]
+    row = [start, *tokens, end]
+    return row + [pad] * (WINDOW + 2 - len(row))
+
+
+def _row_weights(window: Sequence[Token]) -> list[float]:
+    weights = [1.0, *(weight for _, weight in window)]
+    return weights + [1.0] * (WINDOW + 2 - len(weights))
+
+
+def _run_encoder(model: Model, index: int, ids: Tensor, clip_skip: int) -> tuple[Tensor, Tensor | None]:
+    encoder, tokenizer = model.text_encoders[index], model.tokenizers[index]
+    body = getattr(encoder, "text_model", encoder)
+    # Old configurations give an end mark of 2, which makes the encoder take the largest id for the end; learned words
+    # have larger ids.
+    body.eos_token_id = tokenizer.eos_token_id
+    output = encoder(input_ids=ids, output_hidden_states=True)
+    if model.architecture.family == "sdxl":
+        # SDXL was trained on the last but one layer, without the final norm.
+        return output.hidden_states[-(clip_skip + 2)], getattr(output, "text_embeds", None)
+    if clip_skip == 0:
+        return output.last_hidden_state, None
+    return body.final_layer_norm(output.hidden_states[-(clip_skip + 1)]), None
+
+
+def _extend_table(encoder: nn.Module, vectors: Tensor) -> list[int]:
+    table = encoder.get_input_embeddings()  # type: ignore[operator]
+    first = table.weight.shape[0]
+    weight = torch.cat([table.weight, vectors.to(table.weight.device, table.weight.dtype)])
+    table.weight = nn.Parameter(weight, requires_grad=False)
+    table.num_embeddings = len(weight)
+    return list(range(first, first + len(vectors)))

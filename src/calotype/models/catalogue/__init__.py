@@ -1,0 +1,21 @@
+"""The models Calotype knows by name, one JSON file each, with the configuration its authors published."""
+
+import json
+from functools import cache
+from importlib.resources import files
+
+from calotype.core.errors import NotFoundError, near_matches
+from calotype.models.architecture import Architecture
+
+
+def names() -> tuple[str, ...]:
+    """Every name in the catalogue."""
+    return tuple(sorted(f.name.removesuffix(".json") for f in files(__package__).iterdir() if f.name.endswith(".json")))
+
+
+@cache
+def architecture(name: str) -> Architecture:
+    """The published configuration of a known model."""
+    if name not in names():
+        raise NotFoundError(f"no model {name!r} in the catalogue; {near_matches(name, names())}")
+    return Architecture.from_dict(json.loads((files(__package__) / f"{name}.json").read_text()))

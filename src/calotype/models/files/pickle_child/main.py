@@ -1,0 +1,76 @@
+"""The sealed process from start to end: take the task, give up powers, convert, report in one line of JSON.
+
+Every failure becomes a report, because the parent has nothing else to tell the user.
+"""
+
+import codecs
+import io
+import json
+import os
+import pickle
+from typing import Any
+
+from calotype.models.files.pickle_child.checkpoint import check_crc32
+from calotype.models.files.pickle_child.copying import write_tensors
+from calotype.models.files.pickle_child.limits import SandboxLimits, enclose
+from calotype.models.files.pickle_child.placement import place_tensors
+from calotype.models.files.pickle_child.raw_pickle import read_raw
+from calotype.models.files.pickle_child.refused import RefusedError
+from calotype.models.files.pickle_child.zip_archive import read_zip
+
+# The parent reads the report after this process has ended, so it must fit into a pipe, of which 4 KiB are sure.
+_LONGEST_RULE = 1000
+_MOST_NAMES_REPORTED = 20
+_LONGEST_NAME_REPORTED = 60
+
+
+def main(task_json: str) -> None:
+    task = json.loads(task_json)
+    report = _attempt(task)
+    os.write(1, json.dumps(report).encode())
+    # Past the filter, an orderly shutdown would only fail at closing things.
+    os._exit(0)
+
+
+def _attempt(task: dict[str, Any]) -> dict[str, Any]:
+    limits = SandboxLimits(**task["limits"])
+    try:
+        return _convert(task, limits)
+    except RefusedError as error:
+        rule = str(error)
+    except MemoryError:
+        rule = f"reading it takes more than the allowed {limits.memory_bytes} bytes of memory"
+    except (EOFError, pickle.UnpicklingError) as error:
+        rule = f"its pickle is damaged: {error}"
+    except OSError as error:
+        rule = f"could not be converted: {error.strerror}"
+    except Exception as error:
+        rule = f"is malformed ({type(error).__name__}: {error})"
+    return {"refused": rule[:_LONGEST_RULE]}
+
+
+def _convert(task: dict[str, Any], limits: SandboxLimits) -> dict[str, Any]:
+    file = io.BufferedReader(io.FileIO(task["input"], closefd=False))
+    # The zip reader decodes old names with it, and modules cannot be loaded once the process is sealed.
+    codecs.lookup("cp437")
+    held = enclose(limits)
+    read = read_zip if task["is_zip"] else read_raw
+    checkpoint = read(file, task["size_bytes"])
+    findings = place_tensors(checkpoint)
+    for key in sorted(findings.storage_keys):
+        check_crc32(task["input"], f"storage {key!r}", checkpoint.storages[key])
+    written = write_tensors(
+        task["input"], task["output"], findings.tensors, task["metadata"], limits.output_bytes
+    )
+    return {
+        "tensors": len(findings.tensors),
+        "written_bytes": written,
+        "dropped_values": findings.dropped_values,
+        "left_out": _shortened(findings.left_out),
+        "placeholders": _shortened(sorted(checkpoint.dropped_names)),
+        "protections": held,
+    }
+
+
+def _shortened(names: list[str]) -> list[str]:
+    return [name[:_LONGEST_NAME_REPORTED] for name in names[:_MOST_NAMES_REPORTED]]

@@ -1,0 +1,172 @@
+"""The strict check of a safetensors header, done before any tensor byte is touched. No torch.
+
+Stricter than the format's own library: duplicate keys, odd names and unknown fields are refused as well.
+"""
+
+import json
+import math
+import reprlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from calotype.core.errors import ModelFileError
+from calotype.models.files.kinds import LONGEST_SAFETENSORS_HEADER_BYTES
+from calotype.models.files.opened import OpenedFile
+from calotype.models.files.tensor_layout import (
+    ITEM_BYTES,
+    METADATA_KEY,
+    MOST_BYTES,
+    MOST_DIMENSIONS,
+    TensorEntry,
+    broken_name_rule,
+)
+
+_LENGTH_BYTES = 8
+_FIELDS = {"dtype", "shape", "data_offsets"}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a safetensors file says it holds; every statement has been checked against the file's size."""
+
+    tensors: Mapping[str, TensorEntry]
+    metadata: Mapping[str, str]
+    data_start: int
+
+
+class _RepeatedKeyError(ValueError):
+    pass
+
+
+def strict_json(file: object, text: bytes, what: str) -> dict[str, object]:
+    """A JSON object without repeated keys, NaN or excessive nesting; anything else is refused as `what`."""
+    try:
+        decoded = text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ModelFileError(file, f"{what} is not UTF-8 text (byte {error.start} is wrong)") from None
+    try:
+        value = json.loads(decoded, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+    except _RepeatedKeyError as error:
+        raise ModelFileError(file, f"{what} names {error} more than once") from None
+    except RecursionError:
+        raise ModelFileError(file, f"{what} is nested too deeply to be one") from None
+    except ValueError as error:
+        raise ModelFileError(file, f"{what} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ModelFileError(file, f"{what} is a JSON {type(value).__name__}, not an object")
+    return value
+
+
+def read_header(opened: OpenedFile) -> Header:
+    """Read and check the header of `opened`."""
+    length = _header_length(opened)
+    data_start = _LENGTH_BYTES + length
+    text = opened.read_at(_LENGTH_BYTES, length)
+    fields = strict_json(opened.path, text, "its header")
+    metadata = _checked_metadata(opened, fields.pop(METADATA_KEY, {}))
+    tensors = {name: _checked_entry(opened, name, value) for name, value in fields.items()}
+    _check_coverage(opened, tensors, opened.size_bytes - data_start)
+    return Header(tensors, metadata, data_start)
+
+
+def _header_length(opened: OpenedFile) -> int:
+    size = opened.size_bytes
+    if size < _LENGTH_BYTES:
+        rule = f"has {size} bytes; safetensors begin with an {_LENGTH_BYTES}-byte header length"
+        raise ModelFileError(opened.path, "is empty (0 bytes)" if size == 0 else rule)
+    length = int.from_bytes(opened.read_at(0, _LENGTH_BYTES), "little")
+    if length > LONGEST_SAFETENSORS_HEADER_BYTES:
+        limit = LONGEST_SAFETENSORS_HEADER_BYTES
+        raise ModelFileError(opened.path, f"says its header has {length} bytes, the limit is {limit}")
+    if _LENGTH_BYTES + length > size:
+        rule = f"says its header has {length} bytes, but only {size - _LENGTH_BYTES} bytes follow: it was cut short"
+        raise ModelFileError(opened.path, rule)
+    if length == 0 or opened.read_at(_LENGTH_BYTES, 1) != b"{":
+        start = opened.read_at(_LENGTH_BYTES, min(length, 8))
+        raise ModelFileError(opened.path, f"has a header that does not begin with '{{' but with {start!r}")
+    return length
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        [(repeated, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise _RepeatedKeyError(repr(repeated[:80]))
+    return result
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not allowed")
+
+
+def _checked_metadata(opened: OpenedFile, value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ModelFileError(opened.path, f"its {METADATA_KEY} is {reprlib.repr(value)}, not an object")
+    for key, text in value.items():
+        if not isinstance(text, str):
+            rule = (
+                f"its {METADATA_KEY} maps {reprlib.repr(key)} to {reprlib.repr(text)}; only text is allowed"
+            )
+            raise ModelFileError(opened.path, rule)
+    return value
+
+
+def _checked_entry(opened: OpenedFile, name: str, value: object) -> TensorEntry:
+    rule = broken_name_rule(name)
+    if rule is not None:
+        raise ModelFileError(opened.path, rule)
+
+    def refuse(rule: str) -> NoReturn:
+        raise ModelFileError(opened.path, f"tensor {name!r}: {rule}")
+
+    if not isinstance(value, dict) or value.keys() != _FIELDS:
+        refuse(f"its entry must have exactly {', '.join(sorted(_FIELDS))}, not {reprlib.repr(value)}")
+    dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
+        refuse(f"dtype {reprlib.repr(dtype)} is unknown; known are {', '.join(ITEM_BYTES)}")
+    if not _are_sizes(shape) or len(shape) > MOST_DIMENSIONS:
+        refuse(
+            f"shape {reprlib.repr(shape)} is not a list of at most {MOST_DIMENSIONS} whole numbers from 0 to 2**63"
+        )
+    if not _are_sizes(offsets) or len(offsets) != 2:
+        refuse(f"data_offsets {reprlib.repr(offsets)} are not two whole numbers from 0 to 2**63")
+    start, end = offsets
+    num_bytes = math.prod(shape) * ITEM_BYTES[dtype]
+    if num_bytes > MOST_BYTES:
+        refuse(f"shape {reprlib.repr(shape)} overflows: {num_bytes} bytes, the limit is {MOST_BYTES}")
+    if start > end:
+        refuse(f"data_offsets {offsets} are reversed")
+    if end - start != num_bytes:
+        refuse(
+            f"data_offsets {reprlib.repr(offsets)} span {end - start} bytes, but {dtype} {shape} takes {num_bytes}"
+        )
+    return TensorEntry(dtype, tuple(shape), start, end)
+
+
+def _are_sizes(value: object) -> bool:
+    """A list of non-negative ints; True and False are ints in Python and are not wanted here."""
+    return isinstance(value, list) and all(type(item) is int and 0 <= item <= MOST_BYTES for item in value)
+
+
+def _check_coverage(opened: OpenedFile, tensors: Mapping[str, TensorEntry], data_bytes: int) -> None:
+    """Tensors must fill the data section exactly once: no overlap, no hole, nothing missing, nothing left."""
+    position, previous = 0, ""
+    for name, entry in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
+        if entry.start < position:
+            rule = f"tensors {previous!r} and {name!r} overlap: one ends at {position}, the next begins at {entry.start}"
+            raise ModelFileError(opened.path, rule)
+        if entry.start > position:
+            rule = f"there is a hole of {entry.start - position} bytes before tensor {name!r} at data byte {position}"
+            raise ModelFileError(opened.path, rule)
+        if entry.end > data_bytes:
+            missing = entry.end - data_bytes
+            rule = (
+                f"tensor {name!r} ends at data byte {entry.end} of {data_bytes}: {missing} bytes are missing"
+            )
+            raise ModelFileError(opened.path, rule)
+        position, previous = entry.end, name
+    if position != data_bytes:
+        rule = f"has {data_bytes - position} trailing bytes after its last tensor, which ends at data byte {position}"
+        raise ModelFileError(opened.path, rule)

@@ -1,0 +1,43 @@
+"""What a LoRA is once its dialect is forgotten: one small update per layer. Knows nothing of files or dialects.
+
+Hu et al. 2021, arXiv:2106.09685: W' = W + strength · (alpha / rank) · up · down.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LayerUpdate:
+    """The update of one linear or convolution layer."""
+
+    down: Tensor
+    up: Tensor
+    alpha: float
+    middle: Tensor | None = None
+    """Core of a Tucker-decomposed convolution, where the trainer wrote one."""
+
+    @property
+    def rank(self) -> int:
+        return self.down.shape[0]
+
+    def delta(self, shape: torch.Size, device: torch.device) -> Tensor:
+        """What strength 1 adds to a weight of this shape, in fp32."""
+        down, up = self.down.to(device, torch.float32), self.up.to(device, torch.float32)
+        if self.middle is None:
+            product = up.flatten(1) @ down.flatten(1)
+        else:
+            core = self.middle.to(device, torch.float32)
+            product = torch.einsum("or,rshw,si->oihw", up.flatten(1), core, down.flatten(1))
+        return product.reshape(shape) * (self.alpha / self.rank)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A whole LoRA: the update of each (part, module) it touches."""
+
+    name: str
+    layers: Mapping[tuple[str, str], LayerUpdate]

@@ -1,0 +1,129 @@
+"""The whole table between a single original file and the parts of a diffusers folder.
+
+One `Correspondence` per tensor of the original file: the diffusers tensors it is made of and the change of form
+between them. Reads and writes of both layouts go through this table, so both directions agree by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calotype.models.architecture import Architecture
+from calotype.models.naming import open_clip, unet, vae
+
+UNET = "model.diffusion_model."
+VAE = "first_stage_model."
+SD1_TEXT = "cond_stage_model.transformer."
+SD2_TEXT = "cond_stage_model.model."
+SDXL_TEXT = ("conditioner.embedders.0.transformer.", "conditioner.embedders.1.model.")
+
+
+class Form(Enum):
+    """How the original tensor's form differs from the diffusers one."""
+
+    SAME = "same"
+    POINTWISE = "1×1 convolution there, linear here"
+    TRANSPOSED = "transposed there"
+    JOINED = "several here, stacked into one there"
+
+
+@dataclass(frozen=True)
+class Correspondence:
+    """One original tensor and what it is here: (part, tensor name) of each piece."""
+
+    original: str
+    pieces: tuple[tuple[str, str], ...]
+    form: Form = Form.SAME
+
+    def to_original(self, read: Callable[[str, str], Tensor]) -> Tensor:
+        tensors = [read(part, name) for part, name in self.pieces]
+        match self.form:
+            case Form.JOINED:
+                return torch.cat(tensors)
+            case Form.POINTWISE:
+                return tensors[0][..., None, None]
+            case Form.TRANSPOSED:
+                return tensors[0].T.contiguous()
+            case Form.SAME:
+                return tensors[0]
+
+    def from_original(self, tensor: Tensor) -> list[Tensor]:
+        """The pieces, in order; each owns its memory so that the joined tensor can be let go."""
+        match self.form:
+            case Form.JOINED:
+                return [piece.clone() for piece in tensor.chunk(len(self.pieces))]
+            case Form.POINTWISE:
+                return [tensor.flatten(1)]
+            case Form.TRANSPOSED:
+                return [tensor.T.contiguous()]
+            case Form.SAME:
+                return [tensor]
+
+    def original_shape(self, shapes: Mapping[str, Mapping[str, tuple[int, ...]]]) -> tuple[int, ...]:
+        first, *rest = (shapes[part][name] for part, name in self.pieces)
+        match self.form:
+            case Form.JOINED:
+                return (first[0] + sum(shape[0] for shape in rest), *first[1:])
+            case Form.POINTWISE:
+                return (*first, 1, 1)
+            case Form.TRANSPOSED:
+                return first[::-1]
+            case Form.SAME:
+                return first
+
+
+def correspondences(architecture: Architecture) -> list[Correspondence]:
+    """The table for every tensor of `architecture`."""
+    table = [*_part(architecture, "unet", UNET, unet.module_names(architecture.unet)), *vae_correspondences(architecture, VAE)]
+    if architecture.family == "sdxl":
+        table += _same_names(architecture, "text_encoder", SDXL_TEXT[0])
+        table += _open_clip(architecture, "text_encoder_2", SDXL_TEXT[1])
+    elif architecture.family == "sd2":
+        table += _open_clip(architecture, "text_encoder", SD2_TEXT)
+    else:
+        table += _same_names(architecture, "text_encoder", SD1_TEXT)
+    return table
+
+
+def vae_correspondences(architecture: Architecture, prefix: str) -> list[Correspondence]:
+    """The autoencoder's rows alone; separate VAE files have no prefix."""
+    return _part(architecture, "vae", prefix, vae.module_names(architecture.vae))
+
+
+def _part(architecture: Architecture, part: str, prefix: str, modules: Mapping[str, str]) -> list[Correspondence]:
+    rows = []
+    for name, shape in architecture.tensor_shapes(part).items():
+        module = max((m for m in modules if name.startswith(f"{m}.")), key=len)
+        original = f"{prefix}{modules[module]}{name.removeprefix(module)}"
+        pointwise = part == "vae" and module.endswith(vae.LINEAR_HERE_CONVOLUTION_THERE) and len(shape) == 2
+        rows.append(Correspondence(original, ((part, name),), Form.POINTWISE if pointwise else Form.SAME))
+    return rows
+
+
+def _same_names(architecture: Architecture, part: str, prefix: str) -> list[Correspondence]:
+    return [Correspondence(f"{prefix}{name}", ((part, name),)) for name in architecture.tensor_shapes(part)]
+
+
+def _open_clip(architecture: Architecture, part: str, prefix: str) -> list[Correspondence]:
+    config: Mapping[str, Any] = architecture.parts()[part]
+    num_layers = int(config["num_hidden_layers"])
+    rows = [
+        Correspondence(f"{prefix}{original}", tuple((part, piece) for piece in pieces), Form.JOINED)
+        for original, pieces in open_clip.joined_names(num_layers).items()
+    ]
+    rows.append(Correspondence(f"{prefix}positional_embedding", ((part, "text_model.embeddings.position_embedding.weight"),)))
+    taken = {piece for row in rows for _, piece in row.pieces}
+    modules = open_clip.module_names(num_layers)
+    for name in architecture.tensor_shapes(part):
+        if name == "text_projection.weight":
+            rows.append(Correspondence(f"{prefix}text_projection", ((part, name),), Form.TRANSPOSED))
+        elif name not in taken:
+            module, _, kind = name.rpartition(".")
+            rows.append(Correspondence(f"{prefix}{modules[module]}.{kind}", ((part, name),)))
+    return rows

@@ -1,0 +1,25 @@
+"""Noise, sigma schedules and samplers: everything between a seed and a finished latent except the model.
+
+Reading order: `query` (a sampler is a generator), `samplers/euler`, `sampler` (driving one),
+`training_schedule`, `schedules`, `prediction`, `noise`. Knows nothing of models, prompts or guidance.
+"""
+
+from calotype.sampling.noise import NoiseStream
+from calotype.sampling.query import Query, Sampling
+from calotype.sampling.sampler import begin, sample
+from calotype.sampling.samplers import SAMPLERS
+from calotype.sampling.schedules import SCHEDULES, sigmas_for
+from calotype.sampling.training_schedule import TrainingSchedule, training_schedule
+
+__all__ = [
+    "SAMPLERS",
+    "SCHEDULES",
+    "NoiseStream",
+    "Query",
+    "Sampling",
+    "TrainingSchedule",
+    "begin",
+    "sample",
+    "sigmas_for",
+    "training_schedule",
+]

@@ -1,0 +1,20 @@
+"""The `euler` sampler: deterministic, first order, one evaluation a step."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor
+
+from calotype.sampling.moves import toward
+from calotype.sampling.query import NoiseSource, Query, Sampling
+
+
+def euler(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource) -> Sampling:
+    """Euler's method on the probability-flow ODE (Karras et al. 2022, arXiv:2206.00364, algorithm 2).
+
+    Without its churn: nothing is random.
+    """
+    for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
+        denoised = yield Query(x, sigma, step)
+        x = toward(x, denoised, sigma, sigma_next)
+    return x

@@ -1,0 +1,21 @@
+"""The `lcm` sampler: stochastic, for models distilled to jump to the end at once, one evaluation a step."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor
+
+from calotype.sampling.moves import add_noise
+from calotype.sampling.query import NoiseSource, Query, Sampling
+
+
+def lcm(x: Tensor, sigmas: Sequence[float], noise: NoiseSource, *, s_noise: float = 1.0) -> Sampling:
+    """Multistep consistency sampling (Song et al. 2023, arXiv:2303.01469, algorithm 1; Luo et al. 2023,
+    arXiv:2310.04378).
+
+    The distilled model's boundary scaling is not applied: from timestep 2 on it is within 0.1 % of 1.
+    """
+    for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
+        denoised = yield Query(x, sigma, step)
+        x = add_noise(denoised, noise, sigma_next * s_noise)
+    return x

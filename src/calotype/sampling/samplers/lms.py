@@ -1,0 +1,28 @@
+"""The `lms` sampler: deterministic, fourth order once it has history, one evaluation a step."""
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor
+
+from calotype.sampling.moves import slope, weighted_sum
+from calotype.sampling.quadrature import lagrange_weights, uniform_moments
+from calotype.sampling.query import NoiseSource, Query, Sampling
+
+
+def lms(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource, *, order: int = 4) -> Sampling:
+    """Linear multistep: Adams-Bashforth on unequal steps in sigma (Hairer, Nørsett and Wanner 1993, III.5).
+
+    `order` is how many slopes are fitted by a polynomial; the first steps make do with those there are.
+    """
+    slopes: deque[Tensor] = deque(maxlen=order)
+    for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
+        denoised = yield Query(x, sigma, step)
+        slopes.appendleft(slope(x, denoised, sigma))
+        length = sigma_next - sigma
+        # Measured from here in units of this step, so that the polynomial's coefficients stay near one.
+        nodes = [(sigmas[step - back] - sigma) / length for back in range(len(slopes))]
+        weights = lagrange_weights(nodes, uniform_moments(len(nodes)))
+        x = x + weighted_sum((weight * length for weight in weights), slopes)
+    return x

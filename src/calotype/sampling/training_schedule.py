@@ -1,0 +1,110 @@
+"""The noise levels a model was trained on, and the way between a noise level and a timestep.
+
+Everything is host-side float64: 1000 numbers made once per model. Argument names are those of a diffusers
+scheduler configuration. Knows nothing of samplers or of the schedules that pick steps from these levels.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from operator import mul
+from typing import Literal, get_args
+
+BetaSchedule = Literal["linear", "scaled_linear", "squaredcos_cap_v2"]
+
+# With no signal at all the last sigma would be infinite. This is the smallest positive half-precision number,
+# and what models trained for zero terminal SNR are run with elsewhere.
+_LEAST_SIGNAL_VARIANCE = 2.0**-24
+
+
+@dataclass(frozen=True)
+class TrainingSchedule:
+    """The sigmas of training timesteps 0, 1, …, strictly ascending."""
+
+    sigmas: tuple[float, ...]
+    """Noise deviation over signal amplitude, per timestep."""
+
+    def __post_init__(self) -> None:
+        ascending = all(low < high for low, high in zip(self.sigmas, self.sigmas[1:], strict=False))
+        if len(self.sigmas) < 2 or not ascending or not 0.0 < self.sigmas[0] < self.sigmas[-1] < math.inf:
+            raise ValueError(
+                f"training sigmas must be two or more, positive, finite and strictly ascending, got "
+                f"{len(self.sigmas)}: {self.sigmas[:3]} … {self.sigmas[-3:]}; check the betas"
+            )
+
+    @property
+    def sigma_min(self) -> float:
+        """The least noise the model was trained on."""
+        return self.sigmas[0]
+
+    @property
+    def sigma_max(self) -> float:
+        """The most noise the model was trained on."""
+        return self.sigmas[-1]
+
+    @cached_property
+    def _log_sigmas(self) -> tuple[float, ...]:
+        return tuple(math.log(sigma) for sigma in self.sigmas)
+
+    def sigma_to_timestep(self, sigma: float) -> float:
+        """The fractional timestep of a noise level, linear in log sigma, held at the ends."""
+        if sigma <= self.sigma_min:
+            return 0.0
+        if sigma >= self.sigma_max:
+            return float(len(self.sigmas) - 1)
+        low = bisect_right(self.sigmas, sigma) - 1
+        below, above = self._log_sigmas[low], self._log_sigmas[low + 1]
+        return low + (math.log(sigma) - below) / (above - below)
+
+    def timestep_to_sigma(self, timestep: float) -> float:
+        """The noise level of a timestep, which may be fractional, held at the ends."""
+        timestep = min(max(timestep, 0.0), len(self.sigmas) - 1.0)
+        low = math.floor(timestep)
+        fraction = timestep - low
+        if fraction == 0.0:
+            return self.sigmas[low]
+        return math.exp((1.0 - fraction) * self._log_sigmas[low] + fraction * self._log_sigmas[low + 1])
+
+
+def training_schedule(
+    beta_schedule: BetaSchedule = "scaled_linear",
+    beta_start: float = 0.00085,
+    beta_end: float = 0.012,
+    num_train_timesteps: int = 1000,
+    rescale_betas_zero_snr: bool = False,
+) -> TrainingSchedule:
+    """Build a model's schedule from its configuration. The defaults are Stable Diffusion 1, 2 and XL's."""
+    betas = _betas(beta_schedule, beta_start, beta_end, num_train_timesteps)
+    signal_variances = list(accumulate((1.0 - beta for beta in betas), mul))
+    if rescale_betas_zero_snr:
+        signal_variances = _without_final_signal(signal_variances)
+    return TrainingSchedule(tuple(math.sqrt((1.0 - a) / a) for a in signal_variances))
+
+
+def _betas(schedule: BetaSchedule, start: float, end: float, count: int) -> list[float]:
+    fractions = [index / (count - 1) for index in range(count)]
+    if schedule == "linear":
+        return [start + (end - start) * fraction for fraction in fractions]
+    if schedule == "scaled_linear":
+        root, last_root = math.sqrt(start), math.sqrt(end)
+        return [(root + (last_root - root) * fraction) ** 2 for fraction in fractions]
+    if schedule == "squaredcos_cap_v2":
+        edges = [_cosine_signal_variance(index / count) for index in range(count + 1)]
+        return [min(1.0 - edges[i + 1] / edges[i], 0.999) for i in range(count)]
+    raise ValueError(f"beta schedule {schedule!r} is unknown; use one of {get_args(BetaSchedule)}")
+
+
+def _cosine_signal_variance(time: float) -> float:
+    """Nichol and Dhariwal 2021, arXiv:2102.09672, equation 17."""
+    return math.cos((time + 0.008) / 1.008 * math.pi / 2.0) ** 2
+
+
+def _without_final_signal(signal_variances: Sequence[float]) -> list[float]:
+    """Shift and stretch signal amplitudes so that the last is 0 (Lin et al. 2023, arXiv:2305.08891)."""
+    amplitudes = [math.sqrt(variance) for variance in signal_variances]
+    first, last = amplitudes[0], amplitudes[-1]
+    rescaled = [((amplitude - last) * first / (first - last)) ** 2 for amplitude in amplitudes]
+    return [*rescaled[:-1], _LEAST_SIGNAL_VARIANCE]

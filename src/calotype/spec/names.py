@@ -1,0 +1,26 @@
+"""The names a request may use. The code behind each lives in `calotype.sampling`; a test keeps both in step."""
+
+SAMPLERS = (
+    "euler",
+    "euler_ancestral",
+    "heun",
+    "dpm_2",
+    "dpm_2_ancestral",
+    "lms",
+    "dpmpp_2s_ancestral",
+    "dpmpp_sde",
+    "dpmpp_2m",
+    "dpmpp_2m_sde",
+    "dpmpp_3m_sde",
+    "ddim",
+    "ddpm",
+    "pndm",
+    "uni_pc",
+    "lcm",
+)
+
+SCHEDULES = ("normal", "karras", "exponential", "sgm_uniform", "simple", "ddim_uniform", "beta")
+
+PRECISIONS = ("fp32", "fp16", "bf16")
+
+PICTURE_FORMATS = ("png", "webp", "jpeg")

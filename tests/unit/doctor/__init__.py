@@ -1,0 +1,1 @@
+"""`calotype doctor`, the facts it gathers, and what it makes of them."""
