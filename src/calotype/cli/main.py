@@ -6,16 +6,15 @@ Knows no verb's insides.
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from calotype import __version__
-from calotype.cli import doctor
+from calotype.cli import doctor, generate, models
 from calotype.core.errors import CalotypeError, ExitCode
 
 _EXIT_CODES = (
-    "Exit codes: 0 done · 1 a bug in calotype · 2 bad request or usage · 3 bad or unsafe model file · 4 not found · "
-    "5 does not fit in memory · 6 needs the network · 130 cancelled."
+    "Exit codes: 0 done · 1 a bug in calotype · 2 bad request or usage · 3 bad or unsafe model file · "
+    "4 not found · 5 does not fit in memory · 6 needs the network · 130 cancelled."
 )
 
 app = typer.Typer(
@@ -26,7 +25,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+app.command("generate")(generate.command)
 app.command("doctor")(doctor.command)
+app.add_typer(models.app, name="models")
 
 
 def _show_version(asked: bool) -> None:
@@ -38,23 +39,23 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop."),
     ] = False,
 ) -> None:
     del version
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code."""
+    """Run one command line and return its exit code. All but a CalotypeError is a bug and shows its trace."""
     try:
-        result = app(arguments, standalone_mode=False)
+        app(arguments)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(ExitCode.OK)
     except CalotypeError as error:
         print(f"error: {error}", file=sys.stderr)
         return int(error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        return int(ExitCode.BAD_REQUEST)
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         print("cancelled", file=sys.stderr)
         return int(ExitCode.CANCELLED)
-    return result if isinstance(result, int) else int(ExitCode.OK)
+    return int(ExitCode.OK)

@@ -83,7 +83,9 @@ def list_files(root: Path) -> list[str]:
     """Names under `root`, relative to it, in a stable order. A missing folder is an empty one."""
     if not root.is_dir():
         return []
-    return sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file() and not p.name.startswith("."))
+    return sorted(
+        str(p.relative_to(root)) for p in root.rglob("*") if p.is_file() and not p.name.startswith(".")
+    )
 
 
 @contextmanager

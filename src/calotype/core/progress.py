@@ -1,7 +1,7 @@
 """How long work reports itself and how it is stopped. Knows nothing of what is being done.
 
-Work calls `Progress.advance`; whoever watches decides what to draw. Cancelling is asking: the work looks at the
-token between steps, so nothing is ever torn in the middle.
+Work calls `Progress.advance`; whoever watches decides what to draw. Cancelling is asking: the work looks at
+the token between steps, so nothing is ever torn in the middle.
 """
 
 from threading import Event

@@ -1,4 +1,4 @@
-"""Between pictures and latents: encode, decode, and decode in tiles when a picture is large.
+"""Between pictures and latents: encode, decode, and both in tiles when a picture is large.
 
 Knows nothing of noise. Latents here are in the UNet's scale; the autoencoder's own scale stays inside.
 """
@@ -10,10 +10,11 @@ from PIL import Image
 from torch import Tensor
 
 from calotype.core.errors import CalotypeError
+from calotype.engine.tiles import Tiling
 from calotype.models.model import Model
 
 TILE_PIXELS = 512
-TILE_OVERLAP = 0.25
+COLOURS = 3
 
 
 class NotAPictureError(CalotypeError):
@@ -28,44 +29,46 @@ class Autoencoder:
         self._scale = float(model.architecture.vae.get("scaling_factor", 0.18215))
         self._shift = float(model.architecture.vae.get("shift_factor") or 0.0)
         self._factor = model.architecture.vae_factor
+        self._latent_channels = model.architecture.latent_channels
 
     @torch.inference_mode()
-    def encode(self, pixels: Tensor) -> Tensor:
-        """Latents (fp32) of pixels in −1…1; the distribution's mode, so that the same picture is the same latent."""
-        distribution = self._vae.encode(pixels.to(self._device_and_dtype()[0], self._device_and_dtype()[1])).latent_dist
-        return (distribution.mode().float() - self._shift) * self._scale
+    def encode(self, pixels: Tensor, *, tiled: bool) -> Tensor:
+        """Latents (fp32) of pixels in −1…1; the distribution's mode, so that a picture has one latent."""
+        tiling = Tiling(TILE_PIXELS // self._factor, self._factor, 1, self._latent_channels)
+        latents = tiling.apply(self._encode, pixels) if tiled else self._encode(pixels)
+        return (latents - self._shift) * self._scale
 
     @torch.inference_mode()
-    def decode(self, latents: Tensor, *, tiled: bool) -> list[Image.Image]:
+    def decode(self, latents: Tensor, *, tiled: bool) -> Tensor:
+        """Pixels (fp32) in about −1…1."""
+        scaled = latents / self._scale + self._shift
+        tiling = Tiling(TILE_PIXELS // self._factor, 1, self._factor, COLOURS)
+        return tiling.apply(self._decode, scaled) if tiled else self._decode(scaled)
+
+    def images(self, latents: Tensor, *, tiled: bool) -> list[Image.Image]:
         """Pictures of latents, one at a time: a decoder's memory is many times its picture's."""
-        return [to_image(self._decode_one(latent[None], tiled)) for latent in latents]
+        return [to_image(self.decode(latent[None], tiled=tiled)[0]) for latent in latents]
 
-    def _decode_one(self, latent: Tensor, tiled: bool) -> Tensor:
-        device, dtype = self._device_and_dtype()
-        if tiled:
-            self._vae.enable_tiling()
-            self._vae.tile_sample_min_size = TILE_PIXELS
-            self._vae.tile_latent_min_size = TILE_PIXELS // self._factor
-            self._vae.tile_overlap_factor = TILE_OVERLAP
-        else:
-            self._vae.disable_tiling()
-        scaled = latent / self._scale + self._shift
-        return self._vae.decode(scaled.to(device, dtype), return_dict=False)[0][0]
+    def _encode(self, pixels: Tensor) -> Tensor:
+        return self._vae.encode(self._as_vae_has_it(pixels)).latent_dist.mode().float()
 
-    def _device_and_dtype(self) -> tuple[torch.device, torch.dtype]:
+    def _decode(self, latents: Tensor) -> Tensor:
+        return self._vae.decode(self._as_vae_has_it(latents), return_dict=False)[0].float()
+
+    def _as_vae_has_it(self, values: Tensor) -> Tensor:
+        # Its own precision: SDXL's autoencoder stays in fp32 beside a UNet in fp16.
         parameter = next(self._vae.parameters())
-        return parameter.device, parameter.dtype
+        return values.to(parameter.device, parameter.dtype)
 
 
 def to_image(pixels: Tensor) -> Image.Image:
-    """A picture from one (3, height, width) tensor in −1…1; refuses what is not a number instead of showing black."""
-    bytes_ = ((pixels.float() / 2 + 0.5).clamp(0, 1) * 255).round()
-    finite = torch.isfinite(pixels).all()
-    if not bool(finite):
+    """A picture from one (3, height, width) tensor in −1…1; NaN is refused instead of shown as black."""
+    if not bool(torch.isfinite(pixels).all()):
         raise NotAPictureError(
             "the picture came out as NaN or infinity: the numbers outgrew the precision. Use bf16 or fp32 "
             "(--precision), a VAE made for fp16, or a lower cfg"
         )
+    bytes_ = ((pixels.float() / 2 + 0.5).clamp(0, 1) * 255).round()
     return Image.fromarray(bytes_.to(torch.uint8).permute(1, 2, 0).cpu().numpy())
 
 

@@ -1,6 +1,9 @@
-"""Which device and precision to use, and how much memory is free there. An automatic choice gives its reason."""
+"""Which device and precision to use, and how much memory is free there. An automatic choice says why."""
 
 from __future__ import annotations
+
+import logging
+import sys
 
 import torch
 
@@ -10,27 +13,38 @@ from calotype.spec.names import PRECISIONS
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
+_log = logging.getLogger(__name__)
+
 
 def choose_device(wanted: str | None) -> torch.device:
     """The device asked for, or the first GPU, or the CPU."""
     if wanted is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        found = torch.cuda.is_available()
+        _log.info("device: %s", "cuda, a GPU is here" if found else "cpu, torch sees no GPU")
+        return torch.device("cuda" if found else "cpu")
     try:
         device = torch.device(wanted)
     except RuntimeError:
-        raise RequestError([Problem("device", f"{wanted!r} is not a device; use cpu, cuda or cuda:0", wanted)]) from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise RequestError([Problem("device", f"{wanted!r} is not here: torch sees {count} GPUs; see `calotype doctor`")])
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        rule = f"{wanted[:60]!r} is not a device; use cpu, cuda or cuda:0"
+        raise RequestError([Problem("device", rule, wanted[:60])])
+    count = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= count:
+        rule = f"{wanted!r} is not here: torch sees {count} GPUs; see `calotype doctor`"
+        raise RequestError([Problem("device", rule, wanted)])
     return device
 
 
 def choose_dtype(wanted: str | None, device: torch.device) -> torch.dtype:
-    """The precision asked for; else half precision on a GPU, and full on a CPU, which gains nothing from less."""
+    """The precision asked for; else half on a GPU, and full on a CPU, which gains nothing from less."""
     if wanted is None:
-        return torch.float16 if device.type == "cuda" else torch.float32
+        chosen = "fp16" if device.type == "cuda" else "fp32"
+        _log.info("precision: %s, the usual on %s", chosen, device.type)
+        return DTYPES[chosen]
     if wanted not in PRECISIONS:
-        raise RequestError([Problem("precision", f"{wanted!r} is not known; {near_matches(wanted, PRECISIONS)}", wanted)])
+        rule = f"{wanted[:60]!r} is not known; {near_matches(wanted[:60], PRECISIONS)}"
+        raise RequestError([Problem("precision", rule, wanted[:60])])
     return DTYPES[wanted]
 
 
@@ -45,7 +59,9 @@ def free_memory(device: torch.device) -> tuple[int, str]:
         # What torch holds but does not use is free to us.
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return free + held, "GPU memory"
-    return read_memory().available_bytes, "main memory"
+    available = read_memory().available_bytes
+    # A system that does not say how much there is cannot be planned for; it is tried.
+    return (sys.maxsize if available is None else available), "main memory"
 
 
 def device_name(device: torch.device) -> str:

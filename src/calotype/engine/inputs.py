@@ -6,16 +6,21 @@ Knows nothing of latents.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from PIL import Image, ImageOps
 
 from calotype.core.errors import Problem, RequestError
-from calotype.engine.pictures import open_picture
-from calotype.spec.request import ImageInput
+from calotype.engine.pictures import decode_picture, read_picture_file
+from calotype.spec.request import SMALLEST_SIDE, GenerateRequest, ImageInput
 
 IN_MEMORY = "(in memory)"
+
+Source = Image.Image | Path | str
+"""A picture, or the file it is in."""
 
 
 @dataclass(frozen=True)
@@ -29,31 +34,59 @@ class Inputs:
         """Width and height to make when the request names none: the image's, in whole multiples of 8."""
         if self.image is None:
             return None
-        return max(16, self.image.width // 8 * 8), max(16, self.image.height // 8 * 8)
+        width, height = (max(SMALLEST_SIDE, side // 8 * 8) for side in self.image.size)
+        return width, height
 
     def fitted(self, width: int, height: int) -> Inputs:
         """Both scaled and cropped about the centre to the picture's size."""
-        size = (width, height)
-        image = None if self.image is None else ImageOps.fit(self.image.convert("RGB"), size, Image.Resampling.LANCZOS)
-        mask = None if self.mask is None else ImageOps.fit(self.mask.convert("L"), size, Image.Resampling.BILINEAR)
+        image, mask = self.image, self.mask
+        if image is not None:
+            image = ImageOps.fit(_eight_bit(image, "RGB"), (width, height), Image.Resampling.LANCZOS)
+        if mask is not None:
+            mask = ImageOps.fit(_eight_bit(mask, "L"), (width, height), Image.Resampling.BILINEAR)
         return Inputs(image, mask)
 
 
-def describe(image: Image.Image | Path) -> tuple[Image.Image, ImageInput]:
+def gather(
+    values: Mapping[str, Any], image: Source | None, mask: Source | None
+) -> tuple[GenerateRequest, Inputs]:
+    """The request of plain values and its pictures, given here or named in the request's own record."""
+    values, found = dict(values), dict[str, Image.Image]()
+    for name, source in (("image", image), ("mask", mask)):
+        if source is not None:
+            found[name], described = describe(source)
+            values[name] = described.model_dump(mode="json")
+    request = GenerateRequest.parse(values)
+    for name, noted in (("image", request.image), ("mask", request.mask)):
+        if noted is not None and name not in found:
+            found[name] = reopen(noted, name)
+    return request, Inputs(found.get("image"), found.get("mask"))
+
+
+def describe(source: Source) -> tuple[Image.Image, ImageInput]:
     """A picture and what the record says of it."""
-    if isinstance(image, Path):
-        opened = open_picture(image)
-        record = ImageInput(path=str(image), sha256=hashlib.sha256(image.read_bytes()).hexdigest())
-        return opened, record
-    digest = hashlib.sha256(f"{image.mode} {image.size} ".encode() + image.tobytes()).hexdigest()
-    return image, ImageInput(path=IN_MEMORY, sha256=digest)
+    if isinstance(source, Image.Image):
+        digest = hashlib.sha256(f"{source.mode} {source.size} ".encode() + source.tobytes()).hexdigest()
+        return source, ImageInput(path=IN_MEMORY, sha256=digest)
+    data = read_picture_file(Path(source))
+    # Cameras note how they were held instead of turning the picture.
+    image = ImageOps.exif_transpose(decode_picture(data, str(source)))
+    return image, ImageInput(path=str(source), sha256=hashlib.sha256(data).hexdigest())
 
 
-def reopen(record: ImageInput, field: str) -> Image.Image:
+def reopen(noted: ImageInput, field: str) -> Image.Image:
     """The picture a record names; refused when it is another one by now."""
-    if record.path == IN_MEMORY:
+    if noted.path == IN_MEMORY:
         raise RequestError([Problem(field, "the record's picture was never in a file; give it again")])
-    image, now = describe(Path(record.path))
-    if now.sha256 != record.sha256:
-        raise RequestError([Problem(field, f"{record.path} has changed since: sha256 {now.sha256}, was {record.sha256}")])
+    image, now = describe(noted.path)
+    if now.sha256 != noted.sha256:
+        rule = f"{noted.path} is not the picture it was when the record was made; give the right one"
+        raise RequestError([Problem(field, rule, noted.path)])
     return image
+
+
+def _eight_bit(image: Image.Image, mode: str) -> Image.Image:
+    if image.mode.startswith("I"):
+        # Pillow cuts 16-bit greys off at 255 instead of scaling them.
+        image = image.convert("I").point(lambda value: value * (1 / 257))
+    return image.convert(mode)

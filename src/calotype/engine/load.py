@@ -1,4 +1,7 @@
-"""From a model's name to an engine: the one door that the command line, the server and Python code go through."""
+"""From a model's name to an engine: the one door that command line, server and Python code go through.
+
+Knows nothing of requests.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ def load(
     device: str | None = None,
     precision: str | None = None,
     preset: str = "baseline",
-    models_folder: Path | None = None,
+    models_folder: Path | str | None = None,
     config: Path | None = None,
     prediction_type: str | None = None,
     progress: Progress | None = None,
@@ -26,9 +29,10 @@ def load(
 
     `model` is a catalogue name, a file, a folder, a name in the model folder, a hub id, or `random:NAME`.
     """
+    folder = None if models_folder is None else Path(models_folder)
     chosen = choose_device(device)
     dtype = choose_dtype(precision, chosen)
-    found = find_model(model, models=models_folder, config=config, prediction_type=prediction_type)
+    found = find_model(model, models=folder, config=config, prediction_type=prediction_type)
     with found.weights as weights:
         live = assemble(weights, found.identity, dtype=dtype, device=chosen, progress=progress)
-    return Engine(live, preset=preset, models_folder=models_folder)
+    return Engine(live, preset=preset, models_folder=folder)

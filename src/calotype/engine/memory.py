@@ -1,25 +1,31 @@
 """How much memory a request will take, before it takes it.
 
-The estimate counts what the architecture says has to be alive at the worst moment of a UNet evaluation and of a decode.
-The factors in front were fitted to peaks measured on one H200 (benchmarks/memory) and err on the large side. Knows
-nothing of devices but their free bytes.
+The estimate counts what the architecture says has to be alive at the worst moment of a UNet evaluation and of
+a decode. The factors in front were fitted to peaks measured on one H200 (benchmarks/memory) and err on the
+large side. Knows nothing of devices but their free bytes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import ceil, sqrt
+from dataclasses import dataclass, replace
+from math import ceil
 
 from calotype.core.errors import DoesNotFitError
+from calotype.engine.autoencoder import TILE_PIXELS
 from calotype.models.architecture import Architecture
+from calotype.spec.request import SMALLEST_SIDE
 
 WORKSPACE_BYTES = 256 * 2**20
 """What convolution and attention libraries take for themselves."""
 HEADROOM = 0.95
 """Share of free memory that is planned for; the allocator needs some room to cut from."""
+MOST_AT_ONCE = 16
+"""Pictures in a batch nobody chose the size of; more of them gain little and delay the first."""
 
 UNET_FACTOR = 1.25
 DECODE_FACTOR = 1.25
+CANVAS_BYTES = 32
+"""Per pixel of a picture put together from tiles: colours, weights and the tile's share of both, in fp32."""
 
 
 @dataclass(frozen=True)
@@ -31,24 +37,44 @@ class Budget:
     dtype_bytes: int
     vae_dtype_bytes: int
 
+    @property
+    def usable_bytes(self) -> int:
+        return max(0, int(self.free_bytes * HEADROOM) - WORKSPACE_BYTES)
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is asked, as far as memory goes."""
+
+    width: int
+    height: int
+    count: int = 1
+    guided: bool = True
+    batch_size: int | None = None
+    """Pictures at once; as many as fit if not said."""
+    tile_vae: bool | None = None
+    """Whether to encode and decode in tiles; when needed if not said."""
+
 
 @dataclass(frozen=True)
 class Plan:
     """How a request will be run so that it fits."""
 
     batch_size: int
-    tiled_decode: bool
+    tiled: bool
     peak_bytes: int
 
 
-def unet_bytes(architecture: Architecture, rows: int, latent_height: int, latent_width: int, dtype_bytes: int) -> int:
+def unet_bytes(
+    architecture: Architecture, rows: int, latent_height: int, latent_width: int, dtype_bytes: int
+) -> int:
     """Activations at the worst moment of one evaluation over `rows` rows (two a picture with guidance)."""
     widths = architecture.unet["block_out_channels"]
     layers = architecture.unet["layers_per_block"]
     skips = sum((layers + 1) * width / 4**level for level, width in enumerate(widths))
     kinds = architecture.unet["down_block_types"]
-    # The gated feed-forward layer makes eight times its width beside its input, residual and norm; a resnet after a
-    # skip connection holds about six times.
+    # The gated feed-forward layer makes eight times its width beside its input, residual and norm; a resnet
+    # after a skip connection holds about six times.
     working = max(
         width * (11 if "CrossAttn" in kind else 6) / 4**level
         for level, (width, kind) in enumerate(zip(widths, kinds, strict=True))
@@ -57,65 +83,79 @@ def unet_bytes(architecture: Architecture, rows: int, latent_height: int, latent
 
 
 def decode_bytes(architecture: Architecture, height: int, width: int, dtype_bytes: int) -> int:
-    """Activations at the worst moment of decoding one picture."""
+    """Activations at the worst moment of decoding one picture; encoding takes less."""
     widths = architecture.vae["block_out_channels"]
-    # The last but one level's channels arrive at full size: input, norm, activation and output are alive together.
+    # The last but one level's channels arrive at full size: input, norm, activation and output live together.
     wide = widths[1] if len(widths) > 1 else widths[0]
     full_size = height * width * (3 * wide + 2 * widths[0]) * dtype_bytes
     tokens = (height // architecture.vae_factor) * (width // architecture.vae_factor)
     return ceil(DECODE_FACTOR * max(full_size, tokens**2 * 4))
 
 
-def plan(
-    architecture: Architecture,
-    budget: Budget,
-    *,
-    width: int,
-    height: int,
-    count: int,
-    guided: bool,
-    batch_size: int | None = None,
-    tile_pixels: int = 512,
-) -> Plan:
-    """Choose a batch size and whether to decode in tiles; refuse what cannot fit, naming the largest that would."""
-    usable = int(budget.free_bytes * HEADROOM) - WORKSPACE_BYTES
-    rows_each = 2 if guided else 1
-    latent = (height // architecture.vae_factor, width // architecture.vae_factor)
-    # Finished latents and pictures are small beside activations, but a large count adds up.
-    each = unet_bytes(architecture, rows_each, *latent, budget.dtype_bytes) + 40 * latent[0] * latent[1]
-    whole = decode_bytes(architecture, height, width, budget.vae_dtype_bytes)
-    side = min(tile_pixels, max(width, height))
-    canvas = height * width * 3 * budget.vae_dtype_bytes * 3
-    in_tiles = decode_bytes(architecture, side, side, budget.vae_dtype_bytes) + canvas
-    tiled = whole > usable
-    decode = in_tiles if tiled else whole
-    if each > usable or decode > usable:
-        raise DoesNotFitError(_too_large(architecture, budget, usable, width, height, max(each, decode), rows_each))
-    most = max(1, usable // each)
-    if batch_size is not None and batch_size > most:
+def plan(architecture: Architecture, budget: Budget, demand: Demand) -> Plan:
+    """Choose a batch size and whether to use tiles; refuse what cannot fit, naming the largest that would."""
+    usable = budget.usable_bytes
+    each, decode, tiled = _needs(architecture, budget, demand)
+    if max(each, decode) > usable:
+        raise DoesNotFitError(_too_large(architecture, budget, demand, max(each, decode)))
+    most = usable // each
+    asked = min(demand.count, demand.batch_size or MOST_AT_ONCE)
+    if demand.batch_size is not None and asked > most:
         raise DoesNotFitError(
-            f"batch size {batch_size} at {width}×{height} needs about {_gib(each * batch_size)}, "
-            f"{_gib(usable)} of {budget.where} can be used; the largest batch that fits is {most}"
+            f"batch size {asked} at {demand.width}×{demand.height} needs about {_size(each * asked)}, "
+            f"{_size(usable)} of {budget.where} can be used; the largest batch that fits is {most}"
         )
-    chosen = min(count, batch_size or min(most, 16))
-    return Plan(chosen, tiled, max(each * chosen, decode))
+    batch_size = min(asked, most)
+    return Plan(batch_size, tiled, max(each * batch_size, decode))
 
 
-def _too_large(
-    architecture: Architecture, budget: Budget, usable: int, width: int, height: int, needed: int, rows: int
-) -> str:
-    factor, aspect = architecture.vae_factor, width / height
-    per_pixel = unet_bytes(architecture, rows, 64, 64, budget.dtype_bytes) / (64 * factor) ** 2
-    pixels = max(usable, 0) / (per_pixel + 9 * budget.vae_dtype_bytes)
-    fit_height = int(sqrt(pixels / aspect)) // 8 * 8
-    fit_width = int(fit_height * aspect) // 8 * 8
-    largest = (
-        f"the largest picture of this shape that fits is about {fit_width}×{fit_height}"
-        if min(fit_width, fit_height) >= 64
-        else "not even the smallest picture fits: free some memory or use a smaller model"
+def _needs(architecture: Architecture, budget: Budget, demand: Demand) -> tuple[int, int, bool]:
+    """Bytes of one picture in a batch, bytes of its decode, and whether that is in tiles."""
+    factor, rows = architecture.vae_factor, 2 if demand.guided else 1
+    latent = (demand.height // factor, demand.width // factor)
+    # A sampler's own latents are small beside activations, but there are several.
+    each = unet_bytes(architecture, rows, *latent, budget.dtype_bytes) + 40 * latent[0] * latent[1]
+    whole = decode_bytes(architecture, demand.height, demand.width, budget.vae_dtype_bytes)
+    tiled = demand.tile_vae if demand.tile_vae is not None else whole > budget.usable_bytes
+    if not tiled:
+        return each, whole, False
+    tile = (min(TILE_PIXELS, demand.height), min(TILE_PIXELS, demand.width))
+    canvas = CANVAS_BYTES * demand.height * demand.width
+    return each, decode_bytes(architecture, *tile, budget.vae_dtype_bytes) + canvas, True
+
+
+def _too_large(architecture: Architecture, budget: Budget, demand: Demand, needed: int) -> str:
+    asked = f"{demand.width}×{demand.height} needs about {_size(needed)}"
+    if demand.tile_vae is False:
+        asked += " without tiles"
+    largest = _largest(architecture, budget, demand)
+    advice = (
+        f"the largest picture of this shape that fits is {largest.width}×{largest.height}"
+        if largest
+        else "not even the smallest picture of this shape fits: free some memory or use a smaller model"
     )
-    return f"{width}×{height} needs about {_gib(needed)}, {_gib(max(usable, 0))} of {budget.where} can be used; {largest}"
+    return f"{asked}, {_size(budget.usable_bytes)} of {budget.where} can be used; {advice}"
 
 
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB"
+def _largest(architecture: Architecture, budget: Budget, demand: Demand) -> Demand | None:
+    """The same picture, scaled down until it fits; the longer side is tried in steps of 8 pixels."""
+    longer = max(demand.width, demand.height)
+    # One step less than the smallest stands for "nothing fits".
+    low, high = SMALLEST_SIDE // 8 - 1, longer // 8
+    while low < high:
+        middle = (low + high + 1) // 2
+        scaled = _scaled(demand, middle * 8 / longer)
+        each, decode, _ = _needs(architecture, budget, scaled)
+        low, high = (middle, high) if max(each, decode) <= budget.usable_bytes else (low, middle - 1)
+    return _scaled(demand, low * 8 / longer) if low * 8 >= SMALLEST_SIDE else None
+
+
+def _scaled(demand: Demand, scale: float) -> Demand:
+    def scaled(side: int) -> int:
+        return max(SMALLEST_SIDE, round(side * scale / 8) * 8)
+
+    return replace(demand, width=scaled(demand.width), height=scaled(demand.height))
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 / 10 else f"{count / 2**20:.0f} MiB"

@@ -1,15 +1,19 @@
-"""What a prompt says: pieces of text with weights, and learned words. Knows nothing of tokens or models.
+r"""What a prompt says: pieces of text with weights, and learned words. Knows nothing of tokens or models.
 
-`(word)` weighs 1.1, `(word:1.4)` weighs 1.4, brackets nest, `\\(` is a bracket to be read, and `embedding:name` stands
-for a learned word. A bracket that is never closed is read as one that closes at the end.
+`(word)` weighs 1.1, `(word:1.4)` weighs 1.4, brackets nest, `\(` is a bracket to be read, and
+`embedding:name` stands for a learned word. A bracket that is never closed is read as one that closes at the
+end.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 STEP_UP = 1.1
 HEAVIEST = 10.0
-_EXPLICIT = re.compile(r"^(.*):\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*$", re.DOTALL)
+_BRACKET = re.compile(r"\\[()]|[()]")
+_EXPLICIT = re.compile(r":\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*$")
+_LONGEST_EXPLICIT = 64
 _EMBEDDING = re.compile(r"(?:^|(?<=[\s,(]))embedding:([^\s,()]+)")
 
 
@@ -23,50 +27,47 @@ class Piece:
 
 
 def parse_prompt(prompt: str) -> list[Piece]:
-    """The pieces of a prompt in order, with equal neighbours joined."""
+    """The pieces of a prompt in order. A bracket ends a word, as a space would."""
     pieces: list[Piece] = []
-    for text, weight in _weighted(prompt, 1.0):
+    for text, weight in _weighted(prompt):
         pieces += _with_embeddings(_unescape(text), weight)
-    return _joined(pieces)
+    return pieces
 
 
-def _weighted(text: str, weight: float) -> list[tuple[str, float]]:
-    found: list[tuple[str, float]] = []
-    for part, bracketed in _top_level(text):
-        if not bracketed:
-            found.append((part, weight))
-            continue
-        explicit = _EXPLICIT.match(part)
-        if explicit:
-            inner, inner_weight = explicit[1], max(-HEAVIEST, min(HEAVIEST, float(explicit[2])))
-        else:
-            inner, inner_weight = part, weight * STEP_UP
-        found += _weighted(inner, inner_weight)
-    return found
+def _weighted(prompt: str) -> Iterator[tuple[str, float]]:
+    """Stretches of text between brackets, each with the weight that the brackets around it give."""
+    closing = _closing_brackets(prompt)
+    ends, weights = [len(prompt)], [1.0]
+    start = 0
+    for position in sorted({*closing, *closing.values()}):
+        # Text past the end of its bracket's words is that bracket's weight, not text.
+        yield prompt[start : min(position, ends[-1])], weights[-1]
+        if position in closing:
+            end = min(closing[position], ends[-1])
+            explicit = _EXPLICIT.search(prompt, max(position + 1, end - _LONGEST_EXPLICIT), end)
+            ends.append(explicit.start() if explicit else end)
+            weights.append(_bounded(float(explicit[1]) if explicit else weights[-1] * STEP_UP))
+        elif len(ends) > 1:
+            ends.pop()
+            weights.pop()
+        start = position + 1
+    yield prompt[start : ends[-1]], weights[-1]
 
 
-def _top_level(text: str) -> list[tuple[str, bool]]:
-    """Cut at the outermost brackets: (text, whether it stood in brackets)."""
-    parts: list[tuple[str, bool]] = []
-    depth = start = position = 0
-    while position < len(text):
-        character = text[position]
-        if character == "\\":
-            position += 2
-            continue
-        if character == "(":
-            if depth == 0:
-                parts.append((text[start:position], False))
-                start = position + 1
-            depth += 1
-        elif character == ")" and depth > 0:
-            depth -= 1
-            if depth == 0:
-                parts.append((text[start:position], True))
-                start = position + 1
-        position += 1
-    parts.append((text[start:], depth > 0))
-    return [(part, bracketed) for part, bracketed in parts if part]
+def _closing_brackets(prompt: str) -> dict[int, int]:
+    """Position of each opening bracket → of the one that closes it, or the prompt's end."""
+    closing: dict[int, int] = {}
+    open_positions: list[int] = []
+    for match in _BRACKET.finditer(prompt):
+        if match[0] == "(":
+            open_positions.append(match.start())
+        elif match[0] == ")" and open_positions:
+            closing[open_positions.pop()] = match.start()
+    return closing | dict.fromkeys(open_positions, len(prompt))
+
+
+def _bounded(weight: float) -> float:
+    return max(-HEAVIEST, min(HEAVIEST, weight))
 
 
 def _unescape(text: str) -> str:
@@ -81,14 +82,3 @@ def _with_embeddings(text: str, weight: float) -> list[Piece]:
         start = match.end()
     pieces.append(Piece(text[start:], weight))
     return [piece for piece in pieces if piece.text]
-
-
-def _joined(pieces: list[Piece]) -> list[Piece]:
-    joined: list[Piece] = []
-    for piece in pieces:
-        last = joined[-1] if joined else None
-        if last and last.weight == piece.weight and not last.is_embedding and not piece.is_embedding:
-            joined[-1] = Piece(last.text + piece.text, piece.weight)
-        else:
-            joined.append(piece)
-    return joined

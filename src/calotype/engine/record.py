@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 
 from calotype import __version__
@@ -13,7 +14,9 @@ from calotype.spec.request import GenerateRequest
 RECORDED_VERSIONS = ("torch", "diffusers", "transformers")
 
 
-def records(model: Model, preset: str, request: GenerateRequest) -> list[PictureRecord]:
+def records(
+    model: Model, preset: str, request: GenerateRequest, files: Mapping[str, str]
+) -> list[PictureRecord]:
     """One record per picture of a resolved request, each for its own seed."""
     versions = {name: version(name) for name in RECORDED_VERSIONS}
     return [
@@ -25,6 +28,7 @@ def records(model: Model, preset: str, request: GenerateRequest) -> list[Picture
             precision=precision_name(model.dtype),
             device=device_name(model.device),
             versions=versions,
+            files=dict(files),
         )
         for seed in request.seeds()
     ]

@@ -1,11 +1,11 @@
-"""What a request may name from the model folder: LoRAs, learned words, separate VAEs. Opened once, kept while used.
+"""What a request may name from the model folder: LoRAs, learned words, separate VAEs.
 
-Names are resolved only inside the folder. Knows nothing of sampling.
+Files are opened once and kept a while. Names are resolved only inside the folder. Knows nothing of sampling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from calotype.core.paths import resolve_inside
+from calotype.engine.prompt import parse_prompt
 from calotype.models.embeddings import read_embedding
 from calotype.models.lora import Adapter, AdapterStack, read_adapter
 from calotype.models.model import Model
+from calotype.models.reference import file_sha256, folder_sha256
 from calotype.models.separate_vae import read_vae
-from calotype.spec.request import LoraUse
+from calotype.spec.request import GenerateRequest, LoraUse
 
 REMEMBERED = 16
 
@@ -40,9 +42,8 @@ class Resources:
             return False
         uses = []
         for use in wanted:
-            adapter = self._adapter(use.name)
             text_strength = use.strength if use.text_strength is None else use.text_strength
-            uses.append((adapter, use.strength, text_strength))
+            uses.append((self._adapter(use.name), use.strength, text_strength))
         self._stack.use(uses)
         self._active = wanted
         return True
@@ -53,22 +54,38 @@ class Resources:
 
     def embedding(self, name: str) -> list[Tensor]:
         """The vectors of a learned word."""
-        path = resolve_inside(self._folder / "embeddings", name, field="prompt")
-        return read_embedding(path, self._model.architecture)
+        return read_embedding(self._path("embeddings", name, "prompt"), self._model.architecture)
+
+    def digests(self, request: GenerateRequest) -> dict[str, str]:
+        """sha256 of every file of the folder that a request uses, by its name there."""
+        prompts = (request.prompt, request.negative_prompt or "")
+        words = [piece.text for prompt in prompts for piece in parse_prompt(prompt) if piece.is_embedding]
+        named = [("loras", use.name) for use in request.loras] + [("embeddings", word) for word in words]
+        if request.vae is not None:
+            named.append(("vae", request.vae))
+        return {f"{kind}/{name}": _sha256(self._path(kind, name, kind)) for kind, name in named}
+
+    def _path(self, kind: str, name: str, field: str) -> Path:
+        return resolve_inside(self._folder / kind, name, field=field)
 
     def _adapter(self, name: str) -> Adapter:
-        path = resolve_inside(self._folder / "loras", name, field="loras")
-        return self._remember("lora", path, partial(read_adapter, path, self._model.architecture))
+        path = self._path("loras", name, "loras")
+        return self._remember("loras", path, partial(read_adapter, path, self._model.architecture))
 
     def _vae(self, name: str) -> nn.Module:
-        path = resolve_inside(self._folder / "vae", name, field="vae")
-        model = self._model
-        return self._remember("vae", path, partial(read_vae, path, model.architecture, model.dtype, model.device))
+        path, model = self._path("vae", name, "vae"), self._model
+        read = partial(read_vae, path, model.architecture, model.dtype, model.device)
+        return self._remember("vae", path, read)
 
-    def _remember(self, kind: str, path: Path, read: Any) -> Any:
+    def _remember(self, kind: str, path: Path, read: Callable[[], Any]) -> Any:
+        # A file that was written anew is another one.
         key = (kind, path, path.stat().st_mtime_ns)
         if key not in self._opened:
             while len(self._opened) >= REMEMBERED:
                 self._opened.pop(next(iter(self._opened)))
             self._opened[key] = read()
         return self._opened[key]
+
+
+def _sha256(path: Path) -> str:
+    return folder_sha256(path) if path.is_dir() else file_sha256(path)

@@ -13,6 +13,7 @@ from torch import Tensor
 from calotype.engine.denoiser import Guidance, Question
 from calotype.sampling import Query, Sampling
 from calotype.sampling.noise import noised
+from calotype.spec.request import LoraUse
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Keep:
 
 
 class Run:
-    """One sampling in progress. `latents` holds the result once `done`."""
+    """One sampling in progress. `latents` is the latest estimate of the result; the result once `done`."""
 
     def __init__(
         self,
@@ -43,9 +44,11 @@ class Run:
         *,
         keep: Keep | None = None,
         extra_channels: Tensor | None = None,
+        loras: tuple[LoraUse, ...] = (),
     ) -> None:
         self.total_steps = total_steps
         self.steps_done = 0
+        self.loras = loras
         self.latents: Tensor | None = None
         self._sampling = sampling
         self._guidance = guidance

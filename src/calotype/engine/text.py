@@ -1,7 +1,8 @@
 """From a prompt to what the UNet's cross-attention reads. Knows nothing of sampling.
 
-Prompts of any length: tokens go through the encoder in windows of 75 between their marks, and the windows are laid end
-to end. Weights move each token's embedding away from, or towards, what the empty prompt has at that place.
+Prompts of any length: tokens go through the encoder in windows of 75 between their marks, and the windows are
+laid end to end. Weights move each token's embedding away from, or towards, what the empty prompt has at that
+place.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +20,9 @@ from calotype.models.model import Model
 
 WINDOW = 75
 """Tokens between the start and end marks of one pass through a CLIP encoder."""
-REMEMBERED_PROMPTS = 128
+WINDOWS_AT_ONCE = 16
+REMEMBERED_BYTES = 64 * 2**20
+"""About two hundred SDXL prompts of usual length."""
 
 Lookup = Callable[[str], list[Tensor]]
 """Name of a learned word → its vectors, one tensor per text encoder."""
@@ -35,9 +39,12 @@ class Conditioning:
 
     def zeros(self) -> Conditioning:
         """What 'nothing' is for models that were trained so."""
-        return Conditioning(
-            torch.zeros_like(self.context), None if self.pooled is None else torch.zeros_like(self.pooled)
-        )
+        pooled = None if self.pooled is None else torch.zeros_like(self.pooled)
+        return Conditioning(torch.zeros_like(self.context), pooled)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.context.nbytes + (0 if self.pooled is None else self.pooled.nbytes)
 
 
 class TextConditioner:
@@ -55,6 +62,7 @@ class TextConditioner:
 
     @torch.inference_mode()
     def encode(self, prompt: str, clip_skip: int = 0) -> Conditioning:
+        """The prompt as all encoders together read it, `clip_skip` layers before where each usually stops."""
         key = (prompt, clip_skip)
         if key in self._remembered:
             self._remembered.move_to_end(key)
@@ -64,13 +72,16 @@ class TextConditioner:
             windows = self._windows(prompt, index)
             context, pooled = self._encode_windows(windows, index, clip_skip)
             contexts.append(context)
+        # A learned word may be longer for one encoder than for the other; then the shorter prompt rules.
         shortest = min(context.shape[1] for context in contexts)
-        # Encoders may cut a prompt differently only if their vocabularies differ; then the shorter one rules.
         conditioning = Conditioning(torch.cat([c[:, :shortest] for c in contexts], dim=-1), pooled)
-        self._remembered[key] = conditioning
-        while len(self._remembered) > REMEMBERED_PROMPTS:
-            self._remembered.popitem(last=False)
+        self._remember(key, conditioning)
         return conditioning
+
+    def _remember(self, key: Hashable, conditioning: Conditioning) -> None:
+        self._remembered[key] = conditioning
+        while sum(one.num_bytes for one in self._remembered.values()) > REMEMBERED_BYTES:
+            self._remembered.popitem(last=False)
 
     def _windows(self, prompt: str, index: int) -> list[list[Token]]:
         tokenizer = self._model.tokenizers[index]
@@ -99,19 +110,18 @@ class TextConditioner:
         rows = [_row([token for token, _ in window], tokenizer) for window in windows]
         if weighted:
             rows.append(_row([], tokenizer))
-        ids = torch.tensor(rows, device=self._model.device)
-        hidden, pooled = _run_encoder(self._model, index, ids, clip_skip)
+        hidden, pooled = _run_encoder(self._model, index, rows, clip_skip)
         if weighted:
             weights = torch.tensor([_row_weights(window) for window in windows], device=hidden.device)
             empty = hidden[-1:].float()
             hidden = ((hidden[:-1].float() - empty) * weights[..., None] + empty).to(hidden.dtype)
+        # The summary of the whole is that of the first window: models were trained on one window only.
         return hidden.reshape(1, -1, hidden.shape[-1]), None if pooled is None else pooled[:1]
 
 
-def _row(tokens: list[int], tokenizer: object) -> list[int]:
-    start, end, pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id  # type: ignore[attr-defined]
-    row = [start, *tokens, end]
-    return row + [pad] * (WINDOW + 2 - len(row))
+def _row(tokens: list[int], tokenizer: Any) -> list[int]:
+    row = [tokenizer.bos_token_id, *tokens, tokenizer.eos_token_id]
+    return row + [tokenizer.pad_token_id] * (WINDOW + 2 - len(row))
 
 
 def _row_weights(window: Sequence[Token]) -> list[float]:
@@ -119,23 +129,28 @@ def _row_weights(window: Sequence[Token]) -> list[float]:
     return weights + [1.0] * (WINDOW + 2 - len(weights))
 
 
-def _run_encoder(model: Model, index: int, ids: Tensor, clip_skip: int) -> tuple[Tensor, Tensor | None]:
-    encoder, tokenizer = model.text_encoders[index], model.tokenizers[index]
+def _run_encoder(
+    model: Model, index: int, rows: Sequence[Sequence[int]], clip_skip: int
+) -> tuple[Tensor, Tensor | None]:
+    encoder = model.text_encoders[index]
     body = getattr(encoder, "text_model", encoder)
-    # Old configurations give an end mark of 2, which makes the encoder take the largest id for the end; learned words
-    # have larger ids.
-    body.eos_token_id = tokenizer.eos_token_id
-    output = encoder(input_ids=ids, output_hidden_states=True)
+    # Old configurations give an end mark of 2, which makes the encoder take the largest id for the end; but
+    # learned words have larger ids.
+    body.eos_token_id = model.tokenizers[index].eos_token_id
+    ids = torch.tensor(rows, device=model.device)
+    outputs = [encoder(input_ids=some, output_hidden_states=True) for some in ids.split(WINDOWS_AT_ONCE)]
     if model.architecture.family == "sdxl":
         # SDXL was trained on the last but one layer, without the final norm.
-        return output.hidden_states[-(clip_skip + 2)], getattr(output, "text_embeds", None)
+        hidden = torch.cat([output.hidden_states[-(clip_skip + 2)] for output in outputs])
+        return hidden, getattr(outputs[0], "text_embeds", None)
     if clip_skip == 0:
-        return output.last_hidden_state, None
-    return body.final_layer_norm(output.hidden_states[-(clip_skip + 1)]), None
+        return torch.cat([output.last_hidden_state for output in outputs]), None
+    hidden = torch.cat([output.hidden_states[-(clip_skip + 1)] for output in outputs])
+    return body.final_layer_norm(hidden), None
 
 
-def _extend_table(encoder: nn.Module, vectors: Tensor) -> list[int]:
-    table = encoder.get_input_embeddings()  # type: ignore[operator]
+def _extend_table(encoder: Any, vectors: Tensor) -> list[int]:
+    table = encoder.get_input_embeddings()
     first = table.weight.shape[0]
     weight = torch.cat([table.weight, vectors.to(table.weight.device, table.weight.dtype)])
     table.weight = nn.Parameter(weight, requires_grad=False)

@@ -1,20 +1,41 @@
 """What a model is made of: the configurations of its parts, without any weights.
 
 Knows the diffusers folder layout and which class each part is; knows nothing of files of weights. Building on
-torch's meta device costs no memory, so sizes and names of tensors come from the real classes, never from a list.
+torch's meta device costs no memory, so sizes and names of tensors come from the real classes, never from a
+list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
+from calotype.core.errors import ModelFileError
+
 Family = Literal["sd1", "sd2", "sdxl"]
+
+UNET, VAE = "UNet2DConditionModel", "AutoencoderKL"
+TEXT_ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection")
+
+# What is looked up by name elsewhere; anything else may be left to the classes' defaults.
+_UNET_SETTINGS = (
+    "in_channels",
+    "block_out_channels",
+    "layers_per_block",
+    "down_block_types",
+    "up_block_types",
+)
+REQUIRED_SETTINGS = {
+    UNET: (*_UNET_SETTINGS, "cross_attention_dim"),
+    VAE: ("latent_channels", "block_out_channels", "layers_per_block"),
+    TEXT_ENCODERS[0]: ("hidden_size", "num_hidden_layers"),
+    TEXT_ENCODERS[1]: ("hidden_size", "num_hidden_layers"),
+}
 
 
 @dataclass(frozen=True)
@@ -38,19 +59,35 @@ class Architecture:
     force_zeros_for_empty_prompt: bool = False
     """Whether 'no negative prompt' was trained as zeros rather than as the empty text."""
 
+    def __post_init__(self) -> None:
+        """Configurations come from strangers' files: what they leave out is a ValueError here."""
+        if self.family not in get_args(Family):
+            raise ValueError(f"family {self.family!r} is unknown; known are {', '.join(get_args(Family))}")
+        if not self.text_encoders or len(self.text_encoders) != len(self.tokenizers):
+            counts = f"{len(self.text_encoders)} text encoders and {len(self.tokenizers)} tokenizers"
+            raise ValueError(f"{counts}: every text encoder needs a tokenizer, and there must be one")
+        for part, config in self.parts().items():
+            _check_settings(part, config)
+        if "_class_name" not in self.scheduler:
+            raise ValueError("the scheduler has no '_class_name'")
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Architecture:
-        plain = dict(values)
-        plain["text_encoders"] = tuple(plain["text_encoders"])
-        plain["tokenizers"] = tuple(plain["tokenizers"])
-        return cls(**plain)
+        """The inverse of `as_dict`; values that make no architecture are a ValueError."""
+        try:
+            lists = {name: tuple(values[name]) for name in ("text_encoders", "tokenizers")}
+            return cls(**{**values, **lists})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not the description of a model: {error}") from error
 
     def as_dict(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        """Plain values, ready for JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**values, "text_encoders": list(self.text_encoders), "tokenizers": list(self.tokenizers)}
 
     @property
     def prediction_type(self) -> str:
+        """What the UNet was trained to predict: "epsilon" or "v_prediction"."""
         return str(self.scheduler.get("prediction_type", "epsilon"))
 
     @property
@@ -60,17 +97,21 @@ class Architecture:
     @property
     def vae_factor(self) -> int:
         """Pixels per latent pixel along one side."""
-        return int(2 ** (len(self.vae["block_out_channels"]) - 1))
+        return vae_factor(self.vae)
 
     def parts(self) -> dict[str, Mapping[str, Any]]:
         """Folder name of each part with weights → its configuration."""
-        encoders = {f"text_encoder{_nth(i)}": config for i, config in enumerate(self.text_encoders)}
+        encoders = {f"text_encoder{nth(i)}": config for i, config in enumerate(self.text_encoders)}
         return {"unet": self.unet, "vae": self.vae, **encoders}
 
     def build(self, part: str) -> nn.Module:
         """The part's module on the meta device: names and shapes, no memory."""
-        with torch.device("meta"):
-            return _module(self.parts()[part])
+        config = self.parts()[part]
+        try:
+            with torch.device("meta"):
+                return _module(config)
+        except Exception as error:  # the classes raise anything at all over settings that do not fit together
+            raise ModelFileError(self.name, f"its {part} configuration makes no model: {error}") from error
 
     def tensor_shapes(self, part: str) -> dict[str, tuple[int, ...]]:
         """Name (as published files have it) → shape of every tensor of the part."""
@@ -84,11 +125,28 @@ class Architecture:
         return {}
 
     def parameter_counts(self) -> dict[str, int]:
+        """How many numbers each part has."""
         return {part: sum(p.numel() for p in self.build(part).parameters()) for part in self.parts()}
 
 
-def _nth(index: int) -> str:
+def nth(index: int) -> str:
+    """What diffusers appends to a folder's name for the second text encoder or tokenizer, and on."""
     return "" if index == 0 else f"_{index + 1}"
+
+
+def vae_factor(vae: Mapping[str, Any]) -> int:
+    """Pixels per latent pixel along one side, for an autoencoder of this configuration."""
+    return int(2 ** (len(vae["block_out_channels"]) - 1))
+
+
+def _check_settings(part: str, config: Mapping[str, Any]) -> None:
+    known = {"unet": (UNET,), "vae": (VAE,)}.get(part, TEXT_ENCODERS)
+    kind = str(config.get("_class_name"))
+    if kind not in known:
+        raise ValueError(f"the {part} is a {kind}, only {' and '.join(known)} can be run")
+    missing = [key for key in REQUIRED_SETTINGS[kind] if config.get(key) is None]
+    if missing:
+        raise ValueError(f"the {part} configuration lacks {', '.join(missing)}")
 
 
 def _module(config: Mapping[str, Any]) -> nn.Module:
@@ -96,17 +154,17 @@ def _module(config: Mapping[str, Any]) -> nn.Module:
     from diffusers import AutoencoderKL, UNet2DConditionModel  # noqa: PLC0415
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection  # noqa: PLC0415
 
-    kind = config["_class_name"]
     settings = {key: value for key, value in config.items() if not key.startswith("_")}
     module: nn.Module
-    if kind == "UNet2DConditionModel":
-        module = UNet2DConditionModel(**settings)
-    elif kind == "AutoencoderKL":
-        module = AutoencoderKL(**settings)
-    elif kind == "CLIPTextModelWithProjection":
-        module = CLIPTextModelWithProjection(CLIPTextConfig(**settings))
-    else:
-        module = CLIPTextModel(CLIPTextConfig(**settings))
+    match config["_class_name"]:
+        case "UNet2DConditionModel":
+            module = UNet2DConditionModel.from_config(settings)
+        case "AutoencoderKL":
+            module = AutoencoderKL.from_config(settings)
+        case "CLIPTextModelWithProjection":
+            module = CLIPTextModelWithProjection(CLIPTextConfig(**settings))
+        case _:
+            module = CLIPTextModel(CLIPTextConfig(**settings))
     return module
 
 

@@ -1,50 +1,113 @@
 """Models by Hugging Face id: the local cache first, the network if it is there, a clear word if it is not.
 
-The token comes from the environment (HF_TOKEN), where the hub's own client looks for it.
+The token comes from the environment (HF_TOKEN), where the hub's own client looks for it. Knows the layout of
+the hub's cache; knows nothing of what the files hold, beyond which ones a model needs.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import NamedTuple
 
 from calotype.core.errors import NotFoundError, OfflineError
+from calotype.models.json_file import read_json
 
-WANTED_FILES = (
-    "model_index.json",
-    "*/config.json",
-    "scheduler/*.json",
-    "tokenizer*/*",
-    "unet/*.safetensors*",
-    "vae/*.safetensors*",
-    "text_encoder*/*.safetensors*",
+PARTS = ("unet", "vae", "text_encoder", "text_encoder_2")
+CONFIGURATION = ("model_index.json", "*/config.json", "scheduler/*.json", "tokenizer*/*")
+
+
+class Choice(NamedTuple):
+    """Which of a repository's many copies of the same weights to take."""
+
+    wanted: str
+    unwanted: tuple[str, ...] = ()
+
+
+# Full precision converts to any dtype; some repositories hold only the half, older ones only pickles.
+CHOICES = (
+    Choice("*.safetensors*", ("*.fp16.safetensors*", "*.non_ema.safetensors*")),
+    Choice("*.fp16.safetensors*"),
+    Choice("*.bin", ("*.fp16.bin", "*.non_ema.bin")),
 )
-UNWANTED_FILES = ("*.fp16.safetensors*", "*.non_ema.safetensors*")
 
 
 def snapshot(hub_id: str) -> Path:
     """The folder of a hub model on this machine, downloaded if need be and possible."""
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 - half a second to import
-    from huggingface_hub.errors import (  # noqa: PLC0415
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - half a second to import
+    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
+
+    try:
+        index = try_to_load_from_cache(hub_id, "model_index.json")
+    except HFValidationError as error:
+        rule = str(error).partition("\n")[0]
+        raise NotFoundError(f"{hub_id!r} is neither a file, a folder nor a valid hub id: {rule}") from error
+    if isinstance(index, str) and not missing_parts(Path(index).parent):
+        return Path(index).parent
+    return _download(hub_id)
+
+
+def _download(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download  # noqa: PLC0415
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError  # noqa: PLC0415
+
+    missing: list[str] = []
+    try:
+        for choice in CHOICES:
+            wanted = [*CONFIGURATION, *(f"{part}/{choice.wanted}" for part in PARTS)]
+            unwanted = list(choice.unwanted)
+            folder = Path(snapshot_download(hub_id, allow_patterns=wanted, ignore_patterns=unwanted))
+            missing = missing_parts(folder)
+            if not missing:
+                return folder
+    except GatedRepoError as error:
+        rule = "asks for its licence to be accepted on the hub; accept it there, then set HF_TOKEN"
+        raise NotFoundError(f"{hub_id} {rule}") from error
+    except RepositoryNotFoundError as error:
+        rule = "or it is private: set HF_TOKEN to a token with access"
+        raise NotFoundError(f"the hub has no model {hub_id!r}, {rule}") from error
+    except Exception as error:  # proxies, sockets, servers and disks each fail with a type of their own
+        raise _unreachable(hub_id, error) from error
+    raise NotFoundError(f"{hub_id} on the hub is not a model that can be read: no {', '.join(missing)}")
+
+
+def _unreachable(hub_id: str, error: Exception) -> OfflineError:
+    reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    return OfflineError(
+        f"{hub_id} is not in the local cache, or not all of it, and could not be downloaded ({reason}). Copy "
+        "the model's folder here and give its path, or set HF_HOME to a cache that has it, or use "
+        "`calotype models random` for made-up weights"
     )
 
-    patterns = {"allow_patterns": list(WANTED_FILES), "ignore_patterns": list(UNWANTED_FILES)}
-    try:
-        return Path(snapshot_download(hub_id, local_files_only=True, **patterns))
-    except HFValidationError as error:
-        raise NotFoundError(f"{hub_id!r} is neither a file, a folder nor a valid hub id: {error}") from error
-    except LocalEntryNotFoundError:
-        pass
-    try:
-        return Path(snapshot_download(hub_id, **patterns))
-    except GatedRepoError as error:
-        raise NotFoundError(f"{hub_id} asks for its licence to be accepted on the hub; then set HF_TOKEN") from error
-    except RepositoryNotFoundError as error:
-        raise NotFoundError(f"the hub has no model {hub_id!r}, or it is private: set HF_TOKEN to a token with access") from error
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise OfflineError(
-            f"{hub_id} is not in the local cache and the hub cannot be reached. Copy the model's folder here and give "
-            f"its path, or set HF_HOME to a cache that has it, or use `calotype models random` for made-up weights"
-        ) from error
+
+def missing_parts(folder: Path) -> list[str]:
+    """Parts that the index names and the folder does not hold: a cache may have been filled by halves."""
+    if not (folder / "model_index.json").is_file():
+        return ["model_index.json"]
+    index = read_json(folder / "model_index.json", inside=link_boundary(folder))
+    named = [part for part in PARTS if isinstance(index.get(part), list) and any(index[part])]
+    return [part for part in named or PARTS[:1] if not _has_weights(folder / part)]
+
+
+def _has_weights(part: Path) -> bool:
+    files = (file for pattern in ("*.safetensors", "*.bin") for file in part.glob(pattern))
+    return (part / "config.json").is_file() and any(file.is_file() for file in files)
+
+
+def link_boundary(folder: Path) -> Path:
+    """Where links in a model folder may lead: nowhere outside it, but a hub cache keeps its files apart."""
+    return folder.parents[1] if _in_hub_cache(folder) else folder
+
+
+def folder_name(folder: Path) -> str:
+    """What to call the model in a folder; a hub cache names folders by revision, which tells nobody much."""
+    if _in_hub_cache(folder):
+        return folder.parents[1].name.removeprefix("models--").replace("--", "/")
+    return folder.absolute().name
+
+
+def _in_hub_cache(folder: Path) -> bool:
+    return (
+        len(folder.parents) > 1
+        and folder.parent.name == "snapshots"
+        and folder.parents[1].name.startswith("models--")
+    )

@@ -1,7 +1,8 @@
-"""A live model: its parts as modules on a device, ready to be run. Knows nothing of where the weights came from."""
+"""A live model: its parts as modules on a device, ready to be run. Knows nothing of files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,9 @@ class Model:
 
     @property
     def weight_bytes(self) -> int:
-        return sum(p.numel() * p.element_size() for module in self.parts().values() for p in module.parameters())
+        """What the weights of all parts take on the device."""
+        parameters = (p for module in self.parts().values() for p in module.parameters())
+        return sum(p.numel() * p.element_size() for p in parameters)
 
 
 def assemble(
@@ -54,7 +57,9 @@ def assemble(
     modules = {}
     for part in architecture.parts():
         part_dtype = vae_dtype(architecture, dtype) if part == "vae" else dtype
-        modules[part] = load_part(weights, part, part_dtype, device, identity.reference, progress)
+        modules[part] = load_part(
+            weights, part, source=identity.reference, dtype=part_dtype, device=device, progress=progress
+        )
     return Model(
         architecture=architecture,
         identity=identity,
@@ -68,18 +73,21 @@ def assemble(
 
 
 def vae_dtype(architecture: Architecture, dtype: torch.dtype) -> torch.dtype:
-    """SDXL's autoencoder overflows in fp16, so it runs in fp32 there unless its configuration says it need not."""
+    """SDXL's autoencoder overflows in fp16: it gets fp32 unless its configuration says it need not."""
     overflows = architecture.family == "sdxl" and architecture.vae.get("force_upcast", True)
     return torch.float32 if overflows and dtype == torch.float16 else dtype
 
 
 def load_part(
-    weights: Weights, part: str, dtype: torch.dtype, device: torch.device, source: str, progress: Progress
+    weights: Weights, part: str, *, source: str, dtype: torch.dtype, device: torch.device, progress: Progress
 ) -> nn.Module:
-    """One module with its weights; refuses weights that are not finite, by name."""
+    """One module with its weights; refuses weights that are not finite numbers, by name."""
     module = weights.architecture.build(part)
     state, finite = {}, {}
-    for name in weights.specs(part):
+    for name, spec in weights.specs(part).items():
+        if not spec.dtype.is_floating_point:
+            rule = f"{name!r} of its {part} is {spec.dtype}; quantized files cannot be loaded"
+            raise ModelFileError(source, rule)
         tensor = weights.read(part, name).to(device, dtype)
         state[module_name(name, module)] = tensor
         finite[name] = torch.isfinite(tensor).all()
@@ -90,20 +98,23 @@ def load_part(
     return module.requires_grad_(False).eval()
 
 
-def _refuse_non_finite(source: str, part: str, finite: dict[str, Tensor]) -> None:
+def _refuse_non_finite(source: str, part: str, finite: Mapping[str, Tensor]) -> None:
     # One look at the device for all tensors, not one for each.
     verdicts = torch.stack(list(finite.values())).tolist()
     bad = [name for name, verdict in zip(finite, verdicts, strict=True) if not verdict]
     if bad:
         rule = f"{len(bad)} tensors of its {part} hold NaN or infinity, the first is {bad[0]!r}"
-        raise ModelFileError(source, f"{rule}; every picture would be black (too narrow a dtype can cause it)")
+        consequence = "every picture would be black (too narrow a dtype can cause it)"
+        raise ModelFileError(source, f"{rule}; {consequence}")
 
 
 def _fill_buffers(module: nn.Module, device: torch.device) -> None:
     """Buffers that are in no file: modules built on the meta device have them without contents."""
     for submodule in module.modules():
         for name, buffer in list(submodule.named_buffers(recurse=False)):
-            if buffer.is_meta:
-                assert name == "position_ids", f"a buffer nobody fills: {name}"
-                positions = torch.arange(buffer.shape[-1], device=device).expand(buffer.shape)
-                submodule.register_buffer(name, positions, persistent=False)
+            if not buffer.is_meta:
+                continue
+            if name != "position_ids":
+                raise NotImplementedError(f"nobody fills the buffer {name!r} of {type(submodule).__name__}")
+            positions = torch.arange(buffer.shape[-1], device=device).expand(buffer.shape)
+            submodule.register_buffer(name, positions, persistent=False)

@@ -1,29 +1,37 @@
 """What a user may write where a model is meant, and the weights it leads to.
 
-In order: `random:NAME`, a catalogue name, a path, a name in the model folder, a hub id. Knows nothing of devices.
+In order: `random:NAME` or `random:NAME:SEED`, a catalogue name, a path, a name in the model folder, a hub id.
+A catalogue name is looked for in the model folder before the hub. Knows nothing of devices.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files as package_files
 from pathlib import Path
+from typing import NamedTuple
 
-from calotype.core.errors import NotFoundError, near_matches
+from calotype.core.errors import ModelFileError, NotFoundError, Problem, RequestError, near_matches
 from calotype.core.paths import cache_dir, list_files, models_dir, resolve_inside, written_whole
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
 from calotype.models.files.converted import open_tensors
-from calotype.models.folder_layout import is_model_folder, read_architecture, read_json
+from calotype.models.folder_layout import is_model_folder, read_architecture
 from calotype.models.hub import snapshot
+from calotype.models.json_file import read_json
 from calotype.models.single_file import architecture_of
 from calotype.models.weights import FolderWeights, RandomWeights, SingleFileWeights, Weights
 from calotype.spec.record import ModelIdentity
 
 EMBEDDED = "emoji"
+RANDOM = "random:"
+LARGEST_SEED = 2**64 - 1
+FILE_SUFFIXES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
+WEIGHT_FILES = (".safetensors", ".bin")
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,13 @@ class Found:
     identity: ModelIdentity
 
 
+class _Place(NamedTuple):
+    """A file or folder, and the folder that links may not lead out of."""
+
+    path: Path
+    inside: Path | None = None
+
+
 def find_model(
     reference: str,
     *,
@@ -41,65 +56,99 @@ def find_model(
     config: Path | None = None,
     prediction_type: str | None = None,
 ) -> Found:
-    """Open the model that `reference` means. `config` describes a single file whose architecture is not a known one."""
-    if reference.startswith("random:"):
+    """Open the model that `reference` means.
+
+    `config` describes a single file whose architecture is not a known one; `prediction_type` overrules the
+    file.
+    """
+    if reference.startswith(RANDOM):
         return _random(reference)
     if reference == EMBEDDED:
         return _embedded()
-    path = _path_of(reference, models or models_dir())
-    if path is None:
-        known = catalogue.architecture(reference).hub_id if reference in catalogue.names() else reference
-        path = snapshot(str(known))
-    if path.is_dir():
-        architecture = _with_prediction(read_architecture(path), prediction_type)
-        return Found(FolderWeights(path, architecture), _identity(reference, architecture, folder_sha256(path)))
-    file = open_tensors(path)
-    architecture = _with_prediction(architecture_of(file, read_config(config) if config else None), prediction_type)
-    return Found(SingleFileWeights(file, architecture), _identity(reference, architecture, file.sha256()))
+    place = _place_of(reference, models or models_dir())
+
+    def settled(architecture: Architecture) -> Architecture:
+        return _with_prediction(architecture, prediction_type)
+
+    if place.path.is_dir():
+        return _folder(reference, place.path, settled(read_architecture(place.path)))
+    with ExitStack() as opened:
+        file = opened.enter_context(open_tensors(place.path, inside=place.inside))
+        architecture = settled(architecture_of(file, read_config(config) if config else None))
+        weights = SingleFileWeights(file, architecture)
+        identity = _identity(reference, architecture, _remembered(place.path, file.sha256))
+        opened.pop_all()  # the weights close the file from here on
+    return Found(weights, identity)
+
+
+def _folder(reference: str, folder: Path, architecture: Architecture) -> Found:
+    with ExitStack() as opened:
+        weights = opened.enter_context(FolderWeights(folder, architecture))
+        identity = _identity(reference, architecture, folder_sha256(folder))
+        opened.pop_all()
+    return Found(weights, identity)
 
 
 def _random(reference: str) -> Found:
-    _, name, *seed = reference.split(":")
-    number = int(seed[0]) if seed and seed[0].isdigit() else 0
+    name, colon, text = reference.removeprefix(RANDOM).partition(":")
+    if colon and not (text.isascii() and text.isdigit() and int(text) <= LARGEST_SEED):
+        rule = f"{text[:80]!r} is no seed: a whole number from 0 to {LARGEST_SEED} follows the second colon"
+        raise RequestError([Problem("model", rule, reference)])
+    seed = int(text) if text else 0
     architecture = catalogue.architecture(name)
-    return Found(nullcontext(RandomWeights(architecture, number)), random_identity(reference, architecture, number))
+    weights = RandomWeights(architecture, seed)
+    return Found(nullcontext(weights), random_identity(reference, architecture, seed))
 
 
 def random_identity(reference: str, architecture: Architecture, seed: int) -> ModelIdentity:
-    digest = hashlib.sha256(f"random {seed} {json.dumps(architecture.as_dict(), sort_keys=True)}".encode()).hexdigest()
+    """Whose random weights are: they follow from seed and architecture, so those are what is hashed."""
+    text = f"random {seed} {json.dumps(architecture.as_dict(), sort_keys=True)}"
+    digest = hashlib.sha256(text.encode()).hexdigest()
     return ModelIdentity(reference=reference, architecture=architecture.name, sha256=digest, random=True)
 
 
 def _embedded() -> Found:
     folder = Path(str(package_files("calotype.assets") / EMBEDDED))
     if not is_model_folder(folder):
-        return _random(f"random:{EMBEDDED}")
-    architecture = replace(read_architecture(folder), name=EMBEDDED, title=catalogue.architecture(EMBEDDED).title)
-    return Found(FolderWeights(folder, architecture), _identity(EMBEDDED, architecture, folder_sha256(folder)))
+        return _random(f"{RANDOM}{EMBEDDED}")
+    title = catalogue.architecture(EMBEDDED).title
+    return _folder(EMBEDDED, folder, replace(read_architecture(folder), name=EMBEDDED, title=title))
 
 
-def _path_of(reference: str, models: Path) -> Path | None:
-    """A path on disk, or a name inside the model folder's checkpoints."""
-    path = Path(reference).expanduser()
-    if path.exists():
-        return path
+def _place_of(reference: str, models: Path) -> _Place:
+    """Where the model is on this machine; the hub is asked when nothing else is meant."""
     checkpoints = models / "checkpoints"
-    if reference in catalogue.names():
-        return None
+    in_catalogue = reference in catalogue.names()
+    if not in_catalogue and _exists(reference):
+        return _Place(Path(reference).expanduser())
     try:
-        return resolve_inside(checkpoints, reference, field="model")
+        return _Place(resolve_inside(checkpoints, reference, field="model"), checkpoints)
     except NotFoundError:
-        if reference.count("/") == 1 and not path.suffix:
-            return None  # the form of a hub id
+        if in_catalogue:
+            return _Place(snapshot(str(catalogue.architecture(reference).hub_id)))
+        if reference.count("/") == 1 and not reference.endswith(FILE_SUFFIXES):
+            return _Place(snapshot(reference))
         known = [*catalogue.names(), *list_files(checkpoints)]
-        raise NotFoundError(
-            f"no model {reference!r}: not a file, not in {checkpoints}, not in the catalogue; {near_matches(reference, known)}"
-        ) from None
+        places = f"not a file, not in {checkpoints}, not in the catalogue"
+        raise NotFoundError(f"no model {reference!r}: {places}; {near_matches(reference, known)}") from None
+
+
+def _exists(reference: str) -> bool:
+    try:
+        return Path(reference).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):
+        return False  # too long, with a NUL, of a user who does not exist: the check of names says which
 
 
 def read_config(path: Path) -> Architecture:
-    """An architecture from a JSON file as `calotype models show --json` prints it, or from a diffusers folder."""
-    return read_architecture(path) if path.is_dir() else Architecture.from_dict(read_json(path))
+    """An architecture from a diffusers folder, or from JSON as `calotype models show --json` prints it."""
+    if path.is_dir():
+        return read_architecture(path)
+    values = read_json(path)
+    try:
+        return Architecture.from_dict(values.get("architecture", values))
+    except ValueError as error:
+        raise ModelFileError(path, str(error)) from error
 
 
 def _with_prediction(architecture: Architecture, prediction_type: str | None) -> Architecture:
@@ -109,7 +158,8 @@ def _with_prediction(architecture: Architecture, prediction_type: str | None) ->
 
 
 def _identity(reference: str, architecture: Architecture, sha256: str) -> ModelIdentity:
-    shown = reference if not Path(reference).is_absolute() else Path(reference).name
+    # A record travels inside pictures; where a file lay on somebody's disk is nobody else's business.
+    shown = Path(reference).name if Path(reference).is_absolute() else reference
     return ModelIdentity(reference=shown, architecture=architecture.name, sha256=sha256)
 
 
@@ -117,20 +167,29 @@ def folder_sha256(folder: Path) -> str:
     """One hash over the names and hashes of the folder's weight files."""
     total = hashlib.sha256()
     for name in list_files(folder):
-        if name.endswith((".safetensors", ".bin")):
+        if name.endswith(WEIGHT_FILES):
             total.update(f"{name} {file_sha256(folder / name)}\n".encode())
     return total.hexdigest()
 
 
 def file_sha256(file: Path) -> str:
-    """A file's hash, remembered by inode, size and time so that gigabytes are read once."""
+    """A file's hash, remembered so that gigabytes are read once."""
+
+    def read() -> str:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+
+    return _remembered(file, read)
+
+
+def _remembered(file: Path, read: Callable[[], str]) -> str:
+    """What `read` says, or what it said when the file had the same inode, size and time of change."""
     status = file.stat()
     key = f"{status.st_dev}-{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
     note = cache_dir() / "sha256" / key
-    if note.is_file():
-        return note.read_text().strip()
-    with file.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    with suppress(OSError):
+        return note.read_text("ascii").strip()
+    digest = read()
     # A read-only home costs time on the next start, nothing else.
     with suppress(OSError), written_whole(note, "w") as out:
         out.write(digest)

@@ -5,24 +5,38 @@ Knows nothing of modules; the tensors themselves are read by `weights`.
 
 import json
 from dataclasses import replace
+from typing import Any
 
 from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
 from calotype.models.files.tensor_file import TensorFile
-from calotype.models.identify import FileKind, identify
+from calotype.models.identify import CHECKPOINT_MARK, FileKind, identify
 
 ARCHITECTURE_KEY = "calotype.architecture"
 """Where our own writer leaves the architecture in a safetensors file's metadata."""
+PREDICTION_KEY = "modelspec.prediction_type"
+"""Where trainers, and our own writer, say what the model predicts."""
 
 CATALOGUE_NAME = {"sd1": "sd15", "sd2": "sd2-base", "sdxl": "sdxl"}
-FIRST_CONVOLUTION = "model.diffusion_model.input_blocks.0.0.weight"
-LAST_ATTENTION_BIAS = "model.diffusion_model.output_blocks.11.1.transformer_blocks.0.norm1.bias"
+INPAINTING_PIPELINE = {
+    "StableDiffusionPipeline": "StableDiffusionInpaintPipeline",
+    "StableDiffusionXLPipeline": "StableDiffusionXLInpaintPipeline",
+}
+INPAINTING_CHANNELS = 9
+V_MARK, ZERO_SNR_MARK = "v_pred", "ztsnr"
+"""Empty tensors that trainers leave in files, where there may be no metadata."""
+EDM_MARKS = ("edm_mean", "edm_std", "edm_vpred.sigma_max")
+
+LATE_BIAS = "model.diffusion_model.output_blocks.11.1.transformer_blocks.0.norm1.bias"
+LATE_BIAS_SPREAD = 0.09
+"""In Stable Diffusion 2's 768-pixel models the spread of this bias is above, in the 512-pixel ones below."""
+V_NATIVE_SIZE = 768
 
 
 def architecture_of(file: TensorFile, given: Architecture | None = None) -> Architecture:
-    """Which architecture the file's tensors are for. `given` wins; then the file's own word; then its keys."""
-    identity = identify({name: file.entry(name).shape for name in file.keys()})
+    """Which architecture the tensors are for. `given` wins; then the file's own word; then its keys."""
+    identity = identify({name: file.entry(name).shape for name in file})
     if identity.kind is not FileKind.CHECKPOINT:
         raise ModelFileError(file.path, f"is not a checkpoint but: {identity.kind.value}")
     if given is not None:
@@ -30,34 +44,57 @@ def architecture_of(file: TensorFile, given: Architecture | None = None) -> Arch
     if ARCHITECTURE_KEY in file.metadata:
         return _own_word(file)
     if identity.base not in CATALOGUE_NAME:
-        raise ModelFileError(file.path, f"is a checkpoint for {identity.base}, which is not supported (SD 1, SD 2, SDXL are)")
+        rule = f"is a checkpoint for {identity.base}, which is not supported (SD 1, SD 2 and SDXL are)"
+        raise ModelFileError(file.path, rule)
+    if any(mark in file for mark in EDM_MARKS):
+        raise ModelFileError(
+            file.path, "was trained in the EDM way, which is not supported (epsilon and v are)"
+        )
     known = catalogue.architecture(CATALOGUE_NAME[identity.base])
-    in_channels = file.entry(FIRST_CONVOLUTION).shape[1]
-    return replace(
-        known,
-        unet={**known.unet, "in_channels": in_channels},
-        scheduler={**known.scheduler, **_schedule_marks(file, identity.base)},
-    )
+    return _with_schedule_marks(file, _with_channels(file, known))
 
 
 def _own_word(file: TensorFile) -> Architecture:
     try:
         return Architecture.from_dict(json.loads(file.metadata[ARCHITECTURE_KEY]))
-    except (ValueError, TypeError, KeyError) as error:
-        raise ModelFileError(file.path, f"its metadata {ARCHITECTURE_KEY!r} cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(
+            file.path, f"its metadata {ARCHITECTURE_KEY!r} cannot be used: {error}"
+        ) from error
 
 
-def _schedule_marks(file: TensorFile, base: str) -> dict[str, object]:
+def _with_channels(file: TensorFile, known: Architecture) -> Architecture:
+    """Inpainting models read a mask and a picture beside the latent, which shows in the first convolution."""
+    shape = file.entry(CHECKPOINT_MARK).shape
+    if len(shape) != 4:
+        raise ModelFileError(
+            file.path, f"{CHECKPOINT_MARK!r} has shape {list(shape)}, which is no convolution"
+        )
+    pipeline = INPAINTING_PIPELINE[known.pipeline] if shape[1] == INPAINTING_CHANNELS else known.pipeline
+    return replace(known, unet={**known.unet, "in_channels": shape[1]}, pipeline=pipeline)
+
+
+def _with_schedule_marks(file: TensorFile, known: Architecture) -> Architecture:
     """Whether the model predicts v, which shows in no shape.
 
-    Trainers leave a `v_pred` tensor or say so in the metadata. Stable Diffusion 2 files have neither; the 768-pixel v
-    models differ from the 512-pixel ones in the spread of one late bias, which is the mark other tools use too.
+    Trainers leave a `v_pred` tensor or say so in the metadata. Stable Diffusion 2 files have neither; the
+    768-pixel v models differ from the 512-pixel ones in the spread of one late bias, which other tools go by
+    too.
     """
-    declared = file.metadata.get("modelspec.prediction_type", "")
-    zero_snr = {"rescale_betas_zero_snr": True} if "ztsnr" in file.keys() else {}
-    if "v_pred" in file.keys() or declared.startswith("v"):
-        return {"prediction_type": "v_prediction", **zero_snr}
-    late_bias = LAST_ATTENTION_BIAS
-    if base == "sd2" and not declared and late_bias in file.keys() and file.read(late_bias).float().std() > 0.09:
-        return {"prediction_type": "v_prediction"}
-    return {"prediction_type": "epsilon", **zero_snr}
+    declared = file.metadata.get(PREDICTION_KEY, "")
+    spread = known.family == "sd2" and _late_bias_is_spread(file)
+    says_v = V_MARK in file or declared.startswith("v") or (spread and not declared)
+    marks: dict[str, Any] = {"prediction_type": "v_prediction" if says_v else "epsilon"}
+    if ZERO_SNR_MARK in file:
+        marks["rescale_betas_zero_snr"] = True
+    scheduled = replace(known, scheduler={**known.scheduler, **marks})
+    if not (spread and says_v):
+        return scheduled
+    unet = {**known.unet, "sample_size": V_NATIVE_SIZE // known.vae_factor}
+    return replace(scheduled, title="Stable Diffusion 2, 768 pixels", native_size=V_NATIVE_SIZE, unet=unet)
+
+
+def _late_bias_is_spread(file: TensorFile) -> bool:
+    if LATE_BIAS not in file:
+        return False
+    return bool(file.read(LATE_BIAS).float().std(correction=0) > LATE_BIAS_SPREAD)

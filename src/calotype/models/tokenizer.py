@@ -1,7 +1,8 @@
 """CLIP tokenizers from a vocabulary description, a diffusers folder, or the vocabulary shipped with Calotype.
 
-A CLIP vocabulary follows from its merges alone: 256 bytes, the same bytes ending a word, one entry per merge, two
-marks. So a description holds a name ("clip", or "bytes" for no merges at all) or the vocabulary itself.
+A CLIP vocabulary follows from its merges alone: 256 bytes, the same bytes ending a word, one entry per merge,
+two marks. So a description holds a name ("clip", or "bytes" for no merges at all) or the vocabulary itself.
+Knows nothing of prompts.
 """
 
 import gzip
@@ -13,9 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.errors import ModelFileError
+from calotype.models.json_file import read_json, read_text, write_json
 
 START, END = "<|startoftext|>", "<|endoftext|>"
+USUAL_LENGTH = 77
 Merges = list[tuple[str, str]]
+Vocabulary = dict[str, int]
+
+MERGES_HEADER = "#version: 0.2"
+NAMED = ("clip", "bytes")
 
 
 @cache
@@ -25,21 +32,21 @@ def _clip_merges() -> tuple[tuple[str, str], ...]:
 
 
 def _parse_merge(line: str) -> tuple[str, str]:
-    left, right = line.split()
+    left, right = line.split(" ")
     return left, right
 
 
 def _byte_symbols() -> list[str]:
     """GPT-2's printable stand-in for each byte, in the order CLIP numbers them."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return [chr(byte) for byte in printable] + [chr(256 + i) for i in range(len(others))]
+    printable = [chr(c) for first, last in ("!~", "¡¬", "®ÿ") for c in range(ord(first), ord(last) + 1)]
+    return printable + [chr(256 + i) for i in range(256 - len(printable))]
 
 
-def vocabulary(merges: Merges) -> dict[str, int]:
+def vocabulary(merges: Merges) -> Vocabulary:
     """Token → id in CLIP's order, for a list of merges."""
     symbols = _byte_symbols()
-    tokens = [*symbols, *(f"{s}</w>" for s in symbols), *(left + right for left, right in merges), START, END]
+    joined = [left + right for left, right in merges]
+    tokens = [*symbols, *(f"{s}</w>" for s in symbols), *joined, START, END]
     return {token: i for i, token in enumerate(tokens)}
 
 
@@ -52,11 +59,11 @@ def build_tokenizer(description: Mapping[str, Any]) -> Any:
         vocab=vocab,
         merges=merges,
         pad_token=description.get("pad_token", END),
-        model_max_length=description.get("model_max_length", 77),
+        model_max_length=description.get("model_max_length", USUAL_LENGTH),
     )
 
 
-def _contents(description: Mapping[str, Any]) -> tuple[dict[str, int], Merges]:
+def _contents(description: Mapping[str, Any]) -> tuple[Vocabulary, Merges]:
     match description["vocabulary"]:
         case "clip":
             merges = list(_clip_merges())
@@ -67,31 +74,44 @@ def _contents(description: Mapping[str, Any]) -> tuple[dict[str, int], Merges]:
             return dict(own["vocab"]), [(left, right) for left, right in own["merges"]]
 
 
-def read_tokenizer(folder: Path) -> dict[str, Any]:
+def read_tokenizer(folder: Path, *, inside: Path | None = None) -> dict[str, Any]:
     """The description of the tokenizer in a diffusers folder, from the slow or the fast files."""
-    settings_file = folder / "tokenizer_config.json"
-    settings = json.loads(settings_file.read_text()) if settings_file.is_file() else {}
-    vocab, merges = _read_vocabulary(folder)
-    known: Any = {"vocab": vocab, "merges": [list(m) for m in merges]}
-    for name in ("clip", "bytes"):
-        if _contents({"vocabulary": name}) == (vocab, merges):
-            known = name
-    pad = settings.get("pad_token", END)
+    settings = _read_settings(folder, inside)
+    try:
+        vocab, merges = _read_vocabulary(folder, inside)
+        pad = settings.get("pad_token") or END
+        longest = int(settings.get("model_max_length", USUAL_LENGTH))
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise ModelFileError(folder, f"holds no tokenizer that can be read: {error!r}") from error
+    own = {"vocab": vocab, "merges": [list(merge) for merge in merges]}
+    known = (name for name in NAMED if _contents({"vocabulary": name}) == (vocab, merges))
     return {
-        "vocabulary": known,
-        "pad_token": pad["content"] if isinstance(pad, dict) else pad,
-        "model_max_length": int(settings.get("model_max_length", 77)),
+        "vocabulary": next(known, own),
+        "pad_token": pad["content"] if isinstance(pad, dict) else str(pad),
+        "model_max_length": longest,
     }
 
 
-def _read_vocabulary(folder: Path) -> tuple[dict[str, int], Merges]:
+def _read_settings(folder: Path, inside: Path | None) -> dict[str, Any]:
+    """The tokenizer's settings, the way transformers puts them together from its newer and older files."""
+    config, marks = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
+    settings = read_json(config, inside=inside) if config.exists() else {}
+    # Stable Diffusion 2 names another padding token in the older file, and the older file rules unless the
+    # newer one was written by a transformers that no longer needs it.
+    if marks.exists() and "added_tokens_decoder" not in settings:
+        settings |= read_json(marks, inside=inside)
+    return settings
+
+
+def _read_vocabulary(folder: Path, inside: Path | None) -> tuple[Vocabulary, Merges]:
     slow, fast = folder / "vocab.json", folder / "tokenizer.json"
-    if slow.is_file():
-        lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
-        merges = [_parse_merge(line) for line in lines if line and not line.startswith("#version")]
-        return json.loads(slow.read_text(encoding="utf-8")), merges
-    if fast.is_file():
-        model = json.loads(fast.read_text(encoding="utf-8"))["model"]
+    if slow.exists():
+        lines = read_text(folder / "merges.txt", inside=inside).splitlines()
+        if lines and lines[0].startswith("#version"):
+            lines = lines[1:]
+        return read_json(slow, inside=inside), [_parse_merge(line) for line in lines if line]
+    if fast.exists():
+        model = read_json(fast, inside=inside)["model"]
         pairs = [_parse_merge(m) if isinstance(m, str) else (m[0], m[1]) for m in model["merges"]]
         return dict(model["vocab"]), pairs
     raise ModelFileError(folder, "no tokenizer here: expected vocab.json and merges.txt, or tokenizer.json")
@@ -102,16 +122,16 @@ def write_tokenizer(folder: Path, description: Mapping[str, Any]) -> None:
     vocab, merges = _contents(description)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
-    lines = "".join(f"{left} {right}\n" for left, right in merges)
-    (folder / "merges.txt").write_text(f"#version: 0.2\n{lines}", encoding="utf-8")
+    lines = [MERGES_HEADER, *(f"{left} {right}" for left, right in merges)]
+    (folder / "merges.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     settings = {
         "tokenizer_class": "CLIPTokenizer",
         "bos_token": START,
         "eos_token": END,
         "unk_token": END,
         "pad_token": description.get("pad_token", END),
-        "model_max_length": description.get("model_max_length", 77),
+        "model_max_length": description.get("model_max_length", USUAL_LENGTH),
         "do_lower_case": True,
         "add_prefix_space": False,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1) + "\n")
+    write_json(folder / "tokenizer_config.json", settings)

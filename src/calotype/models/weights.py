@@ -1,7 +1,8 @@
 """Where a model's tensors come from, one at a time, under diffusers names.
 
 A folder, a single original file and seeded random numbers all answer the same three questions, so loading,
-converting and inventing models are the same code. Nothing here holds more than one tensor in memory.
+converting and inventing models are the same code. Tensors are read when asked for and not kept; of those that
+several are cut from, the pieces not yet asked for are. Knows nothing of modules or of writing.
 """
 
 from __future__ import annotations
@@ -18,24 +19,26 @@ import torch
 from torch import Tensor
 
 from calotype.core.errors import ModelFileError
-from calotype.models.architecture import Architecture
+from calotype.models.architecture import Architecture, published_name
 from calotype.models.files.converted import open_tensors
 from calotype.models.files.dtypes import TORCH_DTYPES
 from calotype.models.files.sharded import open_weights
-from calotype.models.files.tensor_file import TensorFile, TensorReader
+from calotype.models.files.tensor_file import TensorFile
+from calotype.models.files.tensor_reader import TensorReader
+from calotype.models.hub import link_boundary
 from calotype.models.naming import vae as vae_naming
 from calotype.models.naming.original import SD1_TEXT, correspondences
 
 EXTRA_STEM = "calotype_extra"
-"""Tensors of an original file that a diffusers folder has no place for (EMA copies, schedules) are kept under this
-name beside the parts, so that converting back loses nothing."""
+"""Tensors of an original file that a diffusers folder has no place for (EMA copies, schedules) are kept under
+this name beside the parts, so that converting back loses nothing."""
 
-PART_STEMS = {"unet": "diffusion_pytorch_model", "vae": "diffusion_pytorch_model"}
+DIFFUSERS_STEM, TRANSFORMERS_STEM, OLD_TRANSFORMERS_STEM = "diffusion_pytorch_model", "model", "pytorch_model"
 
 
 def part_stem(part: str) -> str:
     """The file name, without suffix, that diffusers and transformers look for in a part's folder."""
-    return PART_STEMS.get(part, "model")
+    return TRANSFORMERS_STEM if part.startswith("text_encoder") else DIFFUSERS_STEM
 
 
 class TensorSpec(NamedTuple):
@@ -60,7 +63,11 @@ class FileTensors:
 
     def __init__(self, file: TensorReader, names: Iterable[str] | None = None) -> None:
         self._file = file
-        self._names = list(file.keys() if names is None else names)
+        self._names = list(file if names is None else names)
+
+    def only(self, names: Iterable[str]) -> FileTensors:
+        """The same file, showing these of its tensors."""
+        return FileTensors(self._file, names)
 
     def names(self) -> list[str]:
         return self._names
@@ -93,8 +100,7 @@ class Weights(Protocol):
 class _Closing:
     """Keeps files open for as long as the weights are in use."""
 
-    def __init__(self) -> None:
-        self._files = ExitStack()
+    _files: ExitStack
 
     def __enter__(self) -> Self:
         return self
@@ -106,22 +112,28 @@ class _Closing:
 
 
 class FolderWeights(_Closing):
-    """Tensors of a diffusers folder: safetensors or old pickles, whole or in shards, with or without a variant."""
+    """Tensors of a diffusers folder: safetensors or old pickles, whole or in shards, fp16 variant or not."""
 
     def __init__(self, folder: Path, architecture: Architecture) -> None:
-        super().__init__()
         self.architecture = architecture
         self._tensors: dict[str, FileTensors] = {}
         self._names: dict[str, dict[str, str]] = {}
-        for part in architecture.parts():
-            # A hub cache keeps its files apart and links to them, so links may lead anywhere inside that cache.
-            inside = folder.parents[1] if folder.parent.name == "snapshots" else folder
-            reader = self._files.enter_context(open_weights(folder / part, _stem_present(folder, part), inside=inside))
-            self._tensors[part] = FileTensors(reader)
-            self._names[part] = _present_names(reader, part)
-            check_shapes(folder / part, architecture.tensor_shapes(part), _shapes(self.specs(part)))
-        extra = folder / f"{EXTRA_STEM}.safetensors"
-        self._extra = FileTensors(self._files.enter_context(open_tensors(extra))) if extra.is_file() else None
+        self._extra: FileTensors | None = None
+        inside = link_boundary(folder)
+        with ExitStack() as files:
+            for part in architecture.parts():
+                place = folder / part
+                reader = files.enter_context(open_weights(place, _stem_present(place, part), inside=inside))
+                self._tensors[part] = FileTensors(reader)
+                self._names[part] = {
+                    todays_name(name, part): name for name in reader if not _is_derived(name)
+                }
+                found = {name: spec.shape for name, spec in self.specs(part).items()}
+                check_shapes(place, architecture.tensor_shapes(part), found)
+            extra = folder / f"{EXTRA_STEM}.safetensors"
+            if extra.exists():
+                self._extra = FileTensors(files.enter_context(open_tensors(extra, inside=inside)))
+            self._files = files.pop_all()
 
     def specs(self, part: str) -> Mapping[str, TensorSpec]:
         return {name: self._tensors[part].spec(actual) for name, actual in self._names[part].items()}
@@ -133,50 +145,48 @@ class FolderWeights(_Closing):
         return self._extra
 
 
-def _stem_present(folder: Path, part: str) -> str:
-    """Full precision if it is there, else the fp16 variant that some folders hold alone."""
-    stem = part_stem(part)
-    for candidate in (stem, f"{stem}.fp16"):
-        if any((folder / part / f"{candidate}{end}").is_file() for end in (".safetensors", ".safetensors.index.json", ".bin")):
-            return candidate
-    return stem
+def _stem_present(place: Path, part: str) -> str:
+    """Safetensors before pickles, and full precision before the fp16 variant that some folders hold alone."""
+    usual = part_stem(part)
+    stems = (usual, OLD_TRANSFORMERS_STEM) if usual == TRANSFORMERS_STEM else (usual,)
+    candidates = [f"{stem}{variant}" for variant in ("", ".fp16") for stem in stems]
+    for endings in ((".safetensors", ".safetensors.index.json"), (".bin",)):
+        for candidate in candidates:
+            if any((place / f"{candidate}{ending}").is_file() for ending in endings):
+                return candidate
+    return usual
 
 
-def _shapes(specs: Mapping[str, TensorSpec]) -> dict[str, tuple[int, ...]]:
-    return {name: spec.shape for name, spec in specs.items()}
+def todays_name(name: str, part: str) -> str:
+    """The published name of a tensor that older or newer libraries wrote under another one."""
+    return vae_naming.todays_name(name) if part == "vae" else published_name(name, part)
 
 
-def _present_names(reader: TensorReader, part: str) -> dict[str, str]:
-    """Today's name → the name in the file, for the tensors a module has (old files also hold position ids)."""
-    names = {}
-    for actual in reader.keys():
-        name = actual
-        if part == "vae":
-            for old, new in vae_naming.OLD_ATTENTION.items():
-                name = name.replace(f".attentions.0.{old}.", f".attentions.0.{new}.")
-        elif part.startswith("text_encoder") and not name.startswith(("text_model.", "text_projection.")):
-            name = f"text_model.{name}"
-        if not name.endswith("position_ids"):
-            names[name] = actual
-    return names
+def _is_derived(name: str) -> bool:
+    """Old text encoders' files also hold the numbers 0 to 76."""
+    return name.endswith("position_ids")
 
 
 class SingleFileWeights(_Closing):
     """Tensors of one file in the original naming, seen under diffusers names."""
 
     def __init__(self, file: TensorFile, architecture: Architecture) -> None:
-        super().__init__()
+        """Take over `file`: it is closed with these weights, or at once if it does not fit."""
         self.architecture = architecture
-        self._file = self._files.enter_context(file)
-        self._tensors = FileTensors(self._file)
-        self._actual = {_usual_name(name): name for name in self._tensors.names()}
-        self._rows = {row.original: row for row in correspondences(architecture)}
-        self._where = {piece: (row, i) for row in self._rows.values() for i, piece in enumerate(row.pieces)}
-        self._cut: dict[str, list[Tensor]] = {}
-        shapes = {part: architecture.tensor_shapes(part) for part in architecture.parts()}
-        expected = {name: row.original_shape(shapes) for name, row in self._rows.items()}
-        found = {name: self._spec(name).shape for name in self._actual if name in expected}
-        check_shapes(file.path, expected, found)
+        self._tensors = FileTensors(file)
+        self._actual = {_usual_name(name): name for name in file}
+        self._cut: dict[str, dict[int, Tensor]] = {}
+        with ExitStack() as files:
+            files.enter_context(file)
+            self._rows = {row.original: row for row in correspondences(architecture)}
+            self._where = {
+                piece: (row, i) for row in self._rows.values() for i, piece in enumerate(row.pieces)
+            }
+            shapes = {part: architecture.tensor_shapes(part) for part in architecture.parts()}
+            expected = {name: row.original_shape(shapes) for name, row in self._rows.items()}
+            found = {name: self._spec(name).shape for name in self._actual if name in expected}
+            check_shapes(file.path, expected, found)
+            self._files = files.pop_all()
 
     def specs(self, part: str) -> Mapping[str, TensorSpec]:
         shapes = self.architecture.tensor_shapes(part)
@@ -188,16 +198,20 @@ class SingleFileWeights(_Closing):
 
     def read(self, part: str, name: str) -> Tensor:
         row, index = self._where[part, name]
-        if row.original not in self._cut:
-            # The pieces of a joined weight and of its bias are asked for in turns: keep the last two.
+        if index not in self._cut.get(row.original, {}):
+            # The pieces of a joined weight and of its bias are asked for in turns: two rows are enough.
             while len(self._cut) > 1:
                 self._cut.pop(next(iter(self._cut)))
-            self._cut[row.original] = row.from_original(self._tensors.read(self._actual[row.original]))
-        return self._cut[row.original][index]
+            pieces = row.from_original(self._tensors.read(self._actual[row.original]))
+            self._cut[row.original] = dict(enumerate(pieces))
+        piece = self._cut[row.original].pop(index)
+        if not self._cut[row.original]:
+            del self._cut[row.original]
+        return piece
 
     def extra(self) -> NamedTensors | None:
         left = [name for usual, name in self._actual.items() if usual not in self._rows]
-        return FileTensors(self._file, left) if left else None
+        return self._tensors.only(left) if left else None
 
 
 def _usual_name(name: str) -> str:
@@ -209,16 +223,18 @@ def _usual_name(name: str) -> str:
 
 
 class RandomWeights:
-    """Seeded random numbers for the exact architecture, scaled so that activations stay finite in half precision.
+    """Seeded random numbers for the exact architecture, scaled so that activations stay finite in fp16.
 
-    Each tensor's numbers depend on the seed and its own name only, so any tensor can be made alone, in any order.
+    Each tensor's numbers depend on the seed and its own name only, so any tensor can be made alone, in any
+    order.
     """
 
     def __init__(self, architecture: Architecture, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
         self.architecture, self._seed, self._dtype = architecture, seed, dtype
 
     def specs(self, part: str) -> Mapping[str, TensorSpec]:
-        return {name: TensorSpec(self._dtype, shape) for name, shape in self.architecture.tensor_shapes(part).items()}
+        shapes = self.architecture.tensor_shapes(part)
+        return {name: TensorSpec(self._dtype, shape) for name, shape in shapes.items()}
 
     def read(self, part: str, name: str) -> Tensor:
         shape = self.architecture.tensor_shapes(part)[name]
@@ -228,7 +244,7 @@ class RandomWeights:
         if len(shape) == 1:
             # One-dimensional weights are norms: near one. Biases: near zero.
             values.normal_(1.0 if name.endswith("weight") else 0.0, 0.02, generator=generator)
-        elif "embedding" in name and "time" not in name and "add_" not in name:
+        elif name.endswith(("token_embedding.weight", "position_embedding.weight")):
             values.normal_(0.0, 0.02, generator=generator)
         else:
             bound = 1 / math.sqrt(math.prod(shape[1:]))
@@ -253,5 +269,5 @@ def check_shapes(
             raise ModelFileError(file, rule)
     unknown = sorted(set(found) - set(expected))
     if unknown:
-        raise ModelFileError(file, f"{len(unknown)} tensors are not of this architecture, the first is {unknown[0]!r}")
-
+        rule = f"{len(unknown)} tensors are not of this architecture, the first is {unknown[0]!r}"
+        raise ModelFileError(file, rule)

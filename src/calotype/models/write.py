@@ -1,6 +1,8 @@
-"""Weights from anywhere, written as a diffusers folder or as a single original file. One tensor in memory at a time.
+"""Weights from anywhere, written as a diffusers folder or as a single original file.
 
-A folder is written beside its place and moved there when complete, so an interrupted run leaves nothing half-made.
+One tensor in memory at a time, but for the old ckpt format, which torch writes whole. Everything is written
+beside its place and moved there when complete, so an interrupted run leaves nothing half-made. Knows nothing
+of where the weights come from.
 """
 
 from __future__ import annotations
@@ -16,14 +18,18 @@ from torch import Tensor
 from calotype.core.errors import Problem, RequestError
 from calotype.core.paths import written_whole
 from calotype.core.progress import Progress, Silent
+from calotype.models.architecture import Architecture
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.files.sharded import write_sharded
 from calotype.models.folder_layout import write_layout
 from calotype.models.naming.original import correspondences
-from calotype.models.single_file import ARCHITECTURE_KEY
-from calotype.models.weights import EXTRA_STEM, NamedTensors, TensorSpec, Weights, part_stem
+from calotype.models.single_file import ARCHITECTURE_KEY, PREDICTION_KEY, V_MARK, ZERO_SNR_MARK
+from calotype.models.weights import EXTRA_STEM, TensorSpec, Weights, part_stem
 
 DEFAULT_SHARD_BYTES = 10 * 10**9
+FORMAT = {"format": "pt"}
+"""What transformers looks for before it believes that a safetensors file holds torch tensors."""
+SINGLE_FILE_SUFFIXES = (".safetensors", ".ckpt")
 
 
 def write_folder(
@@ -38,28 +44,40 @@ def write_folder(
     """Write the diffusers layout. `dtype` converts; otherwise every tensor keeps its own."""
     refuse_existing(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    architecture = weights.architecture
-    progress = progress or Silent()
-    progress.start("writing", sum(len(weights.specs(part)) for part in architecture.parts()))
-    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    watcher = progress or Silent()
+    parts = weights.architecture.parts()
+    watcher.start("writing", sum(len(weights.specs(part)) for part in parts))
+    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
     try:
-        write_layout(partial, architecture)
-        for part in architecture.parts():
-            specs = {name: _cast(spec, dtype) for name, spec in weights.specs(part).items()}
-
-            def produce(name: str, part: str = part, specs: dict[str, TensorSpec] = specs) -> Tensor:
-                progress.advance()
-                return weights.read(part, name).to(specs[name].dtype)
-
-            write_sharded(partial / part, part_stem(part), specs, produce, max_shard_bytes, {"format": "pt"})
+        write_layout(partial, weights.architecture)
+        for part in parts:
+            _write_part(weights, part, partial / part, dtype, max_shard_bytes, watcher)
         extra = weights.extra() if keep_extra else None
         if extra is not None:
-            _write_extra(partial / f"{EXTRA_STEM}.safetensors", extra)
+            specs = {name: extra.spec(name) for name in extra.names()}
+            write_safetensors(partial / f"{EXTRA_STEM}.safetensors", specs, extra.read, FORMAT)
         partial.chmod(0o755)
         partial.rename(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _write_part(
+    weights: Weights,
+    part: str,
+    folder: Path,
+    dtype: torch.dtype | None,
+    max_shard_bytes: int,
+    progress: Progress,
+) -> None:
+    specs = {name: _cast(spec, dtype) for name, spec in weights.specs(part).items()}
+
+    def produce(name: str) -> Tensor:
+        progress.advance()
+        return weights.read(part, name).to(specs[name].dtype)
+
+    write_sharded(folder, part_stem(part), specs, produce, max_shard_bytes, metadata=FORMAT)
 
 
 def write_single_file(
@@ -71,42 +89,57 @@ def write_single_file(
     progress: Progress | None = None,
 ) -> None:
     """Write one original-layout file: safetensors, or an old-style ckpt if the name ends so."""
+    if file.suffix not in SINGLE_FILE_SUFFIXES:
+        rule = f"{file.name!r} should end in {' or '.join(SINGLE_FILE_SUFFIXES)}, which says the format"
+        raise RequestError([Problem("destination", rule, str(file))])
     refuse_existing(file)
-    architecture = weights.architecture
-    shapes = {part: architecture.tensor_shapes(part) for part in architecture.parts()}
-    specs_by_part = {part: weights.specs(part) for part in architecture.parts()}
-    rows = {row.original: row for row in correspondences(architecture)}
-    specs = {}
-    for name, row in rows.items():
-        part, piece = row.pieces[0]
-        specs[name] = _cast(TensorSpec(specs_by_part[part][piece].dtype, row.original_shape(shapes)), dtype)
+    rows = {row.original: row for row in correspondences(weights.architecture)}
+    specs = _original_specs(weights, dtype)
     extra = weights.extra() if keep_extra else None
     if extra is not None:
-        specs |= {name: extra.spec(name) for name in extra.names()}
-    progress = progress or Silent()
-    progress.start("writing", len(specs))
+        specs |= {name: extra.spec(name) for name in extra.names() if name not in rows}
+    watcher = progress or Silent()
+    watcher.start("writing", len(specs))
 
     def produce(name: str) -> Tensor:
-        progress.advance()
-        if name in rows:
-            return rows[name].to_original(weights.read).to(specs[name].dtype)
-        assert extra is not None
-        return extra.read(name)
+        watcher.advance()
+        if extra is not None and name not in rows:
+            return extra.read(name)
+        return rows[name].to_original(weights.read).to(specs[name].dtype)
 
     if file.suffix == ".ckpt":
-        _write_ckpt(file, {name: produce(name) for name in specs})
+        tensors = {name: produce(name).contiguous() for name in specs}
+        with written_whole(file) as out:
+            torch.save({"state_dict": {**_marks(weights.architecture), **tensors}}, out)
     else:
-        description = json.dumps(architecture.as_dict())
-        write_safetensors(file, specs, produce, {"format": "pt", ARCHITECTURE_KEY: description})
+        write_safetensors(file, specs, produce, {**FORMAT, **_description(weights.architecture)})
 
 
-def _write_ckpt(file: Path, tensors: dict[str, Tensor]) -> None:
-    with written_whole(file) as out:
-        torch.save({"state_dict": {name: tensor.contiguous() for name, tensor in tensors.items()}}, out)
+def _original_specs(weights: Weights, dtype: torch.dtype | None) -> dict[str, TensorSpec]:
+    architecture = weights.architecture
+    parts = architecture.parts()
+    here = {part: weights.specs(part) for part in parts}
+    shapes = {part: architecture.tensor_shapes(part) for part in parts}
+    specs = {}
+    for row in correspondences(architecture):
+        part, piece = row.pieces[0]
+        specs[row.original] = _cast(TensorSpec(here[part][piece].dtype, row.original_shape(shapes)), dtype)
+    return specs
 
 
-def _write_extra(file: Path, extra: NamedTensors) -> None:
-    write_safetensors(file, {name: extra.spec(name) for name in extra.names()}, extra.read, {"format": "pt"})
+def _description(architecture: Architecture) -> dict[str, str]:
+    """What no tensor shows: for ourselves in full, and what the model predicts for everybody."""
+    prediction = "v" if architecture.prediction_type == "v_prediction" else architecture.prediction_type
+    return {ARCHITECTURE_KEY: json.dumps(architecture.as_dict()), PREDICTION_KEY: prediction}
+
+
+def _marks(architecture: Architecture) -> dict[str, Tensor]:
+    """Empty tensors that say what the model predicts where there is no metadata, as trainers leave them."""
+    # Stable Diffusion 2 shows it in its weights, and files of it never had the mark.
+    if architecture.prediction_type != "v_prediction" or architecture.family == "sd2":
+        return {}
+    zero_snr = architecture.scheduler.get("rescale_betas_zero_snr")
+    return {name: torch.empty(0) for name in (V_MARK, *([ZERO_SNR_MARK] if zero_snr else []))}
 
 
 def _cast(spec: TensorSpec, dtype: torch.dtype | None) -> TensorSpec:
@@ -116,4 +149,5 @@ def _cast(spec: TensorSpec, dtype: torch.dtype | None) -> TensorSpec:
 def refuse_existing(target: Path) -> None:
     """Nothing is ever overwritten: a model is too large to lose by a slip."""
     if target.exists():
-        raise RequestError([Problem("destination", f"{target} exists already; choose another name or remove it")])
+        rule = f"{target} exists already; choose another name or remove it"
+        raise RequestError([Problem("destination", rule, str(target))])

@@ -1,4 +1,4 @@
-"""The names a request may use. The code behind each lives in `calotype.sampling`; a test keeps both in step."""
+"""The names a request may use. The code behind each is elsewhere; a test keeps both in step."""
 
 SAMPLERS = (
     "euler",

@@ -5,9 +5,9 @@ Knows nothing of picture formats.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from calotype.spec.request import GenerateRequest
 
@@ -28,6 +28,13 @@ class ModelIdentity(_Frozen):
     """True when the weights are seeded random numbers: the picture shows nothing."""
 
 
+class GridAxis(_Frozen):
+    """One knob of a contact sheet and its values."""
+
+    knob: str
+    values: list[Any]
+
+
 class PictureRecord(_Frozen):
     """Stored inside every picture file."""
 
@@ -38,8 +45,13 @@ class PictureRecord(_Frozen):
     model: ModelIdentity
     preset: str
     precision: str
-    device: Annotated[str, Field(description="Kind of device, for instance 'cpu' or the GPU's name")]
+    device: str
+    """'cpu', or the GPU's name."""
     versions: dict[str, str]
+    files: dict[str, str] = {}
+    """LoRAs, learned words and VAE that were used: name in the model folder → sha256."""
+    grid: list[GridAxis] = []
+    """The knobs a contact sheet varies; empty for a single picture."""
 
     def generate_request(self) -> GenerateRequest:
         """The request that makes this picture again."""

@@ -13,7 +13,7 @@ from calotype.cli import doctor
 from calotype.cli.diagnosis import diagnose
 from calotype.cli.diagnosis.facts import Facts
 from calotype.cli.diagnosis.view import show
-from calotype.core.hardware import GpuSurvey
+from calotype.core.hardware import Gpu, GpuSurvey
 from tests.unit.doctor.conftest import RunPython
 from tests.unit.doctor.machines import H200, PretendedGpus, machine, torch_device, torch_on_gpu
 
@@ -132,6 +132,13 @@ def test_a_kernel_that_does_not_run_shows_its_reason() -> None:
     text = words(shown(machine(torch=torch_on_gpu(card))))
     assert "works: math" in text
     assert "flash: needs a newer card" in text
+
+
+def test_a_lost_card_is_one_line() -> None:
+    survey = GpuSurvey("580.1", "13.0", (H200, Gpu(1, refusals=("card: GPU is lost",))))
+    text = shown(machine(gpus=survey))
+    assert "GPU 1  does not answer (card: GPU is lost)" in text
+    assert "unknown" not in text
 
 
 def test_colour_only_repeats_what_words_say() -> None:

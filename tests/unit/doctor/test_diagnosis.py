@@ -10,7 +10,17 @@ import pytest
 from calotype.cli.diagnosis import diagnose
 from calotype.cli.diagnosis.facts import GB, GIB, Facts, Finding, Level
 from calotype.cli.diagnosis.software import OLDEST_TORCH
-from calotype.core.hardware import Cpu, Disk, GpuSurvey, GpuTrouble, Memory, MigDevice, MigMode, TroubleKind
+from calotype.core.hardware import (
+    Cpu,
+    Disk,
+    Gpu,
+    GpuSurvey,
+    GpuTrouble,
+    Memory,
+    MigDevice,
+    MigMode,
+    TroubleKind,
+)
 from calotype.engine.probe import CompileReadiness
 from tests.unit.doctor.machines import (
     H200,
@@ -134,6 +144,12 @@ def test_a_refusal_is_told() -> None:
     assert (
         the(machine(gpus=replace(ONE_H200, gpus=(gpu,))), "Insufficient Permissions").level is Level.WARNING
     )
+
+
+def test_a_lost_card() -> None:
+    facts = machine(gpus=replace(ONE_H200, gpus=(H200, Gpu(1, refusals=("card: GPU is lost",)))))
+    finding = the(facts, "GPU 1 does not answer (card: GPU is lost)")
+    assert (finding.level, finding.meaning) == (Level.WARNING, "No work can run on it.")
 
 
 def test_missing_packages() -> None:

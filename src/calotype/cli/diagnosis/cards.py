@@ -162,14 +162,21 @@ def _attention(facts: Facts) -> Iterator[Finding]:
 
 
 def _refusals(gpu: Gpu) -> Iterator[Finding]:
-    if gpu.refusals:
+    if gpu.refusals and gpu.name is None:
+        yield Finding(
+            Level.WARNING,
+            "driver",
+            f"GPU {gpu.index} does not answer ({'; '.join(gpu.refusals)})",
+            "No work can run on it.",
+            "Run as a user with access to the card; if it is lost or needs a reset, restart the machine.",
+        )
+    elif gpu.refusals:
         yield Finding(
             Level.WARNING,
             "driver",
             f"GPU {gpu.index} does not tell everything ({'; '.join(gpu.refusals)})",
             "What it keeps back is shown as unknown; memory estimates are rougher.",
-            "If it says that the card is lost or needs a reset, restart the machine; "
-            "if it speaks of permissions, run as a user with access to the card.",
+            "Run as a user with access to the card.",
         )
 
 

@@ -101,6 +101,8 @@ def _gpus(facts: Facts) -> RenderableType:
 
 
 def _gpu(gpu: Gpu) -> RenderableType:
+    if gpu.name is None:
+        return _pairs([(f"GPU {gpu.index}", f"does not answer ({'; '.join(gpu.refusals)})")])
     mig = "not available"
     if gpu.mig is not None:
         mig = "on" if gpu.mig.current else "off"

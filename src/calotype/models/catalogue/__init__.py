@@ -1,4 +1,7 @@
-"""The models Calotype knows by name, one JSON file each, with the configuration its authors published."""
+"""The models Calotype knows by name, one JSON file each, with the configuration its authors published.
+
+Knows nothing of weights.
+"""
 
 import json
 from functools import cache
@@ -8,9 +11,11 @@ from calotype.core.errors import NotFoundError, near_matches
 from calotype.models.architecture import Architecture
 
 
+@cache
 def names() -> tuple[str, ...]:
     """Every name in the catalogue."""
-    return tuple(sorted(f.name.removesuffix(".json") for f in files(__package__).iterdir() if f.name.endswith(".json")))
+    entries = (entry.name for entry in files(__package__).iterdir())
+    return tuple(sorted(name.removesuffix(".json") for name in entries if name.endswith(".json")))
 
 
 @cache
@@ -18,4 +23,4 @@ def architecture(name: str) -> Architecture:
     """The published configuration of a known model."""
     if name not in names():
         raise NotFoundError(f"no model {name!r} in the catalogue; {near_matches(name, names())}")
-    return Architecture.from_dict(json.loads((files(__package__) / f"{name}.json").read_text()))
+    return Architecture.from_dict(json.loads((files(__package__) / f"{name}.json").read_text("utf-8")))

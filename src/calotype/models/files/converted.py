@@ -15,7 +15,7 @@ from calotype.models.files.tensor_file import Origin, TensorFile, open_safetenso
 
 
 def open_tensors(path: Path, *, inside: Path | None = None, progress: Progress | None = None) -> TensorFile:
-    """Open a weight file by what it holds, whatever it is called. No pickle is ever opened in this process."""
+    """Open a weight file by what it holds, whatever its name. No pickle is ever loaded in this process."""
     opened = open_model_file(path, inside=inside)
     try:
         if opened.kind is FileKind.SAFETENSORS:
@@ -32,7 +32,11 @@ def _open_converted(opened: OpenedFile, progress: Progress | None) -> TensorFile
     origin = Origin(opened.path, opened.kind, opened.sha256(progress))
     copy = cache_dir() / "converted" / f"{origin.sha256}.safetensors"
     if not _usable(copy, origin):
-        convert_pickle(opened, copy, sha256=origin.sha256, progress=progress)
+        try:
+            convert_pickle(opened, copy, sha256=origin.sha256, progress=progress)
+        except OSError as error:
+            place = f"{copy.parent} cannot be written: {error.strerror}; set CALOTYPE_CACHE to another place"
+            raise ModelFileError(opened.path, f"has to be converted, but {place}") from None
     return open_safetensors(copy, origin=origin)
 
 

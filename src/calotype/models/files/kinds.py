@@ -71,7 +71,7 @@ def _plausible_header_length(head: bytes, size_bytes: int) -> bool:
 
 
 def _tar_checksum_holds(head: bytes) -> bool:
-    """Whether the first 512 bytes are a tar member header; the checksum covers formats without a magic word."""
+    """Whether the first 512 bytes are a tar member; the oldest tars have no magic word, only a checksum."""
     field = head[148:156].strip(b" \0")
     if len(head) < HEAD_BYTES or not field or field.strip(b"01234567"):
         return False

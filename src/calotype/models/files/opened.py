@@ -1,7 +1,7 @@
 """A model file opened once: everything after works on the descriptor, never on the path again.
 
-A file that is swapped on disk between check and load therefore changes nothing, and one that is written to while
-it is read is noticed. Knows kinds of file but not what is inside them.
+A file that is swapped on disk between check and load therefore changes nothing, and one that is written to
+while it is read is noticed. Knows kinds of file but not what is inside them.
 """
 
 import hashlib
@@ -48,8 +48,8 @@ class OpenedFile:
         head = self.read_at(0, min(HEAD_BYTES, self.size_bytes))
         kind = judge_kind(head, self.size_bytes)
         if kind is None:
-            rule = f"is neither safetensors nor a torch checkpoint ({self.size_bytes} bytes); {describe_start(head)}"
-            raise ModelFileError(self.path, rule)
+            found = f"{describe_start(head)}, {self.size_bytes} bytes in all"
+            raise ModelFileError(self.path, f"is neither safetensors nor a torch checkpoint: {found}")
         return kind
 
     def read_at(self, offset: int, num_bytes: int) -> bytes:
@@ -75,8 +75,8 @@ class OpenedFile:
         status = os.fstat(self.fd)
         # ctime is left out: it also changes when the name is removed, which does not touch the content.
         if (status.st_size, status.st_mtime_ns) != (self.size_bytes, self._mtime_ns):
-            rule = f"was written to while it was being read ({self.size_bytes} bytes before, {status.st_size} now)"
-            raise ModelFileError(self.path, rule)
+            change = f"{self.size_bytes} bytes before, {status.st_size} now"
+            raise ModelFileError(self.path, f"was written to while it was being read ({change})")
 
     def sha256(self, progress: Progress | None = None) -> str:
         """The digest of the content in hexadecimal."""

@@ -1,7 +1,7 @@
 """Has an old torch pickle converted to safetensors by a separate, sealed process. Only tensors come out.
 
-This process never unpickles anything: it starts `pickle_child`, waits, and trusts the result no more than any other
-file. `torch.load(weights_only=True)` is not used, because it has been broken more than once.
+This process never unpickles anything: it starts `pickle_child`, waits, and trusts the result no more than any
+other file. `torch.load(weights_only=True)` is not used, because it has been broken more than once.
 """
 
 import dataclasses
@@ -25,7 +25,6 @@ from calotype.models.files.pickle_child.limits import SandboxLimits
 from calotype.models.files.safetensors_header import read_header
 
 _RULES_VERSION = "1"
-_LONGEST_REPORT_BYTES = 64 * 1024
 _PROGRESS_INTERVAL_S = 0.2
 _KEPT_ENVIRONMENT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
@@ -101,9 +100,8 @@ def _run_child(
             _wait(child, opened, target, limits.wall_s, progress)
         finally:
             child.kill()
-        assert child.stdout is not None
-        # Read only now and only so much: a hostile process could send without end.
-        answer = os.read(child.stdout.fileno(), _LONGEST_REPORT_BYTES)
+        # Only now that it has ended: a hostile process could send without end, but a pipe holds so much.
+        answer, _ = child.communicate()
     if child.returncode != 0:
         raise ModelFileError(opened.path, _cause_of_death(child.returncode, limits))
     return _checked_report(opened.path, answer)

@@ -24,6 +24,7 @@ from calotype.models.files.tensor_layout import (
 )
 
 _LENGTH_BYTES = 8
+_WHOLE_NUMBERS = "whole numbers from 0 to 2**63"
 _FIELDS = {"dtype", "shape", "data_offsets"}
 
 
@@ -81,8 +82,8 @@ def _header_length(opened: OpenedFile) -> int:
         limit = LONGEST_SAFETENSORS_HEADER_BYTES
         raise ModelFileError(opened.path, f"says its header has {length} bytes, the limit is {limit}")
     if _LENGTH_BYTES + length > size:
-        rule = f"says its header has {length} bytes, but only {size - _LENGTH_BYTES} bytes follow: it was cut short"
-        raise ModelFileError(opened.path, rule)
+        rest = size - _LENGTH_BYTES
+        raise ModelFileError(opened.path, f"says its header has {length} bytes, but only {rest} bytes follow")
     if length == 0 or opened.read_at(_LENGTH_BYTES, 1) != b"{":
         start = opened.read_at(_LENGTH_BYTES, min(length, 8))
         raise ModelFileError(opened.path, f"has a header that does not begin with '{{' but with {start!r}")
@@ -127,11 +128,9 @@ def _checked_entry(opened: OpenedFile, name: str, value: object) -> TensorEntry:
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         refuse(f"dtype {reprlib.repr(dtype)} is unknown; known are {', '.join(ITEM_BYTES)}")
     if not _are_sizes(shape) or len(shape) > MOST_DIMENSIONS:
-        refuse(
-            f"shape {reprlib.repr(shape)} is not a list of at most {MOST_DIMENSIONS} whole numbers from 0 to 2**63"
-        )
+        refuse(f"shape {reprlib.repr(shape)} is not a list of at most {MOST_DIMENSIONS} {_WHOLE_NUMBERS}")
     if not _are_sizes(offsets) or len(offsets) != 2:
-        refuse(f"data_offsets {reprlib.repr(offsets)} are not two whole numbers from 0 to 2**63")
+        refuse(f"data_offsets {reprlib.repr(offsets)} are not two {_WHOLE_NUMBERS}")
     start, end = offsets
     num_bytes = math.prod(shape) * ITEM_BYTES[dtype]
     if num_bytes > MOST_BYTES:
@@ -139,9 +138,7 @@ def _checked_entry(opened: OpenedFile, name: str, value: object) -> TensorEntry:
     if start > end:
         refuse(f"data_offsets {offsets} are reversed")
     if end - start != num_bytes:
-        refuse(
-            f"data_offsets {reprlib.repr(offsets)} span {end - start} bytes, but {dtype} {shape} takes {num_bytes}"
-        )
+        refuse(f"data_offsets {offsets} span {end - start} bytes, but {dtype} {shape} takes {num_bytes}")
     return TensorEntry(dtype, tuple(shape), start, end)
 
 
@@ -155,11 +152,11 @@ def _check_coverage(opened: OpenedFile, tensors: Mapping[str, TensorEntry], data
     position, previous = 0, ""
     for name, entry in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
         if entry.start < position:
-            rule = f"tensors {previous!r} and {name!r} overlap: one ends at {position}, the next begins at {entry.start}"
-            raise ModelFileError(opened.path, rule)
+            where = f"one ends at data byte {position}, the next begins at {entry.start}"
+            raise ModelFileError(opened.path, f"tensors {previous!r} and {name!r} overlap: {where}")
         if entry.start > position:
-            rule = f"there is a hole of {entry.start - position} bytes before tensor {name!r} at data byte {position}"
-            raise ModelFileError(opened.path, rule)
+            gap = entry.start - position
+            raise ModelFileError(opened.path, f"has a hole of {gap} bytes before tensor {name!r}")
         if entry.end > data_bytes:
             missing = entry.end - data_bytes
             rule = (
@@ -168,5 +165,5 @@ def _check_coverage(opened: OpenedFile, tensors: Mapping[str, TensorEntry], data
             raise ModelFileError(opened.path, rule)
         position, previous = entry.end, name
     if position != data_bytes:
-        rule = f"has {data_bytes - position} trailing bytes after its last tensor, which ends at data byte {position}"
-        raise ModelFileError(opened.path, rule)
+        trailing = data_bytes - position
+        raise ModelFileError(opened.path, f"has {trailing} trailing bytes after its last tensor")

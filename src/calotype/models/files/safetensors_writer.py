@@ -3,7 +3,6 @@
 Byte for byte what the safetensors library would write. Knows nothing of what the tensors mean.
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -24,11 +23,12 @@ def write_safetensors(
     entries: Declared,
     produce: Produce,
     metadata: Mapping[str, str] | None = None,
+    *,
     progress: Progress | None = None,
 ) -> None:
     """Write `entries` (name → dtype, shape) to `path`, asking `produce` for each tensor as its turn comes.
 
-    An interrupted write leaves whatever was at `path` before. A tensor unlike its declaration is a ValueError.
+    An interrupted write leaves what was at `path` before. A tensor unlike its declaration is a ValueError.
     """
     with written_whole(path) as file:
         stream_safetensors(file, entries, produce, metadata, progress or Silent())
@@ -69,6 +69,5 @@ def _checked_bytes(name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: S
     if tensor.dtype != dtype or tuple(tensor.shape) != tuple(shape):
         made, declared = f"{tensor.dtype} {tuple(tensor.shape)}", f"{dtype} {tuple(shape)}"
         raise ValueError(f"tensor {name!r} was declared as {declared} but produced as {made}")
-    assert sys.byteorder == "little", "safetensors are little-endian, and so is every machine this runs on"
     raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return memoryview(raw.numpy())
+    return raw.numpy().data

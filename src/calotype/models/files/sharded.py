@@ -1,16 +1,15 @@
-"""Weights of a folder in one file or in several with an index, the way diffusers and transformers lay them out.
+"""Weights of a folder in one file, or in several with an index as diffusers and transformers lay them out.
 
-Knows file names and the index, nothing of models. The index is somebody else's text: every name in it is checked.
+Knows file names and the index, nothing of models. The index is a stranger's text: its names are checked.
 """
 
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, KeysView, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import torch
 
@@ -21,8 +20,9 @@ from calotype.models.files.converted import open_tensors
 from calotype.models.files.opened import open_regular
 from calotype.models.files.safetensors_header import strict_json
 from calotype.models.files.safetensors_writer import Declared, Produce, stream_safetensors
-from calotype.models.files.tensor_file import TensorFile, TensorReader, missing_tensor, open_safetensors
+from calotype.models.files.tensor_file import TensorFile, open_safetensors
 from calotype.models.files.tensor_layout import TensorEntry
+from calotype.models.files.tensor_reader import TensorReader
 
 _LARGEST_INDEX_BYTES = 64 * 1024 * 1024
 
@@ -33,6 +33,7 @@ def write_sharded(
     entries: Declared,
     produce: Produce,
     max_shard_bytes: int,
+    *,
     metadata: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
@@ -90,19 +91,10 @@ def _encode_index(names: list[str], shards: list[Declared]) -> bytes:
 
 
 def _remove_earlier(folder: Path, stem: str, keep: list[Path]) -> None:
-    digits = "[0-9]" * 5
-    patterns = (f"-{digits}-of-{digits}.safetensors", ".safetensors", ".safetensors.index.json")
+    ours = re.compile(re.escape(stem) + r"(\.safetensors\.index\.json|(-\d{5}-of-\d{5})?\.safetensors)")
     for path in folder.iterdir():
-        if (
-            path not in keep
-            and path.is_file()
-            and any(path.match(_literal(stem) + pattern) for pattern in patterns)
-        ):
+        if path not in keep and ours.fullmatch(path.name):
             path.unlink()
-
-
-def _literal(stem: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in stem)
 
 
 def open_weights(folder: Path, stem: str, *, inside: Path | None = None) -> TensorReader:
@@ -125,7 +117,7 @@ def open_weights(folder: Path, stem: str, *, inside: Path | None = None) -> Tens
     raise NotFoundError(f"{folder}: has neither {whole.name} nor {index.name} nor {old.name}")
 
 
-class ShardedTensors:
+class ShardedTensors(TensorReader):
     """Tensors spread over several files, read through the index that names the file of each."""
 
     def __init__(self, index: Path, inside: Path) -> None:
@@ -137,7 +129,7 @@ class ShardedTensors:
                 self._shards[name] = stack.enter_context(_open_shard(index, name, inside))
             self._where = {tensor: self._shards[name] for tensor, name in weight_map.items()}
             for tensor, name in weight_map.items():
-                if tensor not in self._shards[name].keys():
+                if tensor not in self._shards[name]:
                     raise ModelFileError(
                         index, f"says {tensor!r} is in {name}, but that file does not have it"
                     )
@@ -150,7 +142,7 @@ class ShardedTensors:
 
     @property
     def size_bytes(self) -> int:
-        return sum(self.entry(name).num_bytes for name in self.keys())
+        return sum(self.entry(name).num_bytes for name in self)
 
     def keys(self) -> KeysView[str]:
         return self._where.keys()
@@ -162,25 +154,17 @@ class ShardedTensors:
         return self._shard_of(name).read(name)
 
     def sha256(self, progress: Progress | None = None) -> str:
-        """One digest for the whole: that of the shards' names and digests, one a line as sha256sum prints them."""
+        """One digest for all: that of the shards' digests and names, one a line as sha256sum prints them."""
         lines = [f"{shard.sha256(progress)}  {name}\n" for name, shard in self._shards.items()]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def close(self) -> None:
         self._open.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _shard_of(self, name: str) -> TensorFile:
         shard = self._where.get(name)
         if shard is None:
-            raise missing_tensor(self.path, name, self.keys())
+            raise self.no_such_tensor(name)
         return shard
 
 

@@ -4,12 +4,9 @@ The file is read, not mapped: when a mapped file is truncated by somebody else, 
 whole process with SIGBUS, and a server must not die of that.
 """
 
-import difflib
 from collections.abc import KeysView, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
 
 import torch
 
@@ -20,35 +17,7 @@ from calotype.models.files.kinds import FileKind
 from calotype.models.files.opened import OpenedFile, open_model_file
 from calotype.models.files.safetensors_header import read_header
 from calotype.models.files.tensor_layout import TensorEntry
-
-
-class TensorReader(Protocol):
-    """Named tensors from one file or from several."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def metadata(self) -> Mapping[str, str]: ...
-
-    @property
-    def size_bytes(self) -> int: ...
-
-    def keys(self) -> KeysView[str]: ...
-
-    def entry(self, name: str) -> TensorEntry: ...
-
-    def read(self, name: str) -> torch.Tensor: ...
-
-    def sha256(self, progress: Progress | None = None) -> str: ...
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+from calotype.models.files.tensor_reader import TensorReader
 
 
 @dataclass(frozen=True)
@@ -60,8 +29,11 @@ class Origin:
     sha256: str
 
 
-class TensorFile:
-    """A weight file whose header has been checked. `path`, `kind` and `sha256()` are of the file the user named."""
+class TensorFile(TensorReader):
+    """A weight file whose header has been checked.
+
+    `path`, `kind` and `sha256()` are those of the file the user named, also when a converted copy is read.
+    """
 
     def __init__(self, opened: OpenedFile, origin: Origin | None = None) -> None:
         """Take over `opened`, which must be safetensors, and check its header."""
@@ -77,50 +49,37 @@ class TensorFile:
 
     @property
     def size_bytes(self) -> int:
-        """What all tensors take together, without the header."""
         return self._opened.size_bytes - self._header.data_start
 
     def keys(self) -> KeysView[str]:
         return self._header.tensors.keys()
 
     def entry(self, name: str) -> TensorEntry:
-        """Dtype, shape and place of a tensor, without reading it."""
         entry = self._header.tensors.get(name)
         if entry is None:
-            raise missing_tensor(self.path, name, self.keys())
+            raise self.no_such_tensor(name)
         return entry
 
     def read(self, name: str) -> torch.Tensor:
-        """A tensor in memory of its own, on the CPU."""
         entry = self.entry(name)
         tensor = torch.empty(entry.shape, dtype=TORCH_DTYPES[entry.dtype])
         if entry.num_bytes:
             raw = tensor.reshape(-1).view(torch.uint8)
-            self._opened.read_into(memoryview(raw.numpy()), self._header.data_start + entry.start)
+            self._opened.read_into(raw.numpy().data, self._header.data_start + entry.start)
             self._opened.check_unchanged()
             # Torch takes any other byte in a boolean tensor as licence for undefined behaviour.
             if tensor.dtype == torch.bool and int(raw.max()) > 1:
-                raise ModelFileError(
-                    self.path, f"tensor {name!r}: BOOL byte {int(raw.max())} is neither 0 nor 1"
-                )
+                found = f"byte {int(raw.max())} is neither 0 nor 1"
+                raise ModelFileError(self.path, f"tensor {name!r} is BOOL, but its {found}")
         return tensor
 
     def sha256(self, progress: Progress | None = None) -> str:
-        """The digest of the file the user named; worked out once."""
         if self._sha256 is None:
             self._sha256 = self._opened.sha256(progress)
         return self._sha256
 
     def close(self) -> None:
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def open_safetensors(path: Path, *, inside: Path | None = None, origin: Origin | None = None) -> TensorFile:
@@ -133,10 +92,3 @@ def open_safetensors(path: Path, *, inside: Path | None = None, origin: Origin |
     except BaseException:
         opened.close()
         raise
-
-
-def missing_tensor(path: Path, name: str, known: KeysView[str]) -> ModelFileError:
-    """The error for a name that is not there; a model has thousands of names, so only near ones are shown."""
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.8)
-    hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
-    return ModelFileError(path, f"has no tensor {name!r} among its {len(known)}{hint}")

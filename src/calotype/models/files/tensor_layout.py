@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# In the order the safetensors library writes them: widest first, so that every tensor is aligned to its items.
+# In the order the safetensors library writes them: widest first, which keeps every tensor aligned.
 ITEM_BYTES = {
     "U64": 8,
     "I64": 8,
@@ -43,7 +43,7 @@ _HEADER_ALIGNMENT = 8
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One tensor of a file: dtype as safetensors writes it ("F16"), shape, and bytes within the data section."""
+    """One tensor of a file: dtype as safetensors writes it ("F16"), shape, place within the data section."""
 
     dtype: str
     shape: tuple[int, ...]

@@ -3,17 +3,15 @@
 import torch
 
 from calotype.models.files.dtypes import TORCH_DTYPES
-from calotype.models.files.tensor_file import TensorReader
+from calotype.models.files.tensor_reader import TensorReader
 
 _CHUNK_ITEMS = 2**24
 
 
 def non_finite_tensors(reader: TensorReader) -> list[str]:
-    """Names of the tensors that hold NaN or an infinity, in the file's order. Integers are not read at all."""
+    """Names of the tensors that hold NaN or an infinity, in the file's order. Integers are not read."""
     return [
-        name
-        for name in reader.keys()
-        if _can_be_non_finite(reader, name) and not _all_finite(reader.read(name))
+        name for name in reader if _can_be_non_finite(reader, name) and not _all_finite(reader.read(name))
     ]
 
 

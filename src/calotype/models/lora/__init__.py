@@ -1,4 +1,7 @@
-"""Low-rank adapters: read in any of the dialects people share them in, added to a model and taken out again."""
+"""Low-rank adapters: read in any of the dialects people share them in, put into a model and taken out again.
+
+In reading order: `adapter`, `layer_names`, `declared`, `dialects`, `stack`.
+"""
 
 from calotype.models.lora.adapter import Adapter, LayerUpdate
 from calotype.models.lora.dialects import read_adapter

@@ -1,6 +1,7 @@
-"""What a LoRA is once its dialect is forgotten: one small update per layer. Knows nothing of files or dialects.
+"""What a LoRA is once its dialect is forgotten: one small update per layer.
 
-Hu et al. 2021, arXiv:2106.09685: W' = W + strength · (alpha / rank) · up · down.
+Hu et al. 2021, arXiv:2106.09685: W' = W + strength · (alpha / rank) · up · down. Knows nothing of files or
+dialects.
 """
 
 from collections.abc import Mapping
@@ -8,6 +9,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+Target = tuple[str, str]
+"""The part of a model and the module in it that an update is for, under published names."""
 
 
 @dataclass(frozen=True)
@@ -40,4 +44,4 @@ class Adapter:
     """A whole LoRA: the update of each (part, module) it touches."""
 
     name: str
-    layers: Mapping[tuple[str, str], LayerUpdate]
+    layers: Mapping[Target, LayerUpdate]

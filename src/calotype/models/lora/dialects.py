@@ -1,18 +1,18 @@
-"""The dialects LoRA files are written in, each brought to (part, module) → update.
+"""The dialects LoRA files are written in, each brought to (part, module) → update, and every update checked.
 
-kohya flattens module names with underscores (and writes SDXL in the original names); diffusers and peft keep the
-dots. Which module a name means is looked up in the architecture, never guessed from the underscores. Knows nothing of
-strengths or of live models.
+Knows nothing of strengths or of live models.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from math import prod
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from calotype.core.errors import ModelFileError
@@ -20,162 +20,149 @@ from calotype.models.architecture import Architecture
 from calotype.models.files.converted import open_tensors
 from calotype.models.files.tensor_file import TensorFile
 from calotype.models.identify import BASE_BY_CONTEXT
-from calotype.models.lora.adapter import Adapter, LayerUpdate
-from calotype.models.naming import unet as unet_naming
+from calotype.models.json_file import read_json
+from calotype.models.lora.adapter import Adapter, LayerUpdate, Target
+from calotype.models.lora.declared import Declared
+from calotype.models.lora.layer_names import LayerNames
 
-Target = tuple[str, str]
-
-# What each dialect calls the pieces of one layer's update. The longest endings come first.
-PIECES = (
-    (".lora_linear_layer.down.weight", "down"),
-    (".lora_linear_layer.up.weight", "up"),
-    (".lora_down.weight", "down"),
-    (".lora_up.weight", "up"),
-    (".lora_mid.weight", "middle"),
-    (".lora.down.weight", "down"),
-    (".lora.up.weight", "up"),
-    ("_lora.down.weight", "down"),
-    ("_lora.up.weight", "up"),
-    (".lora_A.weight", "down"),
-    (".lora_B.weight", "up"),
-    (".alpha", "alpha"),
-)
-OTHER_METHODS = {"hada_w": "LoHa", "lokr_w": "LoKr", "dora_scale": "DoRA", ".diff": "full difference", "oft_": "OFT"}
-KOHYA_PARTS = {
-    "lora_unet_": "unet",
-    "lora_te1_": "text_encoder",
-    "lora_te2_": "text_encoder_2",
-    "lora_te_": "text_encoder",
+# What each dialect calls the pieces of one layer's update.
+PIECES = {
+    ".lora_down.weight": "down",
+    ".lora_up.weight": "up",
+    ".lora_mid.weight": "middle",
+    ".lora.down.weight": "down",
+    ".lora.up.weight": "up",
+    "_lora.down.weight": "down",
+    "_lora.up.weight": "up",
+    ".lora_linear_layer.down.weight": "down",
+    ".lora_linear_layer.up.weight": "up",
+    ".lora_A.weight": "down",
+    ".lora_B.weight": "up",
+    ".alpha": "alpha",
 }
-OLD_DIFFUSERS = (
-    (".processor.", "."),
-    (".self_attn.to_q", ".self_attn.q_proj"),
-    (".self_attn.to_k", ".self_attn.k_proj"),
-    (".self_attn.to_v", ".self_attn.v_proj"),
-    (".self_attn.to_out", ".self_attn.out_proj"),
-)
+OTHER_METHODS = {
+    r"\.hada_[wt]\d": "LoHa",
+    r"\.lokr_[wt]\d": "LoKr",
+    r"\.dora_scale$|\.lora_magnitude_vector": "DoRA",
+    r"\.diff(_b)?$": "a full difference",
+    r"\.oft_\w+$": "OFT",
+    r"\.[wb]_norm$": "a full norm",
+    r"\.lora_embedding_[AB]": "LoRA of a table of words",
+}
+PEFT_WEIGHTS, PEFT_SETTINGS = "adapter_model", "adapter_config.json"
+
+
+class _Piece(NamedTuple):
+    key: str
+    tensor: Tensor
 
 
 def read_adapter(path: Path, architecture: Architecture) -> Adapter:
     """Read a LoRA file, or a peft adapter folder, for a model of this architecture."""
-    settings = {}
-    if path.is_dir():
-        settings = json.loads((path / "adapter_config.json").read_text())
-        path = path / "adapter_model.safetensors"
-    elif (path.parent / "adapter_config.json").is_file() and path.name.startswith("adapter_model"):
-        settings = json.loads((path.parent / "adapter_config.json").read_text())
-    with open_tensors(path) as file:
-        layers = _read_layers(file, _Names(architecture), _declared_alpha(file.metadata, settings))
-    _check_fit(file.path, layers, architecture)
-    return Adapter(path.stem, layers)
+    file, settings = _peft_folder(path) if path.is_dir() else (path, _peft_settings_beside(path))
+    with open_tensors(file, inside=path if path.is_dir() else None) as tensors:
+        layers = _read_layers(tensors, architecture, Declared(tensors.metadata, settings))
+    return Adapter(path.stem if path.is_file() else path.name, layers)
+
+
+def _peft_folder(folder: Path) -> tuple[Path, dict[str, Any]]:
+    settings = read_json(folder / PEFT_SETTINGS, inside=folder)
+    files = [folder / f"{PEFT_WEIGHTS}{suffix}" for suffix in (".safetensors", ".bin")]
+    return next((file for file in files if file.is_file()), files[0]), settings
+
+
+def _peft_settings_beside(file: Path) -> dict[str, Any]:
+    settings = file.parent / PEFT_SETTINGS
+    return read_json(settings) if file.stem == PEFT_WEIGHTS and settings.is_file() else {}
 
 
 def _read_layers(
-    file: TensorFile, names: _Names, declared_alpha: Callable[[Target], float | None]
+    file: TensorFile, architecture: Architecture, declared: Declared
 ) -> dict[Target, LayerUpdate]:
-    pieces: dict[Target, dict[str, Tensor]] = defaultdict(dict)
-    for key in file.keys():
-        for mark, method in OTHER_METHODS.items():
-            if mark in key:
-                raise ModelFileError(file.path, f"{key!r} belongs to {method}, which is not supported: LoRA is")
+    names = LayerNames(architecture, declared.part)
+    pieces: dict[Target, dict[str, _Piece]] = defaultdict(dict)
+    for key in file:
+        _refuse_other_methods(file.path, key)
         # peft may put the adapter's name before `.weight`.
         plain = re.sub(r"\.(lora_[AB])\.[^.]+\.weight$", r".\1.weight", key)
-        ending, piece = next(((e, p) for e, p in PIECES if plain.endswith(e)), ("", ""))
+        ending = next((ending for ending in PIECES if plain.endswith(ending)), None)
         target = names.find(plain.removesuffix(ending)) if ending else None
-        if target is None:
-            raise ModelFileError(file.path, f"{key!r} names no layer of {names.title}; is it for another base model?")
-        pieces[target][piece] = file.read(key)
-    return {target: _update(file.path, target, found, declared_alpha(target)) for target, found in pieces.items()}
+        if ending is None or target is None:
+            rule = f"{key!r} names no layer of {architecture.title}; is it for another base model?"
+            raise ModelFileError(file.path, rule)
+        earlier = pieces[target].get(PIECES[ending])
+        if earlier is not None:
+            raise ModelFileError(
+                file.path, f"{earlier.key!r} and {key!r} are the same matrix of the same layer"
+            )
+        pieces[target][PIECES[ending]] = _Piece(key, _read_finite(file, key))
+    if not pieces:
+        raise ModelFileError(file.path, "holds no tensors, so no LoRA")
+    return {
+        target: _update(file.path, target, found, architecture, declared) for target, found in pieces.items()
+    }
 
 
-def _update(file: Path, target: Target, pieces: Mapping[str, Tensor], declared: float | None) -> LayerUpdate:
-    layer = ".".join(target)
+def _refuse_other_methods(path: Path, key: str) -> None:
+    for mark, method in OTHER_METHODS.items():
+        if re.search(mark, key):
+            raise ModelFileError(path, f"{key!r} belongs to {method}, which is not supported: LoRA is")
+
+
+def _read_finite(file: TensorFile, key: str) -> Tensor:
+    tensor = file.read(key)
+    if not torch.isfinite(tensor.float()).all():
+        raise ModelFileError(file.path, f"{key!r} holds NaN or infinity; every picture would be black")
+    return tensor
+
+
+def _update(
+    file: Path, target: Target, pieces: Mapping[str, _Piece], architecture: Architecture, declared: Declared
+) -> LayerUpdate:
     for wanted in ("down", "up"):
         if wanted not in pieces:
-            raise ModelFileError(file, f"the update of {layer} has no {wanted!r} matrix")
-    down, up = pieces["down"], pieces["up"]
-    if down.dim() < 2 or up.dim() < 2 or ("middle" not in pieces and up.shape[1] != down.shape[0]):
-        rule = f"{layer}: the ranks differ, down is {list(down.shape)} and up is {list(up.shape)}"
-        raise ModelFileError(file, rule)
-    rank = float(down.shape[0])
-    alpha = float(pieces["alpha"]) if "alpha" in pieces else (declared if declared is not None else rank)
-    return LayerUpdate(down, up, alpha, pieces.get("middle"))
+            (first, *_) = pieces.values()
+            rule = f"{first.key!r} has no {wanted!r} matrix beside it; the file is incomplete"
+            raise ModelFileError(file, rule)
+    part, module = target
+    _check_fit(file, pieces, architecture, part, module)
+    down, up, middle = pieces["down"].tensor, pieces["up"].tensor, pieces.get("middle")
+    rank = down.shape[0]
+    alpha = _written_alpha(file, pieces.get("alpha"))
+    if alpha is None:
+        alpha = declared.alpha(target, rank)
+    return LayerUpdate(down, up, float(rank) if alpha is None else alpha, middle.tensor if middle else None)
 
 
-def _declared_alpha(metadata: Mapping[str, str], settings: Mapping[str, object]) -> Callable[[Target], float | None]:
-    """Alpha where the file keeps it apart from the tensors: peft's settings, or diffusers' metadata."""
-    try:
-        noted = json.loads(metadata.get("lora_adapter_metadata", "{}"))
-    except ValueError:
-        noted = {}
-
-    def alpha(target: Target) -> float | None:
-        part, module = target
-        prefix = f"{part}." if any(key.startswith(f"{part}.") for key in noted) else ""
-        source = settings or {key.removeprefix(prefix): value for key, value in noted.items()}
-        patterns = source.get("alpha_pattern")
-        if isinstance(patterns, dict):
-            for pattern, value in patterns.items():
-                if re.search(rf"(^|\.){pattern}$", module):
-                    return float(value)
-        value = source.get("lora_alpha")
-        return float(value) if isinstance(value, int | float) else None
-
-    return alpha
-
-
-class _Names:
-    """Finds the (part, module) that a name in a file means."""
-
-    def __init__(self, architecture: Architecture) -> None:
-        self.title = architecture.title
-        self._parts = {
-            part: {name.removesuffix(".weight") for name in architecture.tensor_shapes(part) if name.endswith(".weight")}
-            for part in architecture.parts()
-            if part != "vae"
-        }
-        self._flat = {
-            part: {module.replace(".", "_"): module for module in modules} for part, modules in self._parts.items()
-        }
-        originals = unet_naming.module_names(architecture.unet)
-        for module in self._parts["unet"]:
-            prefix = max((m for m in originals if f"{module}.".startswith(f"{m}.")), key=len)
-            original = originals[prefix] + module.removeprefix(prefix)
-            self._flat["unet"][original.replace(".", "_")] = module
-
-    def find(self, name: str) -> Target | None:
-        for prefix, part in KOHYA_PARTS.items():
-            if name.startswith(prefix):
-                module = self._flat.get(part, {}).get(name.removeprefix(prefix))
-                return (part, module) if module else None
-        return self._dotted(name)
-
-    def _dotted(self, name: str) -> Target | None:
-        name = name.removeprefix("base_model.model.")
-        for old, new in OLD_DIFFUSERS:
-            name = name.replace(old, new)
-        part, _, module = name.partition(".")
-        if part not in self._parts:
-            part, module = ("text_encoder" if name.startswith("text_model.") else "unet"), name
-        for candidate in (module, f"text_model.{module}", module.replace(".to_out", ".to_out.0")):
-            if candidate in self._parts.get(part, ()):
-                return part, candidate
+def _written_alpha(file: Path, piece: _Piece | None) -> float | None:
+    if piece is None:
         return None
+    if piece.tensor.numel() != 1:
+        shape = list(piece.tensor.shape)
+        raise ModelFileError(file, f"{piece.key!r} has shape {shape}, an alpha is a single number")
+    return float(piece.tensor)
 
 
-def _check_fit(file: Path, layers: Mapping[Target, LayerUpdate], architecture: Architecture) -> None:
-    for (part, module), update in layers.items():
-        shape = architecture.tensor_shapes(part)[f"{module}.weight"]
-        inputs = update.down[0].numel() if update.middle is None else update.down.shape[1]
-        expected = shape[1] if update.middle is not None else _inputs(shape)
-        if update.up.shape[0] != shape[0] or inputs != expected:
-            base = BASE_BY_CONTEXT.get(update.down.shape[1], "another base") if "attn2.to_k" in module else "another base"
-            rule = f"{part}.{module}: the update is {update.up.shape[0]}×{inputs}, the layer is {shape[0]}×{expected}"
-            raise ModelFileError(file, f"{rule}; the LoRA is for {base}, the model is {architecture.title}")
-
-
-def _inputs(shape: tuple[int, ...]) -> int:
-    product = 1
-    for size in shape[1:]:
-        product *= size
-    return product
+def _check_fit(
+    file: Path, pieces: Mapping[str, _Piece], architecture: Architecture, part: str, module: str
+) -> None:
+    """Refuse matrices that do not fit each other, or not the layer."""
+    (down_key, down), (up_key, up) = pieces["down"], pieces["up"]
+    shape = architecture.tensor_shapes(part)[f"{module}.weight"]
+    rank = down.shape[0] if down.dim() > 1 else 0
+    core = (rank, rank, *shape[2:])
+    middle = pieces.get("middle")
+    if rank == 0 or up.dim() < 2 or prod(up.shape[1:]) != rank:
+        sizes = f"it is {list(down.shape)}, {up_key!r} is {list(up.shape)}"
+        raise ModelFileError(file, f"{down_key!r} and its other half differ in rank: {sizes}")
+    if middle is not None and tuple(middle.tensor.shape) != core:
+        found = list(middle.tensor.shape)
+        raise ModelFileError(file, f"{middle.key!r} has shape {found}, the layer needs {list(core)}")
+    inputs, expected = prod(down.shape[1:]), prod(shape[1:]) if middle is None else shape[1]
+    if inputs != expected or up.shape[0] != shape[0]:
+        made, needed = f"{up.shape[0]}×{inputs}", f"{shape[0]}×{expected}"
+        base = (
+            BASE_BY_CONTEXT.get(down.shape[1], "another base") if "attn2.to_k" in module else "another base"
+        )
+        rule = f"{down_key!r} belongs to an update of {made}, {part}.{module} is {needed}"
+        raise ModelFileError(file, f"{rule}; the LoRA is for {base}, the model is {architecture.title}")

@@ -1,7 +1,7 @@
 """The adapters that are in a live model just now; puts others in and takes them out, to the bit.
 
-Weights are changed in place, so whatever was captured or compiled around them stays valid, and the base model is never
-read again. Knows nothing of files.
+Weights are changed in place, so whatever was captured or compiled around them stays valid, and the base model
+is never read again. Knows nothing of files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from calotype.models.architecture import module_name
-from calotype.models.lora.adapter import Adapter, LayerUpdate
+from calotype.models.lora.adapter import Adapter, LayerUpdate, Target
 
 Use = tuple[Adapter, float, float]
 """An adapter, its strength in the UNet, its strength in the text encoders."""
@@ -24,34 +24,39 @@ class AdapterStack:
 
     def __init__(self, parts: Mapping[str, nn.Module]) -> None:
         self._parts = parts
-        self._untouched: dict[tuple[str, str], Tensor] = {}
-        self._changed: set[tuple[str, str]] = set()
+        self._untouched: dict[Target, Tensor] = {}
+        self._changed: set[Target] = set()
 
     @torch.no_grad()
     def use(self, uses: Sequence[Use]) -> None:
         """Make exactly these adapters active; an empty list restores the base weights bit for bit."""
-        wanted: dict[tuple[str, str], list[tuple[LayerUpdate, float]]] = defaultdict(list)
-        for adapter, strength, text_strength in uses:
-            for target, update in adapter.layers.items():
-                amount = strength if target[0] == "unet" else text_strength
-                if amount:
-                    wanted[target].append((update, amount))
+        wanted = _by_layer(uses)
         for target in self._changed - wanted.keys():
             self._weight(target).copy_(self._untouched[target])
+            self._changed.discard(target)
         for target, updates in wanted.items():
             weight = self._weight(target)
             if target not in self._untouched:
                 self._untouched[target] = weight.detach().to("cpu", copy=True)
+            # Noted before the change: if that fails halfway, the next call still knows what to restore.
+            self._changed.add(target)
             # From the untouched copy each time: adding and subtracting would leave rounding behind.
-            total = self._untouched[target].to(weight.device, torch.float32)
+            total = self._untouched[target].to(weight.device, torch.float32, copy=True)
             for update, amount in updates:
                 total += amount * update.delta(weight.shape, weight.device)
             weight.copy_(total)
-        self._changed = set(wanted)
 
-    def _weight(self, target: tuple[str, str]) -> Tensor:
+    def _weight(self, target: Target) -> Tensor:
         part, module = target
         live = self._parts[part]
-        layer = live.get_submodule(module_name(module, live))
-        assert isinstance(layer.weight, Tensor)
-        return layer.weight
+        return live.get_submodule(module_name(module, live)).get_parameter("weight")
+
+
+def _by_layer(uses: Sequence[Use]) -> dict[Target, list[tuple[LayerUpdate, float]]]:
+    wanted: dict[Target, list[tuple[LayerUpdate, float]]] = defaultdict(list)
+    for adapter, strength, text_strength in uses:
+        for target, update in adapter.layers.items():
+            amount = strength if target[0] == "unet" else text_strength
+            if amount:
+                wanted[target].append((update, amount))
+    return wanted

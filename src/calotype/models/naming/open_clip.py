@@ -11,14 +11,25 @@ LAYER = {
     "self_attn.out_proj": "attn.out_proj",
 }
 QUERY_KEY_VALUE = ("q_proj", "k_proj", "v_proj")
+OUTSIDE_THE_LAYERS = {
+    "text_model.embeddings.token_embedding.weight": "token_embedding.weight",
+    "text_model.embeddings.position_embedding.weight": "positional_embedding",
+    "text_model.final_layer_norm.weight": "ln_final.weight",
+    "text_model.final_layer_norm.bias": "ln_final.bias",
+    "text_projection.weight": "text_projection",
+}
+# OpenCLIP multiplies from the right by a plain matrix where transformers has a linear layer.
+TRANSPOSED_THERE = ("text_projection.weight",)
 
 
-def module_names(num_layers: int) -> dict[str, str]:
-    """Transformers module prefix → OpenCLIP module prefix, for layers that correspond one to one."""
-    names = {"text_model.final_layer_norm": "ln_final", "text_model.embeddings.token_embedding": "token_embedding"}
+def tensor_names(num_layers: int) -> dict[str, str]:
+    """Transformers tensor → OpenCLIP tensor, for those that correspond one to one."""
+    names = dict(OUTSIDE_THE_LAYERS)
     for layer in range(num_layers):
         for ours, theirs in LAYER.items():
-            names[f"text_model.encoder.layers.{layer}.{ours}"] = f"transformer.resblocks.{layer}.{theirs}"
+            for kind in ("weight", "bias"):
+                here = f"text_model.encoder.layers.{layer}.{ours}.{kind}"
+                names[here] = f"transformer.resblocks.{layer}.{theirs}.{kind}"
     return names
 
 

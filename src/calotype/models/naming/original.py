@@ -1,7 +1,8 @@
 """The whole table between a single original file and the parts of a diffusers folder.
 
-One `Correspondence` per tensor of the original file: the diffusers tensors it is made of and the change of form
-between them. Reads and writes of both layouts go through this table, so both directions agree by construction.
+One `Correspondence` per tensor of the original file: the diffusers tensors it is made of and the change of
+form between them. Reads and writes of both layouts go through this table, so both directions agree by
+construction.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from calotype.core.errors import ModelFileError
 from calotype.models.architecture import Architecture
 from calotype.models.naming import open_clip, unet, vae
+from calotype.models.naming.prefixes import renamed
 
 UNET = "model.diffusion_model."
 VAE = "first_stage_model."
@@ -80,7 +82,8 @@ class Correspondence:
 
 def correspondences(architecture: Architecture) -> list[Correspondence]:
     """The table for every tensor of `architecture`."""
-    table = [*_part(architecture, "unet", UNET, unet.module_names(architecture.unet)), *vae_correspondences(architecture, VAE)]
+    table = _part(architecture, "unet", UNET, unet.module_names(architecture.unet))
+    table += vae_correspondences(architecture, VAE)
     if architecture.family == "sdxl":
         table += _same_names(architecture, "text_encoder", SDXL_TEXT[0])
         table += _open_clip(architecture, "text_encoder_2", SDXL_TEXT[1])
@@ -96,13 +99,19 @@ def vae_correspondences(architecture: Architecture, prefix: str) -> list[Corresp
     return _part(architecture, "vae", prefix, vae.module_names(architecture.vae))
 
 
-def _part(architecture: Architecture, part: str, prefix: str, modules: Mapping[str, str]) -> list[Correspondence]:
+def _part(
+    architecture: Architecture, part: str, prefix: str, modules: Mapping[str, str]
+) -> list[Correspondence]:
     rows = []
     for name, shape in architecture.tensor_shapes(part).items():
-        module = max((m for m in modules if name.startswith(f"{m}.")), key=len)
-        original = f"{prefix}{modules[module]}{name.removeprefix(module)}"
+        original = renamed(name, modules)
+        if original is None:
+            rule = f"its {part} has {name!r}, which the original layout has no place for"
+            raise ModelFileError(architecture.name, f"{rule}; it exists as a diffusers folder only")
+        module = name.rpartition(".")[0]
         pointwise = part == "vae" and module.endswith(vae.LINEAR_HERE_CONVOLUTION_THERE) and len(shape) == 2
-        rows.append(Correspondence(original, ((part, name),), Form.POINTWISE if pointwise else Form.SAME))
+        form = Form.POINTWISE if pointwise else Form.SAME
+        rows.append(Correspondence(f"{prefix}{original}", ((part, name),), form))
     return rows
 
 
@@ -111,19 +120,15 @@ def _same_names(architecture: Architecture, part: str, prefix: str) -> list[Corr
 
 
 def _open_clip(architecture: Architecture, part: str, prefix: str) -> list[Correspondence]:
-    config: Mapping[str, Any] = architecture.parts()[part]
-    num_layers = int(config["num_hidden_layers"])
+    num_layers = int(architecture.parts()[part]["num_hidden_layers"])
     rows = [
         Correspondence(f"{prefix}{original}", tuple((part, piece) for piece in pieces), Form.JOINED)
         for original, pieces in open_clip.joined_names(num_layers).items()
     ]
-    rows.append(Correspondence(f"{prefix}positional_embedding", ((part, "text_model.embeddings.position_embedding.weight"),)))
     taken = {piece for row in rows for _, piece in row.pieces}
-    modules = open_clip.module_names(num_layers)
+    names = open_clip.tensor_names(num_layers)
     for name in architecture.tensor_shapes(part):
-        if name == "text_projection.weight":
-            rows.append(Correspondence(f"{prefix}text_projection", ((part, name),), Form.TRANSPOSED))
-        elif name not in taken:
-            module, _, kind = name.rpartition(".")
-            rows.append(Correspondence(f"{prefix}{modules[module]}.{kind}", ((part, name),)))
+        if name not in taken:
+            form = Form.TRANSPOSED if name in open_clip.TRANSPOSED_THERE else Form.SAME
+            rows.append(Correspondence(f"{prefix}{names[name]}", ((part, name),), form))
     return rows

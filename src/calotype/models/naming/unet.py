@@ -1,4 +1,4 @@
-"""Original ↔ diffusers module names of the UNet, derived from its configuration. Knows nothing of tensors."""
+"""Original ↔ diffusers module names of the UNet, from its configuration. Knows nothing of tensors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,6 +34,12 @@ def module_names(config: Mapping[str, Any]) -> dict[str, str]:
     return names
 
 
+def _layers(config: Mapping[str, Any]) -> list[int]:
+    """How many layers each level has on the way down."""
+    layers = config["layers_per_block"]
+    return [layers] * len(config["down_block_types"]) if isinstance(layers, int) else list(layers)
+
+
 def _resnet(names: dict[str, str], diffusers: str, original: str) -> None:
     names.update({f"{diffusers}.{ours}": f"{original}.{theirs}" for ours, theirs in RESNET.items()})
 
@@ -41,8 +47,8 @@ def _resnet(names: dict[str, str], diffusers: str, original: str) -> None:
 def _down(config: Mapping[str, Any], names: dict[str, str]) -> None:
     kinds = config["down_block_types"]
     position = 1  # input_blocks.0 is the first convolution
-    for level, kind in enumerate(kinds):
-        for layer in range(config["layers_per_block"]):
+    for level, (kind, layers) in enumerate(zip(kinds, _layers(config), strict=True)):
+        for layer in range(layers):
             _resnet(names, f"down_blocks.{level}.resnets.{layer}", f"input_blocks.{position}.0")
             if "CrossAttn" in kind:
                 names[f"down_blocks.{level}.attentions.{layer}"] = f"input_blocks.{position}.1"
@@ -55,9 +61,9 @@ def _down(config: Mapping[str, Any], names: dict[str, str]) -> None:
 def _up(config: Mapping[str, Any], names: dict[str, str]) -> None:
     kinds = config["up_block_types"]
     position = 0
-    for level, kind in enumerate(kinds):
+    for level, (kind, layers) in enumerate(zip(kinds, reversed(_layers(config)), strict=True)):
         attends = "CrossAttn" in kind
-        for layer in range(config["layers_per_block"] + 1):
+        for layer in range(layers + 1):
             _resnet(names, f"up_blocks.{level}.resnets.{layer}", f"output_blocks.{position}.0")
             if attends:
                 names[f"up_blocks.{level}.attentions.{layer}"] = f"output_blocks.{position}.1"

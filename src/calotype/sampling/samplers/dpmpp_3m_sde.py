@@ -53,6 +53,6 @@ def _add_curvature(
     earlier_gradient = (estimates[1] - estimates[2]) / (far - near)
     curvature = (gradient - earlier_gradient) / far
     gradient = torch.add(gradient, curvature, alpha=near)
-    # Exact integration of the parabola would take the whole of `quadratic`. The published solver and every
-    # program that has this sampler take half, so half it is: the same settings give the same picture.
+    # Exact integration of the parabola would take the whole of `quadratic`. The authors' code takes half, and
+    # so do the programs people bring their settings from, so half it is: order 2, and the same picture.
     return x + gradient * linear + curvature * (quadratic / 2)

@@ -1,18 +1,19 @@
 """Copies placed tensors from the input into a safetensors file, by position and without torch.
 
-Contiguous tensors, which nearly all are, stream through one buffer; others are gathered a dimension at a time.
+Contiguous tensors, which nearly all are, are streamed; others are gathered a dimension at a time.
 """
 
 import itertools
 import math
 import os
+from typing import Literal
 
 from calotype.models.files.pickle_child.checkpoint import CHUNK_BYTES, read_exactly
 from calotype.models.files.pickle_child.placement import PlacedTensor
 from calotype.models.files.pickle_child.refused import RefusedError
 from calotype.models.files.tensor_layout import ITEM_BYTES, encode_header, lay_out
 
-_ITEM_FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}
+_ITEM_FORMATS: dict[int, Literal["B", "H", "I", "Q"]] = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 def write_tensors(
@@ -51,8 +52,8 @@ def is_contiguous(tensor: PlacedTensor) -> bool:
 def gather(source: int, tensor: PlacedTensor) -> bytearray:
     """The items of a strided tensor in row-major order.
 
-    The longest dimension is copied in one slice and the others are looped over, so a channels-last convolution
-    takes nine slices for each output channel instead of one step for each item.
+    The longest dimension is copied in one slice and the others are looped over, so a channels-last
+    convolution takes nine slices for each output channel instead of one step for each item.
     """
     item_bytes = ITEM_BYTES[tensor.dtype]
     kind = _ITEM_FORMATS[item_bytes]

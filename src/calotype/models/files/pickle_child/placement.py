@@ -1,13 +1,13 @@
 """Finds the tensors in an unpickled tree, names them, and checks that each lies within its storage.
 
-Everything in the tree is as a stranger wrote it: types, signs and sizes are all checked here, after the pickle is
-done. Reads no bytes.
+Everything in the tree is as a stranger wrote it: types, signs and sizes are all checked here, after the
+pickle is done. Reads no bytes.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from calotype.models.files.pickle_child.checkpoint import Checkpoint, Extent
 from calotype.models.files.pickle_child.refused import RefusedError, shown
@@ -44,20 +44,20 @@ def place_tensors(checkpoint: Checkpoint) -> Findings:
     """Name and check every tensor that is part of the weights."""
     findings = Findings()
     tree = _weights_of(checkpoint.root, findings)
-    for num_values, (name, value) in enumerate(_leaves(tree, "", 0)):
+    for num_values, (path, value) in enumerate(_walk(tree, "", 0)):
         if num_values >= _MOST_VALUES:
             raise RefusedError(f"holds more than {_MOST_VALUES} values")
-        if not isinstance(value, TensorRef):
+        if isinstance(value, TensorRef):
+            name = path or _NAME_OF_A_BARE_TENSOR
+            rule = broken_name_rule(name)
+            if name in findings.tensors:
+                rule = f"two tensors would both be called {shown(name)}"
+            if rule is not None:
+                raise RefusedError(rule)
+            findings.tensors[name] = _place(name, value, checkpoint.storages)
+            findings.storage_keys.add(value.storage.key)
+        elif not _is_container(value):
             findings.dropped_values += 1
-            continue
-        name = name or _NAME_OF_A_BARE_TENSOR
-        rule = broken_name_rule(name)
-        if name in findings.tensors:
-            rule = f"two tensors would both be called {shown(name)}"
-        if rule is not None:
-            raise RefusedError(rule)
-        findings.tensors[name] = _place(name, value, checkpoint.storages)
-        findings.storage_keys.add(value.storage.key)
     if not findings.tensors:
         raise RefusedError("holds no tensors")
     return findings
@@ -68,32 +68,31 @@ def _weights_of(root: object, findings: Findings) -> object:
     for _ in range(_MOST_WRAPPERS):
         if not isinstance(root, dict) or not isinstance(root.get("state_dict"), dict):
             break
-        findings.left_out += [str(key) for key in root if isinstance(key, str) and key != "state_dict"]
+        findings.left_out += [key for key in root if isinstance(key, str) and key != "state_dict"]
         root = root["state_dict"]
     if isinstance(root, dict) and "string_to_param" in root:
         # A textual inversion; beside the embedding it keeps token numbers, which are no weights.
-        findings.left_out += [str(key) for key in root if isinstance(key, str) and key != "string_to_param"]
+        findings.left_out += [key for key in root if isinstance(key, str) and key != "string_to_param"]
         root = {"string_to_param": root["string_to_param"]}
     return root
 
 
-def _leaves(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
-    """Values that are no containers, with the dotted path that leads to them."""
+def _walk(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
+    """Every value with the dotted path that leads to it, containers before what they hold."""
     if depth > _DEEPEST_NESTING:
         raise RefusedError(f"is nested more than {_DEEPEST_NESTING} deep at {shown(path)}")
-    if isinstance(value, TensorRef | StorageRef | DType):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            if isinstance(key, str | int):
-                yield from _leaves(inner, f"{path}.{key}" if path else str(key), depth + 1)
-            else:
-                yield path, None
-    elif isinstance(value, list | tuple):
-        for index, inner in enumerate(value):
-            yield from _leaves(inner, f"{path}.{index}" if path else str(index), depth + 1)
-    else:
-        yield path, value
+    yield path, value
+    if not _is_container(value):
+        return
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(key, str | int):
+            yield from _walk(inner, f"{path}.{key}" if path else str(key), depth + 1)
+
+
+def _is_container(value: object) -> TypeGuard[dict[object, object] | list[object] | tuple[object, ...]]:
+    """Dictionaries and sequences; our own descriptions are tuples too, but nothing to look into."""
+    described = isinstance(value, TensorRef | StorageRef | DType)
+    return not described and isinstance(value, dict | list | tuple)
 
 
 def _place(name: str, tensor: TensorRef, storages: dict[str, Extent]) -> PlacedTensor:

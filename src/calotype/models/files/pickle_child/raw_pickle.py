@@ -4,7 +4,8 @@ from typing import BinaryIO
 
 from calotype.models.files.pickle_child.checkpoint import Checkpoint, Extent, read_exactly
 from calotype.models.files.pickle_child.refused import RefusedError, shown
-from calotype.models.files.pickle_child.stand_ins import InertUnpickler, StorageRef
+from calotype.models.files.pickle_child.stand_ins import StorageRef
+from calotype.models.files.pickle_child.unpickler import InertUnpickler
 from calotype.models.files.tensor_layout import ITEM_BYTES
 
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C

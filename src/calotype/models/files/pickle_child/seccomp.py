@@ -33,22 +33,27 @@ class _Machine(NamedTuple):
     memory_with_protection: tuple[int, ...]
 
 
-# read write close fstat lseek munmap brk rt_sigaction rt_sigprocmask rt_sigreturn pread64 pwrite64 readv writev
-# sched_yield mremap madvise getpid exit ftruncate gettimeofday sigaltstack futex restart_syscall clock_gettime
-# exit_group preadv pwritev getrandom rseq; then mmap and mprotect, which may not ask for executable memory.
+# A line each: read write close fstat lseek munmap brk rt_sigaction rt_sigprocmask rt_sigreturn pread64
+# pwrite64; readv writev sched_yield mremap madvise getpid exit ftruncate gettimeofday sigaltstack futex
+# restart_syscall; clock_gettime exit_group getrandom rseq.
+# The last pair is mmap and mprotect, which work except for executable memory.
 _MACHINES = {
     "x86_64": _Machine(
         0xC000003E,
-        (0, 1, 3, 5, 8, 11, 12, 13, 14, 15, 17, 18, 19, 20)
-        + (24, 25, 28, 39, 60, 77, 96, 131, 202, 219, 228)
-        + (231, 295, 296, 318, 334),
+        (
+            *(0, 1, 3, 5, 8, 11, 12, 13, 14, 15, 17, 18),
+            *(19, 20, 24, 25, 28, 39, 60, 77, 96, 131, 202, 219),
+            *(228, 231, 318, 334),
+        ),
         (9, 10),
     ),
     "aarch64": _Machine(
         0xC00000B7,
-        (63, 64, 57, 80, 62, 215, 214, 134, 135, 139, 67, 68, 65, 66)
-        + (124, 216, 233, 172, 93, 46, 169, 132, 98, 128, 113)
-        + (94, 69, 70, 278, 293),
+        (
+            *(63, 64, 57, 80, 62, 215, 214, 134, 135, 139, 67, 68),
+            *(65, 66, 124, 216, 233, 172, 93, 46, 169, 132, 98, 128),
+            *(113, 94, 278, 293),
+        ),
         (222, 226),
     ),
 }

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from calotype.models.files.pickle_child.checkpoint import Checkpoint, Extent, check_crc32, read_exactly
 from calotype.models.files.pickle_child.refused import RefusedError, shown
-from calotype.models.files.pickle_child.stand_ins import InertUnpickler
+from calotype.models.files.pickle_child.unpickler import InertUnpickler
 
 _LARGEST_PICKLE_BYTES = 64 * 1024 * 1024
 _ENCRYPTED = 0x1
@@ -43,7 +43,7 @@ def _checked_members(infos: list[zipfile.ZipInfo], size_bytes: int) -> dict[str,
     declared = sum(info.file_size for info in infos)
     if declared > size_bytes:
         raise RefusedError(
-            f"its zip members declare {declared} bytes in a file of {size_bytes}; torch.save does not compress"
+            f"its zip members declare {declared} bytes in a file of {size_bytes}; torch never compresses them"
         )
     members: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
@@ -56,7 +56,7 @@ def _checked_members(infos: list[zipfile.ZipInfo], size_bytes: int) -> dict[str,
         if info.flag_bits & _ENCRYPTED:
             raise RefusedError(f"zip member {shown(name)} is encrypted")
         if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-            raise RefusedError(f"zip member {shown(name)} is compressed; torch.save does not compress")
+            raise RefusedError(f"zip member {shown(name)} is compressed; torch never compresses them")
         members[name] = info
     return members
 

@@ -1,0 +1,279 @@
+"""What `calotype generate` does: requests from the command line, the engine, files, words for the user."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from calotype.cli.knobs import parse_axis, parse_lora, parse_pair
+from calotype.cli.naming import free_name
+from calotype.cli.output import print_json
+from calotype.cli.progress import Bar, shown
+from calotype.core.errors import NotFoundError, Problem, RequestError
+from calotype.core.progress import CancelToken
+from calotype.spec.names import PICTURE_FORMATS
+from calotype.spec.record import GridAxis, PictureRecord
+from calotype.spec.request import GenerateRequest
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from calotype.engine.engine import Engine, Step
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command line of `calotype generate`."""
+
+    prompts: tuple[str, ...]
+    prompts_file: Path | None
+    knobs: dict[str, Any]
+    image: Path | None
+    mask: Path | None
+    from_picture: Path | None
+    model: str | None
+    preset: str | None
+    precision: str | None
+    device: str | None
+    batch_size: int | None
+    config: Path | None
+    prediction: str | None
+    models: Path | None
+    out: Path
+    picture_format: str
+    grid: tuple[str, ...]
+    trials: int | None
+    as_json: bool
+
+
+def run(job: Job) -> None:
+    """Everything is checked before the model is loaded: a typing error should cost no minute."""
+    record = _read_record(job)
+    requests = _requests(job, record)
+    axes = [parse_axis(text) for text in job.grid] or _axes_of(record)
+    if len(axes) > 2:
+        raise RequestError([Problem("--grid", f"was given {len(axes)} times; a sheet has two axes at most")])
+    if job.picture_format not in PICTURE_FORMATS:
+        raise RequestError(
+            [Problem("--format", f"{job.picture_format!r} is not one of {', '.join(PICTURE_FORMATS)}")]
+        )
+    if job.trials is not None and job.trials < 1:
+        raise RequestError([Problem("--trials", f"{job.trials} is not a number of trials; use 1 or more")])
+    _check_grid(requests, axes)
+    _check_out(job.out)
+    written: list[dict[str, Any]] = []
+    with shown() as bar, _cancellable() as cancel:
+        engine = _load(job, record, bar)
+        worker = _Worker(engine, job, bar, cancel)
+        for request in requests:
+            if job.trials:
+                worker.trials(request, job.trials)
+            elif axes:
+                written.append(worker.sheet(request, axes))
+            else:
+                written += worker.pictures(request)
+    if job.as_json:
+        print_json(written)
+
+
+def _read_record(job: Job) -> PictureRecord | None:
+    if job.from_picture is None:
+        return None
+    from calotype.engine.pictures import read_record
+
+    return read_record(job.from_picture)
+
+
+def _requests(job: Job, record: PictureRecord | None) -> list[GenerateRequest]:
+    """One request a prompt, each checked; a seed is chosen here if none was given."""
+    prompts = list(job.prompts)
+    if job.prompts_file:
+        prompts += _read_prompts(job.prompts_file)
+    base = dict(record.request) if record else {}
+    if not prompts and not record:
+        raise RequestError(
+            [Problem("prompt", "is missing; say what to show, or use --prompts-file or --from")]
+        )
+    knobs = dict(job.knobs)
+    if "loras" in knobs:
+        knobs["loras"] = [parse_lora(text) for text in knobs["loras"]]
+    if "micro" in knobs:
+        knobs["micro"] = {key: parse_pair(key, text) for key, text in knobs["micro"].items()}
+    if not record:
+        knobs.setdefault("seed", secrets.randbelow(2**32))
+    for name, path in (("image", job.image), ("mask", job.mask)):
+        if path is not None:
+            from calotype.engine.inputs import describe
+
+            knobs[name] = describe(path)[1].model_dump(mode="json")
+    values = {**base, **knobs}
+    return [GenerateRequest.parse({**values, "prompt": text}) for text in prompts or [base["prompt"]]]
+
+
+def _read_prompts(file: Path) -> list[str]:
+    if not file.is_file():
+        raise NotFoundError(f"no prompts file {file}")
+    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _axes_of(record: PictureRecord | None) -> list[GridAxis]:
+    return list(record.grid) if record else []
+
+
+def _check_grid(requests: list[GenerateRequest], axes: list[GridAxis]) -> None:
+    for axis in axes:
+        for value in axis.values:
+            requests[0].with_changes(**{axis.knob: value})
+
+
+def _check_out(folder: Path) -> None:
+    """Finding out after the work that pictures cannot be written would lose them."""
+    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        raise RequestError([Problem("--out", f"{existing} is a file, not a folder; choose another name")])
+    if not os.access(existing, os.W_OK):
+        raise RequestError([Problem("--out", f"{existing} cannot be written to; choose another folder")])
+
+
+def _load(job: Job, record: PictureRecord | None, bar: Bar) -> Engine:
+    from calotype.engine.load import load
+
+    model = job.model or (record.model.reference if record else "emoji")
+    engine = load(
+        model,
+        device=job.device,
+        precision=job.precision or (record.precision if record and job.device == record.device else None),
+        preset=job.preset or (record.preset if record else "baseline"),
+        models_folder=job.models,
+        config=job.config,
+        prediction_type=job.prediction,
+        progress=bar,
+    )
+    identity = engine.model.identity
+    if identity.random and not job.as_json:
+        _say(f"note: {identity.reference} has random weights, so the pictures show nothing")
+    if record and record.model.sha256 != identity.sha256:
+        was, now = record.model.sha256[:12], identity.sha256[:12]
+        _say(f"note: the picture was made by a model with sha256 {was}…, this one is {now}…")
+    return engine
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+@contextmanager
+def _cancellable() -> Iterator[CancelToken]:
+    """The first Ctrl-C stops between two steps; a second one stops at once."""
+    token = CancelToken()
+
+    def on_signal(*_: object) -> None:
+        if token.cancelled:
+            raise KeyboardInterrupt
+        token.cancel()
+
+    previous = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield token
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+class _Worker:
+    """Runs requests on one engine and puts the results where they belong."""
+
+    def __init__(self, engine: Engine, job: Job, bar: Bar, cancel: CancelToken) -> None:
+        self._engine, self._job, self._bar, self._cancel = engine, job, bar, cancel
+
+    def pictures(self, request: GenerateRequest) -> list[dict[str, Any]]:
+        generated, seconds = self._generate(request, request.prompt[:40])
+        return [
+            self._write(image, record, seconds / request.count)
+            for image, record in zip(generated.images, generated.records, strict=True)
+        ]
+
+    def trials(self, request: GenerateRequest, number: int) -> None:
+        """The same request again and again; prints one line a trial."""
+        for trial in range(number):
+            generated, seconds = self._generate(request, f"trial {trial}")
+            typer.echo(f"trial={trial}, time_taken={seconds:.4f}")
+            if trial == 0:
+                for image, record in zip(generated.images, generated.records, strict=True):
+                    self._write(image, record, seconds, announce=False)
+
+    def sheet(self, request: GenerateRequest, axes: list[GridAxis]) -> dict[str, Any]:
+        """A contact sheet: the first picture of the request for every combination of the knobs."""
+        from calotype.engine.contact_sheet import Axis, contact_sheet
+
+        one = request.with_changes(count=1)
+        across, down = axes[0], axes[1] if len(axes) > 1 else None
+        cells, record, started = [], None, time.perf_counter()
+        for row_value in down.values if down else [None]:
+            row = []
+            for value in across.values:
+                changes = {across.knob: value, **({down.knob: row_value} if down else {})}
+                label = " ".join(f"{knob}={chosen}" for knob, chosen in changes.items())
+                generated, _ = self._generate(one.with_changes(**changes), label)
+                row.append(generated.images[0])
+                record = record or generated.records[0].model_copy(
+                    update={"request": one.as_dict(), "grid": axes}
+                )
+            cells.append(row)
+        assert record is not None
+        sheet = contact_sheet(
+            cells,
+            Axis(across.knob, tuple(across.values)),
+            Axis(down.knob, tuple(down.values)) if down else None,
+            _caption(one, axes, record),
+        )
+        return self._write(sheet, record, time.perf_counter() - started)
+
+    def _generate(self, request: GenerateRequest, label: str) -> tuple[Any, float]:
+        batches = -(-request.count // (self._job.batch_size or request.count))
+        self._bar.start(label, request.steps * batches)
+        seen = 0
+
+        def on_step(step: Step) -> None:
+            nonlocal seen
+            if step.done < seen:
+                seen = 0  # the next batch has begun
+            self._bar.advance(step.done - seen)
+            seen = step.done
+
+        started = time.perf_counter()
+        generated = self._engine.generate(
+            request, batch_size=self._job.batch_size, on_step=on_step, cancel=self._cancel
+        )
+        return generated, time.perf_counter() - started
+
+    def _write(
+        self, image: Image.Image, record: PictureRecord, seconds: float, *, announce: bool = True
+    ) -> dict[str, Any]:
+        from calotype.engine.pictures import save_picture
+
+        seed = record.request["seed"]
+        kind = "grid" if record.grid else f"seed{seed}"
+        path = free_name(self._job.out, record.request["prompt"], kind, self._job.picture_format)
+        save_picture(image, path, record)
+        if announce and not self._job.as_json:
+            typer.echo(f"{path}  ({image.width}×{image.height}, seed {seed}, {seconds:.2f} s)")
+        return {"file": path, "seed": seed, "seconds": round(seconds, 4), "record": record}
+
+
+def _caption(request: GenerateRequest, axes: list[GridAxis], record: PictureRecord) -> str:
+    varied = {axis.knob for axis in axes}
+    shown_knobs = ("sampler", "schedule", "steps", "cfg", "seed")
+    settings = [f"{knob} {getattr(request, knob)}" for knob in shown_knobs if knob not in varied]
+    prompt = [] if "prompt" in varied else [f"“{request.prompt}”"]
+    return " · ".join([*prompt, *settings, record.model.reference])

@@ -1,0 +1,213 @@
+"""`calotype models`: what is known, what is here, what a file is, and models from one layout into another."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calotype.cli.options import AsJson, Dtype, ModelsFolder
+
+if TYPE_CHECKING:
+    import torch
+
+    from calotype.models.inspection import Inspection
+    from calotype.models.weights import Weights
+
+app = typer.Typer(
+    no_args_is_help=True, help="Model files: list, show, inspect, convert, or invent random ones."
+)
+
+SUBFOLDERS = ("checkpoints", "loras", "vae", "embeddings")
+
+
+@app.command("list")
+def list_models(models: ModelsFolder = None, as_json: AsJson = False) -> None:
+    """List the catalogue and the files in the model folder."""
+    from calotype.cli.output import console, print_json
+    from calotype.core.paths import list_files, models_dir
+    from calotype.models import catalogue
+
+    folder = models or models_dir()
+    known = {name: catalogue.architecture(name) for name in catalogue.names()}
+    files = {kind: list_files(folder / kind) for kind in SUBFOLDERS}
+    if as_json:
+        entries = {
+            name: {"title": a.title, "hub_id": a.hub_id, "native_size": a.native_size}
+            for name, a in known.items()
+        }
+        print_json({"catalogue": entries, "folder": folder, "files": files})
+        return
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, title="Catalogue", title_justify="left", title_style="bold")
+    for column in ("name", "model", "size", "from"):
+        table.add_column(column, overflow="fold")
+    for name, a in known.items():
+        table.add_row(name, a.title, f"{a.native_size}²", a.hub_id or "in the package")
+    out = console()
+    out.print(table)
+    out.print(f"\nModel folder {folder}", style="bold")
+    if not any(files.values()):
+        out.print(f"  empty; put files into {', '.join(f'{kind}/' for kind in SUBFOLDERS)} there")
+    for kind, names in files.items():
+        for name in names:
+            out.print(f"  {kind}/{name}")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A catalogue name or a diffusers folder.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show a model's parts, their sizes and how it was trained."""
+    from calotype.cli.output import console, print_json
+    from calotype.models import catalogue
+    from calotype.models.folder_layout import read_architecture
+
+    architecture = read_architecture(Path(name)) if Path(name).is_dir() else catalogue.architecture(name)
+    counts = architecture.parameter_counts()
+    if as_json:
+        print_json({"architecture": architecture.as_dict(), "parameters": counts})
+        return
+    out = console()
+    out.print(f"{architecture.title}", style="bold")
+    total, trainable = sum(counts.values()), counts["unet"]
+    out.print(f"  {total / 1e6:.6f} M parameters, {trainable / 1e6:.6f} M of them trainable (the UNet)")
+    for part, count in counts.items():
+        config = architecture.parts()[part]
+        out.print(f"  {part:<15} {count / 1e6:>12.6f} M  {config['_class_name']}")
+    schedule = architecture.scheduler
+    out.print(f"  predicts        {architecture.prediction_type}")
+    betas = f"{schedule.get('beta_schedule')} {schedule.get('beta_start')} to {schedule.get('beta_end')}"
+    out.print(f"  schedule        {betas}, {schedule.get('num_train_timesteps')} timesteps")
+    out.print(f"  native size     {architecture.native_size}×{architecture.native_size}")
+    factor = architecture.vae_factor
+    out.print(f"  latent          {architecture.latent_channels} channels, 1/{factor} of the picture's side")
+    out.print(f"  from            {architecture.hub_id or 'the package'} ({architecture.licence})")
+
+
+@app.command()
+def random(
+    name: Annotated[str, typer.Argument(help="A catalogue name.")],
+    destination: Annotated[
+        Path | None,
+        typer.Argument(help="A new folder, or a file ending in .safetensors or .ckpt. Default: NAME-random."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the numbers.")] = 0,
+    dtype: Dtype = "fp16",
+    max_shard_gb: Annotated[float, typer.Option(min=0.001, help="Largest weight file in a folder.")] = 10.0,
+) -> None:
+    """Invent a model: the exact architecture with seeded random weights, for benchmarks and tests."""
+    from calotype.cli.progress import shown
+    from calotype.models import catalogue
+    from calotype.models.weights import RandomWeights
+
+    weights = RandomWeights(catalogue.architecture(name), seed, _torch_dtype(dtype))
+    target = destination or Path(f"{name}-random")
+    with shown() as progress:
+        _write(weights, target, max_shard_bytes=int(max_shard_gb * 1e9), progress=progress)
+    typer.echo(f"wrote {target}: random weights, pictures from it show nothing", err=True)
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A weight file or a diffusers folder.")],
+    values: Annotated[
+        bool, typer.Option("--values", help="Also look for NaN and infinity (reads everything).")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a file is, for which base model, and whether it is safe. Judges by content, never by name."""
+    from calotype.cli.output import print_json
+    from calotype.core.errors import ExitCode
+    from calotype.models.inspection import inspect as look
+
+    found = look(file, values=values)
+    if as_json:
+        print_json(found)
+    else:
+        _print_inspection(found)
+    if not found.safe:
+        raise typer.Exit(int(ExitCode.BAD_MODEL_FILE))
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(help="A file, a folder, a name in the model folder or a hub id.")],
+    destination: Annotated[
+        Path, typer.Argument(help="A new folder, or a file ending in .safetensors or .ckpt.")
+    ],
+    dtype: Annotated[
+        str | None, typer.Option(help="fp32, fp16 or bf16; each tensor keeps its own if not said.")
+    ] = None,
+    max_shard_gb: Annotated[float, typer.Option(min=0.001, help="Largest weight file in a folder.")] = 10.0,
+    keep_extra: Annotated[
+        bool,
+        typer.Option(
+            "--keep-extra/--drop-extra", help="Keep tensors that only the original layout has (EMA…)."
+        ),
+    ] = True,
+    config: Annotated[
+        Path | None, typer.Option(help="Architecture of a file that is not a known model's.")
+    ] = None,
+    models: ModelsFolder = None,
+) -> None:
+    """Convert between ckpt, single safetensors and diffusers folder, in any direction."""
+    from calotype.cli.progress import shown
+    from calotype.models.reference import find_model
+
+    torch_dtype = _torch_dtype(dtype) if dtype else None
+    found = find_model(source, models=models, config=config)
+    with found.weights as weights, shown() as progress:
+        _write(
+            weights,
+            destination,
+            dtype=torch_dtype,
+            max_shard_bytes=int(max_shard_gb * 1e9),
+            keep_extra=keep_extra,
+            progress=progress,
+        )
+    typer.echo(f"wrote {destination}", err=True)
+
+
+def _write(weights: "Weights", destination: Path, *, max_shard_bytes: int, **options: Any) -> None:
+    from calotype.models.write import SINGLE_FILE_SUFFIXES, write_folder, write_single_file
+
+    if destination.suffix in SINGLE_FILE_SUFFIXES:
+        write_single_file(weights, destination, **options)
+    else:
+        write_folder(weights, destination, max_shard_bytes=max_shard_bytes, **options)
+
+
+def _torch_dtype(precision: str) -> "torch.dtype":
+    import torch
+
+    from calotype.engine.device import choose_dtype
+
+    return choose_dtype(precision, torch.device("cpu"))
+
+
+def _print_inspection(found: "Inspection") -> None:
+    from calotype.cli.output import console
+
+    out = console()
+    out.print(found.path, style="bold")
+    out.print(f"  safe        {'yes' if found.safe else 'NO'}: {found.why}")
+    out.print(f"  size        {found.size_bytes:,} bytes")
+    if not found.safe:
+        return
+    out.print(f"  kind        {found.kind} ({found.dialect})")
+    out.print(
+        f"  base        {found.base}"
+        + (f", predicts {found.prediction_type}" if found.prediction_type else "")
+    )
+    dtypes = ", ".join(f"{count} × {name}" for name, count in sorted(found.dtypes.items()))
+    millions = found.num_parameters / 1e6
+    out.print(f"  tensors     {found.num_tensors} ({dtypes}), {millions:.3f} M numbers, {found.format}")
+    out.print(f"  sha256      {found.sha256}", soft_wrap=True)
+    if found.non_finite is not None:
+        bad = ", ".join(found.non_finite[:3])
+        out.print(f"  values      {'all finite' if not found.non_finite else f'NaN or infinity in {bad}'}")
+    for key, value in sorted(found.metadata.items()):
+        shown_value = value if len(value) <= 60 else f"{value[:57]}..."
+        out.print(f"  metadata    {key}: {shown_value}")

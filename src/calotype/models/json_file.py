@@ -1,0 +1,44 @@
+"""Configuration files in JSON, in and out. Knows nothing of what they configure."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calotype.core.errors import ModelFileError, NotFoundError
+from calotype.models.files.opened import open_regular
+from calotype.models.files.safetensors_header import strict_json
+
+LARGEST_CONFIG_BYTES = 64 * 2**20
+
+
+def read_json(file: Path, *, inside: Path | None = None) -> dict[str, Any]:
+    """The object in a configuration file. With `inside`, a link that leads out of that folder is refused."""
+    return strict_json(file, _read_bytes(file, inside), "it")
+
+
+def read_text(file: Path, *, inside: Path | None = None) -> str:
+    """The text of a small file that stands beside configurations."""
+    try:
+        return _read_bytes(file, inside).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ModelFileError(file, f"it is not UTF-8 text (byte {error.start} is wrong)") from None
+
+
+def _read_bytes(file: Path, inside: Path | None) -> bytes:
+    try:
+        with open_regular(file, inside=inside) as opened:
+            if opened.size_bytes > LARGEST_CONFIG_BYTES:
+                rule = (
+                    f"has {opened.size_bytes} bytes, the limit for a configuration is {LARGEST_CONFIG_BYTES}"
+                )
+                raise ModelFileError(file, rule)
+            return opened.read_at(0, opened.size_bytes)
+    except NotFoundError:
+        raise ModelFileError(file, "is missing; the model folder is incomplete") from None
+
+
+def write_json(file: Path, values: Mapping[str, Any]) -> None:
+    """Write a configuration; the same values always give the same bytes."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(values, indent=1, sort_keys=True) + "\n", encoding="utf-8")

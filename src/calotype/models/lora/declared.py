@@ -1,0 +1,64 @@
+"""How strongly an update counts, where a LoRA says so apart from its tensors.
+
+That is peft's settings file, or the note that diffusers leaves in the metadata. Knows nothing of tensors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from calotype.models.lora.adapter import Target
+
+DIFFUSERS_NOTE = "lora_adapter_metadata"
+SECOND_ENCODER_CLASS = "CLIPTextModelWithProjection"
+
+
+class Declared:
+    """What was declared beside the tensors, for every layer or for some."""
+
+    def __init__(self, metadata: Mapping[str, str], settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        try:
+            noted = json.loads(metadata.get(DIFFUSERS_NOTE, "{}"))
+        except (ValueError, RecursionError):
+            noted = {}
+        self._noted: Mapping[str, Any] = noted if isinstance(noted, dict) else {}
+
+    @property
+    def part(self) -> str | None:
+        """The part a peft adapter is for, where its settings name a class that only one part has."""
+        mapping = self._settings.get("auto_mapping")
+        named = mapping.get("base_model_class") if isinstance(mapping, dict) else None
+        return "text_encoder_2" if named == SECOND_ENCODER_CLASS else None
+
+    def alpha(self, target: Target, rank: int) -> float | None:
+        """The alpha of one layer's update, or None where nothing was declared."""
+        part, module = target
+        source = self._settings or self._of_part(part)
+        value = _by_pattern(source.get("alpha_pattern"), module)
+        if value is None:
+            value = source.get("lora_alpha")
+        if not isinstance(value, int | float):
+            return None
+        # Rank-stabilised updates are divided by the root of the rank, not by the rank.
+        return value * math.sqrt(rank) if source.get("use_rslora") else float(value)
+
+    def _of_part(self, part: str) -> Mapping[str, Any]:
+        prefix = f"{part}."
+        return {
+            key.removeprefix(prefix): value for key, value in self._noted.items() if key.startswith(prefix)
+        }
+
+
+def _by_pattern(patterns: object, module: str) -> object:
+    """peft's patterns are the ends of module names."""
+    if not isinstance(patterns, dict):
+        return None
+    for pattern, value in patterns.items():
+        # Taken literally: a stranger's regular expression could keep us busy for ever.
+        if module == pattern or module.endswith(f".{pattern}"):
+            return value
+    return None

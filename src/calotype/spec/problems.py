@@ -1,0 +1,76 @@
+"""What pydantic found wrong, in words that carry the value, the rule and the fix.
+
+Knows nothing of what the values mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from calotype.core.errors import Problem, near_matches
+
+LONGEST_SHOWN = 60
+_COMPARISONS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+
+
+def problems_of(model: type[BaseModel], error: ValidationError) -> list[Problem]:
+    """One problem per field that is wrong; what concerns no single field is left out."""
+    return [_problem(model, details) for details in error.errors(include_url=False) if details["loc"]]
+
+
+def shown(value: object) -> str:
+    """A value for a message: short, whatever was sent."""
+    # Python refuses to print integers past some thousand digits.
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
+
+
+def _problem(model: type[BaseModel], details: Mapping[str, Any]) -> Problem:
+    location, value, context = details["loc"], details.get("input"), details.get("ctx", {})
+    match details["type"]:
+        case "extra_forbidden":
+            key = str(location[-1])[:LONGEST_SHOWN]
+            message = f"is not a known setting; {near_matches(key, _fields_at(model, location[:-1]))}"
+        case "missing":
+            message = "is required"
+        case "greater_than_equal" | "greater_than" | "less_than_equal" | "less_than":
+            rule = ", ".join(f"{_COMPARISONS[key]} {limit}" for key, limit in context.items())
+            message = f"{shown(value)} is out of range; it must be {rule}"
+        case "finite_number":
+            message = f"{shown(value)} is not a finite number"
+        case "value_error":
+            message = str(context["error"])
+        case _:
+            message = f"{shown(value)}: {details['msg'][0].lower()}{details['msg'][1:]}"
+    field = ".".join(str(part)[:LONGEST_SHOWN] for part in location)
+    return Problem(field, message, _reportable(value))
+
+
+def _reportable(value: object) -> object:
+    """The value itself where it is a small plain one that JSON has, else how it is shown."""
+    if value is None or isinstance(value, bool) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, int) and value.bit_length() <= 64:
+        return value
+    return value if isinstance(value, str) and len(value) <= LONGEST_SHOWN else shown(value)
+
+
+def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """The settings known at a place inside a request."""
+    for part in location:
+        if isinstance(part, str):
+            model = _model_in(model.model_fields[part].annotation) or model
+    return list(model.model_fields)
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """The model that an annotation such as `tuple[Model, ...] | None` speaks of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for argument in get_args(annotation) if (found := _model_in(argument))), None)

@@ -1,0 +1,81 @@
+"""Engines on shrunk models, and the ways tests run them. Knows nothing of any test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from calotype.engine.engine import Engine
+from calotype.engine.inputs import Inputs
+from calotype.engine.run import Run
+from calotype.models.architecture import Architecture
+from calotype.models.model import assemble
+from calotype.models.reference import random_identity
+from calotype.models.weights import RandomWeights
+from calotype.spec.request import GenerateRequest
+from tests.shrunk import shrunk
+
+
+def small_engine(
+    name: str = "emoji",
+    *,
+    dtype: torch.dtype = torch.float32,
+    models_folder: Path | None = None,
+    architecture: Architecture | None = None,
+) -> Engine:
+    """An engine on the shrunk model `name`, or on an architecture made from one."""
+    chosen = architecture or shrunk(name)
+    model = assemble(
+        RandomWeights(chosen), random_identity(f"random:{name}", chosen, 0), dtype=dtype, device=torch.device("cpu")
+    )
+    return Engine(model, models_folder=models_folder or Path("/nonexistent"))
+
+
+def with_unet(architecture: Architecture, **changes: Any) -> Architecture:
+    """The same architecture with another UNet configuration."""
+    return replace(architecture, unet={**architecture.unet, **changes})
+
+
+def with_scheduler(architecture: Architecture, **changes: Any) -> Architecture:
+    """The same architecture with another scheduler configuration."""
+    return replace(architecture, scheduler={**architecture.scheduler, **changes})
+
+
+def begun(
+    engine: Engine, knobs: Mapping[str, Any], seeds: Sequence[int] | None = None, inputs: Inputs | None = None
+) -> tuple[Run, GenerateRequest]:
+    """A run of a request given by its knobs, not yet advanced."""
+    inputs = inputs or Inputs()
+    request = engine.resolve(GenerateRequest.parse({"prompt": "a red apple", **knobs}), inputs)
+    return engine.begin(request, inputs, request.seeds() if seeds is None else seeds), request
+
+
+def to_the_end(engine: Engine, run: Run) -> Tensor:
+    """The final latents of a run advanced alone."""
+    while not run.done:
+        engine.advance([run])
+    assert run.latents is not None
+    return run.latents
+
+
+def latents_of(engine: Engine, seeds: Sequence[int] | None = None, **knobs: Any) -> Tensor:
+    """The final latents of a request given by its knobs."""
+    return to_the_end(engine, begun(engine, knobs, seeds)[0])
+
+
+def difference(one: Image.Image, other: Image.Image) -> int:
+    """The largest difference of any pixel, in steps of 1/255."""
+    assert one.size == other.size
+    return int(np.abs(np.asarray(one, dtype=np.int16) - np.asarray(other, dtype=np.int16)).max())
+
+
+def relative(one: Tensor, other: Tensor) -> float:
+    """How far one tensor is from the other, as a share of the other's size."""
+    return float((one - other).norm() / other.norm())

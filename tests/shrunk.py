@@ -1,0 +1,79 @@
+"""Catalogue models with small widths: the same blocks, layers and names, built and run in milliseconds.
+
+Every width that differs in the real model differs here too, so that layers which exist only where widths change
+(shortcuts) exist here as well. Knows nothing of any test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from calotype.models import catalogue
+from calotype.models.architecture import Architecture
+from calotype.models.weights import RandomWeights
+from calotype.models.write import write_folder
+
+UNET_WIDTHS = {64: 32, 128: 64, 192: 96, 320: 32, 640: 64, 1280: 96}
+VAE_WIDTHS = {32: 16, 64: 32, 96: 48, 128: 16, 256: 32, 512: 48}
+TEXT_WIDTHS = {192: 32, 768: 32, 1024: 32, 1280: 48}
+TEXT_LAYERS = {"CLIPTextModel": 2, "CLIPTextModelWithProjection": 3}
+NATIVE_SIZE = 64
+CHANNELS_PER_HEAD = 16
+TIME_EMBEDDING = 8
+
+
+def shrunk(name: str) -> Architecture:
+    """The catalogue's `name` with small widths, for pictures of 64×64."""
+    full = catalogue.architecture(name)
+    encoders = tuple(_text_encoder(config) for config in full.text_encoders)
+    return replace(
+        full,
+        name=f"shrunk-{name}",
+        title=f"{full.title}, shrunk",
+        native_size=NATIVE_SIZE,
+        unet={**_unet(full.unet, encoders), "sample_size": NATIVE_SIZE // full.vae_factor},
+        vae={**_widths(full.vae, VAE_WIDTHS), "norm_num_groups": 8, "sample_size": NATIVE_SIZE},
+        text_encoders=encoders,
+    )
+
+
+def shrunk_folder(place: Path, name: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Path:
+    """A diffusers folder `place/NAME-SEED` of the shrunk model with random weights."""
+    folder = place / f"{name}-{seed}"
+    write_folder(RandomWeights(shrunk(name), seed, dtype), folder)
+    return folder
+
+
+def _unet(config: Mapping[str, Any], encoders: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    small = {
+        **_widths(config, UNET_WIDTHS),
+        "norm_num_groups": 8,
+        "cross_attention_dim": sum(encoder["hidden_size"] for encoder in encoders),
+    }
+    if isinstance(config["attention_head_dim"], list):
+        small["attention_head_dim"] = [width // CHANNELS_PER_HEAD for width in small["block_out_channels"]]
+    if "addition_time_embed_dim" in config:
+        small["addition_time_embed_dim"] = TIME_EMBEDDING
+        small["projection_class_embeddings_input_dim"] = encoders[-1]["projection_dim"] + 6 * TIME_EMBEDDING
+    return small
+
+
+def _widths(config: Mapping[str, Any], widths: Mapping[int, int]) -> dict[str, Any]:
+    return {**config, "block_out_channels": [widths[width] for width in config["block_out_channels"]]}
+
+
+def _text_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
+    width = TEXT_WIDTHS[config["hidden_size"]]
+    return {
+        **config,
+        "hidden_size": width,
+        "intermediate_size": 4 * width,
+        "projection_dim": width,
+        "num_attention_heads": width // CHANNELS_PER_HEAD,
+        "num_hidden_layers": TEXT_LAYERS[config["_class_name"]],
+    }

@@ -1,0 +1,219 @@
+"""`calotype generate` as a user meets it: files, records, repeats, sheets, refusals."""
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calotype.core.errors import ExitCode
+from calotype.engine.engine import Engine
+from tests.unit.cli.conftest import Calotype
+
+SMALL = ("--width", 64, "--height", 64, "--steps", 2, "--out", "made")
+
+
+def pixels(path: str | Path) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB")).astype(np.int32)
+
+
+def files(folder: str = "made") -> list[str]:
+    return sorted(p.name for p in Path(folder).iterdir()) if Path(folder).is_dir() else []
+
+
+def test_pictures_are_written_and_named_after_prompt_and_seed(calotype: Calotype) -> None:
+    seen = calotype("generate", "a Red apple!", *SMALL, "--seed", 7, "--count", 2)
+    assert seen.code == ExitCode.OK
+    assert files() == ["a-red-apple-seed7.png", "a-red-apple-seed8.png"]
+    assert pixels("made/a-red-apple-seed7.png").shape == (64, 64, 3)
+    assert "random weights" in seen.err
+
+
+def test_nothing_is_overwritten(calotype: Calotype) -> None:
+    for _ in range(2):
+        calotype("generate", "x", *SMALL, "--seed", 1)
+    assert files() == ["x-seed1-2.png", "x-seed1.png"]
+
+
+@pytest.mark.parametrize("suffix", ["png", "webp"])
+def test_a_picture_makes_itself_again(calotype: Calotype, suffix: str) -> None:
+    knobs = ("--sampler", "dpmpp_sde", "--cfg", 3, "--negative", "blue", "--seed", 2**64 - 1, "--count", 2)
+    calotype("generate", "(red:1.3) café 🍎", *SMALL, *knobs, "--format", suffix)
+    first, second = sorted(files(), key=len)  # the second picture's seed went around to 0
+    again = calotype("generate", "--from", f"made/{second}", "--out", "again")
+    assert again.code == ExitCode.OK, again.err
+    assert files("again") == [second.replace(suffix, "png")]
+    repeated = pixels(f"again/{files('again')[0]}")
+    own, other = (np.abs(pixels(f"made/{name}") - repeated).mean() for name in (second, first))
+    assert own < other / 2
+    # It was made in a batch of two and is made again alone: one of 255 is what fp32 may differ by.
+    assert suffix == "webp" or np.abs(pixels(f"made/{second}") - repeated).max() <= 1
+
+
+def test_from_with_a_knob_changes_only_that_knob(calotype: Calotype) -> None:
+    calotype("generate", "x", *SMALL, "--seed", 5)
+    seen = calotype("generate", "--from", "made/x-seed5.png", "--steps", 3, "--out", "again", "--json")
+    (made,) = json.loads(seen.out)
+    assert made["record"]["request"]["steps"] == 3
+    assert made["record"]["request"]["seed"] == 5
+    assert made["record"]["request"]["width"] == 64
+
+
+def test_json_names_files_and_the_whole_request(calotype: Calotype) -> None:
+    seen = calotype("generate", "x", *SMALL, "--json")
+    (made,) = json.loads(seen.out)
+    assert Path(made["file"]).is_file()
+    assert made["record"]["model"]["random"] is True
+    assert made["record"]["request"]["sampler"] == "dpmpp_2m"
+    assert set(made["record"]["versions"]) == {"torch", "diffusers", "transformers"}
+
+
+def test_trials_print_one_line_each(calotype: Calotype) -> None:
+    seen = calotype("generate", "x", *SMALL, "--trials", 3)
+    lines = seen.out.splitlines()
+    assert [line.split(",")[0] for line in lines] == ["trial=0", "trial=1", "trial=2"]
+    assert all(float(line.split("time_taken=")[1]) > 0 for line in lines)
+
+
+def test_prompts_from_a_file(calotype: Calotype) -> None:
+    Path("prompts.txt").write_text("# fruit\na red apple\n\na pear\n", encoding="utf-8")
+    calotype("generate", "--prompts-file", "prompts.txt", *SMALL, "--seed", 1)
+    assert files() == ["a-pear-seed1.png", "a-red-apple-seed1.png"]
+
+
+def test_a_sheet_holds_every_combination_and_repeats_itself(calotype: Calotype) -> None:
+    grid = ("--grid", "steps=1,2", "--grid", "cfg=1,7.5,11")
+    seen = calotype("generate", "x", "--width", 64, "--height", 64, "--seed", 3, *grid, "--out", "made")
+    assert seen.code == ExitCode.OK, seen.err
+    sheet = pixels("made/x-grid.png")
+    calotype("generate", "x", *SMALL, "--cfg", 11, "--seed", 3)
+    cell = pixels("made/x-seed3.png")
+    found = [
+        (y, x)
+        for y in range(sheet.shape[0] - 63)
+        for x in range(sheet.shape[1] - 63)
+        if np.array_equal(sheet[y, x], cell[0, 0]) and np.array_equal(sheet[y : y + 64, x : x + 64], cell)
+    ]
+    assert len(found) == 1, "the cell for steps=2, cfg=11 should be on the sheet exactly once"
+    calotype("generate", "--from", "made/x-grid.png", "--out", "again")
+    assert np.array_equal(pixels("again/x-grid.png"), sheet)
+
+
+def test_image_to_image_and_inpainting(calotype: Calotype) -> None:
+    start = Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8))
+    start.save("start.png")
+    mask = Image.new("L", (64, 64), 0)
+    mask.paste(255, (0, 0, 32, 64))
+    mask.save("mask.png")
+    seen = calotype("generate", "x", "--steps", 2, "--image", "start.png", "--mask", "mask.png", "--seed", 1)
+    assert seen.code == ExitCode.OK, seen.err
+    made = pixels("outputs/x-seed1.png")
+    assert np.array_equal(made[:, 32:], pixels("start.png")[:, 32:])
+    assert (made[:, :32] != pixels("start.png")[:, :32]).any()
+    again = calotype("generate", "--from", "outputs/x-seed1.png", "--out", "again")
+    assert again.code == ExitCode.OK, again.err
+    assert np.array_equal(pixels("again/x-seed1.png"), made)
+    start.rotate(90).save("start.png")
+    changed = calotype("generate", "--from", "outputs/x-seed1.png", "--out", "again")
+    assert changed.code == ExitCode.BAD_REQUEST
+    assert "is not the picture it was" in changed.err
+
+
+REFUSED = [
+    (("--width", 513), "the nearest is 512"),
+    (("--width", -1), "multiple of 8 from 16"),
+    (("--width", 100000), "16384"),
+    (("--steps", 0), "at least 1"),
+    (("--steps", 10**9), "at most 1000"),
+    (("--seed", 2**64), "at most 18446744073709551615"),
+    (("--seed", -1), "at least 0"),
+    (("--cfg", "nan"), "not a finite number"),
+    (("--sampler", "eulr"), "did you mean 'euler'"),
+    (("--schedule", "caras"), "did you mean 'karras'"),
+    (("--precision", "fp17"), "did you mean 'fp16'"),
+    (("--device", "cuda:99"), "torch sees"),
+    (("--device", "tpu?"), "is not a device"),
+    (("--lora", "x:strong"), "a strength is a number"),
+    (("--lora", "a:1:2:3"), "NAME[:STRENGTH[:TEXT_STRENGTH]]"),
+    (("--original-size", "1024"), "two numbers"),
+    (("--grid", "stps=1"), "did you mean 'steps'"),
+    (("--grid", "steps="), "names no values"),
+    (("--grid", "steps=0,1"), "at least 1"),
+    (("--grid", "steps=1", "--grid", "cfg=1", "--grid", "seed=1"), "two axes at most"),
+    (("--format", "bmp"), "png, webp, jpeg"),
+    (("--trials", 0), "use 1 or more"),
+    (("--strength", 0.5), "give `image` too"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), REFUSED, ids=[str(a) for a, _ in REFUSED])
+def test_a_bad_knob_is_refused_before_anything_is_loaded(
+    calotype: Calotype, arguments: tuple[object, ...], words: str
+) -> None:
+    seen = calotype("generate", "x", *arguments, "--out", "made")
+    assert seen.code == ExitCode.BAD_REQUEST
+    assert words in seen.err
+    assert not Path("made").exists()
+
+
+def test_every_problem_is_reported_at_once(calotype: Calotype) -> None:
+    seen = calotype("generate", "x", "--width", 513, "--steps", 0, "--sampler", "nope")
+    assert all(word in seen.err for word in ("width", "steps", "sampler"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--model", "sdx1"), ExitCode.NOT_FOUND, "did you mean 'sdxl'"),
+        (("--model", "../secret"), ExitCode.BAD_REQUEST, "'..'"),
+        (("--lora", "missing"), ExitCode.NOT_FOUND, "no 'missing'"),
+        (("--lora", "../../etc/passwd"), ExitCode.BAD_REQUEST, "'..'"),
+        (("--vae", "/etc/passwd"), ExitCode.BAD_REQUEST, "absolute"),
+        (("--image", "missing.png"), ExitCode.NOT_FOUND, "missing.png"),
+        (("--from", "missing.png"), ExitCode.NOT_FOUND, "missing.png"),
+        (("--preset", "fst"), ExitCode.NOT_FOUND, "no preset 'fst'"),
+        (("--prompts-file", "missing.txt"), ExitCode.NOT_FOUND, "missing.txt"),
+        (("--batch-size", 100000, "--count", 10000), ExitCode.DOES_NOT_FIT, "largest batch that fits"),
+    ],
+)
+def test_what_is_not_there_or_does_not_fit(
+    calotype: Calotype, arguments: tuple[object, ...], code: ExitCode, words: str
+) -> None:
+    seen = calotype("generate", "x", *arguments, "--out", "made")
+    assert (seen.code, words in seen.err) == (code, True), seen.err
+    assert files() == []
+
+
+def test_no_prompt_at_all(calotype: Calotype) -> None:
+    seen = calotype("generate")
+    assert seen.code == ExitCode.BAD_REQUEST
+    assert "--prompts-file or --from" in seen.err
+
+
+def test_ctrl_c_stops_between_steps_and_leaves_no_file(
+    calotype: Calotype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance, calls = Engine.advance, []
+
+    def interrupted(self: Engine, runs: object) -> object:
+        calls.append(1)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return advance(self, runs)  # type: ignore[arg-type]  # passed on untouched
+
+    monkeypatch.setattr(Engine, "advance", interrupted)
+    seen = calotype("generate", "x", "--steps", 50, "--width", 64, "--height", 64, "--out", "made")
+    assert seen.code == ExitCode.CANCELLED
+    assert len(calls) == 2, "the step under way is finished, no further one begins"
+    assert files() == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_failing_write_leaves_nothing(calotype: Calotype) -> None:
+    Path("made").write_text("a file where the folder should be")
+    seen = calotype("generate", "x", *SMALL)
+    assert seen.code == ExitCode.BAD_REQUEST
+    assert "made" in seen.err
