@@ -53,6 +53,7 @@ def enclose(limits: SandboxLimits) -> list[str]:
     _linux_call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if _linux_call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         held.append("no_new_privs")
+    _lower(resource.RLIMIT_AS, limits.memory_bytes)
     # A second later comes SIGKILL; the soft limit's own signal tells the parent why the process ended.
     _lower(resource.RLIMIT_CPU, limits.cpu_s, grace=1)
     _lower(resource.RLIMIT_FSIZE, limits.output_bytes)
