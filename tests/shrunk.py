@@ -1,13 +1,14 @@
 """Catalogue models with small widths: the same blocks, layers and names, built and run in milliseconds.
 
-Every width that differs in the real model differs here too, so that layers which exist only where widths change
-(shortcuts) exist here as well. Knows nothing of any test.
+Every width that differs in the real model differs here too, so that layers which exist only where widths
+change (shortcuts) exist here as well. Knows nothing of any test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ CHANNELS_PER_HEAD = 16
 TIME_EMBEDDING = 8
 
 
+@cache
 def shrunk(name: str) -> Architecture:
     """The catalogue's `name` with small widths, for pictures of 64×64."""
     full = catalogue.architecture(name)

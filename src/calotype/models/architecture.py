@@ -63,6 +63,8 @@ class Architecture:
         """Configurations come from strangers' files: what they leave out is a ValueError here."""
         if self.family not in get_args(Family):
             raise ValueError(f"family {self.family!r} is unknown; known are {', '.join(get_args(Family))}")
+        if not isinstance(self.native_size, int) or self.native_size <= 0:
+            raise ValueError(f"native_size {self.native_size!r} is not a number of pixels")
         if not self.text_encoders or len(self.text_encoders) != len(self.tokenizers):
             counts = f"{len(self.text_encoders)} text encoders and {len(self.tokenizers)} tokenizers"
             raise ValueError(f"{counts}: every text encoder needs a tokenizer, and there must be one")

@@ -6,10 +6,12 @@ the hub's cache; knows nothing of what the files hold, beyond which ones a model
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
-from calotype.core.errors import NotFoundError, OfflineError
+from calotype.core.errors import CalotypeError, NotFoundError, OfflineError
 from calotype.models.json_file import read_json
 
 PARTS = ("unet", "vae", "text_encoder", "text_encoder_2")
@@ -47,18 +49,15 @@ def snapshot(hub_id: str) -> Path:
 
 
 def _download(hub_id: str) -> Path:
-    from huggingface_hub import snapshot_download  # noqa: PLC0415
+    from huggingface_hub import list_repo_files, snapshot_download  # noqa: PLC0415
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError  # noqa: PLC0415
 
-    missing: list[str] = []
     try:
-        for choice in CHOICES:
-            wanted = [*CONFIGURATION, *(f"{part}/{choice.wanted}" for part in PARTS)]
-            unwanted = list(choice.unwanted)
-            folder = Path(snapshot_download(hub_id, allow_patterns=wanted, ignore_patterns=unwanted))
-            missing = missing_parts(folder)
-            if not missing:
-                return folder
+        choice = best_choice(hub_id, list_repo_files(hub_id))
+        wanted = [*CONFIGURATION, *(f"{part}/{choice.wanted}" for part in PARTS)]
+        folder = snapshot_download(hub_id, allow_patterns=wanted, ignore_patterns=list(choice.unwanted))
+    except CalotypeError:
+        raise
     except GatedRepoError as error:
         rule = "asks for its licence to be accepted on the hub; accept it there, then set HF_TOKEN"
         raise NotFoundError(f"{hub_id} {rule}") from error
@@ -67,7 +66,27 @@ def _download(hub_id: str) -> Path:
         raise NotFoundError(f"the hub has no model {hub_id!r}, {rule}") from error
     except Exception as error:  # proxies, sockets, servers and disks each fail with a type of their own
         raise _unreachable(hub_id, error) from error
-    raise NotFoundError(f"{hub_id} on the hub is not a model that can be read: no {', '.join(missing)}")
+    return Path(folder)
+
+
+def best_choice(hub_id: str, files: Sequence[str]) -> Choice:
+    """The first choice that has weights for every part the repository has."""
+    parts = [part for part in PARTS if f"{part}/config.json" in files]
+    if "model_index.json" not in files or not parts:
+        raise NotFoundError(
+            f"{hub_id} on the hub is not a diffusers model: it has no model_index.json or no parts"
+        )
+    for choice in CHOICES:
+        if all(_offers(choice, part, files) for part in parts):
+            return choice
+    raise NotFoundError(f"{hub_id} on the hub has no weights for {', '.join(parts)} that can be read")
+
+
+def _offers(choice: Choice, part: str, files: Sequence[str]) -> bool:
+    return any(
+        fnmatch(file, f"{part}/{choice.wanted}") and not any(fnmatch(file, u) for u in choice.unwanted)
+        for file in files
+    )
 
 
 def _unreachable(hub_id: str, error: Exception) -> OfflineError:

@@ -66,10 +66,17 @@ def assemble(
         unet=modules.pop("unet"),
         vae=modules.pop("vae"),
         text_encoders=list(modules.values()),
-        tokenizers=[build_tokenizer(description) for description in architecture.tokenizers],
+        tokenizers=[_tokenizer(description, identity.reference) for description in architecture.tokenizers],
         dtype=dtype,
         device=device,
     )
+
+
+def _tokenizer(description: Mapping[str, Any], source: str) -> Any:
+    try:
+        return build_tokenizer(description)
+    except Exception as error:  # the tokenizers library raises nothing narrower
+        raise ModelFileError(source, f"its tokenizer cannot be built: {error}") from error
 
 
 def vae_dtype(architecture: Architecture, dtype: torch.dtype) -> torch.dtype:

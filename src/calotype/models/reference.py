@@ -91,7 +91,8 @@ def _folder(reference: str, folder: Path, architecture: Architecture) -> Found:
 
 def _random(reference: str) -> Found:
     name, colon, text = reference.removeprefix(RANDOM).partition(":")
-    if colon and not (text.isascii() and text.isdigit() and int(text) <= LARGEST_SEED):
+    plain = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_SEED))
+    if colon and not (plain and int(text) <= LARGEST_SEED):
         rule = f"{text[:80]!r} is no seed: a whole number from 0 to {LARGEST_SEED} follows the second colon"
         raise RequestError([Problem("model", rule, reference)])
     seed = int(text) if text else 0
@@ -135,7 +136,7 @@ def _place_of(reference: str, models: Path) -> _Place:
 
 def _exists(reference: str) -> bool:
     try:
-        return Path(reference).expanduser().exists()
+        return reference != "" and Path(reference).expanduser().exists()
     except (OSError, ValueError, RuntimeError):
         return False  # too long, with a NUL, of a user who does not exist: the check of names says which
 
@@ -183,9 +184,11 @@ def file_sha256(file: Path) -> str:
 
 
 def _remembered(file: Path, read: Callable[[], str]) -> str:
-    """What `read` says, or what it said when the file had the same inode, size and time of change."""
+    """What `read` says, or what it said when the file had the same inode, size and times of change."""
     status = file.stat()
-    key = f"{status.st_dev}-{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
+    # The second time cannot be set back, as tools that copy files do with the first.
+    times = f"{status.st_mtime_ns}-{status.st_ctime_ns}"
+    key = f"{status.st_dev}-{status.st_ino}-{status.st_size}-{times}"
     note = cache_dir() / "sha256" / key
     with suppress(OSError):
         return note.read_text("ascii").strip()

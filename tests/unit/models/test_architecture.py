@@ -18,6 +18,7 @@ def _without(config: Any, key: str) -> dict[str, Any]:
     ("changes", "reason"),
     [
         ({"family": "sd3"}, "family 'sd3' is unknown; known are sd1, sd2, sdxl"),
+        ({"native_size": "large"}, "native_size 'large' is not a number of pixels"),
         ({"tokenizers": []}, "1 text encoders and 0 tokenizers"),
         ({"text_encoders": [], "tokenizers": []}, "0 text encoders"),
         ({"text_encoders": [{"_class_name": "T5EncoderModel"}]}, "text_encoder is a T5EncoderModel"),

@@ -11,7 +11,7 @@ from calotype.core.errors import NotFoundError
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
 
-# From the MosaicML benchmark's printout (sd2-base) and the models' cards.
+# sd2-base: the MosaicML benchmark's printout; the others: issue 2.
 UNET_PARAMETERS = {"sd15": 859_520_964, "sd2-base": 865_910_724, "sdxl": 2_567_463_684}
 
 
@@ -77,7 +77,7 @@ def test_parts_fit_each_other(name: str) -> None:
 
 
 def test_unknown_name_is_answered_with_near_ones() -> None:
-    with pytest.raises(NotFoundError, match="'sdx1'.*did you mean 'sdxl'"):
+    with pytest.raises(NotFoundError, match=r"'sdx1'.*did you mean 'sdxl'"):
         catalogue.architecture("sdx1")
 
 

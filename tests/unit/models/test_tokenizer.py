@@ -20,7 +20,7 @@ OWN = {
     "model_max_length": 77,
 }
 PROMPT = "a photo of an astronaut riding a horse on mars"
-# As OpenAI's own CLIP tokenizer gives them; quoted in many places, for instance the diffusers documentation.
+# As OpenAI's own CLIP tokenizer gives them.
 PROMPT_IDS = [49406, 320, 1125, 539, 550, 18376, 6765, 320, 4558, 525, 7496, 49407]
 PROMPTS = [PROMPT, "", "Ünïcödé 猫 🐈!", "don't  STOP -- 1234 (red:1.2)", "x" * 300]
 
@@ -45,7 +45,9 @@ def test_own_merges_are_used() -> None:
     assert build_tokenizer(OWN)("red cat").input_ids == [516, 513, 515, 517]
 
 
-@pytest.mark.parametrize("description", [CLIP, {**CLIP, "pad_token": "!"}, {**CLIP, "vocabulary": "bytes"}, OWN])
+@pytest.mark.parametrize(
+    "description", [CLIP, {**CLIP, "pad_token": "!"}, {**CLIP, "vocabulary": "bytes"}, OWN]
+)
 def test_what_is_written_is_read_again(tmp_path: Path, description: dict[str, Any]) -> None:
     write_tokenizer(tmp_path, description)
     assert read_tokenizer(tmp_path) == description
@@ -68,7 +70,7 @@ def test_what_transformers_saves_is_read(tmp_path: Path, description: dict[str, 
 
 
 def test_stable_diffusion_2_pads_with_the_token_of_its_older_file(tmp_path: Path) -> None:
-    """Its published folder names one padding token in each of two files; the text encoder was run with the second."""
+    """Of two files that name one; see diffusers issue 2201. Transformers is the reference for which rules."""
     write_tokenizer(tmp_path, CLIP)
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"pad_token": {"content": "!"}}))
     read = read_tokenizer(tmp_path)
@@ -88,7 +90,11 @@ def _remove(name: str) -> Callable[[Path], None]:
 
 def _put(name: str, text: str | bytes) -> Callable[[Path], None]:
     data = text.encode() if isinstance(text, str) else text
-    return lambda folder: (folder / name).write_bytes(data) and None
+
+    def write(folder: Path) -> None:
+        (folder / name).write_bytes(data)
+
+    return write
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from calotype.models.lora.adapter import Target
 
 DIFFUSERS_NOTE = "lora_adapter_metadata"
 SECOND_ENCODER_CLASS = "CLIPTextModelWithProjection"
+
+_LITERAL = re.compile(r"\^?(\w|\\?\.)+\$?")
 
 
 class Declared:
@@ -35,7 +38,7 @@ class Declared:
         return "text_encoder_2" if named == SECOND_ENCODER_CLASS else None
 
     def alpha(self, target: Target, rank: int) -> float | None:
-        """The alpha of one layer's update, or None where nothing was declared."""
+        """The alpha of one layer's update, or None where none was declared; a ValueError if it is unclear."""
         part, module = target
         source = self._settings or self._of_part(part)
         value = _by_pattern(source.get("alpha_pattern"), module)
@@ -54,11 +57,15 @@ class Declared:
 
 
 def _by_pattern(patterns: object, module: str) -> object:
-    """peft's patterns are the ends of module names."""
+    """The value for a module; peft's patterns are ends of module names, or whole ones after a `^`."""
     if not isinstance(patterns, dict):
         return None
+    names = (module, module.removeprefix("text_model."))
     for pattern, value in patterns.items():
         # Taken literally: a stranger's regular expression could keep us busy for ever.
-        if module == pattern or module.endswith(f".{pattern}"):
+        if not _LITERAL.fullmatch(pattern):
+            raise ValueError(f"its alpha_pattern {pattern!r} is not the plain name of a module")
+        literal = pattern.strip("^$").replace("\\", "")
+        if literal in names or (not pattern.startswith("^") and module.endswith(f".{literal}")):
             return value
     return None

@@ -130,7 +130,10 @@ def _update(
     rank = down.shape[0]
     alpha = _written_alpha(file, pieces.get("alpha"))
     if alpha is None:
-        alpha = declared.alpha(target, rank)
+        try:
+            alpha = declared.alpha(target, rank)
+        except ValueError as error:
+            raise ModelFileError(file, str(error)) from error
     return LayerUpdate(down, up, float(rank) if alpha is None else alpha, middle.tensor if middle else None)
 
 
@@ -155,9 +158,10 @@ def _check_fit(
     if rank == 0 or up.dim() < 2 or prod(up.shape[1:]) != rank:
         sizes = f"it is {list(down.shape)}, {up_key!r} is {list(up.shape)}"
         raise ModelFileError(file, f"{down_key!r} and its other half differ in rank: {sizes}")
-    if middle is not None and tuple(middle.tensor.shape) != core:
+    if middle is not None and (len(shape) != 4 or tuple(middle.tensor.shape) != core):
         found = list(middle.tensor.shape)
-        raise ModelFileError(file, f"{middle.key!r} has shape {found}, the layer needs {list(core)}")
+        needs = f"needs {list(core)}" if len(shape) == 4 else "is no convolution"
+        raise ModelFileError(file, f"{middle.key!r} has shape {found}, the layer {needs}")
     inputs, expected = prod(down.shape[1:]), prod(shape[1:]) if middle is None else shape[1]
     if inputs != expected or up.shape[0] != shape[0]:
         made, needed = f"{up.shape[0]}×{inputs}", f"{shape[0]}×{expected}"

@@ -15,7 +15,7 @@ ATTENTION = {"group_norm": "norm", "to_q": "q", "to_k": "k", "to_v": "v", "to_ou
 # The same numbers with two dimensions more there.
 LINEAR_HERE_CONVOLUTION_THERE = ("to_q", "to_k", "to_v", "to_out.0")
 
-# What diffusers called the attention layers before version 0.14; files from then are still the most used.
+# What diffusers called the attention layers until mid-2023 (its pull request 3387); such files are in use.
 OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
 
 
