@@ -35,7 +35,7 @@ imports: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 format: $(READY)
 	$(BIN)/ruff check --fix src tests

@@ -134,7 +134,9 @@ def diffusers_pipeline(model: Model) -> Any:
     scheduler = EulerDiscreteScheduler.from_config(
         {**model.architecture.scheduler, "timestep_spacing": "linspace"}
     )
-    parts: dict[str, Any] = {"vae": model.vae, "unet": model.unet, "scheduler": scheduler}
+    # In half precision, as a user would: the pipeline itself widens autoencoders that overflow.
+    vae = copy.deepcopy(model.vae).to(model.dtype)
+    parts: dict[str, Any] = {"vae": vae, "unet": model.unet, "scheduler": scheduler}
     parts |= {"text_encoder": model.text_encoders[0], "tokenizer": model.tokenizers[0]}
     if model.architecture.family == "sdxl":
         parts |= {"text_encoder_2": model.text_encoders[1], "tokenizer_2": model.tokenizers[1]}

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from calotype.engine.engine import Engine
-from calotype.engine.inputs import Inputs
+from calotype.engine.inputs import gather
 from calotype.engine.run import Run
 from calotype.models.architecture import Architecture
 from calotype.models.model import assemble
@@ -33,7 +33,10 @@ def small_engine(
     """An engine on the shrunk model `name`, or on an architecture made from one."""
     chosen = architecture or shrunk(name)
     model = assemble(
-        RandomWeights(chosen), random_identity(f"random:{name}", chosen, 0), dtype=dtype, device=torch.device("cpu")
+        RandomWeights(chosen),
+        random_identity(f"random:{name}", chosen, 0),
+        dtype=dtype,
+        device=torch.device("cpu"),
     )
     return Engine(model, models_folder=models_folder or Path("/nonexistent"))
 
@@ -49,11 +52,16 @@ def with_scheduler(architecture: Architecture, **changes: Any) -> Architecture:
 
 
 def begun(
-    engine: Engine, knobs: Mapping[str, Any], seeds: Sequence[int] | None = None, inputs: Inputs | None = None
+    engine: Engine,
+    knobs: Mapping[str, Any],
+    seeds: Sequence[int] | None = None,
+    *,
+    image: Image.Image | None = None,
+    mask: Image.Image | None = None,
 ) -> tuple[Run, GenerateRequest]:
     """A run of a request given by its knobs, not yet advanced."""
-    inputs = inputs or Inputs()
-    request = engine.resolve(GenerateRequest.parse({"prompt": "a red apple", **knobs}), inputs)
+    asked, inputs = gather({"prompt": "a red apple", **knobs}, image, mask)
+    request = engine.resolve(asked, inputs)
     return engine.begin(request, inputs, request.seeds() if seeds is None else seeds), request
 
 
@@ -74,6 +82,11 @@ def difference(one: Image.Image, other: Image.Image) -> int:
     """The largest difference of any pixel, in steps of 1/255."""
     assert one.size == other.size
     return int(np.abs(np.asarray(one, dtype=np.int16) - np.asarray(other, dtype=np.int16)).max())
+
+
+def mean_difference(one: Image.Image, other: Image.Image) -> float:
+    """The mean difference over all pixels, in steps of 1/255."""
+    return float(np.abs(np.asarray(one, dtype=np.int16) - np.asarray(other, dtype=np.int16)).mean())
 
 
 def relative(one: Tensor, other: Tensor) -> float:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from calotype.engine.engine import Engine, Step
 
+MOST_AT_ONCE = 16
+"""Pictures between two writes to disk when nobody chose a batch size."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -197,11 +200,20 @@ class _Worker:
         self._engine, self._job, self._bar, self._cancel = engine, job, bar, cancel
 
     def pictures(self, request: GenerateRequest) -> list[dict[str, Any]]:
-        generated, seconds = self._generate(request, request.prompt[:40])
-        return [
-            self._write(image, record, seconds / request.count)
-            for image, record in zip(generated.images, generated.records, strict=True)
-        ]
+        """Batch by batch, so that what is done is on disk whatever happens later."""
+        written, at_once = [], self._job.batch_size or MOST_AT_ONCE
+        for start in range(0, request.count, at_once):
+            count = min(at_once, request.count - start)
+            part = request.with_changes(seed=request.seeds()[start], count=count)
+            label = (
+                request.prompt[:40]
+                if count == request.count
+                else f"{start + 1}–{start + count} of {request.count}"
+            )
+            generated, seconds = self._generate(part, label)
+            for image, record in zip(generated.images, generated.records, strict=True):
+                written.append(self._write(image, record, seconds / count))
+        return written
 
     def trials(self, request: GenerateRequest, number: int) -> None:
         """The same request again and again; prints one line a trial."""
@@ -240,16 +252,16 @@ class _Worker:
         return self._write(sheet, record, time.perf_counter() - started)
 
     def _generate(self, request: GenerateRequest, label: str) -> tuple[Any, float]:
-        batches = -(-request.count // (self._job.batch_size or request.count))
-        self._bar.start(label, request.steps * batches)
+        self._bar.start(label, request.steps)
         seen = 0
 
         def on_step(step: Step) -> None:
             nonlocal seen
-            if step.done < seen:
-                seen = 0  # the next batch has begun
-            self._bar.advance(step.done - seen)
-            seen = step.done
+            if seen == 0:
+                self._bar.start(label, step.total * step.num_batches)
+            position = step.batch * step.total + step.done
+            self._bar.advance(position - seen)
+            seen = position
 
         started = time.perf_counter()
         generated = self._engine.generate(

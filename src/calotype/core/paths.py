@@ -70,13 +70,13 @@ def resolve_inside(root: Path, name: str, *, field: str = "name") -> Path:
 
 
 def _by_stem(root: Path, name: str) -> Path:
-    known = list_files(root)
-    matches = [k for k in known if str(Path(k).with_suffix("")) == name]
+    stems = {known: str(Path(known).with_suffix("")) for known in list_files(root)}
+    matches = [known for known, stem in stems.items() if stem == name]
     if len(matches) == 1:
         return root / matches[0]
     if matches:
         raise NotFoundError(f"{name!r} in {root} could be any of: {', '.join(matches)}; add the suffix")
-    raise NotFoundError(f"no {name!r} in {root}; {near_matches(name, known)}")
+    raise NotFoundError(f"no {name!r} in {root}; {near_matches(name, stems.values())}")
 
 
 def list_files(root: Path) -> list[str]:

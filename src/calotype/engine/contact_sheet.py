@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -22,36 +23,59 @@ class Axis:
         return [str(value) for value in self.values]
 
 
-def contact_sheet(cells: Sequence[Sequence[Image.Image]], across: Axis, down: Axis | None, caption: str) -> Image.Image:
+def contact_sheet(
+    cells: Sequence[Sequence[Image.Image]], across: Axis, down: Axis | None, caption: str
+) -> Image.Image:
     """A sheet of `cells[row][column]`; the caption says what all cells share."""
-    width, height = (max(image.size[side] for row in cells for image in row) for side in (0, 1))
-    size = max(SMALLEST_TEXT, min(LARGEST_TEXT, width // 12))
-    font, small = ImageFont.load_default(size), ImageFont.load_default(max(SMALLEST_TEXT, int(size * 0.8)))
-    gap = max(4, size // 3)
-    row_labels = down.labels() if down else [""]
-    left = gap * 2 + (max(int(font.getlength(t)) for t in [*row_labels, down.knob]) if down else 0)
-    top = gap * 3 + size * 2
-    columns, rows = len(across.values), len(row_labels)
-    caption_lines = _wrapped(caption, small, left + columns * (width + gap))
-    bottom = gap * 2 + len(caption_lines) * int(small.size * 1.4)
-    sheet = Image.new("RGB", (left + columns * (width + gap) + gap, top + rows * (height + gap) + bottom), BACKGROUND)
+    layout = _Layout(cells, across, down, caption)
+    sheet = Image.new("RGB", layout.size, BACKGROUND)
     draw = ImageDraw.Draw(sheet)
-    draw.text((left, gap), across.knob, font=font, fill=FAINT)
+    gap, text = layout.gap, layout.text_size
+    draw.text((layout.left, gap), across.knob, font=layout.font, fill=FAINT)
     for column, label in enumerate(across.labels()):
-        middle = left + column * (width + gap) + width // 2
-        draw.text((middle, gap * 2 + size), label, font=font, fill=INK, anchor="ma")
+        middle = layout.x(column) + layout.cell[0] // 2
+        draw.text((middle, gap * 2 + text), label, font=layout.font, fill=INK, anchor="ma")
     if down:
-        draw.text((gap, gap * 2 + size), down.knob, font=font, fill=FAINT)
-    for row, label in enumerate(row_labels):
-        y = top + row * (height + gap)
-        draw.text((left - gap, y + height // 2), label, font=font, fill=INK, anchor="rm")
-        for column, image in enumerate(cells[row]):
-            x = left + column * (width + gap)
-            sheet.paste(image, (x + (width - image.width) // 2, y + (height - image.height) // 2))
-    for line, text in enumerate(caption_lines):
-        y = top + rows * (height + gap) + gap + line * int(small.size * 1.4)
-        draw.text((gap, y), text, font=small, fill=FAINT)
+        draw.text((gap, gap * 2 + text), down.knob, font=layout.font, fill=FAINT)
+        for row, label in enumerate(down.labels()):
+            middle = layout.y(row) + layout.cell[1] // 2
+            draw.text((layout.left - gap, middle), label, font=layout.font, fill=INK, anchor="rm")
+    for row, images in enumerate(cells):
+        for column, image in enumerate(images):
+            spare = (layout.cell[0] - image.width) // 2, (layout.cell[1] - image.height) // 2
+            sheet.paste(image, (layout.x(column) + spare[0], layout.y(row) + spare[1]))
+    for line, words in enumerate(layout.caption_lines):
+        y = layout.y(len(cells)) + gap + line * layout.line_height
+        draw.text((gap, y), words, font=layout.small, fill=FAINT)
     return sheet
+
+
+class _Layout:
+    """Where everything on a sheet goes: text grows with the pictures, within reason."""
+
+    def __init__(
+        self, cells: Sequence[Sequence[Image.Image]], across: Axis, down: Axis | None, caption: str
+    ) -> None:
+        widths, heights = zip(*(image.size for row in cells for image in row), strict=True)
+        self.cell = (max(widths), max(heights))
+        self.text_size = max(SMALLEST_TEXT, min(LARGEST_TEXT, self.cell[0] // 12))
+        self.font = ImageFont.load_default(self.text_size)
+        self.small = ImageFont.load_default(max(SMALLEST_TEXT, int(self.text_size * 0.8)))
+        self.gap = max(4, self.text_size // 3)
+        labels = [*down.labels(), down.knob] if down else []
+        self.left = self.gap * 2 + max((ceil(self.font.getlength(label)) for label in labels), default=0)
+        self.top = self.gap * 3 + self.text_size * 2
+        width = self.x(len(across.values)) + self.gap
+        self.line_height = int(max(SMALLEST_TEXT, self.text_size * 0.8) * 1.4)
+        self.caption_lines = _wrapped(caption, self.small, width - 2 * self.gap)
+        bottom = self.gap * 2 + len(self.caption_lines) * self.line_height
+        self.size = (width, self.y(len(cells)) + bottom)
+
+    def x(self, column: int) -> int:
+        return self.left + column * (self.cell[0] + self.gap)
+
+    def y(self, row: int) -> int:
+        return self.top + row * (self.cell[1] + self.gap)
 
 
 def _wrapped(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> list[str]:

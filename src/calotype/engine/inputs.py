@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 
 from calotype.core.errors import Problem, RequestError
 from calotype.engine.pictures import decode_picture, read_picture_file
-from calotype.spec.request import SMALLEST_SIDE, GenerateRequest, ImageInput
+from calotype.spec.request import LARGEST_SIDE, SMALLEST_SIDE, GenerateRequest, ImageInput
 
 IN_MEMORY = "(in memory)"
 
@@ -34,7 +34,7 @@ class Inputs:
         """Width and height to make when the request names none: the image's, in whole multiples of 8."""
         if self.image is None:
             return None
-        width, height = (max(SMALLEST_SIDE, side // 8 * 8) for side in self.image.size)
+        width, height = (min(max(SMALLEST_SIDE, side // 8 * 8), LARGEST_SIDE) for side in self.image.size)
         return width, height
 
     def fitted(self, width: int, height: int) -> Inputs:

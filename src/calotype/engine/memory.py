@@ -1,8 +1,8 @@
 """How much memory a request will take, before it takes it.
 
 The estimate counts what the architecture says has to be alive at the worst moment of a UNet evaluation and of
-a decode. The factors in front were fitted to peaks measured on one H200 (benchmarks/memory) and err on the
-large side. Knows nothing of devices but their free bytes.
+a decode. The factors in front were fitted to peaks measured on one H200 (benchmarks/2026-11-15-baseline) and
+err on the large side. Knows nothing of devices but their free bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEADROOM = 0.95
 MOST_AT_ONCE = 16
 """Pictures in a batch nobody chose the size of; more of them gain little and delay the first."""
 
-UNET_FACTOR = 1.25
+UNET_FACTOR = 1.7
 DECODE_FACTOR = 1.25
 CANVAS_BYTES = 32
 """Per pixel of a picture put together from tiles: colours, weights and the tile's share of both, in fp32."""
@@ -87,9 +87,7 @@ def decode_bytes(architecture: Architecture, height: int, width: int, dtype_byte
     widths = architecture.vae["block_out_channels"]
     # The last but one level's channels arrive at full size: input, norm, activation and output live together.
     wide = widths[1] if len(widths) > 1 else widths[0]
-    full_size = height * width * (3 * wide + 2 * widths[0]) * dtype_bytes
-    tokens = (height // architecture.vae_factor) * (width // architecture.vae_factor)
-    return ceil(DECODE_FACTOR * max(full_size, tokens**2 * 4))
+    return ceil(DECODE_FACTOR * height * width * (3 * wide + 2 * widths[0]) * dtype_bytes)
 
 
 def plan(architecture: Architecture, budget: Budget, demand: Demand) -> Plan:

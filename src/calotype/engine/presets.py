@@ -10,11 +10,12 @@ PRESETS: dict[str, tuple[Pass, ...]] = {
 
 
 def apply_preset(model: Model, preset: str) -> None:
-    """Apply a preset's passes in order."""
+    """Apply a preset's passes in order; none of them if one cannot be."""
     if preset not in PRESETS:
         raise NotFoundError(f"no preset {preset!r}; {near_matches(preset, PRESETS)}")
     for one in PRESETS[preset]:
         lacking = one.missing(model)
         if lacking:
             raise NotFoundError(f"preset {preset!r} needs the pass {one.name!r}, and {lacking}")
+    for one in PRESETS[preset]:
         one.apply(model)

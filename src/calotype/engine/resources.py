@@ -32,7 +32,7 @@ class Resources:
         self._folder = folder
         self._opened: dict[tuple[str, Path, int], Any] = {}
         self._stack = AdapterStack(model.parts())
-        self._active: tuple[LoraUse, ...] = ()
+        self._active: tuple[LoraUse, ...] | None = ()
         self._own_vae: nn.Module = model.vae
 
     def use_loras(self, loras: Sequence[LoraUse]) -> bool:
@@ -44,6 +44,8 @@ class Resources:
         for use in wanted:
             text_strength = use.strength if use.text_strength is None else use.text_strength
             uses.append((self._adapter(use.name), use.strength, text_strength))
+        # Nothing counts as active until it has worked: a failure half-way must not pass for success later.
+        self._active = None
         self._stack.use(uses)
         self._active = wanted
         return True

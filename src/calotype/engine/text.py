@@ -149,6 +149,8 @@ def _run_encoder(
     return body.final_layer_norm(hidden), None
 
 
+# The table outlives the call: it must not become a tensor of inference mode, which nobody may change later.
+@torch.inference_mode(False)
 def _extend_table(encoder: Any, vectors: Tensor) -> list[int]:
     table = encoder.get_input_embeddings()
     first = table.weight.shape[0]

@@ -168,7 +168,10 @@ def test_a_request_writes_its_defaults_down() -> None:
 
 def test_seeds_count_up_and_around() -> None:
     assert GenerateRequest.parse({"prompt": "x", "seed": 7, "count": 3}).seeds() == [7, 8, 9]
-    assert GenerateRequest.parse({"prompt": "x", "seed": LARGEST_SEED, "count": 2}).seeds() == [LARGEST_SEED, 0]
+    assert GenerateRequest.parse({"prompt": "x", "seed": LARGEST_SEED, "count": 2}).seeds() == [
+        LARGEST_SEED,
+        0,
+    ]
 
 
 def test_every_field_says_what_it_is_for_or_is_plain() -> None:

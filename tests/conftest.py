@@ -1,0 +1,21 @@
+"""What every test wants of the machine. Knows nothing of any test."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+# Because the tests themselves run side by side.
+torch.set_num_threads(1)
+# Some virtual machines announce matrix instructions (AMX) that they cannot run; half precision on the CPU
+# would crash there. oneDNN reads this at its first operation.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hashes of files are remembered in a cache; not in the developer's."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("CALOTYPE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

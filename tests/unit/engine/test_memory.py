@@ -1,0 +1,160 @@
+"""Memory planned before it is used: tiles when needed, refusals that name what would fit, and does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from calotype.core.errors import DoesNotFitError
+from calotype.core.hardware import Memory
+from calotype.engine import device
+from calotype.engine.engine import Engine
+from calotype.engine.memory import (
+    HEADROOM,
+    MOST_AT_ONCE,
+    WORKSPACE_BYTES,
+    Budget,
+    Demand,
+    decode_bytes,
+    plan,
+    unet_bytes,
+)
+from calotype.models import catalogue
+from calotype.spec.request import GenerateRequest
+
+GIB = 2**30
+SDXL = catalogue.architecture("sdxl")
+
+
+def budget(gib: float) -> Budget:
+    return Budget(int(gib * GIB), "GPU memory", dtype_bytes=2, vae_dtype_bytes=4)
+
+
+def refusal(gib: float, demand: Demand) -> str:
+    with pytest.raises(DoesNotFitError) as caught:
+        plan(SDXL, budget(gib), demand)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("gib", [0.6, 1, 2.5, 6, 11.3])
+@pytest.mark.parametrize(
+    "demand",
+    [
+        Demand(16384, 16384),
+        Demand(16384, 12000, guided=False),
+        Demand(12000, 16384),
+        Demand(16384, 7200),
+        Demand(4096, 4096, tile_vae=False),
+        Demand(16384, 16384, tile_vae=True),
+    ],
+)
+def test_the_largest_that_is_named_fits_and_a_little_more_does_not(gib: float, demand: Demand) -> None:
+    message = refusal(gib, demand)
+    named = re.search(r"the largest picture of this shape that fits is (\d+)×(\d+)$", message)
+    assert named, message
+    fits = replace(demand, width=int(named[1]), height=int(named[2]))
+    assert plan(SDXL, budget(gib), fits).peak_bytes <= budget(gib).usable_bytes
+    assert fits.width / fits.height == pytest.approx(demand.width / demand.height, rel=0.1)
+    refusal(gib, replace(fits, width=fits.width + 16, height=fits.height + 16))
+
+
+def test_a_very_long_picture_keeps_its_least_height() -> None:
+    message = refusal(0.3, Demand(16384, 16))
+    assert re.search(r"fits is \d+×16$", message), message
+
+
+def test_a_refusal_says_what_is_needed_and_what_there_is() -> None:
+    message = refusal(4, Demand(8192, 8192))
+    assert re.match(
+        r"8192×8192 needs about \d+\.\d GiB, 3\.5 GiB of GPU memory can be used; the largest", message
+    )
+
+
+def test_without_any_memory_that_is_said() -> None:
+    assert "not even the smallest picture of this shape fits" in refusal(0.2, Demand(512, 512))
+
+
+def test_a_large_picture_in_little_memory_is_decoded_in_tiles() -> None:
+    roomy, tight = plan(SDXL, budget(40), Demand(2048, 2048)), plan(SDXL, budget(8), Demand(2048, 2048))
+    assert not roomy.tiled
+    assert tight.tiled
+    assert tight.peak_bytes < roomy.peak_bytes
+
+
+def test_tiles_can_be_asked_for_and_refused() -> None:
+    assert plan(SDXL, budget(40), Demand(2048, 2048, tile_vae=True)).tiled
+    assert "2048×2048 needs about" in refusal(8, Demand(2048, 2048, tile_vae=False))
+    assert "without tiles" in refusal(8, Demand(2048, 2048, tile_vae=False))
+
+
+@pytest.mark.parametrize("gib", [4, 10, 24])
+def test_the_largest_batch_that_is_named_fits_and_one_more_does_not(gib: float) -> None:
+    demand = Demand(1024, 1024, count=10_000, batch_size=5000)
+    named = re.search(r"batch size 5000 .* the largest batch that fits is (\d+)$", refusal(gib, demand))
+    assert named
+    largest = int(named[1])
+    assert plan(SDXL, budget(gib), replace(demand, batch_size=largest)).batch_size == largest
+    refusal(gib, replace(demand, batch_size=largest + 1))
+
+
+def test_a_batch_nobody_chose_is_what_fits() -> None:
+    assert plan(SDXL, budget(100), Demand(512, 512, count=100)).batch_size == MOST_AT_ONCE
+    assert plan(SDXL, budget(100), Demand(512, 512, count=3)).batch_size == 3
+    assert 1 <= plan(SDXL, budget(6), Demand(1536, 1536, count=100)).batch_size < MOST_AT_ONCE
+
+
+def test_a_batch_larger_than_the_count_is_the_count() -> None:
+    assert plan(SDXL, budget(6), Demand(1024, 1024, count=1, batch_size=1000)).batch_size == 1
+
+
+def test_guidance_doubles_the_rows() -> None:
+    assert unet_bytes(SDXL, 2, 128, 128, 2) == pytest.approx(2 * unet_bytes(SDXL, 1, 128, 128, 2), abs=1)
+    unguided = plan(SDXL, budget(24), Demand(1024, 1024, guided=False))
+    assert unguided.peak_bytes <= plan(SDXL, budget(24), Demand(1024, 1024)).peak_bytes
+
+
+def test_a_decode_grows_with_the_picture_and_the_precision() -> None:
+    assert decode_bytes(SDXL, 1024, 1024, 4) > 3.5 * decode_bytes(SDXL, 512, 512, 4)
+    assert decode_bytes(SDXL, 512, 512, 4) == 2 * decode_bytes(SDXL, 512, 512, 2)
+
+
+class TestOnAnEngine:
+    """The engine asks the machine and acts on the plan."""
+
+    @pytest.fixture
+    def little_memory(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As much as decoding 640×640 in one piece takes, and not a byte more."""
+        needed = decode_bytes(engine.model.architecture, 640, 640, 4)
+        free = int((needed + WORKSPACE_BYTES) / HEADROOM)
+        monkeypatch.setattr(device, "read_memory", lambda: Memory(free, free, None))
+
+    @pytest.mark.usefixtures("little_memory")
+    def test_what_cannot_fit_is_refused_before_anything_is_done(
+        self, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(engine, "begin", None)
+        with pytest.raises(DoesNotFitError, match=r"4096×4096 needs about .* of main memory can be used"):
+            engine.generate("an apple", width=4096, height=4096)
+        with pytest.raises(DoesNotFitError, match=r"batch size 500 at 128×128 .* the largest batch that"):
+            engine.generate("an apple", width=128, height=128, count=1000, batch_size=500)
+
+    @pytest.mark.usefixtures("little_memory")
+    def test_tiles_are_chosen_and_noted(self, engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("INFO")
+
+        def tiled(side: int) -> bool:
+            values = {"prompt": "an apple", "width": side, "height": side}
+            return engine.plan(engine.resolve(GenerateRequest.parse(values))).tiled
+
+        assert not tiled(632)
+        assert tiled(648)
+        assert "a whole decode of 648×648 would not fit" in caplog.text
+
+    def test_a_machine_that_does_not_tell_is_tried(
+        self, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(device, "read_memory", lambda: Memory(None, None, None))
+        request = engine.resolve(GenerateRequest.parse({"prompt": "an apple"}))
+        assert engine.plan(request).batch_size == 1
