@@ -5,6 +5,7 @@ serial number, no free memory. Knows nothing of torch but its version; `calotype
 """
 
 import platform
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -76,7 +77,8 @@ def fingerprint(survey: GpuSurvey | None = None) -> Fingerprint:
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         packages=package_versions(),
         operating_system=_operating_system(),
-        kernel=f"{platform.system()} {platform.release()}",
+        # What follows the numbers often names a provider or a host.
+        kernel=f"{platform.system()} {re.split('[^0-9.]', platform.release())[0]}",
         cpu=read_cpu(),
         memory_total_bytes=read_memory().total_bytes,
         driver=cards.driver,
