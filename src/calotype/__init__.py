@@ -8,10 +8,12 @@ Importing this package costs nothing: torch and diffusers load when a model does
 
 from typing import TYPE_CHECKING
 
+from calotype.version import VERSION
+
 if TYPE_CHECKING:
     from calotype.engine.load import load as load
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["__version__", "load"]
 
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from calotype import __version__
 from calotype.cli import doctor, generate, models
 from calotype.core.errors import CalotypeError, ExitCode
+from calotype.version import VERSION
 
 _EXIT_CODES = (
     "Exit codes: 0 done · 1 a bug in calotype · 2 bad request or usage · 3 bad or unsafe model file · "
@@ -32,7 +32,7 @@ app.add_typer(models.app, name="models")
 
 def _show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"calotype {__version__}")
+        typer.echo(f"calotype {VERSION}")
         raise typer.Exit
 
 

@@ -12,10 +12,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import calotype
 from calotype.core.hardware import Cpu, Gpu, GpuSurvey, read_cpu, read_memory
 from calotype.core.nvml import NvmlGpus
 from calotype.core.programs import answer_of
+from calotype.version import VERSION
 
 # Each package with the names it is published under: torch's own builds of triton carry another name.
 _PACKAGES = {
@@ -69,9 +69,9 @@ class Fingerprint:
 def fingerprint(survey: GpuSurvey | None = None) -> Fingerprint:
     """Describe this machine; pass a `survey` where the driver has been asked already."""
     cards = survey if survey is not None else NvmlGpus().survey()
-    commit, modified = checkout_state(Path(calotype.__file__).resolve().parent)
+    commit, modified = checkout_state(Path(__file__).resolve().parents[1])
     return Fingerprint(
-        calotype=calotype.__version__,
+        calotype=VERSION,
         commit=commit,
         modified=modified,
         python=f"{platform.python_version()} ({platform.python_implementation()})",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.metadata import version
 
-from calotype import __version__
 from calotype.engine.device import device_name, precision_name
 from calotype.models.model import Model
 from calotype.spec.record import PictureRecord
 from calotype.spec.request import GenerateRequest
+from calotype.version import VERSION
 
 RECORDED_VERSIONS = ("torch", "diffusers", "transformers")
 
@@ -21,7 +21,7 @@ def records(
     versions = {name: version(name) for name in RECORDED_VERSIONS}
     return [
         PictureRecord(
-            calotype=__version__,
+            calotype=VERSION,
             request=request.with_changes(seed=seed, count=1).as_dict(),
             model=model.identity,
             preset=preset,
