@@ -204,7 +204,7 @@ class TestLearnedWords:
 
     def test_an_unknown_one_is_named_with_the_nearest(self, tmp_path: Path) -> None:
         own = small_engine("emoji", models_folder=self.folder(tmp_path, {"emb_params": torch.ones(1, 32)}))
-        with pytest.raises(NotFoundError, match=r"no 'shinny' in .*shiny\.safetensors"):
+        with pytest.raises(NotFoundError, match=r"no 'shinny' in .*did you mean 'shiny'"):
             own.generate("embedding:shinny", **SIZE)
 
     def test_one_for_another_model_is_refused(self, tmp_path: Path) -> None:
