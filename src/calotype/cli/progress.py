@@ -38,6 +38,9 @@ class Bar:
     def advance(self, amount: int = 1) -> None:
         self._progress.advance(self._task, amount)
 
+    def describe(self, label: str) -> None:
+        self._progress.update(self._task, description=label)
+
 
 @contextmanager
 def shown(*, quiet: bool = False) -> Iterator[Bar]:

@@ -17,6 +17,10 @@ class Progress(Protocol):
 
     def advance(self, amount: int = 1) -> None: ...
 
+    def describe(self, label: str) -> None:
+        """Say something new beside the bar."""
+        ...
+
 
 class Silent:
     """Progress nobody watches."""
@@ -25,6 +29,9 @@ class Silent:
         pass
 
     def advance(self, amount: int = 1) -> None:
+        pass
+
+    def describe(self, label: str) -> None:
         pass
 
 

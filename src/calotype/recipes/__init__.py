@@ -1,0 +1,1 @@
+"""Recipes as YAML, one file each; see `calotype.train.recipes`."""

@@ -1,0 +1,226 @@
+"""What a training run is: a model, its data, an objective, an optimizer and how to run them.
+
+Frozen and strict like a request. The names follow the benchmarks people already run
+(`model.micro_batch_size`, `trainer.devices`), so that their command lines carry over. Knows nothing of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from calotype.core.errors import Problem, RequestError
+from calotype.spec.problems import problems_of
+
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Amount = Annotated[int, Field(ge=0, le=10**9)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class ModelPart(_Frozen):
+    """What is trained, and in which numbers."""
+
+    base: str = "emoji"
+    """A catalogue name, file, folder or hub id, as for `calotype generate`."""
+    weights: Literal["random", "pretrained"] = "random"
+    """Start from seeded random numbers, or from the weights `base` leads to."""
+    train: Literal["unet", "lora", "textual_inversion"] = "unet"
+    micro_batch_size: Count = 8
+    """Samples one device holds at once."""
+    global_batch_size: Count = 8
+    """Samples between two updates, over all devices."""
+    resolution: Annotated[int, Field(ge=16, le=4096, multiple_of=8)] | None = None
+    """Side of the pictures; the model's own if not said."""
+    precision: Literal["fp32", "bf16", "fp16"] = "bf16"
+    """Of the arithmetic; fp16 scales the loss."""
+    low_precision_weights: bool = False
+    """Keep the weights themselves in `precision`, not only the arithmetic."""
+    attention: Literal["auto", "flash", "efficient", "math", "cudnn"] = "auto"
+    channels_last: bool = False
+    compile: bool = False
+    """Compile the UNet with inductor."""
+    cuda_graphs: bool = False
+    """Replay the compiled step from a CUDA graph."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass: less memory, about a third more time."""
+    use_ema: bool = True
+
+
+class ObjectivePart(_Frozen):
+    """What the network is asked for."""
+
+    prediction_type: Literal["epsilon", "v_prediction"] | None = None
+    """As the model was trained if not said."""
+    snr_gamma: Positive | None = None
+    """Min-SNR weighting (arXiv:2303.09556); 5 is usual."""
+    offset_noise: NotNegative = 0.0
+    caption_dropout: Share = 0.1
+    """Share of captions replaced by the empty one, so that guidance has something to subtract."""
+
+
+class OptimizerPart(_Frozen):
+    name: Literal["adamw", "adamw8bit"] = "adamw"
+    learning_rate: Positive = 1e-4
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    eps: Positive = 1e-8
+    weight_decay: NotNegative = 0.01
+    fused: bool = True
+    """One kernel for the whole update."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: Amount = 0
+    final_share: Share = 0.0
+    """Share of the learning rate that is left at the last step."""
+    gradient_clip: NotNegative = 1.0
+    """Largest norm of the gradient; 0 leaves it alone."""
+
+
+class EmaPart(_Frozen):
+    """The running average of the weights, which is what is exported."""
+
+    decay: Share = 0.9999
+    every_steps: Count = 1
+    warmup: bool = True
+    """Follow closely at first: decay is at most (1 + steps) / (10 + steps)."""
+    device: Literal["same", "cpu"] = "same"
+
+
+class DataPart(_Frozen):
+    kind: Literal["synthetic", "synthetic_latents", "folder", "shards", "precomputed", "mds"] = "synthetic"
+    path: str | None = None
+    """Folder of pictures and captions; shards as `name-{000..099}.tar`, local or http(s)."""
+    num_workers: Annotated[int, Field(ge=0, le=256)] = 2
+    shuffle: bool = True
+    seed: Amount = 0
+    crop: Literal["centre", "random"] = "centre"
+    """Which part of a picture is kept when its sides do not fit."""
+    random_flip: bool = False
+    default_caption: str | None = None
+    """What to say of pictures that have no caption; without it they count as corrupt."""
+    buckets: bool = False
+    """Group pictures by aspect ratio and crop each to the nearest of its group."""
+    most_corrupt: Amount = 1000
+    """Stop when more samples than this could not be read."""
+
+
+class TrainerPart(_Frozen):
+    max_steps: Count = 1000
+    devices: Count = 1
+    nodes: Count = 1
+    seed: Amount = 0
+    gradient_as_bucket_view: bool = True
+    overlap: bool = True
+    """Send gradients between processes while the backward pass is still running."""
+    log_every_steps: Count = 10
+    on_non_finite: Literal["stop", "skip"] = "stop"
+    most_skips: Amount = 10
+    """With `skip`: how many updates may be left out before the run stops."""
+
+
+class CheckpointPart(_Frozen):
+    folder: str = "runs/{name}"
+    every_steps: Count = 1000
+    keep_last: Count = 3
+    asynchronous: bool = True
+    resume: bool = True
+    """Go on from the newest complete checkpoint in the folder, if there is one."""
+
+
+class LoggingPart(_Frozen):
+    tensorboard: bool = False
+    sample_every_steps: Amount = 0
+    """Pictures from fixed prompts every so many steps; 0 makes none."""
+    sample_prompts: tuple[str, ...] = ()
+    sample_steps: Count = 20
+
+
+class ProfilePart(_Frozen):
+    """A window of steps to look into."""
+
+    enabled: bool = False
+    start_step: Count = 10
+    end_step: Count = 12
+    ranks: tuple[Amount, ...] = (0,)
+    gen_shape: bool = False
+    """Note the shapes of every operation's inputs."""
+
+
+class LoraPart(_Frozen):
+    rank: Count = 16
+    alpha: Positive | None = None
+    """As the rank if not said."""
+    targets: tuple[str, ...] = ("to_q", "to_k", "to_v", "to_out.0")
+    """Endings of the names of the layers that get one."""
+    text_encoder: bool = False
+    dialect: Literal["diffusers", "kohya"] = "diffusers"
+
+
+class TextualInversionPart(_Frozen):
+    word: str = "learned"
+    """What the learned word will be called; `embedding:NAME` in prompts."""
+    num_vectors: Annotated[int, Field(ge=1, le=75)] = 1
+    initial_word: str = "object"
+
+
+class Recipe(_Frozen):
+    """A whole training run."""
+
+    name: str = "run"
+    model: ModelPart = ModelPart()
+    objective: ObjectivePart = ObjectivePart()
+    optimizer: OptimizerPart = OptimizerPart()
+    ema: EmaPart = EmaPart()
+    data: DataPart = DataPart()
+    trainer: TrainerPart = TrainerPart()
+    checkpoint: CheckpointPart = CheckpointPart()
+    logging: LoggingPart = LoggingPart()
+    profile: ProfilePart = ProfilePart()
+    lora: LoraPart = LoraPart()
+    textual_inversion: TextualInversionPart = TextualInversionPart()
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """Build from plain values; raises RequestError listing every problem."""
+        try:
+            return cls.model_validate(_with_tuples(values))
+        except ValidationError as error:
+            problems = problems_of(cls, error)
+            general = [Problem("", str(d["ctx"]["error"])) for d in error.errors() if not d["loc"]]
+            raise RequestError([*problems, *general]) from None
+
+    @property
+    def num_processes(self) -> int:
+        return self.trainer.devices * self.trainer.nodes
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches each device runs before an update."""
+        return self.model.global_batch_size // (self.model.micro_batch_size * self.num_processes)
+
+    @model_validator(mode="after")
+    def _batches_divide(self) -> Self:
+        micro, total = self.model.micro_batch_size, self.model.global_batch_size
+        at_once = micro * self.num_processes
+        if total % at_once:
+            below = max(total // at_once, 1) * at_once
+            product = f"{micro} × {self.trainer.devices} × {self.trainer.nodes} = {at_once}"
+            raise ValueError(
+                f"model.global_batch_size: {total} is not a multiple of micro batch × devices × nodes = "
+                f"{product}; use {below} or {below + at_once}"
+            )
+        return self
+
+
+def _with_tuples(value: object) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_with_tuples(item) for item in value)
+    if isinstance(value, Mapping):
+        return {key: _with_tuples(item) for key, item in value.items()}
+    return value

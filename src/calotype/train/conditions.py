@@ -1,0 +1,42 @@
+"""Captions and pictures turned into what the UNet is trained on. Knows nothing of losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from calotype.models.model import Model
+
+
+@torch.no_grad()
+def encode_captions(
+    model: Model, captions: Sequence[str], autocast: AbstractContextManager[None]
+) -> tuple[Tensor, Tensor | None]:
+    """Context and pooled embedding of each caption, cut at one window as the models were trained."""
+    contexts, pooled = [], None
+    with autocast:
+        for encoder, tokenizer in zip(model.text_encoders, model.tokenizers, strict=True):
+            ids = tokenizer(
+                list(captions), padding="max_length", truncation=True, return_tensors="pt"
+            ).input_ids
+            output = encoder(input_ids=ids.to(model.device, non_blocking=True), output_hidden_states=True)
+            if model.architecture.family == "sdxl":
+                contexts.append(output.hidden_states[-2])
+                pooled = getattr(output, "text_embeds", pooled)
+            else:
+                contexts.append(output.last_hidden_state)
+    return torch.cat(contexts, dim=-1), pooled
+
+
+@torch.no_grad()
+def encode_pictures(
+    model: Model, pixels: Tensor, posterior: Tensor, autocast: AbstractContextManager[None]
+) -> Tensor:
+    """Latents drawn from the autoencoder's distribution with the given noise, in the UNet's scale."""
+    with autocast:
+        moments = model.vae.encode(pixels.to(next(model.vae.parameters()).dtype)).latent_dist
+    scale = float(model.architecture.vae.get("scaling_factor", 0.18215))
+    return (moments.mean.float() + moments.std.float() * posterior) * scale

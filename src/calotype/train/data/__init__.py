@@ -1,0 +1,7 @@
+"""Where training batches come from: pictures, captions, tensors, shards. Knows nothing of models or losses.
+
+Reading order: `batch`, `needs`, `feed`, `opening`; then how the order is made (`mixing`, `order`, `buckets`,
+`plan`) and how a micro-batch is (`micro_batches`, `preparation`, `pictures`, `report`); then the sources:
+`synthetic`; `folder` with `captions`; `shards` with `shard_paths`, `download`, `tar_scan`, `shard_index` and
+`shard_writer`; `precomputed` with its index, shard and writer; `mds` and `mds_streamed`.
+"""

@@ -1,0 +1,55 @@
+"""What one training step gets: tensors and captions. Knows nothing of where they come from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+_TENSORS = ("pixels", "latents", "context", "pooled", "sizes")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A caption as the text encoders put it."""
+
+    context: Tensor
+    pooled: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch. Either `pixels` or `latents` is there; all of a batch's pictures have one size."""
+
+    captions: tuple[str, ...]
+    keys: tuple[str, ...]
+    """Names of the samples, for messages."""
+    positions: tuple[int, ...]
+    """Where each sample stands in its order; with buckets, in the order of its bucket."""
+    pixels: Tensor | None = None
+    """(n, 3, height, width), fp32 from -1 to 1."""
+    latents: Tensor | None = None
+    """(n, channels, height, width) in the UNet's scale, in the numbers they were stored in."""
+    context: Tensor | None = None
+    """(n, tokens, width); None when captions are still to be encoded."""
+    pooled: Tensor | None = None
+    """(n, width), for the models that want it."""
+    sizes: Tensor | None = None
+    """(n, 6) int64: original height and width, crop top and left, target height and width."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
+        """The same batch with its tensors on `device`."""
+        return self._with_each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin(self) -> Self:
+        """The same batch in page-locked memory, from where a copy to the GPU does not hold up the CPU."""
+        return self._with_each(lambda tensor: tensor.pin_memory() if tensor.device.type == "cpu" else tensor)
+
+    def _with_each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        present = {name: getattr(self, name) for name in _TENSORS if getattr(self, name) is not None}
+        changed: dict[str, Any] = {name: change(tensor) for name, tensor in present.items()}
+        return replace(self, **changed)

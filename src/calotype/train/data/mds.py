@@ -1,0 +1,171 @@
+"""MosaicML's MDS format as a source: a folder with an index.json and shards. Knows nothing of order.
+
+Plain shards on this disk are read here, because the format is small and its own package cannot be installed
+beside ours without overriding pins. Compressed and remote ones go through that package, in `mds_streamed`.
+"""
+
+import hashlib
+import json
+import struct
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from calotype.core.errors import ModelFileError, RequestError
+from calotype.core.paths import check_name
+from calotype.models.files.opened import OpenedFile, open_regular
+from calotype.train.data.batch import Text
+from calotype.train.data.open_files import OpenFiles
+from calotype.train.data.pictures import Size, size_in
+from calotype.train.data.report import CorruptSampleError, DataError, Unreadable
+from calotype.train.data.sample import Sample
+
+INDEX = "index.json"
+VERSION = 2
+PICTURE_COLUMNS = ("image", "picture", "jpg", "jpeg", "png", "webp")
+CAPTION_COLUMNS = ("caption", "text", "txt")
+_FILE_ENCODINGS = ("bytes", "jpeg", "png")
+_NUMBER = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class MdsShard:
+    """What the index says of one shard."""
+
+    file: str
+    num_samples: int
+    compressed: bool
+    names: tuple[str, ...]
+    encodings: tuple[str, ...]
+    sizes: tuple[int | None, ...]
+    """Bytes each column takes; None where every sample says so itself."""
+
+    def columns_of(self, data: bytes) -> dict[str, tuple[str, bytes]]:
+        """Encoding and bytes of each column: first the sizes that vary, then the values."""
+        position = 0
+        sizes: list[int] = []
+        for size in self.sizes:
+            if size is not None:
+                sizes.append(size)
+                continue
+            sizes += _NUMBER.unpack_from(data, position)
+            position += _NUMBER.size
+        if position + sum(sizes) != len(data):
+            raise ValueError(f"its columns take {position + sum(sizes)} bytes, {len(data)} are there")
+        columns = {}
+        for name, encoding, size in zip(self.names, self.encodings, sizes, strict=True):
+            columns[name] = (encoding, data[position : position + size])
+            position += size
+        return columns
+
+
+class MdsSource:
+    """Every sample of every plain shard."""
+
+    damage: tuple[Unreadable, ...] = ()
+    empty_text: Text | None = None
+
+    def __init__(self, folder: Path, shards: list[MdsShard]) -> None:
+        self._folder, self._shards = folder, shards
+        self._ends = list(accumulate(shard.num_samples for shard in shards))
+        self._files = OpenFiles(self._open)
+
+    @property
+    def identity(self) -> str:
+        return hashlib.sha256(repr(self._shards).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def read(self, index: int) -> Sample:
+        number = bisect_right(self._ends, index)
+        row = index - (self._ends[number - 1] if number else 0)
+        shard = self._shards[number]
+        name = f"{shard.file}:{row}"
+        try:
+            file = self._files.get(number)
+            begin, end = struct.unpack("<II", file.read_at(_NUMBER.size * (row + 1), 2 * _NUMBER.size))
+            columns = shard.columns_of(file.read_at(begin, max(end - begin, 0)))
+            return Sample(name, picture=_picture(columns), caption=_caption(columns))
+        except (ValueError, struct.error, OSError) as error:
+            raise CorruptSampleError(name, f"cannot be read: {error}") from None
+        except ModelFileError as error:
+            raise CorruptSampleError(name, f"cannot be read: the shard {error.rule}") from None
+
+    def size_of(self, index: int) -> Size | None:
+        try:
+            picture = self.read(index).picture
+        except CorruptSampleError:
+            return None
+        if isinstance(picture, Image.Image):
+            return picture.height, picture.width
+        return None if picture is None else size_in(picture)
+
+    def close(self) -> None:
+        self._files.close()
+
+    def _open(self, number: int) -> OpenedFile:
+        return open_regular(self._folder / self._shards[number].file)
+
+
+def read_mds_index(folder: Path) -> list[MdsShard]:
+    """The shards a folder's index lists."""
+    file = folder / INDEX
+    if not file.is_file():
+        raise DataError(folder, f"holds no {INDEX}: it is not an MDS data set")
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        shards = [_listed(entry) for entry in values["shards"]]
+    except (ValueError, KeyError, TypeError, RequestError) as error:
+        raise DataError(file, f"is not an MDS index ({error!r})") from None
+    if not sum(shard.num_samples for shard in shards):
+        raise DataError(file, "lists no samples")
+    return shards
+
+
+def _listed(entry: Mapping[str, Any]) -> MdsShard:
+    if (entry["format"], entry["version"]) != ("mds", VERSION):
+        raise ValueError(
+            f"format {entry['format']!r} version {entry['version']}, only mds {VERSION} is known"
+        )
+    check_name("basename", entry["raw_data"]["basename"])
+    return MdsShard(
+        file=entry["raw_data"]["basename"],
+        num_samples=int(entry["samples"]),
+        compressed=entry["zip_data"] is not None,
+        names=tuple(entry["column_names"]),
+        encodings=tuple(entry["column_encodings"]),
+        sizes=tuple(entry["column_sizes"]),
+    )
+
+
+def _picture(columns: Mapping[str, tuple[str, bytes]]) -> bytes | Image.Image:
+    encoding, data = _first(columns, PICTURE_COLUMNS, "picture")
+    if encoding in _FILE_ENCODINGS:
+        return data
+    if encoding != "pil":
+        raise ValueError(
+            f"its picture is encoded as {encoding!r}, known are {', '.join(_FILE_ENCODINGS)}, pil"
+        )
+    width, height, mode_bytes = struct.unpack_from("<III", data)
+    start = 3 * _NUMBER.size + mode_bytes
+    return Image.frombytes(data[3 * _NUMBER.size : start].decode(), (width, height), data[start:])
+
+
+def _caption(columns: Mapping[str, tuple[str, bytes]]) -> str:
+    encoding, data = _first(columns, CAPTION_COLUMNS, "caption")
+    if encoding not in ("str", "bytes"):
+        raise ValueError(f"its caption is encoded as {encoding!r}, known are str, bytes")
+    return data.decode("utf-8").strip()
+
+
+def _first(columns: Mapping[str, tuple[str, bytes]], names: tuple[str, ...], what: str) -> tuple[str, bytes]:
+    for name in names:
+        if name in columns:
+            return columns[name]
+    raise ValueError(f"no column is a {what}: it has {', '.join(columns)}; known are {', '.join(names)}")

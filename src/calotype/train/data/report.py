@@ -1,0 +1,85 @@
+"""The account of samples that could not be read: which, why, and when there are too many.
+
+Knows nothing of how samples are read.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from calotype.core.errors import CalotypeError
+
+_NUM_SHOWN = 5
+
+
+class DataError(CalotypeError):
+    """Training data that cannot be used; names the place and the rule."""
+
+    def __init__(self, place: object, rule: str) -> None:
+        super().__init__(f"{place}: {rule}")
+
+
+class CorruptSampleError(Exception):
+    """One sample that cannot be read. Never reaches the user: it becomes a line of the report."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+        super().__init__(f"{name}: {reason}")
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A sample that was left out, and why."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """Every sample that could not be read so far, each once, in the order they turned up."""
+
+    unreadable: tuple[Unreadable, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.unreadable)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sample.name for sample in self.unreadable)
+
+    def __str__(self) -> str:
+        """The first few by name; all of them are in `unreadable`."""
+        shown = [str(sample) for sample in self.unreadable[:_NUM_SHOWN]]
+        more = [f"and {self.count - _NUM_SHOWN} more"] if self.count > _NUM_SHOWN else []
+        return "\n".join([f"{self.count} samples could not be read", *shown, *more])
+
+
+class TooManyCorruptError(CalotypeError):
+    """More samples could not be read than the recipe allows."""
+
+    def __init__(self, report: Report, most: int) -> None:
+        self.report = report
+        fix = "repair or remove them, or raise data.most_corrupt"
+        super().__init__(f"{report}\nThe limit is data.most_corrupt={most}: {fix}")
+
+
+class Tally:
+    """Collects unreadable samples over a whole run; a sample met again in a later epoch counts once."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: dict[str, Unreadable] = {}
+
+    def add(self, unreadable: Iterable[Unreadable]) -> None:
+        """Take note, and stop the run when it is too much."""
+        for sample in unreadable:
+            self._found.setdefault(sample.name, sample)
+        if len(self._found) > self._most:
+            raise TooManyCorruptError(self.report(), self._most)
+
+    def report(self) -> Report:
+        return Report(tuple(self._found.values()))

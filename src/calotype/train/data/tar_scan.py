@@ -1,0 +1,110 @@
+"""Looks through a tar shard for samples and for damage. Reads no sample, keeps nothing.
+
+Knows the tar format and how WebDataset names members: `key.jpg` and `key.txt` are one sample.
+"""
+
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from calotype.train.data.report import DataError, Unreadable
+
+PICTURE, CAPTION, JSON_CAPTION, LATENTS = range(4)
+"""What a member is for."""
+NUM_ROLES = 4
+ABSENT = -1
+_ROLES = {
+    **dict.fromkeys(("jpg", "jpeg", "png", "webp"), PICTURE),
+    **dict.fromkeys(("txt", "text", "caption"), CAPTION),
+    "json": JSON_CAPTION,
+    **dict.fromkeys(("npy", "safetensors"), LATENTS),
+}
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7z": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_TAIL_BYTES = 2**20
+
+
+@dataclass
+class Scan:
+    """What is in a shard."""
+
+    path: Path
+    samples: dict[str, list[int]] = field(default_factory=dict)
+    """For each key, where the member of each role begins and how many bytes it has."""
+    damage: list[Unreadable] = field(default_factory=list)
+
+    def note(self, name: str, reason: str) -> None:
+        self.damage.append(Unreadable(f"{self.path.name}:{name}", reason))
+
+    def add(self, member: tarfile.TarInfo) -> None:
+        key, role = _split(member.name)
+        if not member.isfile() or role is None:
+            return
+        places = self.samples.setdefault(key, [ABSENT, 0] * NUM_ROLES)
+        if places[2 * role] != ABSENT:
+            self.note(member.name, f"{key!r} has another member for the same purpose; this one is not used")
+            return
+        places[2 * role : 2 * role + 2] = [member.offset_data, member.size]
+
+
+def scan_tar(path: Path) -> Scan:
+    """Everything `path` holds; what is no plain tar, or has no samples, is refused."""
+    scan = Scan(path)
+    with path.open("rb") as file:
+        _refuse_compressed(path, file)
+        for member in _members(file, scan):
+            scan.add(member)
+    if not scan.samples:
+        known = ", ".join(f".{extension}" for extension in _ROLES)
+        raise DataError(path, f"holds no samples: no member's name ends in one of {known}")
+    return scan
+
+
+def _split(name: str) -> tuple[str, int | None]:
+    """Key and role of a member; as in WebDataset, the key ends at the first dot of the file's name."""
+    folder, slash, file = name.rpartition("/")
+    stem, _, extension = file.partition(".")
+    # Names without a stem are hidden files, which some systems put beside every other.
+    role = _ROLES.get(extension.lower()) if stem else None
+    return folder + slash + stem, role
+
+
+def _members(file: IO[bytes], scan: Scan) -> Iterator[tarfile.TarInfo]:
+    """Members up to the end or the first damage; tarfile itself takes some damage for the end."""
+    try:
+        archive = tarfile.open(fileobj=file, mode="r:")  # noqa: SIM115 - it is closed below
+    except tarfile.TarError as error:
+        raise DataError(scan.path, f"is not a tar archive ({error})") from None
+    last = ""
+    with archive:
+        try:
+            while (member := archive.next()) is not None:
+                last = member.name
+                yield member
+        except tarfile.TarError:
+            size = file.seek(0, os.SEEK_END)
+            scan.note(f"byte {size}", f"the archive is cut off here, within or after {last}")
+            return
+        _check_end(file, archive.offset, scan)
+
+
+def _check_end(file: IO[bytes], end: int, scan: Scan) -> None:
+    file.seek(end)
+    tail = file.read(_TAIL_BYTES)
+    if not tail:
+        scan.note(f"byte {end}", "the archive ends without its end mark: samples may be missing")
+    elif any(tail[: tarfile.BLOCKSIZE]):
+        scan.note(f"byte {end}", "no member begins where one should: what follows is not read")
+    elif any(tail):
+        scan.note(f"byte {end}", "something follows the archive's end mark: it is not read")
+
+
+def _refuse_compressed(path: Path, file: IO[bytes]) -> None:
+    head = file.read(8)
+    file.seek(0)
+    for start, name in _COMPRESSED.items():
+        if head.startswith(start):
+            rule = f"is compressed with {name}, so samples cannot be read in any order; unpack it to a .tar"
+            raise DataError(path, rule)

@@ -1,0 +1,85 @@
+"""Textual inversion (Gal et al. 2022, arXiv:2208.01618): a few vectors are trained and become a word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from calotype.core.errors import Problem, RequestError
+from calotype.models.files.safetensors_writer import write_safetensors
+from calotype.models.model import Model
+from calotype.spec.recipe import Recipe
+from calotype.train.conditions import encode_captions
+from calotype.train.data.batch import Batch
+from calotype.train.draws import Draws
+from calotype.train.subject import UnetSubject
+
+
+class LearnedWord(nn.Module):
+    """A table of embeddings whose last rows are learned and whose others are frozen."""
+
+    def __init__(self, table: nn.Embedding, initial: Tensor) -> None:
+        super().__init__()
+        self.weight = table.weight
+        self.vectors = nn.Parameter(initial.clone().float())
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return embedding(ids, torch.cat([self.weight, self.vectors.to(self.weight.dtype)]))
+
+
+class InversionSubject(UnetSubject):
+    """Vectors for a new word in every text encoder of the model."""
+
+    def __init__(self, model: Model, recipe: Recipe) -> None:
+        super().__init__(model, recipe)
+        model.unet.requires_grad_(False)
+        part = recipe.textual_inversion
+        self._words = nn.ModuleList()
+        for encoder, tokenizer in zip(model.text_encoders, model.tokenizers, strict=True):
+            ids = tokenizer(part.initial_word, add_special_tokens=False).input_ids
+            if not ids:
+                raise RequestError(
+                    [Problem("textual_inversion.initial_word", f"{part.initial_word!r} is no word")]
+                )
+            body = getattr(encoder, "text_model", encoder)
+            table = body.embeddings.token_embedding
+            # Starting from a word that is near, over and over if more vectors are wanted than it has tokens.
+            rows = [ids[i % len(ids)] for i in range(part.num_vectors)]
+            learned = LearnedWord(table, table.weight[rows].detach())
+            body.embeddings.token_embedding = learned
+            body.eos_token_id = tokenizer.eos_token_id
+            tokenizer.add_tokens([f"{part.word}_{i}" for i in range(part.num_vectors)])
+            self._words.append(learned)
+
+    @property
+    def network(self) -> nn.Module:
+        return self._words
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in self._words.named_parameters() if name.endswith("vectors")}
+
+    def _text(self, batch: Batch, draws: Draws) -> tuple[Tensor, Tensor | None]:
+        captions = [self._with_word(caption) for caption in batch.captions]
+        kept = [
+            "" if drop else caption
+            for drop, caption in zip(draws.drop_caption.tolist(), captions, strict=True)
+        ]
+        with torch.enable_grad():
+            return encode_captions.__wrapped__(self.model, kept, self._frozen_autocast())  # type: ignore[attr-defined]
+
+    def _with_word(self, caption: str) -> str:
+        part = self._recipe.textual_inversion
+        spelled = " ".join(f"{part.word}_{i}" for i in range(part.num_vectors))
+        return caption.replace(part.word, spelled) if part.word in caption else f"a photo of {spelled}"
+
+    def export(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
+        """Write the word in the form that ComfyUI, diffusers and Calotype read."""
+        vectors = [tensors[name].detach().cpu().float().contiguous() for name in sorted(tensors)]
+        names: Sequence[str] = ("emb_params",) if len(vectors) == 1 else ("clip_l", "clip_g")
+        named = dict(zip(names, vectors, strict=True))
+        specs = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in named.items()}
+        write_safetensors(file, specs, named.__getitem__, {"format": "pt"})

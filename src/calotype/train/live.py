@@ -1,0 +1,66 @@
+"""The live model a recipe trains, each part in the numbers the recipe wants, and its needs of the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from calotype.core.progress import Progress
+from calotype.models import catalogue
+from calotype.models.model import Model, assemble, vae_dtype
+from calotype.models.reference import find_model
+from calotype.spec.recipe import Recipe
+from calotype.train.data.needs import Needs
+from calotype.train.inversion import InversionSubject
+from calotype.train.lora import LoraSubject
+from calotype.train.subject import DTYPES, UnetSubject
+
+SUBJECTS = {"unet": UnetSubject, "lora": LoraSubject, "textual_inversion": InversionSubject}
+
+
+def load_model(
+    recipe: Recipe, device: torch.device, progress: Progress | None = None, models: Path | None = None
+) -> Model:
+    """The model with its UNet in full precision (or not, if the recipe says so) and the rest in the run's."""
+    reference = recipe.model.base
+    if recipe.model.weights == "random" and reference in catalogue.names():
+        reference = f"random:{reference}:{recipe.trainer.seed}"
+    found = find_model(reference, models=models)
+    with found.weights as weights:
+        model = assemble(weights, found.identity, dtype=torch.float32, device=device, progress=progress)
+    dtype = DTYPES[recipe.model.precision]
+    for encoder in model.text_encoders:
+        _cast(encoder, dtype)
+    _cast(model.vae, vae_dtype(model.architecture, dtype))
+    if recipe.model.low_precision_weights:
+        _cast(model.unet, dtype)
+    return model
+
+
+def _cast(module: nn.Module, dtype: torch.dtype) -> None:
+    # diffusers' own `to` warns about casts it was not asked about.
+    nn.Module.to(module, dtype)
+
+
+def build_subject(model: Model, recipe: Recipe) -> UnetSubject:
+    """What the recipe trains."""
+    return SUBJECTS[recipe.model.train](model, recipe)
+
+
+def needs_of(model: Model, recipe: Recipe) -> Needs:
+    """What the data has to look like for this model."""
+    architecture = model.architecture
+    projected = [c for c in architecture.text_encoders if c["_class_name"].endswith("WithProjection")]
+    return Needs(
+        resolution=recipe.model.resolution or architecture.native_size,
+        latent_channels=architecture.latent_channels,
+        vae_factor=architecture.vae_factor,
+        context_tokens=int(architecture.text_encoders[0]["max_position_embeddings"]),
+        context_width=int(architecture.unet["cross_attention_dim"]),
+        pooled_width=int(projected[0]["projection_dim"]) if projected else None,
+        device=model.device,
+        vae_hash=model.identity.sha256,
+        text_hash=model.identity.sha256,
+    )

@@ -1,0 +1,49 @@
+"""The optimizer and its learning rate over the run. Knows nothing of losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from calotype.core.errors import NotFoundError
+from calotype.spec.recipe import OptimizerPart
+
+
+def build_optimizer(parameters: Sequence[nn.Parameter], part: OptimizerPart) -> torch.optim.Optimizer:
+    """AdamW as the recipe says; fused only where torch has a fused kernel for the device."""
+    settings = {
+        "lr": part.learning_rate,
+        "betas": part.betas,
+        "eps": part.eps,
+        "weight_decay": part.weight_decay,
+    }
+    if part.name == "adamw8bit":
+        return _eight_bit(parameters, settings)
+    return torch.optim.AdamW(parameters, **settings, fused=part.fused)  # type: ignore[arg-type]  # a dict of mixed types
+
+
+def _eight_bit(parameters: Sequence[nn.Parameter], settings: dict[str, object]) -> torch.optim.Optimizer:
+    try:
+        from torchao.optim import AdamW8bit  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise NotFoundError("optimizer.name=adamw8bit needs torchao: pip install 'calotype[train]'") from None
+    return AdamW8bit(parameters, **settings)
+
+
+def build_schedule(optimizer: torch.optim.Optimizer, part: OptimizerPart, max_steps: int) -> LambdaLR:
+    """The learning rate's share at each step: a linear warm-up, then constant, linear or cosine."""
+
+    def share(step: int) -> float:
+        if step < part.warmup_steps:
+            return (step + 1) / part.warmup_steps
+        if part.schedule == "constant":
+            return 1.0
+        progress = (step - part.warmup_steps) / max(1, max_steps - part.warmup_steps)
+        falling = 1 - progress if part.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+        return part.final_share + (1 - part.final_share) * max(falling, 0.0)
+
+    return LambdaLR(optimizer, share)

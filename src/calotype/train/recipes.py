@@ -1,0 +1,102 @@
+"""Recipes by name or file with dotted overrides, and where each value came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
+from calotype.spec.recipe import Recipe
+
+DEFAULT, OVERRIDE = "default", "command line"
+
+
+@dataclass(frozen=True)
+class ResolvedRecipe:
+    """A recipe, and for each dotted key the place its value came from."""
+
+    recipe: Recipe
+    sources: Mapping[str, str]
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with Calotype."""
+    return sorted(
+        f.name.removesuffix(".yaml") for f in files("calotype.recipes").iterdir() if f.name.endswith(".yaml")
+    )
+
+
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
+    """The recipe `name` (ours, or a YAML file) with `a.b=c` overrides on top."""
+    text, source = _read(name)
+    layers = [(source, _parse_yaml(text, source)), (OVERRIDE, _parse_overrides(overrides))]
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for layer_source, layer in layers:
+        _merge(values, layer)
+        sources |= dict.fromkeys(flat(layer), layer_source)
+    recipe = Recipe.parse(values)
+    return ResolvedRecipe(
+        recipe, {key: sources.get(key, DEFAULT) for key in flat(recipe.model_dump(mode="json"))}
+    )
+
+
+def _read(name: str) -> tuple[str, str]:
+    if name in recipe_names():
+        return (files("calotype.recipes") / f"{name}.yaml").read_text(encoding="utf-8"), f"recipe {name}"
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") and path.is_file():
+        return path.read_text(encoding="utf-8"), str(path)
+    raise NotFoundError(
+        f"no recipe {name!r}: not a YAML file and not one of ours; {near_matches(name, recipe_names())}"
+    )
+
+
+def _parse_yaml(text: str, source: str) -> dict[str, Any]:
+    try:
+        values = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
+    except (OmegaConfBaseException, ValueError) as error:
+        raise RequestError([Problem(source, f"is not valid YAML: {str(error).splitlines()[0]}")]) from None
+    if not isinstance(values, dict):
+        raise RequestError([Problem(source, f"should hold keys and values, holds a {type(values).__name__}")])
+    return {str(key): value for key, value in values.items()}
+
+
+def _parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    for text in overrides:
+        if "=" not in text or not text.partition("=")[0].strip():
+            raise RequestError(
+                [Problem("override", f"{text!r} should be KEY=VALUE, for instance trainer.devices=2", text)]
+            )
+    return _parse_yaml_container(OmegaConf.from_dotlist(list(overrides)))
+
+
+def _parse_yaml_container(config: Any) -> dict[str, Any]:
+    values = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    for key, value in layer.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values under dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found

@@ -1,0 +1,154 @@
+"""A whole training run, from a recipe to its last checkpoint. Puts the other files of this room together."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from calotype.core.errors import DoesNotFitError, Problem, RequestError
+from calotype.core.progress import Progress, Silent
+from calotype.spec.recipe import Recipe
+from calotype.train.checkpoint import BackgroundSaver, CheckpointStore, StopSignal, separate_ranks
+from calotype.train.data.feed import open_feed
+from calotype.train.live import build_subject, load_model, needs_of
+from calotype.train.loop import Loop, StepNews, Watcher
+from calotype.train.processes import Process, joined
+from calotype.train.profiling import ProfileWindow
+from calotype.train.sampling import SamplePictures
+from calotype.train.watching import MetricsFile, ProgressBar, TensorBoard
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    step: int
+    samples: int
+    stopped_early: bool
+    folder: Path
+    unreadable: tuple[str, ...]
+
+
+def run_folder(recipe: Recipe) -> Path:
+    return Path(recipe.checkpoint.folder.format(name=recipe.name))
+
+
+def train(
+    recipe: Recipe,
+    *,
+    device: torch.device | None = None,
+    progress: Progress | None = None,
+    models: Path | None = None,
+    extra_watchers: tuple[Watcher, ...] = (),
+) -> Outcome:
+    """Train until the recipe's last step or a request to stop; either way the last step is on disk."""
+    folder = run_folder(recipe)
+    with joined(recipe, device) as process, ExitStack() as open_things, StopSignal() as stop:
+        ranks = separate_ranks()
+        store = open_things.enter_context(
+            CheckpointStore(folder / "checkpoints", recipe.checkpoint.keep_last)
+        )
+        if process.is_first:
+            store.claim()
+        watched = progress if progress and process.is_first else Silent()
+        model = load_model(recipe, process.device, watched, models)
+        loop = Loop(build_subject(model, recipe), recipe, process)
+        identity = _resume(loop, store, ranks, recipe)
+        feed = open_things.enter_context(
+            open_feed(
+                recipe.data,
+                needs_of(model, recipe),
+                rank=process.rank,
+                world_size=process.world_size,
+                micro_batch_size=recipe.model.micro_batch_size,
+                samples_seen=loop.samples,
+            )
+        )
+        _same_data(identity, feed.facts.identity)
+        saver = open_things.enter_context(
+            BackgroundSaver(store, rank=ranks.rank, world_size=ranks.world_size, barrier=ranks.barrier)
+        )
+        checkpoints = _Checkpoints(saver, recipe, feed.facts.identity)
+        watchers = [*_watchers(recipe, folder, loop, watched, open_things), *extra_watchers, checkpoints]
+        try:
+            loop.run(feed, watchers, lambda: process.any(stop.requested))
+        except torch.OutOfMemoryError as error:
+            raise _explained(recipe, process) from error
+        checkpoints.last(loop)
+        finished = loop.step >= recipe.trainer.max_steps
+        return Outcome(loop.step, loop.samples, not finished, folder, tuple(feed.report().names))
+
+
+class _Checkpoints:
+    """Saves every so many steps, and once more at the end if the last step is not on disk yet."""
+
+    def __init__(self, saver: BackgroundSaver, recipe: Recipe, data_identity: str) -> None:
+        self._saver, self._part, self._identity = saver, recipe.checkpoint, data_identity
+
+    def after_step(self, news: StepNews, loop: Loop) -> None:
+        if news.step % self._part.every_steps == 0:
+            save = self._saver.save if self._part.asynchronous else self._saver.save_now
+            save(news.step, self._state(loop), {}, metric=None)
+
+    def last(self, loop: Loop) -> None:
+        self._saver.wait()
+        if self._saver.saved_step != loop.step:
+            self._saver.save_now(loop.step, self._state(loop), {})
+
+    def _state(self, loop: Loop) -> dict[str, Any] | None:
+        return {**loop.state(), "data_identity": self._identity} if loop.process.is_first else None
+
+
+def _resume(loop: Loop, store: CheckpointStore, ranks: Any, recipe: Recipe) -> str | None:
+    """Go on from the newest complete checkpoint; the answer is the identity of the data it was made with."""
+    if not recipe.checkpoint.resume:
+        return None
+    found = store.load_newest(ranks.rank, ranks.lowest)
+    if found is None:
+        return None
+    loop.load_state(found.shared)
+    return str(found.shared["data_identity"])
+
+
+def _same_data(saved: str | None, now: str) -> None:
+    if saved is not None and saved != now:
+        rule = "the list of samples has changed since the checkpoint, so its place in it means nothing now"
+        raise RequestError(
+            [Problem("data", f"{rule}; use another checkpoint.folder, or checkpoint.resume=false")]
+        )
+
+
+def _watchers(
+    recipe: Recipe, folder: Path, loop: Loop, progress: Progress, open_things: ExitStack
+) -> list[Watcher]:
+    watchers: list[Watcher] = []
+    if recipe.profile.enabled and loop.process.rank in recipe.profile.ranks:
+        watchers.append(open_things.enter_context(ProfileWindow(recipe.profile, folder, loop.process.rank)))
+    if recipe.logging.sample_every_steps:
+        watchers.append(SamplePictures(recipe, folder / "samples"))
+    if not loop.process.is_first:
+        return watchers
+    metrics = MetricsFile(folder / "metrics.jsonl", loop.step + 1, recipe.trainer.log_every_steps)
+    open_things.callback(metrics.close)
+    if recipe.logging.tensorboard:
+        board = TensorBoard(folder / "tensorboard")
+        open_things.callback(board.close)
+        watchers.append(board)
+    return [*watchers, metrics, ProgressBar(progress, recipe, loop.step)]
+
+
+def _explained(recipe: Recipe, process: Process) -> DoesNotFitError:
+    peak = torch.cuda.max_memory_allocated(process.device) / 2**30 if process.device.type == "cuda" else 0
+    micro = recipe.model.micro_batch_size
+    advice = (
+        "set model.gradient_checkpointing=true"
+        if micro == 1
+        else f"lower model.micro_batch_size (now {micro})"
+    )
+    return DoesNotFitError(
+        f"out of GPU memory after {peak:.1f} GiB; {advice}, or keep the EMA with ema.device=cpu"
+    )

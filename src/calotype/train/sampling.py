@@ -1,0 +1,35 @@
+"""Pictures from fixed prompts while training goes on, made by the engine that will serve the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from calotype.core.paths import written_whole
+from calotype.engine.contact_sheet import Axis, contact_sheet
+from calotype.engine.engine import Engine
+from calotype.spec.recipe import Recipe
+from calotype.train.loop import Loop, StepNews
+from calotype.train.subject import UnetSubject
+
+
+class SamplePictures:
+    """One sheet every so many steps: every prompt on the same seed, from the averaged weights if any."""
+
+    def __init__(self, recipe: Recipe, folder: Path) -> None:
+        self._part, self._folder = recipe.logging, folder
+
+    def after_step(self, news: StepNews, loop: Loop) -> None:
+        if news.step % self._part.sample_every_steps or not loop.process.is_first:
+            return
+        subject = loop.subject
+        assert isinstance(subject, UnetSubject)
+        with loop.averaged():
+            row = [
+                Engine(subject.model).generate(prompt, steps=self._part.sample_steps, seed=0).images[0]
+                for prompt in self._part.sample_prompts
+            ]
+        if not row:
+            return
+        sheet = contact_sheet([row], Axis("prompt", self._part.sample_prompts), None, f"step {news.step}")
+        with written_whole(self._folder / f"step-{news.step:08d}.png") as file:
+            sheet.save(file, "PNG")

@@ -1,0 +1,149 @@
+"""What is being trained: which parameters move, and the loss of a micro-batch. Knows nothing of the loop.
+
+The autoencoder and the text encoders are frozen and in the loop, unless the batch brings their results along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from calotype.engine.abilities import schedule_of
+from calotype.models.model import Model
+from calotype.spec.recipe import Recipe
+from calotype.train.conditions import encode_captions, encode_pictures
+from calotype.train.data.batch import Batch
+from calotype.train.draws import Draws, draw
+from calotype.train.objective import Objective
+
+ATTENTION = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Subject(Protocol):
+    """Something that can be trained."""
+
+    @property
+    def network(self) -> nn.Module:
+        """The module whose gradients are exchanged between ranks."""
+        ...
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """The parameters that move, by name."""
+        ...
+
+    def loss(self, network: nn.Module, batch: Batch, positions: Sequence[int]) -> Tensor: ...
+
+
+class UnetSubject:
+    """The whole UNet."""
+
+    def __init__(self, model: Model, recipe: Recipe) -> None:
+        self.model = model
+        self._recipe = recipe
+        self._objective = Objective(
+            recipe.objective, model.architecture.prediction_type, schedule_of(model), model.device
+        )
+        self._empty: tuple[Tensor, Tensor | None] | None = None
+        unet = model.unet.requires_grad_(True).train()
+        if recipe.model.gradient_checkpointing:
+            unet.enable_gradient_checkpointing()
+        if recipe.model.channels_last:
+            model.unet.to(memory_format=torch.channels_last)
+            model.vae.to(memory_format=torch.channels_last)
+
+    @property
+    def network(self) -> nn.Module:
+        unet: nn.Module = self.model.unet
+        return unet
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+
+    def loss(self, network: nn.Module, batch: Batch, positions: Sequence[int]) -> Tensor:
+        draws = self._draws(batch, positions)
+        latents = self._latents(batch, draws)
+        context, pooled = self._text(batch, draws)
+        offset = draws.offset if self._objective.wants_offset else None
+        question = self._objective.ask(latents, draws.noise, draws.timesteps, offset)
+        added = self._added(batch, pooled)
+        with self._autocast(), self._attention():
+            answer = network(
+                question.noisy.to(self._input_dtype()),
+                question.timesteps,
+                encoder_hidden_states=context,
+                added_cond_kwargs=added,
+                return_dict=False,
+            )[0]
+        return self._objective.loss(answer, question)
+
+    def _draws(self, batch: Batch, positions: Sequence[int]) -> Draws:
+        architecture = self.model.architecture
+        if batch.latents is not None:
+            height, width = batch.latents.shape[-2:]
+        else:
+            assert batch.pixels is not None
+            height, width = (side // architecture.vae_factor for side in batch.pixels.shape[-2:])
+        return draw(
+            self._recipe.trainer.seed,
+            positions,
+            (architecture.latent_channels, height, width),
+            num_timesteps=self._objective.num_timesteps,
+            caption_dropout=self._recipe.objective.caption_dropout,
+            device=self.model.device,
+        )
+
+    def _latents(self, batch: Batch, draws: Draws) -> Tensor:
+        if batch.latents is not None:
+            return batch.latents.float()
+        assert batch.pixels is not None
+        return encode_pictures(self.model, batch.pixels, draws.posterior, self._frozen_autocast())
+
+    def _text(self, batch: Batch, draws: Draws) -> tuple[Tensor, Tensor | None]:
+        """Context and pooled text, with the dropped captions replaced by the empty one's."""
+        if batch.context is not None:
+            context, pooled = batch.context, batch.pooled
+        else:
+            context, pooled = encode_captions(self.model, batch.captions, self._frozen_autocast())
+        if self._recipe.objective.caption_dropout == 0:
+            return context, pooled
+        if self._empty is None:
+            self._empty = encode_captions(self.model, [""], self._frozen_autocast())
+        empty, empty_pooled = self._empty
+        drop = draws.drop_caption
+        context = torch.where(drop[:, None, None], empty.to(context.dtype), context)
+        if pooled is not None and empty_pooled is not None:
+            pooled = torch.where(drop[:, None], empty_pooled.to(pooled.dtype), pooled)
+        return context, pooled
+
+    def _added(self, batch: Batch, pooled: Tensor | None) -> dict[str, Any] | None:
+        if self.model.architecture.family != "sdxl":
+            return None
+        assert batch.sizes is not None
+        return {"text_embeds": pooled, "time_ids": batch.sizes.to(self.model.device)}
+
+    def _input_dtype(self) -> torch.dtype:
+        return next(self.network.parameters()).dtype
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self._recipe.model.precision == "fp32" or self._recipe.model.low_precision_weights:
+            return nullcontext()
+        return torch.autocast(self.model.device.type, DTYPES[self._recipe.model.precision])
+
+    def _frozen_autocast(self) -> AbstractContextManager[Any]:
+        # The frozen parts are held in the training precision already.
+        return nullcontext()
+
+    def _attention(self) -> AbstractContextManager[Any]:
+        name = self._recipe.model.attention
+        return nullcontext() if name == "auto" else sdpa_kernel(ATTENTION[name])

@@ -1,0 +1,1 @@
+"""Tests of checkpoints: exact round trips, crashes at every step, damage, ranks, signals."""
