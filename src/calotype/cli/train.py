@@ -1,5 +1,7 @@
-"""`calotype train`: run a recipe, show it, export what it made."""
+"""`calotype train`: run a recipe or measure it, prepare its data, show it, export what it made."""
 
+import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +11,10 @@ from typer.core import TyperGroup
 from calotype.cli.options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
+    import torch
+
+    from calotype.spec.recipe import Recipe
+    from calotype.train.benchmark import BenchmarkPlan
     from calotype.train.recipes import ResolvedRecipe
 
 
@@ -41,6 +47,17 @@ def run(
     device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
     models: ModelsFolder = None,
     as_json: AsJson = False,
+    benchmark: Annotated[
+        bool, typer.Option("--benchmark", help="Measure some steps and print a row; keeps no checkpoint.")
+    ] = False,
+    benchmark_steps: Annotated[int, typer.Option(help="With --benchmark: steps to measure.")] = 30,
+    warmup_steps: Annotated[int, typer.Option(help="With --benchmark: steps before the clock starts.")] = 10,
+    record: Annotated[
+        Path | None, typer.Option(help="With --benchmark: a file for the whole record, as JSON.")
+    ] = None,
+    ceiling_tflops: Annotated[
+        float | None, typer.Option(help="With --benchmark: the device's measured best, to tell MFU from.")
+    ] = None,
 ) -> None:
     """Train a recipe. Goes on where it stopped; SIGTERM and Ctrl-C save and end with 0.
 
@@ -52,14 +69,34 @@ def run(
     if print_config:
         _print_config(resolved, as_json)
         return
-    from calotype.cli.output import print_json
-    from calotype.cli.progress import shown
+    if not benchmark and (record or ceiling_tflops):
+        from calotype.core.errors import Problem, RequestError
+
+        name = "--record" if record else "--ceiling-tflops"
+        raise RequestError([Problem(name, "says something about a benchmark; add --benchmark")])
     from calotype.engine.device import choose_device
-    from calotype.train.run import train
 
     chosen = choose_device(device) if device else None
+    if benchmark:
+        from calotype.train.benchmark import BenchmarkPlan
+
+        options = {"--benchmark-steps": benchmark_steps, "--warmup-steps": warmup_steps}
+        command = _typed(recipe, *(overrides or []), "--benchmark", options=options)
+        plan = BenchmarkPlan(command, benchmark_steps, warmup_steps, ceiling_tflops, record)
+        _benchmark(resolved.recipe, plan, chosen, models, as_json)
+    else:
+        _train(resolved.recipe, chosen, models, as_json)
+
+
+def _train(recipe: "Recipe", device: "torch.device | None", models: Path | None, as_json: bool) -> None:
+    from calotype.cli.output import print_json
+    from calotype.cli.progress import shown
+    from calotype.train.run import train
+
     with shown() as bar:
-        outcome = train(resolved.recipe, device=chosen, progress=bar, models=models)
+        outcome = train(recipe, device=device, progress=bar, models=models)
+    if os.environ.get("RANK", "0") != "0":
+        return  # all ranks end alike; the first says so
     if as_json:
         print_json(outcome)
         return
@@ -69,6 +106,86 @@ def run(
         typer.echo(
             f"{len(outcome.unreadable)} samples could not be read: {', '.join(outcome.unreadable[:5])}"
         )
+
+
+def _benchmark(
+    recipe: "Recipe",
+    plan: "BenchmarkPlan",
+    device: "torch.device | None",
+    models: Path | None,
+    as_json: bool,
+) -> None:
+    from calotype.cli.output import print_json
+    from calotype.cli.progress import shown
+    from calotype.train.benchmark import benchmark
+
+    with shown() as bar:
+        done = benchmark(recipe, plan, device=device, progress=bar, models=models)
+    if done.is_first:
+        if as_json:
+            print_json(done.record)
+        else:
+            typer.echo(done.record.markdown())
+    if done.record.message is not None:
+        typer.echo(f"error: {done.record.message}", err=True)
+    raise typer.Exit(int(done.exit_code))
+
+
+def _typed(*words: str, options: dict[str, int]) -> str:
+    """The command as a person would type it, with torchrun where it was started so."""
+    named = [f"{name}={value}" for name, value in options.items()]
+    program = ["calotype", "train"]
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        local = os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // int(local)
+        program = ["torchrun", f"--nnodes={nodes}", f"--nproc-per-node={local}", "-m", *program]
+    return shlex.join([*program, *words, *named])
+
+
+@app.command()
+def precompute(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name, or a YAML file.")],
+    destination: Annotated[Path, typer.Argument(help="A folder for the results, or one to go on with.")],
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...")] = None,
+    dtype: Annotated[str, typer.Option(help="fp32, fp16 or bf16: what the results are kept in.")] = "fp16",
+    samples_per_shard: Annotated[
+        int | None, typer.Option(min=1, help="About 1024, a multiple of the micro-batch, if not said.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
+    models: ModelsFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Encode a recipe's pictures and captions once; train on them with data.kind=precomputed.
+
+    Goes on after the last complete shard; SIGTERM and Ctrl-C end with 0. Latents are the mean of the
+    autoencoder's distribution. Several devices share the work under torchrun, as in training.
+    """
+    from calotype.cli.output import print_json
+    from calotype.cli.progress import shown
+    from calotype.engine.device import choose_device
+    from calotype.train.precompute import precompute as encode
+    from calotype.train.recipes import load_recipe
+
+    resolved = load_recipe(recipe, overrides or [])
+    chosen = choose_device(device) if device else None
+    with shown() as bar:
+        done = encode(
+            resolved.recipe,
+            destination,
+            dtype=dtype,
+            samples_per_shard=samples_per_shard,
+            device=chosen,
+            progress=bar,
+            models=models,
+        )
+    if as_json:
+        print_json(done)
+        return
+    part = f" (part {done.part} of {done.num_parts})" if done.num_parts > 1 else ""
+    how = "done" if done.finished else "stopped; the same command goes on"
+    typer.echo(f"{how}: {done.num_samples} samples in {done.folder}{part}")
+    if done.report.count:
+        typer.echo(str(done.report))
 
 
 @app.command("list")

@@ -17,6 +17,7 @@ from calotype.spec.problems import problems_of
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Amount = Annotated[int, Field(ge=0, le=10**9)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Momentum = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -46,7 +47,7 @@ class ModelPart(_Frozen):
     attention: Literal["auto", "flash", "efficient", "math", "cudnn"] = "auto"
     channels_last: bool = False
     compile: bool = False
-    """Compile the UNet with inductor."""
+    """Compile the UNet and the VAE's encoder with inductor."""
     cuda_graphs: bool = False
     """Replay the compiled step from a CUDA graph."""
     gradient_checkpointing: bool = False
@@ -69,7 +70,7 @@ class ObjectivePart(_Frozen):
 class OptimizerPart(_Frozen):
     name: Literal["adamw", "adamw8bit"] = "adamw"
     learning_rate: Positive = 1e-4
-    betas: tuple[Share, Share] = (0.9, 0.999)
+    betas: tuple[Momentum, Momentum] = (0.9, 0.999)
     eps: Positive = 1e-8
     weight_decay: NotNegative = 0.01
     fused: bool = True
@@ -151,6 +152,12 @@ class ProfilePart(_Frozen):
     gen_shape: bool = False
     """Note the shapes of every operation's inputs."""
 
+    @model_validator(mode="after")
+    def _starts_before_it_ends(self) -> Self:
+        if self.start_step > self.end_step:
+            raise ValueError(f"start_step {self.start_step} is after end_step {self.end_step}; swap them")
+        return self
+
 
 class LoraPart(_Frozen):
     rank: Count = 16
@@ -159,6 +166,7 @@ class LoraPart(_Frozen):
     targets: tuple[str, ...] = ("to_q", "to_k", "to_v", "to_out.0")
     """Endings of the names of the layers that get one."""
     text_encoder: bool = False
+    """Not trained yet: refused where a LoRA is trained."""
     dialect: Literal["diffusers", "kohya"] = "diffusers"
 
 

@@ -16,18 +16,30 @@ def encode_captions(
     model: Model, captions: Sequence[str], autocast: AbstractContextManager[None]
 ) -> tuple[Tensor, Tensor | None]:
     """Context and pooled embedding of each caption, cut at one window as the models were trained."""
-    contexts, pooled = [], None
     with autocast:
-        for encoder, tokenizer in zip(model.text_encoders, model.tokenizers, strict=True):
-            ids = tokenizer(
-                list(captions), padding="max_length", truncation=True, return_tensors="pt"
-            ).input_ids
-            output = encoder(input_ids=ids.to(model.device, non_blocking=True), output_hidden_states=True)
-            if model.architecture.family == "sdxl":
-                contexts.append(output.hidden_states[-2])
-                pooled = getattr(output, "text_embeds", pooled)
-            else:
-                contexts.append(output.last_hidden_state)
+        return encode_tokens(model, tokenise(model, captions))
+
+
+def tokenise(model: Model, captions: Sequence[str]) -> list[Tensor]:
+    """Token numbers of the captions, one tensor per text encoder."""
+    return [
+        tokenizer(list(captions), padding="max_length", truncation=True, return_tensors="pt").input_ids.to(
+            model.device, non_blocking=True
+        )
+        for tokenizer in model.tokenizers
+    ]
+
+
+def encode_tokens(model: Model, tokens: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+    """`encode_captions` from token numbers on, with gradients where they are wanted."""
+    contexts, pooled = [], None
+    for encoder, ids in zip(model.text_encoders, tokens, strict=True):
+        output = encoder(input_ids=ids, output_hidden_states=True)
+        if model.architecture.family == "sdxl":
+            contexts.append(output.hidden_states[-2])
+            pooled = getattr(output, "text_embeds", pooled)
+        else:
+            contexts.append(output.last_hidden_state)
     return torch.cat(contexts, dim=-1), pooled
 
 

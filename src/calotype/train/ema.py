@@ -59,6 +59,13 @@ class Ema:
         for parameter, value in zip(self._parameters, values, strict=True):
             parameter.copy_(value)
 
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Begin again from the parameters as they are now."""
+        self.num_updates = 0
+        for average, parameter in zip(self.averages, self._parameters, strict=True):
+            average.copy_(parameter)
+
     def state(self) -> dict[str, object]:
         return {"averages": self.averages, "num_updates": self.num_updates}
 

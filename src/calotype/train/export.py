@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from calotype.core.errors import NotFoundError
+from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.engine.device import choose_dtype
 from calotype.models.architecture import Architecture, published_name
 from calotype.models.model import Model
@@ -48,6 +48,9 @@ def export(
 ) -> int:
     """Write the newest checkpoint's averaged (or live) weights; the answer is its step."""
     refuse_existing(destination)
+    if recipe.model.train != "unet" and destination.suffix != ".safetensors":
+        rule = f"{destination} should end in .safetensors: what a {recipe.model.train} run makes is one file"
+        raise RequestError([Problem("destination", rule, str(destination))])
     with CheckpointStore(run_folder(recipe) / "checkpoints", recipe.checkpoint.keep_last) as store:
         path = store.newest()
         if path is None:
@@ -57,7 +60,9 @@ def export(
     tensors = dict(state["parameters"])
     if state["ema"] and not live:
         tensors = dict(zip(names, state["ema"]["averages"], strict=True))
-    model = load_model(recipe, torch.device("cpu"), models=models)
+    # The parts that were not trained leave as they came, not rounded to what the run computed in.
+    whole = recipe.model.model_copy(update={"precision": "fp32", "low_precision_weights": False})
+    model = load_model(recipe.model_copy(update={"model": whole}), torch.device("cpu"), models=models)
     subject = build_subject(model, recipe)
     if isinstance(subject, LoraSubject | InversionSubject):
         subject.export(destination, tensors)

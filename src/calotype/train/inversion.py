@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +15,10 @@ from calotype.core.errors import Problem, RequestError
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.conditions import encode_captions
+from calotype.train.conditions import encode_tokens, tokenise
 from calotype.train.data.batch import Batch
 from calotype.train.draws import Draws
+from calotype.train.objective import Question
 from calotype.train.subject import UnetSubject
 
 
@@ -29,6 +32,35 @@ class LearnedWord(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         return embedding(ids, torch.cat([self.weight, self.vectors.to(self.weight.dtype)]))
+
+
+class PromptedUnet(nn.Module):
+    """Text encoders and UNet in one: the way the gradient takes back to the vectors.
+
+    One module, because gradients are exchanged between processes for what happens inside a module.
+    """
+
+    def __init__(self, model: Model, words: nn.ModuleList) -> None:
+        super().__init__()
+        self.words = words
+        # In a tuple, torch does not take it for a part: only the vectors are anybody's to exchange.
+        self._model = (model,)
+
+    def forward(
+        self, noisy: Tensor, timesteps: Tensor, tokens: Sequence[Tensor], time_ids: Tensor | None
+    ) -> Tensor:
+        (model,) = self._model
+        context, pooled = encode_tokens(model, tokens)
+        added: dict[str, Any] | None = None
+        if time_ids is not None:
+            added = {"text_embeds": pooled, "time_ids": time_ids}
+        return model.unet(
+            noisy.to(model.unet.dtype),
+            timesteps,
+            encoder_hidden_states=context.to(model.unet.dtype),
+            added_cond_kwargs=added,
+            return_dict=False,
+        )[0]
 
 
 class InversionSubject(UnetSubject):
@@ -55,26 +87,34 @@ class InversionSubject(UnetSubject):
             tokenizer.add_tokens([f"{part.word}_{i}" for i in range(part.num_vectors)])
             self._words.append(learned)
 
+        self._network = PromptedUnet(model, self._words)
+
     @property
     def network(self) -> nn.Module:
-        return self._words
+        return self._network
 
     def parameters(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self._words.named_parameters() if name.endswith("vectors")}
 
-    def _text(self, batch: Batch, draws: Draws) -> tuple[Tensor, Tensor | None]:
-        captions = [self._with_word(caption) for caption in batch.captions]
-        kept = [
-            "" if drop else caption
-            for drop, caption in zip(draws.drop_caption.tolist(), captions, strict=True)
+    def _answer(self, network: nn.Module, question: Question, batch: Batch, draws: Draws) -> Tensor:
+        captions = [
+            "" if drop else self._with_word(caption)
+            for drop, caption in zip(draws.drop_caption.tolist(), batch.captions, strict=True)
         ]
-        with torch.enable_grad():
-            return encode_captions.__wrapped__(self.model, kept, self._frozen_autocast())  # type: ignore[attr-defined]
+        wants_sizes = self.model.architecture.family == "sdxl"
+        with self._autocast(), self._attention():
+            return network(
+                question.noisy,
+                question.timesteps,
+                tokenise(self.model, captions),
+                batch.sizes if wants_sizes else None,
+            )
 
     def _with_word(self, caption: str) -> str:
         part = self._recipe.textual_inversion
         spelled = " ".join(f"{part.word}_{i}" for i in range(part.num_vectors))
-        return caption.replace(part.word, spelled) if part.word in caption else f"a photo of {spelled}"
+        named, count = re.subn(rf"(?<!\w){re.escape(part.word)}(?!\w)", lambda _: spelled, caption)
+        return named if count else f"a photo of {spelled}"
 
     def export(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
         """Write the word in the form that ComfyUI, diffusers and Calotype read."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from calotype.core.errors import Problem, RequestError
 from calotype.core.progress import Progress
 from calotype.models import catalogue
 from calotype.models.model import Model, assemble, vae_dtype
@@ -24,10 +25,7 @@ def load_model(
     recipe: Recipe, device: torch.device, progress: Progress | None = None, models: Path | None = None
 ) -> Model:
     """The model with its UNet in full precision (or not, if the recipe says so) and the rest in the run's."""
-    reference = recipe.model.base
-    if recipe.model.weights == "random" and reference in catalogue.names():
-        reference = f"random:{reference}:{recipe.trainer.seed}"
-    found = find_model(reference, models=models)
+    found = find_model(_reference(recipe), models=models)
     with found.weights as weights:
         model = assemble(weights, found.identity, dtype=torch.float32, device=device, progress=progress)
     dtype = DTYPES[recipe.model.precision]
@@ -37,6 +35,16 @@ def load_model(
     if recipe.model.low_precision_weights:
         _cast(model.unet, dtype)
     return model
+
+
+def _reference(recipe: Recipe) -> str:
+    base = recipe.model.base
+    if recipe.model.weights == "pretrained" or base.startswith("random:"):
+        return base
+    if base not in catalogue.names():
+        rule = f"random needs a catalogue name in model.base, which is {base!r}"
+        raise RequestError([Problem("model.weights", f"{rule}; say pretrained to start from its weights")])
+    return f"random:{base}:{recipe.trainer.seed}"
 
 
 def _cast(module: nn.Module, dtype: torch.dtype) -> None:

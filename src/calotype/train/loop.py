@@ -20,7 +20,7 @@ from calotype.core.errors import CalotypeError
 from calotype.spec.recipe import Recipe
 from calotype.train.data.batch import Batch
 from calotype.train.ema import Ema
-from calotype.train.optimizer import build_optimizer, build_schedule
+from calotype.train.optimizer import build_optimizer, learning_rate, set_learning_rate
 from calotype.train.processes import Process, compiled, exchange_after, shared, without_exchange
 from calotype.train.subject import Subject
 
@@ -59,7 +59,6 @@ class Loop:
         # The name order fixes the optimizer's order, so that a checkpoint fits whatever built the module.
         ordered = [self._parameters[name] for name in sorted(self._parameters)]
         self.optimizer = build_optimizer(ordered, recipe.optimizer)
-        self.schedule = build_schedule(self.optimizer, recipe.optimizer, recipe.trainer.max_steps)
         self.ema = Ema(ordered, recipe.ema) if recipe.model.use_ema else None
         self._exchanging = shared(subject.network, recipe, process)
         self.network = compiled(self._exchanging, recipe)
@@ -86,16 +85,17 @@ class Loop:
         finite = math.isfinite(total) and (math.isfinite(norm_value) or self.scaler.is_enabled())
         self.samples += self.recipe.model.global_batch_size
         self.step += 1
-        learning_rate = float(self.schedule.get_last_lr()[0])
+        # From the step alone: nothing to save, and a resumed run follows the recipe as it reads now.
+        rate = learning_rate(self.recipe.optimizer, self.step, self.recipe.trainer.max_steps)
         if finite:
-            self._apply()
+            self._apply(rate)
         else:
-            self._leave_out(total, norm_value)
+            self._leave_out(total, norm_value, rate)
         return StepNews(
             step=self.step,
             loss=total,
             gradient_norm=norm_value,
-            learning_rate=learning_rate,
+            learning_rate=rate,
             samples=self.samples,
             samples_per_s=self.recipe.model.global_batch_size / (time.perf_counter() - started),
             skipped=not finite,
@@ -118,18 +118,17 @@ class Loop:
         limit = self.recipe.optimizer.gradient_clip or math.inf
         return nn.utils.clip_grad_norm_(self._parameters.values(), limit)
 
-    def _apply(self) -> None:
+    def _apply(self, rate: float) -> None:
+        set_learning_rate(self.optimizer, rate)
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.schedule.step()
         if self.ema:
             self.ema.step(self.step)
 
-    def _leave_out(self, loss: float, norm: float) -> None:
+    def _leave_out(self, loss: float, norm: float, rate: float) -> None:
         """Non-finite numbers never reach the weights: stop, or skip this update if the recipe allows it."""
         trainer = self.recipe.trainer
         self.skips += 1
-        rate = self.schedule.get_last_lr()[0]
         what = f"step {self.step}: loss {loss}, gradient norm {norm}, learning rate {rate:g}"
         if trainer.on_non_finite == "stop":
             raise NonFiniteError(
@@ -140,7 +139,6 @@ class Loop:
             rule = f"{self.skips} updates were left out, trainer.most_skips is {trainer.most_skips}"
             raise NonFiniteError(f"{what}. {rule}")
         self.scaler.update()
-        self.schedule.step()
 
     def averaged(self) -> AbstractContextManager[None]:
         """The averaged weights in place of the live ones, where the run keeps any."""
@@ -154,7 +152,6 @@ class Loop:
             "skips": self.skips,
             "parameters": {name: p.detach() for name, p in self._parameters.items()},
             "optimizer": self.optimizer.state_dict(),
-            "schedule": self.schedule.state_dict(),
             "scaler": self.scaler.state_dict(),
             "ema": self.ema.state() if self.ema else None,
         }
@@ -165,10 +162,11 @@ class Loop:
         for name, parameter in self._parameters.items():
             parameter.copy_(state["parameters"][name])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["schedule"])
         self.scaler.load_state_dict(state["scaler"])
         if self.ema and state["ema"]:
             self.ema.load_state(state["ema"])
+        elif self.ema:
+            self.ema.restart()
 
 
 def _peak_memory(device: torch.device) -> int:

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from calotype.core.errors import Problem, RequestError
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
@@ -25,20 +26,22 @@ class LoraSubject(UnetSubject):
     def __init__(self, model: Model, recipe: Recipe) -> None:
         from peft import LoraConfig  # noqa: PLC0415 - a second to import
 
+        if recipe.lora.text_encoder:
+            rule = "the text encoders' layers cannot be trained yet; leave it out to train the UNet's"
+            raise RequestError([Problem("lora.text_encoder", rule)])
         super().__init__(model, recipe)
         model.unet.requires_grad_(False)
         self._alpha = recipe.lora.alpha or float(recipe.lora.rank)
-        generator_state = torch.get_rng_state()
-        # peft draws its first numbers from torch's global generator; the run's seed decides them, here only.
-        torch.manual_seed(recipe.trainer.seed)
         settings = LoraConfig(
             r=recipe.lora.rank,
             lora_alpha=self._alpha,
             target_modules=list(recipe.lora.targets),
             init_lora_weights="gaussian",
         )
-        model.unet.add_adapter(settings)
-        torch.set_rng_state(generator_state)
+        # peft draws its first numbers from torch's global generators; the run's seed decides them, here only.
+        with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
+            torch.manual_seed(recipe.trainer.seed)
+            model.unet.add_adapter(settings)
         for parameter in self.parameters().values():
             # Small numbers with small steps: half precision would lose the updates.
             parameter.data = parameter.data.float()
@@ -69,8 +72,3 @@ def write_lora(file: Path, tensors: Mapping[str, Tensor], alpha: float, dialect:
         metadata["lora_adapter_metadata"] = json.dumps(settings)
     specs = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in named.items()}
     write_safetensors(file, specs, named.__getitem__, metadata)
-
-
-def frozen(module: nn.Module) -> nn.Module:
-    """No gradients, no dropout."""
-    return module.requires_grad_(False).eval()

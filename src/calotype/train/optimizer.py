@@ -7,14 +7,13 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
 
 from calotype.core.errors import NotFoundError
 from calotype.spec.recipe import OptimizerPart
 
 
 def build_optimizer(parameters: Sequence[nn.Parameter], part: OptimizerPart) -> torch.optim.Optimizer:
-    """AdamW as the recipe says; fused only where torch has a fused kernel for the device."""
+    """AdamW as the recipe says."""
     settings = {
         "lr": part.learning_rate,
         "betas": part.betas,
@@ -34,16 +33,19 @@ def _eight_bit(parameters: Sequence[nn.Parameter], settings: dict[str, object]) 
     return AdamW8bit(parameters, **settings)
 
 
-def build_schedule(optimizer: torch.optim.Optimizer, part: OptimizerPart, max_steps: int) -> LambdaLR:
-    """The learning rate's share at each step: a linear warm-up, then constant, linear or cosine."""
+def learning_rate(part: OptimizerPart, step: int, max_steps: int) -> float:
+    """The rate of update number `step` (from 1): a linear warm-up, then constant, linear or cosine."""
+    done = step - 1
+    if done < part.warmup_steps:
+        return part.learning_rate * step / part.warmup_steps
+    if part.schedule == "constant":
+        return part.learning_rate
+    progress = min(1.0, (done - part.warmup_steps) / max(1, max_steps - 1 - part.warmup_steps))
+    falling = 1 - progress if part.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+    return part.learning_rate * (part.final_share + (1 - part.final_share) * falling)
 
-    def share(step: int) -> float:
-        if step < part.warmup_steps:
-            return (step + 1) / part.warmup_steps
-        if part.schedule == "constant":
-            return 1.0
-        progress = (step - part.warmup_steps) / max(1, max_steps - part.warmup_steps)
-        falling = 1 - progress if part.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
-        return part.final_share + (1 - part.final_share) * max(falling, 0.0)
 
-    return LambdaLR(optimizer, share)
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """What the next update uses."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate

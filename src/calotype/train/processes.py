@@ -7,7 +7,7 @@ models.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +46,14 @@ class Process:
         dist.all_reduce(total)
         return total / self.world_size
 
+    def gathered(self, names: Sequence[str]) -> list[str]:
+        """What all processes name, in the order of the processes; all get the same answer."""
+        if self.world_size == 1:
+            return list(names)
+        found: list[list[str]] = [[] for _ in range(self.world_size)]
+        dist.all_gather_object(found, list(names))
+        return [name for each in found for name in each]
+
     def any(self, flag: bool) -> bool:
         """Whether any process says so; all get the same answer."""
         if self.world_size == 1:
@@ -65,7 +73,9 @@ def joined(recipe: Recipe, device: torch.device | None = None) -> Iterator[Proce
         rule = f"the recipe asks for {asked}, torchrun started {world_size} processes; make them agree"
         raise RequestError([Problem("trainer.devices", rule)])
     if device is None:
-        device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device == torch.device("cuda"):
+        device = torch.device("cuda", local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if world_size > 1:

@@ -1,10 +1,11 @@
-"""A window of steps to look into: a torch trace without any tool, and marks for nsys if it is listening.
+"""A window of steps to look into: marks for nsys where it started the run, else a trace of torch's own.
 
 `nsys profile --capture-range=cudaProfilerApi` records exactly the window. Knows nothing of what a step does.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,14 +15,18 @@ import torch
 from calotype.spec.recipe import ProfilePart
 from calotype.train.loop import Loop, StepNews
 
+NSYS_VARIABLE = "NSYS_PROFILING_SESSION_ID"
+"""What nsys sets in the programs it starts."""
+
 
 class ProfileWindow:
     """Starts after the step before `start_step` and ends after `end_step`."""
 
     def __init__(self, part: ProfilePart, folder: Path, rank: int) -> None:
         self._part, self._rank, self._folder = part, rank, folder
+        # Torch has one profiler at a time: either it marks ranges for nsys, or it records by itself.
+        self._for_nsys = NSYS_VARIABLE in os.environ
         self._profiler: Any = None
-        self._nvtx: Any = None
 
     def __enter__(self) -> Self:
         if self._part.start_step <= 1:
@@ -37,22 +42,23 @@ class ProfileWindow:
         del loop
         if news.step == self._part.start_step - 1:
             self._start()
-        elif news.step == self._part.end_step:
+        if news.step == self._part.end_step:
             self._end()
 
     def _start(self) -> None:
         if torch.cuda.is_available():
             torch.cuda.cudart().cudaProfilerStart()
-            self._nvtx = torch.autograd.profiler.emit_nvtx(record_shapes=self._part.gen_shape)
-        self._profiler = torch.profiler.profile(record_shapes=self._part.gen_shape)
+        kind: Any = torch.autograd.profiler.emit_nvtx if self._for_nsys else torch.profiler.profile
+        self._profiler = kind(record_shapes=self._part.gen_shape)
         self._profiler.__enter__()
 
     def _end(self) -> None:
         if self._profiler is None:
             return
         self._profiler.__exit__(None, None, None)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._profiler.export_chrome_trace(str(self._folder / f"profile-rank{self._rank}.json.gz"))
+        if not self._for_nsys:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._profiler.export_chrome_trace(str(self._folder / f"profile-rank{self._rank}.json.gz"))
         self._profiler = None
         if torch.cuda.is_available():
             torch.cuda.cudart().cudaProfilerStop()

@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]  # only its error's name is wanted
 
 from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
 from calotype.spec.recipe import Recipe
@@ -61,8 +62,8 @@ def _read(name: str) -> tuple[str, str]:
 def _parse_yaml(text: str, source: str) -> dict[str, Any]:
     try:
         values = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
-    except (OmegaConfBaseException, ValueError) as error:
-        raise RequestError([Problem(source, f"is not valid YAML: {str(error).splitlines()[0]}")]) from None
+    except (OmegaConfBaseException, YAMLError, ValueError) as error:
+        raise RequestError([Problem(source, f"is not valid YAML: {_one_line(error)}")]) from None
     if not isinstance(values, dict):
         raise RequestError([Problem(source, f"should hold keys and values, holds a {type(values).__name__}")])
     return {str(key): value for key, value in values.items()}
@@ -74,13 +75,16 @@ def _parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
             raise RequestError(
                 [Problem("override", f"{text!r} should be KEY=VALUE, for instance trainer.devices=2", text)]
             )
-    return _parse_yaml_container(OmegaConf.from_dotlist(list(overrides)))
-
-
-def _parse_yaml_container(config: Any) -> dict[str, Any]:
-    values = OmegaConf.to_container(config, resolve=True)
+    try:
+        values = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)), resolve=True)
+    except (OmegaConfBaseException, YAMLError, ValueError) as error:
+        raise RequestError([Problem("override", f"is not valid: {_one_line(error)}")]) from None
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:

@@ -34,7 +34,8 @@ class Outcome:
 
 
 def run_folder(recipe: Recipe) -> Path:
-    return Path(recipe.checkpoint.folder.format(name=recipe.name))
+    """Where the run keeps everything it writes."""
+    return Path(recipe.checkpoint.folder.replace("{name}", recipe.name))
 
 
 def train(
@@ -56,7 +57,8 @@ def train(
             store.claim()
         watched = progress if progress and process.is_first else Silent()
         model = load_model(recipe, process.device, watched, models)
-        loop = Loop(build_subject(model, recipe), recipe, process)
+        subject = build_subject(model, recipe)
+        loop = Loop(subject, recipe, process)
         identity = _resume(loop, store, ranks, recipe)
         feed = open_things.enter_context(
             open_feed(
@@ -69,25 +71,30 @@ def train(
             )
         )
         _same_data(identity, feed.facts.identity)
+        subject.use_empty_text(feed.facts.empty_text)
         saver = open_things.enter_context(
             BackgroundSaver(store, rank=ranks.rank, world_size=ranks.world_size, barrier=ranks.barrier)
         )
-        checkpoints = _Checkpoints(saver, recipe, feed.facts.identity)
+        checkpoints = _Checkpoints(saver, recipe, feed.facts.identity, loop.step if identity else None)
         watchers = [*_watchers(recipe, folder, loop, watched, open_things), *extra_watchers, checkpoints]
         try:
             loop.run(feed, watchers, lambda: process.any(stop.requested))
         except torch.OutOfMemoryError as error:
-            raise _explained(recipe, process) from error
+            raise explained(recipe, process) from error
         checkpoints.last(loop)
         finished = loop.step >= recipe.trainer.max_steps
-        return Outcome(loop.step, loop.samples, not finished, folder, tuple(feed.report().names))
+        unreadable = tuple(process.gathered(feed.report().names))
+        return Outcome(loop.step, loop.samples, not finished, folder, unreadable)
 
 
 class _Checkpoints:
     """Saves every so many steps, and once more at the end if the last step is not on disk yet."""
 
-    def __init__(self, saver: BackgroundSaver, recipe: Recipe, data_identity: str) -> None:
+    def __init__(
+        self, saver: BackgroundSaver, recipe: Recipe, data_identity: str, resumed_step: int | None
+    ) -> None:
         self._saver, self._part, self._identity = saver, recipe.checkpoint, data_identity
+        self._resumed_step = resumed_step
 
     def after_step(self, news: StepNews, loop: Loop) -> None:
         if news.step % self._part.every_steps == 0:
@@ -96,7 +103,7 @@ class _Checkpoints:
 
     def last(self, loop: Loop) -> None:
         self._saver.wait()
-        if self._saver.saved_step != loop.step:
+        if loop.step not in (self._saver.saved_step, self._resumed_step):
             self._saver.save_now(loop.step, self._state(loop), {})
 
     def _state(self, loop: Loop) -> dict[str, Any] | None:
@@ -141,7 +148,8 @@ def _watchers(
     return [*watchers, metrics, ProgressBar(progress, recipe, loop.step)]
 
 
-def _explained(recipe: Recipe, process: Process) -> DoesNotFitError:
+def explained(recipe: Recipe, process: Process) -> DoesNotFitError:
+    """Out of memory, with what to lower."""
     peak = torch.cuda.max_memory_allocated(process.device) / 2**30 if process.device.type == "cuda" else 0
     micro = recipe.model.micro_batch_size
     advice = (

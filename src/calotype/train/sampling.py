@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from calotype.core.paths import written_whole
 from calotype.engine.contact_sheet import Axis, contact_sheet
@@ -16,16 +17,18 @@ class SamplePictures:
     """One sheet every so many steps: every prompt on the same seed, from the averaged weights if any."""
 
     def __init__(self, recipe: Recipe, folder: Path) -> None:
-        self._part, self._folder = recipe.logging, folder
+        self._part, self._folder, self._side = recipe.logging, folder, recipe.model.resolution
 
     def after_step(self, news: StepNews, loop: Loop) -> None:
         if news.step % self._part.sample_every_steps or not loop.process.is_first:
             return
         subject = loop.subject
         assert isinstance(subject, UnetSubject)
+        engine = Engine(subject.model)
+        size: dict[str, Any] = {"width": self._side, "height": self._side} if self._side else {}
         with loop.averaged():
             row = [
-                Engine(subject.model).generate(prompt, steps=self._part.sample_steps, seed=0).images[0]
+                engine.generate(prompt, steps=self._part.sample_steps, seed=0, **size).images[0]
                 for prompt in self._part.sample_prompts
             ]
         if not row:

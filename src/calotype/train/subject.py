@@ -17,9 +17,9 @@ from calotype.engine.abilities import schedule_of
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
 from calotype.train.conditions import encode_captions, encode_pictures
-from calotype.train.data.batch import Batch
+from calotype.train.data.batch import Batch, Text
 from calotype.train.draws import Draws, draw
-from calotype.train.objective import Objective
+from calotype.train.objective import Objective, Question
 
 ATTENTION = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -60,7 +60,11 @@ class UnetSubject:
             unet.enable_gradient_checkpointing()
         if recipe.model.channels_last:
             model.unet.to(memory_format=torch.channels_last)
+        if recipe.model.compile:
+            # Compiled and channels last the encoder takes 101 ms for 32 pictures on one H200; eager 176 ms,
+            # eager and channels last 240 ms: the two belong together.
             model.vae.to(memory_format=torch.channels_last)
+            model.vae.encoder.compile()
 
     @property
     def network(self) -> nn.Module:
@@ -70,22 +74,29 @@ class UnetSubject:
     def parameters(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
 
+    def use_empty_text(self, text: Text | None) -> None:
+        """What stands for dropped captions, where the data brings it along; else "" is encoded."""
+        if text is not None:
+            pooled = None if text.pooled is None else text.pooled[None].to(self.model.device)
+            self._empty = text.context[None].to(self.model.device), pooled
+
     def loss(self, network: nn.Module, batch: Batch, positions: Sequence[int]) -> Tensor:
         draws = self._draws(batch, positions)
         latents = self._latents(batch, draws)
-        context, pooled = self._text(batch, draws)
         offset = draws.offset if self._objective.wants_offset else None
         question = self._objective.ask(latents, draws.noise, draws.timesteps, offset)
-        added = self._added(batch, pooled)
+        return self._objective.loss(self._answer(network, question, batch, draws), question)
+
+    def _answer(self, network: nn.Module, question: Question, batch: Batch, draws: Draws) -> Tensor:
+        context, pooled = self._text(batch, draws)
         with self._autocast(), self._attention():
-            answer = network(
-                question.noisy.to(self._input_dtype()),
+            return network(
+                question.noisy.to(self.model.unet.dtype),
                 question.timesteps,
-                encoder_hidden_states=context,
-                added_cond_kwargs=added,
+                encoder_hidden_states=context.to(self.model.unet.dtype),
+                added_cond_kwargs=self._added(batch, pooled),
                 return_dict=False,
             )[0]
-        return self._objective.loss(answer, question)
 
     def _draws(self, batch: Batch, positions: Sequence[int]) -> Draws:
         architecture = self.model.architecture
@@ -107,18 +118,19 @@ class UnetSubject:
         if batch.latents is not None:
             return batch.latents.float()
         assert batch.pixels is not None
-        return encode_pictures(self.model, batch.pixels, draws.posterior, self._frozen_autocast())
+        return encode_pictures(self.model, batch.pixels, draws.posterior, nullcontext())
 
+    # The frozen parts are held in the training precision already, so they run outside of autocast.
     def _text(self, batch: Batch, draws: Draws) -> tuple[Tensor, Tensor | None]:
         """Context and pooled text, with the dropped captions replaced by the empty one's."""
         if batch.context is not None:
             context, pooled = batch.context, batch.pooled
         else:
-            context, pooled = encode_captions(self.model, batch.captions, self._frozen_autocast())
+            context, pooled = encode_captions(self.model, batch.captions, nullcontext())
         if self._recipe.objective.caption_dropout == 0:
             return context, pooled
         if self._empty is None:
-            self._empty = encode_captions(self.model, [""], self._frozen_autocast())
+            self._empty = encode_captions(self.model, [""], nullcontext())
         empty, empty_pooled = self._empty
         drop = draws.drop_caption
         context = torch.where(drop[:, None, None], empty.to(context.dtype), context)
@@ -132,17 +144,10 @@ class UnetSubject:
         assert batch.sizes is not None
         return {"text_embeds": pooled, "time_ids": batch.sizes.to(self.model.device)}
 
-    def _input_dtype(self) -> torch.dtype:
-        return next(self.network.parameters()).dtype
-
     def _autocast(self) -> AbstractContextManager[Any]:
         if self._recipe.model.precision == "fp32" or self._recipe.model.low_precision_weights:
             return nullcontext()
         return torch.autocast(self.model.device.type, DTYPES[self._recipe.model.precision])
-
-    def _frozen_autocast(self) -> AbstractContextManager[Any]:
-        # The frozen parts are held in the training precision already.
-        return nullcontext()
 
     def _attention(self) -> AbstractContextManager[Any]:
         name = self._recipe.model.attention

@@ -1,4 +1,4 @@
-"""Who watches a run: lines of JSON, TensorBoard, Weights & Biases, checkpoints, the request to stop.
+"""Who watches a run: lines of JSON, a progress bar, TensorBoard.
 
 Only the first process writes what all share. Knows nothing of the update itself.
 """
@@ -6,10 +6,13 @@ Only the first process writes what all share. Knows nothing of the update itself
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from calotype.core.errors import NotFoundError
+from calotype.core.paths import written_whole
 from calotype.core.progress import Progress
 from calotype.spec.recipe import Recipe
 from calotype.train.loop import Loop, StepNews
@@ -19,17 +22,19 @@ class MetricsFile:
     """One JSON object a line; steps that a resumed run repeats are dropped first, so none is there twice."""
 
     def __init__(self, path: Path, first_step: int, every_steps: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         kept = _lines_before(path, first_step)
-        self._file: IO[str] = path.open("w", encoding="utf-8")
-        self._file.writelines(kept)
-        self._file.flush()
+        # Whole or not at all: a run that is killed while it starts keeps the lines it had.
+        with written_whole(path, "w") as file:
+            file.writelines(kept)
+        self._file: IO[str] = path.open("a", encoding="utf-8")
         self._every = every_steps
 
     def after_step(self, news: StepNews, loop: Loop) -> None:
         del loop
         if news.step % self._every == 0 or news.skipped:
-            self._file.write(json.dumps(asdict(news)) + "\n")
+            # JSON has no word for what is not finite.
+            values = {key: value if math.isfinite(value) else None for key, value in asdict(news).items()}
+            self._file.write(json.dumps(values) + "\n")
             self._file.flush()
 
     def close(self) -> None:
@@ -40,13 +45,13 @@ def _lines_before(path: Path, first_step: int) -> list[str]:
     if not path.is_file():
         return []
     kept = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+    for line in path.read_text(encoding="utf-8").splitlines():
         try:
             step = json.loads(line)["step"]
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, TypeError):
             continue  # the last line of a killed run may be cut off
         if step < first_step:
-            kept.append(line)
+            kept.append(f"{line}\n")
     return kept
 
 
@@ -70,8 +75,11 @@ class TensorBoard:
     """Scalars for TensorBoard, if it is installed."""
 
     def __init__(self, folder: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
-
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
+        except ImportError:
+            rule = "logging.tensorboard=true needs tensorboard"
+            raise NotFoundError(f"{rule}: pip install 'calotype[train]'") from None
         self._writer: Any = SummaryWriter(str(folder))
 
     def after_step(self, news: StepNews, loop: Loop) -> None:

@@ -129,6 +129,9 @@ def test_digest_is_that_of_the_content_and_progress_adds_up(tmp_path: Path) -> N
         def advance(self, amount: int = 1) -> None:
             self.seen += amount
 
+        def describe(self, label: str) -> None:
+            pass
+
     content = safetensors_bytes({"x": {"dtype": "U8", "shape": [9_000_000], "data_offsets": [0, 9_000_000]}})
     content += bytes(9_000_000)
     (tmp_path / "m").write_bytes(content)

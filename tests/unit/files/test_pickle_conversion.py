@@ -206,6 +206,9 @@ class Watcher:
     def advance(self, amount: int = 1) -> None:
         assert amount >= 0
 
+    def describe(self, label: str) -> None:
+        pass
+
 
 def test_progress_is_told_what_is_being_done(tmp_path: Path) -> None:
     watcher = Watcher()

@@ -51,6 +51,9 @@ class _Counted:
     def advance(self, amount: int = 1) -> None:
         self.done += amount
 
+    def describe(self, label: str) -> None:
+        pass
+
 
 def _assemble(name: str, dtype: torch.dtype = torch.float32, progress: _Counted | None = None) -> Model:
     architecture = shrunk(name)

@@ -1,0 +1,201 @@
+"""Measures a recipe's training for a few steps: how fast, with how much memory, with which losses.
+
+Trains as a run does, but keeps nothing of it: no checkpoint, no metrics, no folder. Whatever goes wrong is a
+record too. Knows nothing of how records are shown.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from calotype.core.errors import CalotypeError, ExitCode, Problem, RequestError
+from calotype.core.hardware import read_cpu
+from calotype.core.paths import written_whole
+from calotype.core.progress import Progress, Silent
+from calotype.engine.probe import full_fingerprint
+from calotype.spec.benchmark_record import BenchmarkRecord, DeviceMemory, Window
+from calotype.spec.recipe import Recipe
+from calotype.train.counted_work import training_tflop
+from calotype.train.data.feed import open_feed
+from calotype.train.live import build_subject, load_model, needs_of
+from calotype.train.loop import Loop
+from calotype.train.processes import Process, joined
+from calotype.train.run import explained
+from calotype.train.timed_window import all_memory, own_memory, timed, window_of
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BenchmarkPlan:
+    """What to measure, beside the recipe."""
+
+    command: str
+    """As a person would type it again."""
+    steps: int = 30
+    warmup_steps: int = 10
+    ceiling_tflops: float | None = None
+    record_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.steps < 1:
+            problems.append(Problem("--benchmark-steps", f"{self.steps} is too few; at least 1", self.steps))
+        if self.warmup_steps < 0:
+            rule = f"{self.warmup_steps} is negative; use 0 for none"
+            problems.append(Problem("--warmup-steps", rule, self.warmup_steps))
+        if self.ceiling_tflops is not None and not 0 < self.ceiling_tflops < math.inf:
+            rule = f"{self.ceiling_tflops} is no speed; give the TFLOP/s of a large matrix product here"
+            problems.append(Problem("--ceiling-tflops", rule, self.ceiling_tflops))
+        if problems:
+            raise RequestError(problems)
+
+
+@dataclass(frozen=True)
+class Benchmarked:
+    """The record, for whoever shows it."""
+
+    record: BenchmarkRecord
+    exit_code: ExitCode
+    is_first: bool
+    """Whether this process speaks for the run; when another failed, that one wrote the record."""
+
+
+@dataclass
+class _Findings:
+    """Filled in as far as the run gets."""
+
+    outcome: Literal["OK", "OOM", "Error!"] = "OK"
+    message: str | None = None
+    exit_code: ExitCode = ExitCode.OK
+    warmup_step_s: list[float] = field(default_factory=list)
+    window: Window | None = None
+    memory: list[DeviceMemory] = field(default_factory=list)
+
+
+def benchmark(
+    recipe: Recipe,
+    plan: BenchmarkPlan,
+    *,
+    device: torch.device | None = None,
+    progress: Progress | None = None,
+    models: Path | None = None,
+) -> Benchmarked:
+    """Measure, and write the record if the plan names a file; never raises for what the run itself does."""
+    _warn_of_ignored(recipe)
+    started = time.time()
+    with joined(recipe, device) as process:
+        watched = progress if progress and process.is_first else Silent()
+        found = _Findings()
+        try:
+            _measure(recipe, plan, process, found, watched, models)
+        except torch.OutOfMemoryError:
+            found.outcome, found.exit_code = "OOM", ExitCode.DOES_NOT_FIT
+            found.message, found.memory = str(explained(recipe, process)), own_memory(process)
+        except Exception as error:
+            _note(error, found, process)
+        # The model is gone by now: asking the device about itself must not fail for want of memory.
+        gc.collect()
+        if process.device.type == "cuda":
+            torch.cuda.empty_cache()
+        record = _record(recipe, plan, found, process)
+        if plan.record_file and not _told_already(plan.record_file, found, process, started):
+            with written_whole(plan.record_file, "w") as file:
+                file.write(record.model_dump_json(indent=1) + "\n")
+        return Benchmarked(record, found.exit_code, process.is_first)
+
+
+def _told_already(file: Path, found: _Findings, process: Process, started: float) -> bool:
+    """Whether the record is another process's to write.
+
+    One that fails writes whoever it is, since the first may wait for it in vain. Once it is gone the others
+    fail for want of it, and their errors must not hide its own.
+    """
+    if found.outcome == "OK":
+        return not process.is_first
+    follows = process.world_size > 1 and found.outcome == "Error!"
+    return follows and file.exists() and file.stat().st_mtime >= started
+
+
+def _note(error: Exception, found: _Findings, process: Process) -> None:
+    known = isinstance(error, CalotypeError)
+    found.outcome, found.memory = "Error!", own_memory(process)
+    found.message = str(error) if known else f"{type(error).__name__}: {error}"
+    found.exit_code = error.exit_code if isinstance(error, CalotypeError) else ExitCode.BUG
+    if not known:
+        _log.error("the benchmark failed", exc_info=error)
+
+
+def _warn_of_ignored(recipe: Recipe) -> None:
+    part = recipe.logging
+    ignored = {
+        "profile.enabled": recipe.profile.enabled,
+        "logging.tensorboard": part.tensorboard,
+        "logging.sample_every_steps": part.sample_every_steps,
+    }
+    for name, asked in ignored.items():
+        if asked:
+            _log.warning("%s=%s has no effect with --benchmark, which writes only its record", name, asked)
+
+
+def _measure(
+    recipe: Recipe,
+    plan: BenchmarkPlan,
+    process: Process,
+    found: _Findings,
+    progress: Progress,
+    models: Path | None,
+) -> None:
+    model = load_model(recipe, process.device, progress, models)
+    subject = build_subject(model, recipe)
+    loop = Loop(subject, recipe, process)
+    feed = open_feed(
+        recipe.data,
+        needs_of(model, recipe),
+        rank=process.rank,
+        world_size=process.world_size,
+        micro_batch_size=recipe.model.micro_batch_size,
+    )
+    with feed:
+        subject.use_empty_text(feed.facts.empty_text)
+        progress.start("warm-up", plan.warmup_steps)
+        for _ in range(plan.warmup_steps):
+            started = time.perf_counter()
+            loop.update(feed)
+            found.warmup_step_s.append(time.perf_counter() - started)
+            progress.advance()
+        progress.start("benchmark", plan.steps)
+        clocks = timed(loop, feed, plan.steps, progress)
+    tflop = training_tflop(model.architecture, recipe)
+    found.window = window_of(clocks, recipe, tflop, plan.ceiling_tflops)
+    found.memory = all_memory(process)
+
+
+def _record(recipe: Recipe, plan: BenchmarkPlan, found: _Findings, process: Process) -> BenchmarkRecord:
+    on_gpu = process.device.type == "cuda"
+    # Others would open every device of the machine just to say the same again.
+    speaks = process.is_first or found.outcome != "OK"
+    return BenchmarkRecord(
+        outcome=found.outcome,
+        message=found.message,
+        gpu=torch.cuda.get_device_name(process.device) if on_gpu else f"CPU {read_cpu().model}",
+        command=plan.command,
+        recipe=recipe.model_dump(mode="json"),
+        devices=recipe.trainer.devices,
+        nodes=recipe.trainer.nodes,
+        warmup_steps=plan.warmup_steps,
+        warmup_step_s=found.warmup_step_s,
+        steps=plan.steps,
+        ceiling_tflops=plan.ceiling_tflops,
+        window=found.window,
+        memory=found.memory,
+        fingerprint=full_fingerprint().as_dict() if speaks else {},
+    )

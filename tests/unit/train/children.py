@@ -1,0 +1,38 @@
+"""`calotype train` in processes of its own, alone or as two ranks. Knows nothing of any test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import calotype
+
+LONGEST_S = 120
+# What these tests import is what the child imports, wherever it is installed.
+_TESTS, _SOURCE = Path(__file__).parents[3], Path(calotype.__file__).parents[1]
+
+_QUIET = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
+
+
+def run_on_two_ranks(lines: Sequence[Sequence[str]], folder: Path) -> None:
+    """Run command lines of `calotype` one after the other on two ranks; all have to end well."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    ended = subprocess.run(
+        [sys.executable, *launcher, "-m", "tests.unit.train.rank_runs", json.dumps(lines)],
+        cwd=folder,
+        env=surroundings(),
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+
+
+def surroundings() -> dict[str, str]:
+    """The environment of a child: one thread, and no network but the machine's own."""
+    return {**os.environ, **_QUIET, "PYTHONPATH": f"{_TESTS}{os.pathsep}{_SOURCE}"}

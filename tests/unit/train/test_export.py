@@ -1,0 +1,93 @@
+"""What a run made, as a model that others load; and samples that could not be read, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from diffusers import DiffusionPipeline
+from safetensors.torch import load_file
+from torch import Tensor
+
+from calotype.cli.main import run
+from calotype.core.errors import NotFoundError
+from calotype.models.reference import find_model
+from calotype.spec.recipe import Recipe
+from calotype.train.export import export
+from tests.unit.train.runs import arguments, assert_same, saved_state, settings, small_recipe, trained
+from tests.unit.train_data.specimens import fill_folder
+
+# In bf16, which must not rub off on what is exported.
+CHANGES: dict[str, Any] = {"trainer__max_steps": 2, "model__precision": "bf16", "model__channels_last": True}
+
+
+@pytest.fixture(scope="module")
+def ran(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    recipe = small_recipe(base, tmp_path_factory.mktemp("ran") / "run", **CHANGES)
+    trained(recipe)
+    return recipe
+
+
+def weights(recipe: Recipe, *, live: bool) -> dict[str, Tensor]:
+    state = saved_state(recipe)
+    if live:
+        return dict(state["parameters"])
+    return dict(zip(sorted(state["parameters"]), state["ema"]["averages"], strict=True))
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_an_exported_folder_is_a_model_diffusers_loads(
+    ran: Recipe, base: Path, tmp_path: Path, live: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "made"
+    recipe = tmp_path / "empty.yaml"
+    recipe.write_text("{}", encoding="utf-8")
+    chosen = settings(base, Path(ran.checkpoint.folder), **CHANGES)
+    words = ["train", "export", recipe, target, *arguments(chosen), "--dtype=fp32", *["--live"] * live]
+    assert run([str(word) for word in words]) == 0
+    assert "from step 2" in capsys.readouterr().out
+    made = DiffusionPipeline.from_pretrained(target, local_files_only=True)
+    assert_same(dict(made.unet.state_dict()), weights(ran, live=live))
+    with pytest.raises(AssertionError):
+        assert_same(dict(made.unet.state_dict()), weights(ran, live=not live))
+    # The parts that were not trained are those of the base, to the bit.
+    began = DiffusionPipeline.from_pretrained(base, local_files_only=True)
+    for part in ("vae", "text_encoder"):
+        assert_same(getattr(made, part).state_dict(), getattr(began, part).state_dict())
+
+
+def test_an_exported_file_holds_the_same(ran: Recipe, tmp_path: Path) -> None:
+    file = tmp_path / "made.safetensors"
+    assert export(ran, file, dtype="fp32") == 2
+    wanted = weights(ran, live=False)
+    with find_model(str(file)).weights as found:
+        for name, tensor in wanted.items():
+            assert torch.equal(found.read("unet", name), tensor), name
+
+
+def test_half_precision_is_what_is_written_unless_asked(ran: Recipe, tmp_path: Path) -> None:
+    export(ran, tmp_path / "made")
+    stored = load_file(tmp_path / "made" / "unet" / "diffusion_pytorch_model.safetensors")
+    wanted = {name: tensor.half() for name, tensor in weights(ran, live=False).items()}
+    assert_same(stored, {name: wanted[name] for name in stored})
+
+
+def test_a_run_that_never_was_has_nothing_to_export(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no checkpoint in"):
+        export(small_recipe(base, tmp_path / "nowhere"), tmp_path / "made")
+
+
+def test_samples_that_cannot_be_read_are_named(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pictures = fill_folder(tmp_path / "pictures", 6, ((64, 64),))
+    (pictures / "p003.png").write_bytes(b"no picture")
+    recipe = tmp_path / "empty.yaml"
+    recipe.write_text("{}", encoding="utf-8")
+    chosen = settings(base, tmp_path / "run", data__kind="folder", data__path=pictures, trainer__max_steps=3)
+    assert run(["train", str(recipe), *arguments(chosen), "--device=cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "done at step 3 (6 samples)" in said
+    assert "1 samples could not be read: p003" in said

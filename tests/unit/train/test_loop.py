@@ -1,0 +1,198 @@
+"""Updates: numbers that are not finite, learning, clipping, averages, windows and pictures."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from calotype.train import run
+from calotype.train.data.batch import Batch
+from calotype.train.data.feed import open_feed
+from calotype.train.loop import NonFiniteError
+from tests.unit.train.runs import assert_same, metrics, small_feed, small_loop, small_recipe, trained
+
+
+def poisoned(batches: Iterator[Batch], *bad: int) -> Iterator[Batch]:
+    """The same batches, those numbered `bad` (from 1) with a NaN in one latent."""
+    for number, batch in enumerate(batches, start=1):
+        if number not in bad:
+            yield batch
+            continue
+        assert batch.latents is not None
+        latents = batch.latents.clone()
+        latents[0, 0, 0, 0] = math.nan
+        yield replace(batch, latents=latents)
+
+
+def kept(loop: Any) -> dict[str, Any]:
+    """A copy of what an update may change."""
+    state = loop.state()
+    return {
+        "parameters": {name: p.clone() for name, p in state["parameters"].items()},
+        "moments": [
+            {name: value.clone() for name, value in each.items()} for each in loop.optimizer.state.values()
+        ],
+        "averages": [average.clone() for average in loop.ema.averages],
+    }
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_update(base: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(base, tmp_path)
+    loop = small_loop(recipe)
+    batches = poisoned(small_feed(recipe, loop), 2)
+    loop.update(batches)
+    before = kept(loop)
+    with pytest.raises(NonFiniteError, match=r"step 2: loss nan.*weights are those of step 1.*skip"):
+        loop.update(batches)
+    assert_same(kept(loop), before)
+
+
+def test_skipping_leaves_out_so_many_updates_and_then_stops(base: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(base, tmp_path, trainer__on_non_finite="skip", trainer__most_skips=2)
+    loop = small_loop(recipe)
+    start = kept(loop)
+    batches = poisoned(small_feed(recipe, loop), 1, 2, 4)
+    assert [loop.update(batches).skipped for _ in range(2)] == [True, True]
+    assert_same(kept(loop), start)
+    assert not loop.update(batches).skipped
+    before = kept(loop)
+    with pytest.raises(NonFiniteError, match=r"step 4.*3 updates were left out, trainer\.most_skips is 2"):
+        loop.update(batches)
+    assert_same(kept(loop), before)
+
+
+def test_a_skipped_update_stands_in_the_metrics_as_json(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Poisoned:
+        def __init__(self, feed: Any) -> None:
+            self._feed, self._batches = feed, poisoned(feed, 1)
+            self.facts, self.report = feed.facts, feed.report
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_error: object) -> None:
+            self._feed.close()
+
+        def __next__(self) -> Batch:
+            return next(self._batches)
+
+    monkeypatch.setattr(run, "open_feed", lambda *a, **k: Poisoned(open_feed(*a, **k)))
+    trained(small_recipe(base, tmp_path / "run", trainer__on_non_finite="skip", trainer__max_steps=2))
+    first, second = metrics(tmp_path / "run")
+    assert (first["skipped"], first["loss"]) == (True, None)
+    assert not second["skipped"]
+
+
+def test_the_loss_goes_down_on_a_few_latents(base: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(
+        base,
+        tmp_path,
+        optimizer__learning_rate=2e-3,
+        objective__caption_dropout=0.0,
+        model__use_ema=False,
+        trainer__max_steps=30,
+    )
+    loop = small_loop(recipe)
+    few = cycle(list(islice(small_feed(recipe, loop), 1)))
+    losses = []
+    for _ in range(30):
+        # The same places in the run, so the same noise and timesteps: nothing is left but to learn.
+        loop.samples = 0
+        losses.append(loop.update(few).loss)
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_gradients_are_clipped_to_the_recipes_norm_and_reported_unclipped(base: Path, tmp_path: Path) -> None:
+    norms = []
+    for limit in (0.0, 0.01):
+        recipe = small_recipe(base, tmp_path, optimizer__gradient_clip=limit)
+        loop = small_loop(recipe)
+        news = loop.update(small_feed(recipe, loop))
+        gradients = [p.grad for p in loop.subject.parameters().values() if p.grad is not None]
+        norms.append((news.gradient_norm, float(torch.cat([g.double().flatten() for g in gradients]).norm())))
+    (free, free_after), (clipped, clipped_after) = norms
+    assert free == pytest.approx(free_after, rel=1e-5)
+    assert clipped == pytest.approx(free, rel=1e-5)
+    assert clipped > 0.01
+    assert clipped_after == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "precision"), [("synthetic", "bf16"), ("synthetic_latents", "fp16")])
+def test_weights_in_low_precision_train(base: Path, tmp_path: Path, kind: str, precision: str) -> None:
+    recipe = small_recipe(
+        base, tmp_path, model__precision=precision, model__low_precision_weights=True, data__kind=kind
+    )
+    loop = small_loop(recipe)
+    before = kept(loop)
+    news = loop.update(small_feed(recipe, loop))
+    assert math.isfinite(news.loss)
+    assert {p.dtype for p in loop.subject.parameters().values()} == {
+        {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    }
+    with pytest.raises(AssertionError):
+        assert_same(kept(loop)["parameters"], before["parameters"])
+
+
+def test_autocast_keeps_the_weights_in_full_precision(base: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(base, tmp_path, model__precision="bf16", data__kind="synthetic")
+    loop = small_loop(recipe)
+    assert math.isfinite(loop.update(small_feed(recipe, loop)).loss)
+    assert {p.dtype for p in loop.subject.parameters().values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("switch", ["gradient_checkpointing", "channels_last"])
+def test_switches_for_memory_and_speed_change_nothing_but_rounding(
+    base: Path, tmp_path: Path, switch: str
+) -> None:
+    norms = []
+    for state in (False, True):
+        recipe = small_recipe(base, tmp_path, **{f"model__{switch}": state})
+        loop = small_loop(recipe)
+        news = loop.update(small_feed(recipe, loop))
+        norms.append((news.loss, news.gradient_norm))
+    assert norms[0] == pytest.approx(norms[1], rel=1e-4)
+
+
+def test_a_model_with_two_text_encoders_trains(sdxl_base: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sdxl_base, tmp_path, data__kind="synthetic", objective__caption_dropout=0.5)
+    loop = small_loop(recipe)
+    assert math.isfinite(loop.update(small_feed(recipe, loop)).loss)
+
+
+def test_pictures_and_a_trace_are_written_along_the_way(base: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(
+        base,
+        tmp_path / "run",
+        trainer__max_steps=3,
+        logging__sample_every_steps=2,
+        logging__sample_prompts=["a red apple", "a blue pear"],
+        logging__sample_steps=2,
+        profile__enabled=True,
+        profile__start_step=2,
+        profile__end_step=2,
+        profile__gen_shape=True,
+    )
+    plain = small_recipe(base, tmp_path / "plain", trainer__max_steps=3)
+    trained(recipe)
+    trained(plain)
+    sheets = list((tmp_path / "run" / "samples").iterdir())
+    assert [sheet.name for sheet in sheets] == ["step-00000002.png"]
+    with Image.open(sheets[0]) as sheet:
+        assert sheet.width >= 2 * 64
+    with gzip.open(tmp_path / "run" / "profile-rank0.json.gz") as trace:
+        names = {event.get("name") for event in json.load(trace)["traceEvents"]}
+    assert "aten::convolution" in names
+    # Looking on changes nothing.
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "plain")

@@ -1,0 +1,110 @@
+"""Recipes: names and files, overrides and where each value came from, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from calotype.cli.main import run
+from calotype.core.errors import NotFoundError, RequestError
+from calotype.spec.recipe import Recipe
+from calotype.train.recipes import flat, load_recipe, recipe_names
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_that_comes_along_is_whole(name: str) -> None:
+    resolved = load_recipe(name)
+    assert resolved.recipe.name == name
+    assert resolved.sources.keys() == flat(resolved.recipe.model_dump(mode="json")).keys()
+    assert resolved.sources["model.base"] == f"recipe {name}"
+
+
+def test_each_value_knows_where_it_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\nmodel: {micro_batch_size: 4, global_batch_size: 8}\n", encoding="utf-8")
+    overrides = ["model.global_batch_size=16", "optimizer.betas=[0.8,0.9]", "optimizer.learning_rate=1e-5"]
+    resolved = load_recipe(str(file), overrides)
+    assert resolved.recipe.model.global_batch_size == 16
+    assert resolved.recipe.optimizer.betas == (0.8, 0.9)
+    assert resolved.recipe.optimizer.learning_rate == 1e-5
+    assert resolved.sources["model.micro_batch_size"] == str(file)
+    assert resolved.sources["model.global_batch_size"] == "command line"
+    assert resolved.sources["optimizer.betas"] == "command line"
+    assert resolved.sources["ema.decay"] == "default"
+
+
+@pytest.mark.parametrize("part", [name for name in Recipe.model_fields if name != "name"])
+def test_an_unknown_key_is_refused_with_the_nearest(part: str) -> None:
+    known = next(iter(Recipe.model_fields[part].default.__class__.model_fields))
+    with pytest.raises(RequestError, match=rf"{part}\.{known}x: is not a known setting.*{known}"):
+        load_recipe("emoji", [f"{part}.{known}x=1"])
+
+
+def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(RequestError) as caught:
+        load_recipe("emoji", ["modle.base=x", "trainer.devices=0", "optimizer.betas=[0.9,1.0]"])
+    text = str(caught.value)
+    assert "modle: is not a known setting" in text
+    assert "model" in text.partition("modle")[2]
+    assert "trainer.devices: 0 is out of range; it must be at least 1" in text
+    assert "optimizer.betas.1: 1.0 is out of range; it must be less than 1" in text
+
+
+def test_a_batch_that_does_not_divide_is_refused_with_those_that_do() -> None:
+    overrides = ["model.micro_batch_size=8", "model.global_batch_size=20", "trainer.devices=2"]
+    with pytest.raises(RequestError, match=r"20 is not a multiple .* 8 × 2 × 1 = 16; use 16 or 32"):
+        load_recipe("emoji", overrides)
+    with pytest.raises(RequestError, match="use 16 or 32"):
+        load_recipe("emoji", [*overrides, "model.global_batch_size=4"])
+
+
+def test_a_window_that_ends_before_it_starts_is_refused() -> None:
+    with pytest.raises(RequestError, match="start_step 20 is after end_step 12"):
+        load_recipe("emoji", ["profile.start_step=20"])
+
+
+@pytest.mark.parametrize("text", ["model: [1, 2", "a: b: c", "\tname: x", "name: ${nothing.there}"])
+def test_text_that_is_not_yaml_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(RequestError, match=r"bad\.yaml: is not valid YAML"):
+        load_recipe(str(file))
+
+
+def test_yaml_without_keys_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "list.yaml"
+    file.write_text("[1, 2]", encoding="utf-8")
+    with pytest.raises(RequestError, match="should hold keys and values, holds a list"):
+        load_recipe(str(file))
+
+
+@pytest.mark.parametrize("override", ["trainer.devices", "=3", "trainer.devices=[1", "name=${nothing}"])
+def test_an_override_that_says_nothing_is_refused(override: str) -> None:
+    with pytest.raises(RequestError, match="override"):
+        load_recipe("emoji", [override])
+
+
+def test_an_unknown_recipe_is_refused_with_the_nearest() -> None:
+    with pytest.raises(NotFoundError, match="sd2-base"):
+        load_recipe("sd2-bsae")
+
+
+def test_the_command_shows_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "sd2-base", "trainer.seed=5", "--print-config"]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["trainer.seed", "5", "(command", "line)"] in shown
+    assert ["model.base", "sd2-base", "(recipe", "sd2-base)"] in shown
+    assert ["trainer.nodes", "1"] in shown
+    assert run(["train", "sd2-base", "trainer.seed=5", "--print-config", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["trainer.seed"] == {"value": 5, "source": "command line"}
+    assert values["trainer.nodes"] == {"value": 1, "source": "default"}
+
+
+def test_the_command_refuses_with_a_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "emoji", "trainer.device=2"]) == 2
+    assert "trainer.device: is not a known setting" in capsys.readouterr().err
+    assert run(["train", "emojy"]) == 4
+    assert "emoji" in capsys.readouterr().err
