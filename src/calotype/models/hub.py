@@ -36,7 +36,7 @@ CHOICES = (
 def snapshot(hub_id: str) -> Path:
     """The folder of a hub model on this machine, downloaded if need be and possible."""
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - half a second to import
-    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
+    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415 - as above
 
     try:
         index = try_to_load_from_cache(hub_id, "model_index.json")
@@ -49,8 +49,8 @@ def snapshot(hub_id: str) -> Path:
 
 
 def _download(hub_id: str) -> Path:
-    from huggingface_hub import list_repo_files, snapshot_download  # noqa: PLC0415
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError  # noqa: PLC0415
+    from huggingface_hub import list_repo_files, snapshot_download  # noqa: PLC0415 - slow to import
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError  # noqa: PLC0415 - as above
 
     try:
         choice = best_choice(hub_id, list_repo_files(hub_id))
