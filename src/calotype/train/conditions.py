@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -12,12 +11,9 @@ from calotype.models.model import Model
 
 
 @torch.no_grad()
-def encode_captions(
-    model: Model, captions: Sequence[str], autocast: AbstractContextManager[None]
-) -> tuple[Tensor, Tensor | None]:
+def encode_captions(model: Model, captions: Sequence[str]) -> tuple[Tensor, Tensor | None]:
     """Context and pooled embedding of each caption, cut at one window as the models were trained."""
-    with autocast:
-        return encode_tokens(model, tokenise(model, captions))
+    return encode_tokens(model, tokenise(model, captions))
 
 
 def tokenise(model: Model, captions: Sequence[str]) -> list[Tensor]:
@@ -44,11 +40,8 @@ def encode_tokens(model: Model, tokens: Sequence[Tensor]) -> tuple[Tensor, Tenso
 
 
 @torch.no_grad()
-def encode_pictures(
-    model: Model, pixels: Tensor, posterior: Tensor, autocast: AbstractContextManager[None]
-) -> Tensor:
+def encode_pictures(model: Model, pixels: Tensor, posterior: Tensor) -> Tensor:
     """Latents drawn from the autoencoder's distribution with the given noise, in the UNet's scale."""
-    with autocast:
-        moments = model.vae.encode(pixels.to(next(model.vae.parameters()).dtype)).latent_dist
+    moments = model.vae.encode(pixels.to(next(model.vae.parameters()).dtype)).latent_dist
     scale = float(model.architecture.vae.get("scaling_factor", 0.18215))
     return (moments.mean.float() + moments.std.float() * posterior) * scale

@@ -18,10 +18,18 @@ from torch import Tensor, nn
 
 from calotype.core.errors import CalotypeError
 from calotype.spec.recipe import Recipe
+from calotype.train.compiling import compiled
 from calotype.train.data.batch import Batch
 from calotype.train.ema import Ema
-from calotype.train.optimizer import build_optimizer, learning_rate, set_learning_rate
-from calotype.train.processes import Process, compiled, exchange_after, shared, without_exchange
+from calotype.train.optimizer import (
+    build_optimizer,
+    can_decide_itself,
+    learning_rate,
+    set_learning_rate,
+    step_unless,
+)
+from calotype.train.processes import Process, exchange_after, shared, without_exchange
+from calotype.train.readback import Readback
 from calotype.train.subject import Subject
 
 
@@ -65,6 +73,10 @@ class Loop:
         scaled = recipe.model.precision == "fp16" and not recipe.model.low_precision_weights
         self.scaler = torch.amp.GradScaler(process.device.type, enabled=scaled)
         self.step, self.samples, self.skips = 0, 0, 0
+        if recipe.model.cuda_graphs:
+            # A replayed backward pass writes where it wrote before: gradients need a place of their own.
+            for parameter in ordered:
+                parameter.grad = torch.zeros_like(parameter)
 
     def run(self, batches: Iterator[Batch], watchers: Sequence[Watcher], stop: Callable[[], bool]) -> None:
         """Train to the recipe's last step, or until `stop` says so between two steps."""
@@ -76,25 +88,35 @@ class Loop:
     def update(self, batches: Iterator[Batch]) -> StepNews:
         """One update from `accumulation` micro-batches."""
         started = time.perf_counter()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=not self.recipe.model.cuda_graphs)
         loss = self._accumulate(batches)
         exchange_after(list(self._parameters.values()), self.recipe, self.process)
         self.scaler.unscale_(self.optimizer)
-        norm = self._clipped()
-        total, norm_value = self.process.mean(loss).item(), norm.item()
-        finite = math.isfinite(total) and (math.isfinite(norm_value) or self.scaler.is_enabled())
+        numbers = torch.stack([self.process.mean(loss), self._clipped().to(loss)])
         self.samples += self.recipe.model.global_batch_size
         self.step += 1
         # From the step alone: nothing to save, and a resumed run follows the recipe as it reads now.
         rate = learning_rate(self.recipe.optimizer, self.step, self.recipe.trainer.max_steps)
-        if finite:
-            self._apply(rate)
-        else:
-            self._leave_out(total, norm_value, rate)
+        set_learning_rate(self.optimizer, rate)
+        # The one place in a step where the host waits for the device. An optimizer that can leave the update
+        # out by itself is asked first, so that the device has work while the host looks and goes on.
+        readback = Readback(numbers)
+        decides_itself = can_decide_itself(self.optimizer) and not self.scaler.is_enabled()
+        if decides_itself:
+            step_unless(self.optimizer, ~numbers.isfinite().all())
+        total, norm = readback.wait()
+        finite = math.isfinite(total) and (math.isfinite(norm) or self.scaler.is_enabled())
+        if not finite:
+            self._leave_out(total, norm, rate)
+        elif not decides_itself:
+            self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if finite and self.ema:
+            self.ema.step(self.step)
         return StepNews(
             step=self.step,
             loss=total,
-            gradient_norm=norm_value,
+            gradient_norm=norm,
             learning_rate=rate,
             samples=self.samples,
             samples_per_s=self.recipe.model.global_batch_size / (time.perf_counter() - started),
@@ -108,6 +130,7 @@ class Loop:
         for index in range(count):
             first = self.samples + (index * self.process.world_size + self.process.rank) * micro
             batch = next(batches).to(self.process.device, non_blocking=True)
+            torch.compiler.cudagraph_mark_step_begin()
             with without_exchange(self._exchanging, last=index == count - 1):
                 loss = self.subject.loss(self.network, batch, range(first, first + micro)) / count
                 self.scaler.scale(loss).backward()
@@ -117,13 +140,6 @@ class Loop:
     def _clipped(self) -> Tensor:
         limit = self.recipe.optimizer.gradient_clip or math.inf
         return nn.utils.clip_grad_norm_(self._parameters.values(), limit)
-
-    def _apply(self, rate: float) -> None:
-        set_learning_rate(self.optimizer, rate)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        if self.ema:
-            self.ema.step(self.step)
 
     def _leave_out(self, loss: float, norm: float, rate: float) -> None:
         """Non-finite numbers never reach the weights: stop, or skip this update if the recipe allows it."""
@@ -138,7 +154,6 @@ class Loop:
         if self.skips > trainer.most_skips:
             rule = f"{self.skips} updates were left out, trainer.most_skips is {trainer.most_skips}"
             raise NonFiniteError(f"{what}. {rule}")
-        self.scaler.update()
 
     def averaged(self) -> AbstractContextManager[None]:
         """The averaged weights in place of the live ones, where the run keeps any."""

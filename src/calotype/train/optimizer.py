@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from calotype.core.errors import NotFoundError
 from calotype.spec.recipe import OptimizerPart
@@ -49,3 +49,21 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """What the next update uses."""
     for group in optimizer.param_groups:
         group["lr"] = rate
+
+
+def can_decide_itself(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether `step_unless` works with it: torch's fused kernels ask a flag on the device first."""
+    return isinstance(optimizer, torch.optim.AdamW) and bool(optimizer.defaults["fused"])
+
+
+def step_unless(optimizer: torch.optim.Optimizer, flag: Tensor) -> None:
+    """One update, or none if the flag turns out true; the host need not know which to go on.
+
+    The way in is the one that torch's gradient scaler takes.
+    """
+    optimizer.found_inf = flag.float()  # type: ignore[attr-defined]
+    optimizer.grad_scale = None  # type: ignore[attr-defined]
+    try:
+        optimizer.step()
+    finally:
+        del optimizer.found_inf, optimizer.grad_scale  # type: ignore[attr-defined]

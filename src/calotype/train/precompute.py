@@ -8,7 +8,6 @@ Knows nothing of training, nor of how the results lie on the disk.
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -193,9 +192,7 @@ class _Encoders:
         here = batch.to(self.model.device, non_blocking=True)
         assert here.pixels is not None
         try:
-            mean = encode_pictures(
-                self.model, here.pixels, torch.zeros((), device=self.model.device), nullcontext()
-            )
+            mean = encode_pictures(self.model, here.pixels, torch.zeros((), device=self.model.device))
             text = self._encode_text(batch.captions)
         except torch.OutOfMemoryError as error:
             rule = f"out of memory with {len(batch)} pictures at once; lower model.micro_batch_size"
@@ -214,5 +211,5 @@ class _Encoders:
         return Text(text.context[0], None if text.pooled is None else text.pooled[0])
 
     def _encode_text(self, captions: tuple[str, ...] | list[str]) -> Text:
-        context, pooled = encode_captions(self.model, captions, nullcontext())
+        context, pooled = encode_captions(self.model, captions)
         return Text(context.to(self.dtype).cpu(), None if pooled is None else pooled.to(self.dtype).cpu())

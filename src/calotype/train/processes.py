@@ -99,15 +99,6 @@ def shared(network: nn.Module, recipe: Recipe, process: Process) -> nn.Module:
     )
 
 
-def compiled(network: nn.Module, recipe: Recipe) -> nn.Module:
-    """The network through inductor, if the recipe says so; with CUDA graphs if it says that too."""
-    if not recipe.model.compile:
-        return network
-    mode = "reduce-overhead" if recipe.model.cuda_graphs else None
-    made: nn.Module = torch.compile(network, mode=mode)  # type: ignore[assignment]  # a module in, a module out
-    return made
-
-
 def without_exchange(network: nn.Module, last: bool) -> Any:
     """Between micro-batches of one update gradients stay at home; they travel with the last."""
     if last or not isinstance(network, DistributedDataParallel):

@@ -89,13 +89,13 @@ def test_training_gets_what_the_encoders_say(name: str, recipe_of: Recipes, tmp_
         mean = model.vae.encode(first.pixels).latent_dist.mean
     assert torch.equal(batch.latents, mean * model.architecture.vae["scaling_factor"])  # type: ignore[arg-type]
     assert torch.equal(batch.sizes, first.sizes)  # type: ignore[arg-type]
-    context, pooled = encode_captions(model, first.captions, nullcontext())
+    context, pooled = encode_captions(model, first.captions)
     assert torch.equal(batch.context, context)  # type: ignore[arg-type]
     assert (batch.pooled is None) == (pooled is None) == (name == "plain")
     if pooled is not None:
         assert torch.equal(batch.pooled, pooled)  # type: ignore[arg-type]
     assert facts.empty_text is not None
-    assert torch.equal(facts.empty_text.context, encode_captions(model, [""], nullcontext())[0][0])
+    assert torch.equal(facts.empty_text.context, encode_captions(model, [""])[0][0])
 
 
 @pytest.mark.parametrize("name", ["plain", "sdxl"])
