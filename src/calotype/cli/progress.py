@@ -1,6 +1,12 @@
-"""Progress bars for people: on stderr, only where someone can watch. Knows nothing of the work."""
+"""Progress for people, on stderr: a bar where someone watches, now and then a line where not.
 
-from collections.abc import Iterator
+Knows nothing of the work.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.progress import (
@@ -12,9 +18,12 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 from calotype.cli.output import console
+
+SECONDS_BETWEEN_LINES = 10
 
 
 class _Speed(ProgressColumn):
@@ -42,16 +51,51 @@ class Bar:
         self._progress.update(self._task, description=label)
 
 
+class Lines:
+    """A `calotype.core.progress.Progress` for files: what is described, at most every so many seconds."""
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write, clock
+        self._done, self._total = 0, 0
+        self._last_s = -math.inf
+
+    def start(self, label: str, total: int) -> None:
+        del label
+        self._done, self._total = 0, total
+
+    def advance(self, amount: int = 1) -> None:
+        self._done += amount
+
+    def describe(self, label: str) -> None:
+        now, ends = self._clock(), self._done + 1 >= self._total
+        if ends or now - self._last_s >= SECONDS_BETWEEN_LINES:
+            # Described before it counts as done.
+            self._write(f"{self._done + 1}/{self._total}  {label}")
+            self._last_s = now
+
+
 @contextmanager
 def shown(*, quiet: bool = False) -> Iterator[Bar]:
     """A bar for as long as the block runs."""
+    # All but the bar keep their width: in a narrow terminal the numbers are worth more than it is.
+    whole = Column(no_wrap=True)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Speed(),
-        TimeRemainingColumn(),
+        BarColumn(table_column=Column(no_wrap=False)),
+        MofNCompleteColumn(table_column=whole),
+        _Speed(table_column=whole),
+        TimeRemainingColumn(table_column=whole),
     )
     out = console(stderr=True)
     with Progress(*columns, console=out, transient=True, disable=quiet or not out.is_terminal) as progress:
         yield Bar(progress)
+
+
+@contextmanager
+def followed() -> Iterator[Bar | Lines]:
+    """For work of hours: a bar on a terminal, lines elsewhere."""
+    if not console(stderr=True).is_terminal:
+        yield Lines(lambda text: print(text, file=sys.stderr, flush=True))
+        return
+    with shown() as bar:
+        yield bar

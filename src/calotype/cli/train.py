@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.train_table import table
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +33,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Train a recipe: calotype train RECIPE KEY=VALUE...; export what it made.",
 )
+app.command()(table)
 
 
 @app.command("run")
@@ -65,35 +67,42 @@ def run(
     """
     from calotype.train.recipes import load_recipe
 
-    resolved = load_recipe(recipe, overrides or [])
     if print_config:
-        _print_config(resolved, as_json)
+        _print_config(load_recipe(recipe, overrides or []), as_json)
         return
     if not benchmark and (record or ceiling_tflops):
         from calotype.core.errors import Problem, RequestError
 
         name = "--record" if record else "--ceiling-tflops"
         raise RequestError([Problem(name, "says something about a benchmark; add --benchmark")])
-    from calotype.engine.device import choose_device
-
-    chosen = choose_device(device) if device else None
+    chosen, place = _chosen(recipe, overrides, device)
     if benchmark:
         from calotype.train.benchmark import BenchmarkPlan
 
         options = {"--benchmark-steps": benchmark_steps, "--warmup-steps": warmup_steps}
         command = _typed(recipe, *(overrides or []), "--benchmark", options=options)
         plan = BenchmarkPlan(command, benchmark_steps, warmup_steps, ceiling_tflops, record)
-        _benchmark(resolved.recipe, plan, chosen, models, as_json)
+        _benchmark(chosen, plan, place, models, as_json)
     else:
-        _train(resolved.recipe, chosen, models, as_json)
+        _train(chosen, place, models, as_json)
+
+
+def _chosen(
+    recipe: str, overrides: list[str] | None, device: str | None
+) -> "tuple[Recipe, torch.device | None]":
+    """The recipe, and the device if one was named; a GPU is looked for later if not."""
+    from calotype.engine.device import choose_device
+    from calotype.train.recipes import load_recipe
+
+    return load_recipe(recipe, overrides or []).recipe, choose_device(device) if device else None
 
 
 def _train(recipe: "Recipe", device: "torch.device | None", models: Path | None, as_json: bool) -> None:
     from calotype.cli.output import print_json
-    from calotype.cli.progress import shown
+    from calotype.cli.progress import followed
     from calotype.train.run import train
 
-    with shown() as bar:
+    with followed() as bar:
         outcome = train(recipe, device=device, progress=bar, models=models)
     if os.environ.get("RANK", "0") != "0":
         return  # all ranks end alike; the first says so
@@ -162,19 +171,16 @@ def precompute(
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import shown
-    from calotype.engine.device import choose_device
     from calotype.train.precompute import precompute as encode
-    from calotype.train.recipes import load_recipe
 
-    resolved = load_recipe(recipe, overrides or [])
-    chosen = choose_device(device) if device else None
+    chosen, place = _chosen(recipe, overrides, device)
     with shown() as bar:
         done = encode(
-            resolved.recipe,
+            chosen,
             destination,
             dtype=dtype,
             samples_per_shard=samples_per_shard,
-            device=chosen,
+            device=place,
             progress=bar,
             models=models,
         )
@@ -207,15 +213,17 @@ def export(
     overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...")] = None,
     dtype: Annotated[str, typer.Option(help="fp32, fp16 or bf16; for whole models.")] = "fp16",
     live: Annotated[bool, typer.Option("--live", help="The live weights instead of their average.")] = False,
+    best: Annotated[
+        bool, typer.Option("--best", help="The checkpoint with the lowest metric instead of the newest.")
+    ] = False,
     models: ModelsFolder = None,
 ) -> None:
     """Write what a run has learned so far: a model, a LoRA or a learned word."""
     from calotype.train.export import export as write
     from calotype.train.recipes import load_recipe
 
-    step = write(
-        load_recipe(recipe, overrides or []).recipe, destination, dtype=dtype, live=live, models=models
-    )
+    resolved = load_recipe(recipe, overrides or [])
+    step = write(resolved.recipe, destination, dtype=dtype, live=live, best=best, models=models)
     typer.echo(f"wrote {destination} from step {step}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -77,6 +78,8 @@ class BenchmarkRecord(_Frozen):
     """The first one holds compiling."""
     steps: int
     ceiling_tflops: float | None
+    ceiling_source: Literal["given", "measured"] | None = None
+    """Whether somebody said it, or a large matrix product was measured before the run."""
     window: Window | None
     memory: list[DeviceMemory]
     """One for each device of the run; after a failure, of the device that failed. Empty on the CPU."""
@@ -105,8 +108,23 @@ class BenchmarkRecord(_Frozen):
 
     def markdown(self) -> str:
         """The row as a table with its head."""
-        lines = [COLUMNS, [":-:"] * len(COLUMNS), [_cell(text) for text in self.row().values()]]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return markdown([self.row()])
+
+    def figures(self) -> dict[str, str]:
+        """What the tables people compare with do not have, by column."""
+        mfu = self.window.mfu if self.window else None
+        return {
+            "MFU": "" if mfu is None else f"{mfu:.1%}",
+            "outcome": self.outcome,
+            "peak memory": ", ".join(f"{m.allocated_bytes // _MIB}MiB" for m in self.memory),
+        }
+
+
+def markdown(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows with the same columns as a table with its head."""
+    columns = list(rows[0])
+    lines = [columns, [":-:"] * len(columns), *([_cell(text) for text in row.values()] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _cell(text: str) -> str:

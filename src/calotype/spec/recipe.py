@@ -111,6 +111,17 @@ class DataPart(_Frozen):
     """Stop when more samples than this could not be read."""
 
 
+class ValidationPart(_Frozen):
+    """The loss on samples that are not trained on, with the averaged weights; the same draws each time."""
+
+    data: DataPart | None = None
+    """Where they come from, with the keys of `data`; without it nothing is validated."""
+    every_steps: Count = 1000
+    """Checkpoints that are judged by it are validated too."""
+    num_samples: Count = 256
+    """Over all processes; rounded up to whole micro-batches of each."""
+
+
 class TrainerPart(_Frozen):
     max_steps: Count = 1000
     devices: Count = 1
@@ -120,6 +131,8 @@ class TrainerPart(_Frozen):
     overlap: bool = True
     """Send gradients between processes while the backward pass is still running."""
     log_every_steps: Count = 10
+    ceiling_tflops: Positive | None = None
+    """The most one device reaches, to tell MFU from; measured on a GPU at the start if not said."""
     on_non_finite: Literal["stop", "skip"] = "stop"
     most_skips: Amount = 10
     """With `skip`: how many updates may be left out before the run stops."""
@@ -129,6 +142,13 @@ class CheckpointPart(_Frozen):
     folder: str = "runs/{name}"
     every_steps: Count = 1000
     keep_last: Count = 3
+    keep_best: Amount = 0
+    """So many of the lowest `metric` stay beside the last."""
+    metric: Literal["train_loss", "validation_loss"] | None = None
+    """What a checkpoint is judged by; the validation loss where there is one, if not said.
+
+    `train_loss` is a running mean over about 200 steps.
+    """
     asynchronous: bool = True
     resume: bool = True
     """Go on from the newest complete checkpoint in the folder, if there is one."""
@@ -136,6 +156,9 @@ class CheckpointPart(_Frozen):
 
 class LoggingPart(_Frozen):
     tensorboard: bool = False
+    wandb: Literal["off", "offline", "online"] = "off"
+    """Weights & Biases: into the run's folder alone, or to its server too."""
+    wandb_project: str = "calotype"
     sample_every_steps: Amount = 0
     """Pictures from fixed prompts every so many steps; 0 makes none."""
     sample_prompts: tuple[str, ...] = ()
@@ -186,6 +209,7 @@ class Recipe(_Frozen):
     optimizer: OptimizerPart = OptimizerPart()
     ema: EmaPart = EmaPart()
     data: DataPart = DataPart()
+    validation: ValidationPart = ValidationPart()
     trainer: TrainerPart = TrainerPart()
     checkpoint: CheckpointPart = CheckpointPart()
     logging: LoggingPart = LoggingPart()
@@ -197,7 +221,7 @@ class Recipe(_Frozen):
     def parse(cls, values: Mapping[str, Any]) -> Self:
         """Build from plain values; raises RequestError listing every problem."""
         try:
-            return cls.model_validate(_with_tuples(values))
+            return cls.model_validate(with_tuples(values))
         except ValidationError as error:
             problems = problems_of(cls, error)
             general = [Problem("", str(d["ctx"]["error"])) for d in error.errors() if not d["loc"]]
@@ -225,10 +249,18 @@ class Recipe(_Frozen):
             )
         return self
 
+    @model_validator(mode="after")
+    def _metric_is_there(self) -> Self:
+        if self.checkpoint.metric == "validation_loss" and self.validation.data is None:
+            fix = "set validation.data.kind and validation.data.path"
+            raise ValueError(f"checkpoint.metric: validation_loss needs samples; {fix}")
+        return self
 
-def _with_tuples(value: object) -> Any:
+
+def with_tuples(value: object) -> Any:
+    """Lists as tuples, however deep: what is frozen holds no lists."""
     if isinstance(value, list | tuple):
-        return tuple(_with_tuples(item) for item in value)
+        return tuple(with_tuples(item) for item in value)
     if isinstance(value, Mapping):
-        return {key: _with_tuples(item) for key, item in value.items()}
+        return {key: with_tuples(item) for key, item in value.items()}
     return value

@@ -23,12 +23,14 @@ from calotype.core.progress import Progress, Silent
 from calotype.engine.probe import full_fingerprint
 from calotype.spec.benchmark_record import BenchmarkRecord, DeviceMemory, Window
 from calotype.spec.recipe import Recipe
+from calotype.train.ceiling import measured_ceiling
 from calotype.train.counted_work import training_tflop
 from calotype.train.data.feed import open_feed
 from calotype.train.live import build_subject, load_model, needs_of
 from calotype.train.loop import Loop
 from calotype.train.processes import Process, joined
 from calotype.train.run import explained
+from calotype.train.subject import DTYPES
 from calotype.train.timed_window import all_memory, own_memory, timed, window_of
 
 _log = logging.getLogger(__name__)
@@ -77,6 +79,8 @@ class _Findings:
     message: str | None = None
     exit_code: ExitCode = ExitCode.OK
     warmup_step_s: list[float] = field(default_factory=list)
+    ceiling_tflops: float | None = None
+    ceiling_source: Literal["given", "measured"] | None = None
     window: Window | None = None
     memory: list[DeviceMemory] = field(default_factory=list)
 
@@ -139,6 +143,8 @@ def _warn_of_ignored(recipe: Recipe) -> None:
     ignored = {
         "profile.enabled": recipe.profile.enabled,
         "logging.tensorboard": part.tensorboard,
+        "logging.wandb": part.wandb if part.wandb != "off" else None,
+        "validation.data.kind": recipe.validation.data and recipe.validation.data.kind,
         "logging.sample_every_steps": part.sample_every_steps,
     }
     for name, asked in ignored.items():
@@ -155,6 +161,8 @@ def _measure(
     models: Path | None,
 ) -> None:
     model = load_model(recipe, process.device, progress, models)
+    tflop = training_tflop(model.architecture, recipe)
+    _find_ceiling(recipe, plan, process, found, counted=tflop is not None)
     subject = build_subject(model, recipe)
     loop = Loop(subject, recipe, process)
     feed = open_feed(
@@ -174,9 +182,20 @@ def _measure(
             progress.advance()
         progress.start("benchmark", plan.steps)
         clocks = timed(loop, feed, plan.steps, progress)
-    tflop = training_tflop(model.architecture, recipe)
-    found.window = window_of(clocks, recipe, tflop, plan.ceiling_tflops)
+    found.window = window_of(clocks, recipe, tflop, found.ceiling_tflops)
     found.memory = all_memory(process)
+
+
+def _find_ceiling(
+    recipe: Recipe, plan: BenchmarkPlan, process: Process, found: _Findings, *, counted: bool
+) -> None:
+    """Measured only where it leads to an MFU, and before there is an optimizer, while there is room."""
+    given = plan.ceiling_tflops or recipe.trainer.ceiling_tflops
+    if given:
+        found.ceiling_tflops, found.ceiling_source = given, "given"
+    elif counted and process.is_first:
+        found.ceiling_tflops = measured_ceiling(process.device, DTYPES[recipe.model.precision])
+        found.ceiling_source = None if found.ceiling_tflops is None else "measured"
 
 
 def _record(recipe: Recipe, plan: BenchmarkPlan, found: _Findings, process: Process) -> BenchmarkRecord:
@@ -194,7 +213,8 @@ def _record(recipe: Recipe, plan: BenchmarkPlan, found: _Findings, process: Proc
         warmup_steps=plan.warmup_steps,
         warmup_step_s=found.warmup_step_s,
         steps=plan.steps,
-        ceiling_tflops=plan.ceiling_tflops,
+        ceiling_tflops=found.ceiling_tflops,
+        ceiling_source=found.ceiling_source,
         window=found.window,
         memory=found.memory,
         fingerprint=full_fingerprint().as_dict() if speaks else {},

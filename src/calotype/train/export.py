@@ -44,17 +44,24 @@ class LiveWeights:
 
 
 def export(
-    recipe: Recipe, destination: Path, *, dtype: str = "fp16", live: bool = False, models: Path | None = None
+    recipe: Recipe,
+    destination: Path,
+    *,
+    dtype: str = "fp16",
+    live: bool = False,
+    best: bool = False,
+    models: Path | None = None,
 ) -> int:
-    """Write the newest checkpoint's averaged (or live) weights; the answer is its step."""
+    """Write the newest (or best) checkpoint's averaged (or live) weights; the answer is its step."""
     refuse_existing(destination)
     if recipe.model.train != "unet" and destination.suffix != ".safetensors":
         rule = f"{destination} should end in .safetensors: what a {recipe.model.train} run makes is one file"
         raise RequestError([Problem("destination", rule, str(destination))])
     with CheckpointStore(run_folder(recipe) / "checkpoints", recipe.checkpoint.keep_last) as store:
-        path = store.newest()
+        path = store.best() if best else store.newest()
         if path is None:
-            raise NotFoundError(f"no checkpoint in {run_folder(recipe)}; run the recipe first")
+            which = "no checkpoint with a metric" if best else "no checkpoint"
+            raise NotFoundError(f"{which} in {run_folder(recipe)}; run the recipe first")
         state, _ = store.load(path, 0)
     names = sorted(state["parameters"])
     tensors = dict(state["parameters"])

@@ -34,9 +34,9 @@ class Objective:
         self._part = part
         self._prediction = part.prediction_type or prediction_type
         sigmas = torch.tensor(schedule.sigmas, dtype=torch.float64)
-        # From σ = √(1 − ᾱ) / √ᾱ.
+        # From σ = √(1 − ᾱ) / √ᾱ, written so that σ = ∞ (no signal left) is a number too.
         self._signal = (1 / (sigmas**2 + 1)).sqrt().float().to(device)
-        self._noise = (sigmas / (sigmas**2 + 1).sqrt()).float().to(device)
+        self._noise = (1 / (1 + sigmas**-2)).sqrt().float().to(device)
         self._weights = self._timestep_weights(sigmas).float().to(device)
         self.num_timesteps = len(schedule.sigmas)
 
@@ -62,6 +62,7 @@ class Objective:
         """Min-SNR-γ (Hang et al. 2023, arXiv:2303.09556), in the form that fits what is predicted."""
         if self._part.snr_gamma is None:
             return torch.ones_like(sigmas)
+        if self._prediction == "epsilon":
+            return (self._part.snr_gamma * sigmas**2).clamp(max=1)
         snr = sigmas**-2
-        clipped = snr.clamp(max=self._part.snr_gamma)
-        return clipped / snr if self._prediction == "epsilon" else clipped / (snr + 1)
+        return snr.clamp(max=self._part.snr_gamma) / (snr + 1)

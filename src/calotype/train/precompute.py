@@ -19,11 +19,12 @@ from calotype.core.progress import Progress, Silent
 from calotype.engine.device import choose_dtype
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.checkpoint import StopSignal
+from calotype.train.checkpoint import StopSignal, claimed
 from calotype.train.conditions import encode_captions, encode_pictures
 from calotype.train.data.batch import Batch, Text
 from calotype.train.data.feed import Feed, open_pass
-from calotype.train.data.precomputed_index import Provenance
+from calotype.train.data.opening import SYNTHETIC
+from calotype.train.data.precomputed_index import Provenance, part_folder
 from calotype.train.data.precomputed_writer import PrecomputedWriter
 from calotype.train.data.report import DataError, Report
 from calotype.train.live import load_model, needs_of
@@ -73,7 +74,7 @@ def precompute(
         refuse_other_parts(destination, process.world_size)
         encoders = _Encoders.load(recipe, process, dtype, progress, models)
         work = _Work(recipe, destination, encoders, process, per_shard)
-        with work.open() as feed:
+        with claimed(part_folder(destination, process.rank, process.world_size)), work.open() as feed:
             writer = work.writer(feed)
             if not writer.finished:
                 watched = _started(progress, process, feed, writer.next_position)
@@ -112,6 +113,9 @@ def _check(recipe: Recipe) -> None:
     problems = []
     if recipe.data.kind == "precomputed":
         rule = "is precomputed already; set data.kind and data.path to the pictures"
+        problems.append(Problem("data.kind", rule, recipe.data.kind))
+    if recipe.data.kind in SYNTHETIC:
+        rule = "samples are made up, there is nothing to encode; set data.kind and data.path to pictures"
         problems.append(Problem("data.kind", rule, recipe.data.kind))
     if recipe.model.train == "textual_inversion":
         rule = "trains what the text encoders read, so their results cannot be made beforehand"

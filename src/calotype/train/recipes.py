@@ -1,4 +1,4 @@
-"""Recipes by name or file with dotted overrides, and where each value came from."""
+"""Recipes by name or file with dotted overrides, and where each value came from; tables of them likewise."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
 from yaml import YAMLError  # type: ignore[import-untyped]  # only its error's name is wanted
 
 from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
-from calotype.spec.recipe import Recipe
+from calotype.spec.benchmark_table import BenchmarkTable
+from calotype.spec.problems import problems_of
+from calotype.spec.recipe import Recipe, with_tuples
 
 DEFAULT, OVERRIDE = "default", "command line"
 
@@ -28,14 +31,26 @@ class ResolvedRecipe:
 
 def recipe_names() -> list[str]:
     """The recipes that come with Calotype."""
-    return sorted(
-        f.name.removesuffix(".yaml") for f in files("calotype.recipes").iterdir() if f.name.endswith(".yaml")
-    )
+    return _names_in("recipe")
+
+
+def table_names() -> list[str]:
+    """The tables of benchmarks that come with Calotype."""
+    return _names_in("table")
+
+
+def load_table(name: str) -> BenchmarkTable:
+    """The table `name` (ours, or a YAML file)."""
+    text, source = _read(name, "table")
+    try:
+        return BenchmarkTable.model_validate(with_tuples(_parse_yaml(text, source)))
+    except ValidationError as error:
+        raise RequestError(problems_of(BenchmarkTable, error)) from None
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
     """The recipe `name` (ours, or a YAML file) with `a.b=c` overrides on top."""
-    text, source = _read(name)
+    text, source = _read(name, "recipe")
     layers = [(source, _parse_yaml(text, source)), (OVERRIDE, _parse_overrides(overrides))]
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -48,14 +63,29 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
     )
 
 
-def _read(name: str) -> tuple[str, str]:
-    if name in recipe_names():
-        return (files("calotype.recipes") / f"{name}.yaml").read_text(encoding="utf-8"), f"recipe {name}"
+def as_written(name: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Every value of a recipe as `load_recipe` would have it, also where that refuses some of them."""
+    values: dict[str, Any] = Recipe().model_dump(mode="json")
+    for layer in (_parse_yaml(*_read(name, "recipe")), _parse_overrides(overrides)):
+        _merge(values, layer)
+    return values
+
+
+def _names_in(what: str) -> list[str]:
+    names = (file.name for file in files(f"calotype.{what}s").iterdir())
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+
+def _read(name: str, what: str) -> tuple[str, str]:
+    """The text of one of our recipes or tables, or of a file, and what to call it."""
+    ours = _names_in(what)
+    if name in ours:
+        return (files(f"calotype.{what}s") / f"{name}.yaml").read_text(encoding="utf-8"), f"{what} {name}"
     path = Path(name)
     if path.suffix in (".yaml", ".yml") and path.is_file():
         return path.read_text(encoding="utf-8"), str(path)
     raise NotFoundError(
-        f"no recipe {name!r}: not a YAML file and not one of ours; {near_matches(name, recipe_names())}"
+        f"no {what} {name!r}: not a YAML file and not one of ours; {near_matches(name, ours)}"
     )
 
 

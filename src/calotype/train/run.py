@@ -11,14 +11,20 @@ import torch
 
 from calotype.core.errors import DoesNotFitError, Problem, RequestError
 from calotype.core.progress import Progress, Silent
+from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.checkpoint import BackgroundSaver, CheckpointStore, StopSignal, separate_ranks
+from calotype.train.checkpoint import BackgroundSaver, CheckpointStore, Ranks, StopSignal, separate_ranks
 from calotype.train.data.feed import open_feed
+from calotype.train.data.needs import Needs
+from calotype.train.judging import Judge
 from calotype.train.live import build_subject, load_model, needs_of
 from calotype.train.loop import Loop, StepNews, Watcher
 from calotype.train.processes import Process, joined
 from calotype.train.profiling import ProfileWindow
+from calotype.train.readings import Readings, most_samples_per_s
 from calotype.train.sampling import SamplePictures
+from calotype.train.validation import Validation
+from calotype.train.wandb_run import WandbRun
 from calotype.train.watching import MetricsFile, ProgressBar, TensorBoard
 
 
@@ -51,15 +57,17 @@ def train(
     with joined(recipe, device) as process, ExitStack() as open_things, StopSignal() as stop:
         ranks = separate_ranks()
         store = open_things.enter_context(
-            CheckpointStore(folder / "checkpoints", recipe.checkpoint.keep_last)
+            CheckpointStore(folder / "checkpoints", recipe.checkpoint.keep_last, recipe.checkpoint.keep_best)
         )
         if process.is_first:
             store.claim()
         watched = progress if progress and process.is_first else Silent()
         model = load_model(recipe, process.device, watched, models)
+        readings = _readings(recipe, model, process)
         subject = build_subject(model, recipe)
         loop = Loop(subject, recipe, process)
-        identity = _resume(loop, store, ranks, recipe)
+        judge = Judge(recipe, readings)
+        identity = _resume(loop, judge, store, ranks, recipe)
         feed = open_things.enter_context(
             open_feed(
                 recipe.data,
@@ -75,8 +83,11 @@ def train(
         saver = open_things.enter_context(
             BackgroundSaver(store, rank=ranks.rank, world_size=ranks.world_size, barrier=ranks.barrier)
         )
-        checkpoints = _Checkpoints(saver, recipe, feed.facts.identity, loop.step if identity else None)
-        watchers = [*_watchers(recipe, folder, loop, watched, open_things), *extra_watchers, checkpoints]
+        resumed_step = loop.step if identity else None
+        checkpoints = _Checkpoints(saver, recipe, judge, feed.facts.identity, resumed_step)
+        watchers: list[Watcher] = [judge, *_validation(recipe, loop, needs_of(model, recipe), readings)]
+        watchers += _watchers(recipe, folder, loop, watched, open_things, readings)
+        watchers += [*extra_watchers, checkpoints]
         try:
             loop.run(feed, watchers, lambda: process.any(stop.requested))
         except torch.OutOfMemoryError as error:
@@ -91,26 +102,48 @@ class _Checkpoints:
     """Saves every so many steps, and once more at the end if the last step is not on disk yet."""
 
     def __init__(
-        self, saver: BackgroundSaver, recipe: Recipe, data_identity: str, resumed_step: int | None
+        self,
+        saver: BackgroundSaver,
+        recipe: Recipe,
+        judge: Judge,
+        data_identity: str,
+        resumed_step: int | None,
     ) -> None:
-        self._saver, self._part, self._identity = saver, recipe.checkpoint, data_identity
+        self._saver, self._part, self._judge = saver, recipe.checkpoint, judge
+        self._identity = data_identity
         self._resumed_step = resumed_step
 
     def after_step(self, news: StepNews, loop: Loop) -> None:
         if news.step % self._part.every_steps == 0:
             save = self._saver.save if self._part.asynchronous else self._saver.save_now
-            save(news.step, self._state(loop), {}, metric=None)
+            save(news.step, self._state(loop), {}, metric=self._judge.metric(news.step))
 
     def last(self, loop: Loop) -> None:
         self._saver.wait()
         if loop.step not in (self._saver.saved_step, self._resumed_step):
-            self._saver.save_now(loop.step, self._state(loop), {})
+            self._saver.save_now(loop.step, self._state(loop), {}, metric=self._judge.metric(loop.step))
 
     def _state(self, loop: Loop) -> dict[str, Any] | None:
-        return {**loop.state(), "data_identity": self._identity} if loop.process.is_first else None
+        if not loop.process.is_first:
+            return None
+        return {**loop.state(), "data_identity": self._identity, "judged": self._judge.state()}
 
 
-def _resume(loop: Loop, store: CheckpointStore, ranks: Any, recipe: Recipe) -> str | None:
+def _readings(recipe: Recipe, model: Model, process: Process) -> Readings:
+    # Before there is an optimizer, while the device has room.
+    speed = most_samples_per_s(recipe, model.architecture, process.device) if process.is_first else None
+    return Readings(speed, every_steps=recipe.trainer.log_every_steps)
+
+
+def _validation(recipe: Recipe, loop: Loop, needs: Needs, readings: Readings) -> list[Watcher]:
+    if recipe.validation.data is None:
+        return []
+    validation = Validation(recipe, recipe.validation.data, needs, readings)
+    validation.check(loop)
+    return [validation]
+
+
+def _resume(loop: Loop, judge: Judge, store: CheckpointStore, ranks: Ranks, recipe: Recipe) -> str | None:
     """Go on from the newest complete checkpoint; the answer is the identity of the data it was made with."""
     if not recipe.checkpoint.resume:
         return None
@@ -118,6 +151,8 @@ def _resume(loop: Loop, store: CheckpointStore, ranks: Any, recipe: Recipe) -> s
     if found is None:
         return None
     loop.load_state(found.shared)
+    if "judged" in found.shared:
+        judge.load_state(found.shared["judged"])
     return str(found.shared["data_identity"])
 
 
@@ -130,7 +165,7 @@ def _same_data(saved: str | None, now: str) -> None:
 
 
 def _watchers(
-    recipe: Recipe, folder: Path, loop: Loop, progress: Progress, open_things: ExitStack
+    recipe: Recipe, folder: Path, loop: Loop, progress: Progress, open_things: ExitStack, readings: Readings
 ) -> list[Watcher]:
     watchers: list[Watcher] = []
     if recipe.profile.enabled and loop.process.rank in recipe.profile.ranks:
@@ -139,13 +174,17 @@ def _watchers(
         watchers.append(SamplePictures(recipe, folder / "samples"))
     if not loop.process.is_first:
         return watchers
-    metrics = MetricsFile(folder / "metrics.jsonl", loop.step + 1, recipe.trainer.log_every_steps)
+    metrics = MetricsFile(folder / "metrics.jsonl", loop.step + 1, readings)
     open_things.callback(metrics.close)
     if recipe.logging.tensorboard:
-        board = TensorBoard(folder / "tensorboard")
+        board = TensorBoard(folder / "tensorboard", readings)
         open_things.callback(board.close)
         watchers.append(board)
-    return [*watchers, metrics, ProgressBar(progress, recipe, loop.step)]
+    if recipe.logging.wandb != "off":
+        logged = WandbRun(folder, recipe, readings)
+        open_things.callback(logged.close)
+        watchers.append(logged)
+    return [*watchers, metrics, ProgressBar(progress, recipe, loop.step, readings)]
 
 
 def explained(recipe: Recipe, process: Process) -> DoesNotFitError:

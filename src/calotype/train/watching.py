@@ -1,4 +1,4 @@
-"""Who watches a run: lines of JSON, a progress bar, TensorBoard.
+"""Who watches a run: lines of JSON, a progress bar, TensorBoard. Weights & Biases has its own file.
 
 Only the first process writes what all share. Knows nothing of the update itself.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,24 +16,25 @@ from calotype.core.paths import written_whole
 from calotype.core.progress import Progress
 from calotype.spec.recipe import Recipe
 from calotype.train.loop import Loop, StepNews
+from calotype.train.readings import Readings
 
 
 class MetricsFile:
     """One JSON object a line; steps that a resumed run repeats are dropped first, so none is there twice."""
 
-    def __init__(self, path: Path, first_step: int, every_steps: int) -> None:
+    def __init__(self, path: Path, first_step: int, readings: Readings) -> None:
         kept = _lines_before(path, first_step)
         # Whole or not at all: a run that is killed while it starts keeps the lines it had.
         with written_whole(path, "w") as file:
             file.writelines(kept)
         self._file: IO[str] = path.open("a", encoding="utf-8")
-        self._every = every_steps
+        self._readings = readings
 
     def after_step(self, news: StepNews, loop: Loop) -> None:
         del loop
-        if news.step % self._every == 0 or news.skipped:
+        if self._readings.wanted(news):
             # JSON has no word for what is not finite.
-            values = {key: value if math.isfinite(value) else None for key, value in asdict(news).items()}
+            values = {k: v if math.isfinite(v) else None for k, v in self._readings.of(news).items()}
             self._file.write(json.dumps(values) + "\n")
             self._file.flush()
 
@@ -56,36 +57,51 @@ def _lines_before(path: Path, first_step: int) -> list[str]:
 
 
 class ProgressBar:
-    """Loss and speed beside the bar."""
+    """Loss, speed, memory and MFU beside the bar; with the rest of it they fit into 100 columns."""
 
-    def __init__(self, progress: Progress, recipe: Recipe, first_step: int) -> None:
-        self._progress, self._recipe = progress, recipe
+    def __init__(self, progress: Progress, recipe: Recipe, first_step: int, readings: Readings) -> None:
+        self._progress, self._readings = progress, readings
         progress.start(recipe.name, recipe.trainer.max_steps)
         progress.advance(first_step)
 
     def after_step(self, news: StepNews, loop: Loop) -> None:
-        each = news.samples_per_s / loop.process.world_size
-        memory = f", {news.memory_bytes / 2**30:.1f} GiB" if news.memory_bytes else ""
-        speed = f"{news.samples_per_s:.1f} samples/s ({each:.1f} a device{memory})"
-        self._progress.describe(f"{self._recipe.name}  loss {news.loss:.4f}  {speed}")
+        values = self._readings.of(news)
+        speed = f"{news.samples_per_s:.1f} samples/s"
+        if loop.process.world_size > 1:
+            speed += f" ({news.samples_per_s / loop.process.world_size:.1f} each)"
+        parts = [f"loss {news.loss:.4f}", speed]
+        if news.memory_bytes:
+            parts.append(f"{news.memory_bytes / 2**30:.0f} GiB")
+        if "mfu" in values:
+            parts.append(f"MFU {values['mfu']:.0%}")
+        self._progress.describe("  ".join(parts))
         self._progress.advance()
 
 
 class TensorBoard:
     """Scalars for TensorBoard, if it is installed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, readings: Readings) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
         except ImportError:
             rule = "logging.tensorboard=true needs tensorboard"
             raise NotFoundError(f"{rule}: pip install 'calotype[train]'") from None
         self._writer: Any = SummaryWriter(str(folder))
+        self._readings = readings
 
     def after_step(self, news: StepNews, loop: Loop) -> None:
         del loop
-        for name in ("loss", "gradient_norm", "learning_rate", "samples_per_s"):
-            self._writer.add_scalar(name, getattr(news, name), news.step)
+        for name, value in shown_values(self._readings.of(news)).items():
+            self._writer.add_scalar(name, value, news.step)
 
     def close(self) -> None:
         self._writer.close()
+
+
+_SHOWN = ("loss", "gradient_norm", "learning_rate", "samples_per_s", "mfu", "validation_loss", "memory_bytes")
+
+
+def shown_values(values: Mapping[str, float]) -> dict[str, float]:
+    """Those of a step's numbers that are worth a curve."""
+    return {name: values[name] for name in _SHOWN if name in values}

@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 ALONE = Process(0, 1, 0, CPU)
 
 # What depends on the clock, and so is no part of what a run computes.
-_CLOCKED = ("samples_per_s", "memory_bytes")
+_CLOCKED = ("samples_per_s", "memory_bytes", "mfu")
 
 
 def settings(base: Path, folder: Path, **changes: Any) -> dict[str, str]:

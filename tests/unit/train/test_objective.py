@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from diffusers import DDPMScheduler
 from diffusers.training_utils import compute_snr
 
 from calotype.engine.abilities import schedule_of
+from calotype.sampling import training_schedule
 from calotype.spec.recipe import ObjectivePart
 from calotype.train.draws import draw
 from calotype.train.objective import Objective
@@ -63,6 +66,25 @@ def test_weights_are_min_snr(
     wanted = torch.minimum(snr, torch.full_like(snr, 5.0)) / (snr if prediction == "epsilon" else snr + 1)
     weights = objective(model, prediction, snr_gamma=5.0).ask(clean, noise, steps).weights
     torch.testing.assert_close(weights, wanted, atol=0, rtol=2e-4)
+
+
+@pytest.mark.parametrize("prediction", PREDICTIONS)
+@pytest.mark.parametrize("last_sigma", [None, math.inf])
+def test_a_last_timestep_without_signal_is_asked_and_judged(
+    theirs: DDPMScheduler, numbers: tuple[torch.Tensor, ...], prediction: str, last_sigma: float | None
+) -> None:
+    """Zero terminal SNR, as our schedule rounds it and as it is written."""
+    clean, noise, steps = numbers
+    sigmas = training_schedule(rescale_betas_zero_snr=True).sigmas
+    schedule: Any = SimpleNamespace(sigmas=sigmas if last_sigma is None else (*sigmas[:-1], last_sigma))
+    without = DDPMScheduler.from_config(theirs.config, rescale_betas_zero_snr=True)
+    part = ObjectivePart(snr_gamma=5.0)
+    question = Objective(part, prediction, schedule, CPU).ask(clean, noise, steps)
+    near: dict[str, Any] = {"rtol": 1e-5, "atol": 2e-6 if last_sigma else 1e-3}
+    torch.testing.assert_close(question.noisy, without.add_noise(clean, noise, steps), **near)
+    wanted = noise if prediction == "epsilon" else without.get_velocity(clean, noise, steps)
+    torch.testing.assert_close(question.target, wanted, **near)
+    assert float(question.weights[-1]) == pytest.approx(1.0 if prediction == "epsilon" else 0.0, abs=1e-6)
 
 
 def test_the_recipes_prediction_goes_before_the_models(model: Any, numbers: tuple[torch.Tensor, ...]) -> None:

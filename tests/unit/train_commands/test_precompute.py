@@ -17,6 +17,7 @@ from calotype.core.errors import RequestError
 from calotype.core.progress import Silent
 from calotype.spec.recipe import Recipe
 from calotype.train import precompute as module
+from calotype.train.checkpoint import FolderInUseError, claimed
 from calotype.train.conditions import encode_captions, encode_pictures
 from calotype.train.data.batch import Batch
 from calotype.train.data.feed import open_feed, open_pass
@@ -196,6 +197,13 @@ def test_going_on_differently_is_refused(recipe_of: Recipes, pictures: Path, tmp
     with pytest.raises(DataError, match="was begun with data"):
         precompute(recipe_of(data={"path": str(fewer)}), tmp_path / "made", device=CPU)
     assert _files(tmp_path / "made") == before
+
+
+def test_a_folder_that_another_process_is_filling_is_refused(recipe_of: Recipes, tmp_path: Path) -> None:
+    with claimed(tmp_path / "made"), pytest.raises(FolderInUseError, match="still running"):
+        precompute(recipe_of(), tmp_path / "made", device=CPU)
+    assert {path.name for path in (tmp_path / "made").iterdir()} == {".lock"}
+    assert precompute(recipe_of(), tmp_path / "made", device=CPU).finished
 
 
 def test_what_cannot_be_precomputed_is_refused(recipe_of: Recipes, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from calotype.train.checkpoint.errors import (
     FolderInUseError,
     NoRoomError,
 )
+from calotype.train.checkpoint.folder_lock import claimed
 from calotype.train.checkpoint.preemption import StopSignal, agreed
 from calotype.train.checkpoint.saver import BackgroundSaver
 from calotype.train.checkpoint.store import CheckpointStore, Loaded
@@ -33,5 +34,6 @@ __all__ = [
     "Ranks",
     "StopSignal",
     "agreed",
+    "claimed",
     "separate_ranks",
 ]

@@ -11,6 +11,8 @@ import json
 import logging
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -61,8 +63,8 @@ class FolderLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FolderInUseError(
-                f"{folder} is where {self._holder()} keeps its checkpoints, and it is still running; "
-                "stop it or choose another checkpoint.folder"
+                f"{folder} is being written by {self._holder()}, which is still running; "
+                "stop it or choose another folder (of a run: checkpoint.folder)"
             ) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS_HERE:
@@ -88,6 +90,17 @@ class FolderLock:
         except (ValueError, KeyError, TypeError):
             # It has the lock and has not signed yet.
             return "another process"
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """The folder, made if need be, is this process's own for as long as the block runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(folder)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @cache  # Python can add such a hook and never remove it: once is enough

@@ -7,19 +7,13 @@ from collections.abc import Sequence
 from calotype.train.checkpoint.survey import Checkpoint
 
 
-def kept(checkpoints: Sequence[Checkpoint], keep_last: int, keep_best: bool) -> list[Checkpoint]:
-    """The last `keep_last` of `checkpoints`, which are in the order of saving, and the best if asked for."""
+def kept(checkpoints: Sequence[Checkpoint], keep_last: int, keep_best: int) -> list[Checkpoint]:
+    """The last `keep_last` of `checkpoints`, which are in the order of saving, and the `keep_best` best."""
     chosen = list(checkpoints[-keep_last:])
-    best = best_of(checkpoints) if keep_best else None
-    return chosen if best is None or best in chosen else [best, *chosen]
+    return [*(best for best in best_of(checkpoints, keep_best) if best not in chosen), *chosen]
 
 
-def best_of(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-    """The one with the lowest metric; of equals the one saved last."""
-    best: Checkpoint | None = None
-    for checkpoint in checkpoints:
-        if checkpoint.metric is None:
-            continue
-        if best is None or best.metric is None or checkpoint.metric <= best.metric:
-            best = checkpoint
-    return best
+def best_of(checkpoints: Sequence[Checkpoint], count: int = 1) -> list[Checkpoint]:
+    """Those with the lowest metric, the best first; of equals the one saved last."""
+    judged = [(c.metric, -place, c) for place, c in enumerate(checkpoints) if c.metric is not None]
+    return [checkpoint for _, _, checkpoint in sorted(judged, key=lambda entry: entry[:2])[:count]]

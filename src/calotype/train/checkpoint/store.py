@@ -24,7 +24,7 @@ from calotype.train.checkpoint.loading import (
     newest_complete,
     only_mine,
 )
-from calotype.train.checkpoint.retention import kept
+from calotype.train.checkpoint.retention import best_of, kept
 from calotype.train.checkpoint.room import explained
 from calotype.train.checkpoint.state import FlatState, flatten
 from calotype.train.checkpoint.survey import Checkpoint, leftovers, set_aside, survey
@@ -35,12 +35,12 @@ __all__ = ["CheckpointStore", "Loaded"]
 
 
 class CheckpointStore:
-    """Checkpoints `step-00000100` and so on in `folder`: the last `keep_last`, and the best if asked for.
+    """Checkpoints `step-00000100` and so on in `folder`: the last `keep_last` and the `keep_best` best.
 
-    The best is the one with the lowest metric. Constructing one touches nothing.
+    The best are those with the lowest metric. Constructing one touches nothing.
     """
 
-    def __init__(self, folder: Path, keep_last: int, keep_best: bool = False) -> None:
+    def __init__(self, folder: Path, keep_last: int, keep_best: int = 0) -> None:
         if keep_last < 1:
             rule = f"{keep_last} would keep nothing to resume from; use 1 or more"
             raise RequestError([Problem("checkpoint.keep_last", rule, keep_last)])
@@ -102,6 +102,11 @@ class CheckpointStore:
         """The checkpoint saved last, judged by its manifest and the sizes of its files."""
         found = newest_complete(self.folder)
         return found.path if found else None
+
+    def best(self) -> Path | None:
+        """The checkpoint with the lowest metric, judged like `newest`; None where none has a metric."""
+        found = best_of(survey(self.folder).complete)
+        return found[0].path if found else None
 
     def load(self, path: Path, rank: int = 0) -> tuple[Any, Any]:
         """(shared state, own state) of the checkpoint at `path`; a damaged one is a DamagedCheckpointError.

@@ -7,6 +7,7 @@ beside ours without overriding pins. Compressed and remote ones go through that 
 import hashlib
 import json
 import struct
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,11 +65,27 @@ class MdsShard:
         return columns
 
 
-class MdsSource:
-    """Every sample of every plain shard."""
+class MdsSamples(ABC):
+    """What plain and streamed MDS have in common: pictures with captions, and nothing known beforehand."""
 
     damage: tuple[Unreadable, ...] = ()
     empty_text: Text | None = None
+
+    @abstractmethod
+    def read(self, index: int) -> Sample: ...
+
+    def size_of(self, index: int) -> Size | None:
+        try:
+            picture = self.read(index).picture
+        except CorruptSampleError:
+            return None
+        if isinstance(picture, Image.Image):
+            return picture.height, picture.width
+        return None if picture is None else size_in(picture)
+
+
+class MdsSource(MdsSamples):
+    """Every sample of every plain shard."""
 
     def __init__(self, folder: Path, shards: list[MdsShard]) -> None:
         self._folder, self._shards = folder, shards
@@ -96,15 +113,6 @@ class MdsSource:
             raise CorruptSampleError(name, f"cannot be read: {error}") from None
         except ModelFileError as error:
             raise CorruptSampleError(name, f"cannot be read: the shard {error.rule}") from None
-
-    def size_of(self, index: int) -> Size | None:
-        try:
-            picture = self.read(index).picture
-        except CorruptSampleError:
-            return None
-        if isinstance(picture, Image.Image):
-            return picture.height, picture.width
-        return None if picture is None else size_in(picture)
 
     def close(self) -> None:
         self._files.close()

@@ -12,10 +12,8 @@ from PIL import Image
 
 from calotype.core.errors import NotFoundError
 from calotype.core.paths import cache_dir
-from calotype.train.data.batch import Text
-from calotype.train.data.mds import CAPTION_COLUMNS, PICTURE_COLUMNS, MdsSource, read_mds_index
-from calotype.train.data.pictures import Size, size_in
-from calotype.train.data.report import CorruptSampleError, Unreadable
+from calotype.train.data.mds import CAPTION_COLUMNS, PICTURE_COLUMNS, MdsSamples, MdsSource, read_mds_index
+from calotype.train.data.report import CorruptSampleError
 from calotype.train.data.sample import Sample
 
 # Its own pins (numpy < 2.2, transformers < 5) contradict ours, so pip has to be told not to look at them.
@@ -39,11 +37,8 @@ def open_mds(path: str) -> "MdsSource | StreamedMds":
     return MdsSource(folder, shards)
 
 
-class StreamedMds:
+class StreamedMds(MdsSamples):
     """The package's dataset as a source."""
-
-    damage: tuple[Unreadable, ...] = ()
-    empty_text: Text | None = None
 
     def __init__(self, path: str, **where: str) -> None:
         self._path = path
@@ -69,15 +64,6 @@ class StreamedMds:
         if not isinstance(picture, bytes | Image.Image):
             raise CorruptSampleError(name, f"has no picture; its columns are {', '.join(columns)}")
         return Sample(name, picture=picture, caption=caption.strip() if isinstance(caption, str) else None)
-
-    def size_of(self, index: int) -> Size | None:
-        try:
-            picture = self.read(index).picture
-        except CorruptSampleError:
-            return None
-        if isinstance(picture, Image.Image):
-            return picture.height, picture.width
-        return None if picture is None else size_in(picture)
 
     def close(self) -> None:
         """The package keeps nothing open between samples."""

@@ -1,0 +1,1 @@
+"""Tables of benchmark rows as YAML; `calotype train table` runs them."""

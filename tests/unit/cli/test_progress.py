@@ -1,0 +1,61 @@
+"""Progress for people: one line of a narrow terminal, and lines in a file."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from calotype.cli import progress as module
+from calotype.cli.progress import Lines, followed, shown
+from calotype.core.progress import Progress
+from calotype.spec.recipe import Recipe
+from calotype.train.loop import StepNews
+from calotype.train.readings import Readings
+from calotype.train.watching import ProgressBar
+
+
+class _Loop:
+    class process:  # noqa: N801 - a loop's own name for it
+        world_size = 8
+
+
+def train_one_step(progress: Progress) -> None:
+    """What a large run on eight devices says."""
+    recipe = Recipe.parse({"name": "bench-sd2-base", "trainer": {"max_steps": 100_000}})
+    loop: Any = _Loop()
+    news = StepNews(1, 0.1234, 1.0, 1e-4, 0, 2385.31, False, 141 * 2**30)
+    ProgressBar(progress, recipe, 0, Readings(5000.0)).after_step(news, loop)
+
+
+def test_all_numbers_fit_into_a_hundred_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = io.StringIO()
+    terminal = Console(file=drawn, force_terminal=True, width=100, color_system=None)
+    monkeypatch.setattr(module, "console", lambda **_: terminal)
+    with shown() as bar:
+        train_one_step(bar)
+        bar._progress.refresh()
+    said = "loss 0.1234  2385.3 samples/s (298.2 each)  141 GiB  MFU 48%"
+    [line] = {line for line in drawn.getvalue().replace("\x1b", "\n").splitlines() if said in line}
+    assert "1/100000 " in line
+    assert "…" not in line
+    assert len(f"{said}  12345/100000 12.34 it/s 0:00:00") <= 100
+
+
+def test_in_a_file_lines_come_now_and_then_and_at_the_end() -> None:
+    times, lines = [0.0, 1.0, 9.9, 10.0, 11.0, 12.0], list[str]()
+    out = Lines(lines.append, lambda: times.pop(0))
+    out.start("run", 6)
+    for step in range(1, 7):
+        out.describe(f"loss {step}")
+        out.advance()
+    assert lines == ["1/6  loss 1", "4/6  loss 4", "6/6  loss 6"]
+
+
+def test_where_nobody_watches_training_writes_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with followed() as progress:
+        train_one_step(progress)
+    said = "loss 0.1234  2385.3 samples/s (298.2 each)  141 GiB  MFU 48%"
+    assert capsys.readouterr().err == f"1/100000  {said}\n"
