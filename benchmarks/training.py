@@ -1,0 +1,125 @@
+"""Training speed of SD 2-base on one GPU, beside the loop people write with diffusers and torch.compile.
+
+Every row in a process of its own, one after the other, on the same machine; random weights, synthetic data.
+
+    PYTHONPATH=src:build/offline python3 benchmarks/training.py --out benchmarks/DATE-training
+
+Writes one JSON file a row and table.md. A row that fails says so. `--fill` compiles the first of each kind
+side by side beforehand, into inductor's cache: the speeds are the same and the first steps are shorter. On a
+host without network see scripts/offline-bundle first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+CATALOGUE = Path(__file__).parents[1] / "src/calotype/models/catalogue/sd2-base.json"
+FAST = ("model.compile=true", "model.channels_last=true")
+LATENTS = "data.kind=synthetic_latents"
+ROW_LIMIT_S = 280
+
+
+def rows(micro: int, steps: int, warmup: int) -> dict[str, list[str]]:
+    """Command lines by name, ours first."""
+    batch = (f"model.micro_batch_size={micro}", f"model.global_batch_size={micro}")
+    window = (f"--benchmark-steps={steps}", f"--warmup-steps={warmup}", "--benchmark", "--json")
+    ours = ["-m", "calotype", "train", "sd2-base", *batch, *FAST, *window]
+    plain = ["benchmarks/plain_training.py", str(CATALOGUE), f"--micro-batch={micro}"]
+    plain += [f"--steps={steps}", f"--warmup-steps={warmup}"]
+    return {
+        "ours-in-loop": ours,
+        "ours-precomputed": [*ours, LATENTS],
+        "plain-compile-in-loop": [*plain, "--compile"],
+        "plain-compile-precomputed": [*plain, "--compile", "--latents"],
+        "plain-eager-in-loop": plain,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--micro-batch", type=int, default=64)
+    parser.add_argument("--fill", action="store_true")
+    parser.add_argument("--only", nargs="*", help="names of rows; all if not said")
+    chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    if chosen.fill:
+        fill(chosen.micro_batch)
+    made = rows(chosen.micro_batch, steps=20, warmup=6)
+    for name in chosen.only or made:
+        result = run(made[name])
+        (chosen.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        print(name, summary(result), flush=True)
+        (chosen.out / "table.md").write_text(table(chosen.out, list(made)))
+
+
+def fill(micro: int) -> None:
+    """Compile what the rows will need, all at once."""
+    short = rows(micro, steps=1, warmup=1)
+    names = ("ours-in-loop", "plain-compile-in-loop")
+    started = [subprocess.Popen([sys.executable, *short[name]], stdout=subprocess.DEVNULL) for name in names]  # noqa: S603
+    for process in started:
+        process.wait()
+
+
+def run(arguments: list[str]) -> dict[str, Any]:
+    """What a row's process says of itself, or why it says nothing."""
+    started = time.time()
+    command = "python3 " + " ".join(arguments)
+    try:
+        done = subprocess.run(  # noqa: S603 - our own command lines
+            [sys.executable, *arguments], capture_output=True, text=True, timeout=ROW_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"command": command, "error": f"took longer than {ROW_LIMIT_S} s"}
+    if done.returncode:
+        return {"command": command, "error": done.stderr[-2000:]}
+    said = json.loads(done.stdout[done.stdout.index("{") :])
+    return {"command": command, "seconds_in_all": time.time() - started, **said}
+
+
+def speed(result: dict[str, Any]) -> float | None:
+    window = result.get("window") or result
+    return window.get("samples_per_s")
+
+
+def peak_gib(result: dict[str, Any]) -> float:
+    memory = result["memory"][0] if "memory" in result else result
+    return float(memory["allocated_bytes"]) / 2**30
+
+
+def summary(result: dict[str, Any]) -> str:
+    reached = speed(result)
+    if reached is None:
+        return "Error! " + str(result.get("error") or result.get("message"))[-300:]
+    mfu = (result.get("window") or {}).get("mfu")
+    return f"{reached:.1f} samples/s, {peak_gib(result):.1f} GiB" + (f", MFU {mfu:.1%}" if mfu else "")
+
+
+def table(folder: Path, names: list[str]) -> str:
+    """What there is so far, as Markdown."""
+    lines = ["| row | samples/s | peak GiB | MFU | first step s |", "|---|---|---|---|---|"]
+    for name in names:
+        file = folder / f"{name}.json"
+        if not file.is_file():
+            continue
+        result = json.loads(file.read_text())
+        reached = speed(result)
+        if reached is None:
+            lines.append(f"| {name} | Error! | | | |")
+            continue
+        mfu = (result.get("window") or {}).get("mfu")
+        first = result.get("first_step_s") or result["warmup_step_s"][0]
+        shown = f"{mfu:.1%}" if mfu else ""
+        lines.append(f"| {name} | {reached:.1f} | {peak_gib(result):.1f} | {shown} | {first:.0f} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
