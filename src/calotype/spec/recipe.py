@@ -126,6 +126,12 @@ class TrainerPart(_Frozen):
     max_steps: Count = 1000
     devices: Count = 1
     nodes: Count = 1
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
+    """How processes share the work: `ddp` exchanges gradients, `fsdp` splits weights, moments and averages
+    too, `auto` is ddp for several processes and nothing for one."""
+    elastic: bool = False
+    """Take as many processes as torchrun started, whatever `devices` and `nodes` wish for; the global batch
+    stays what it is."""
     seed: Amount = 0
     gradient_as_bucket_view: bool = True
     overlap: bool = True
@@ -254,6 +260,25 @@ class Recipe(_Frozen):
         if self.checkpoint.metric == "validation_loss" and self.validation.data is None:
             fix = "set validation.data.kind and validation.data.path"
             raise ValueError(f"checkpoint.metric: validation_loss needs samples; {fix}")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_split(self) -> Self:
+        if self.trainer.strategy != "fsdp":
+            return self
+        problems = {
+            "model.train": (self.model.train != "unet", "only a whole UNet is worth splitting; use ddp"),
+            "model.channels_last": (self.model.channels_last, "weights have to lie row by row; leave it out"),
+            "model.cuda_graphs": (self.model.cuda_graphs, "weights have no fixed place; leave it out"),
+            "optimizer.name": (
+                self.optimizer.name != "adamw",
+                "quantised moments cannot be split; use adamw",
+            ),
+            "trainer.overlap": (not self.trainer.overlap, "gradients always travel early; leave it out"),
+        }
+        found = [f"{name}: {rule}" for name, (wrong, rule) in problems.items() if wrong]
+        if found:
+            raise ValueError(f"trainer.strategy=fsdp does not go with {'; '.join(found)}")
         return self
 
 

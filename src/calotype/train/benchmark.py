@@ -28,7 +28,7 @@ from calotype.train.counted_work import training_tflop
 from calotype.train.data.feed import open_feed
 from calotype.train.live import build_subject, load_model, needs_of
 from calotype.train.loop import Loop
-from calotype.train.processes import Process, joined
+from calotype.train.processes import Process, as_started, joined
 from calotype.train.run import explained
 from calotype.train.subject import DTYPES
 from calotype.train.timed_window import all_memory, own_memory, timed, window_of
@@ -94,6 +94,7 @@ def benchmark(
     models: Path | None = None,
 ) -> Benchmarked:
     """Measure, and write the record if the plan names a file; never raises for what the run itself does."""
+    recipe = as_started(recipe)
     _warn_of_ignored(recipe)
     started = time.time()
     with joined(recipe, device) as process:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from calotype.core.errors import CalotypeError
 from calotype.spec.recipe import Recipe
@@ -30,6 +31,7 @@ from calotype.train.optimizer import (
 )
 from calotype.train.processes import Process, exchange_after, shared, without_exchange
 from calotype.train.readback import Readback
+from calotype.train.sharding import joined_part, own_part, split, whole
 from calotype.train.subject import Subject
 
 
@@ -63,15 +65,16 @@ class Loop:
 
     def __init__(self, subject: Subject, recipe: Recipe, process: Process) -> None:
         self.subject, self.recipe, self.process = subject, recipe, process
-        self._parameters = subject.parameters()
-        # The name order fixes the optimizer's order, so that a checkpoint fits whatever built the module.
-        ordered = [self._parameters[name] for name in sorted(self._parameters)]
-        self.optimizer = build_optimizer(ordered, recipe.optimizer)
-        self.ema = Ema(ordered, recipe.ema) if recipe.model.use_ema else None
+        # First of all: splitting the weights puts other parameters in the place of those that were there.
         self._exchanging = shared(subject.network, recipe, process)
+        self._parameters = subject.parameters()
+        ordered = self._ordered()
+        self.optimizer = build_optimizer(ordered, recipe.optimizer)
+        self.ema = Ema([own_part(p) for p in ordered], recipe.ema) if recipe.model.use_ema else None
         self.network = compiled(self._exchanging, recipe)
         scaled = recipe.model.precision == "fp16" and not recipe.model.low_precision_weights
         self.scaler = torch.amp.GradScaler(process.device.type, enabled=scaled)
+        self._decides_itself = can_decide_itself(self.optimizer) and not scaled
         self.step, self.samples, self.skips = 0, 0, 0
         if recipe.model.cuda_graphs:
             # A replayed backward pass writes where it wrote before: gradients need a place of their own.
@@ -101,14 +104,13 @@ class Loop:
         # The one place in a step where the host waits for the device. An optimizer that can leave the update
         # out by itself is asked first, so that the device has work while the host looks and goes on.
         readback = Readback(numbers)
-        decides_itself = can_decide_itself(self.optimizer) and not self.scaler.is_enabled()
-        if decides_itself:
+        if self._decides_itself:
             step_unless(self.optimizer, ~numbers.isfinite().all())
         total, norm = readback.wait()
         finite = math.isfinite(total) and (math.isfinite(norm) or self.scaler.is_enabled())
         if not finite:
             self._leave_out(total, norm, rate)
-        elif not decides_itself:
+        elif not self._decides_itself:
             self.scaler.step(self.optimizer)
         self.scaler.update()
         if finite and self.ema:
@@ -139,7 +141,12 @@ class Loop:
 
     def _clipped(self) -> Tensor:
         limit = self.recipe.optimizer.gradient_clip or math.inf
-        return nn.utils.clip_grad_norm_(self._parameters.values(), limit)
+        gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        if isinstance(norm, DTensor):
+            norm = norm.full_tensor()
+        nn.utils.clip_grads_with_norm_(self._parameters.values(), limit, norm)
+        return norm
 
     def _leave_out(self, loss: float, norm: float, rate: float) -> None:
         """Non-finite numbers never reach the weights: stop, or skip this update if the recipe allows it."""
@@ -160,28 +167,60 @@ class Loop:
         return self.ema.swapped_in() if self.ema else nullcontext()
 
     def state(self) -> dict[str, Any]:
-        """Everything a resumed run needs."""
+        """Everything a resumed run needs; all processes ask together, split weights come to the first whole.
+
+        The same whatever the strategy, so that a run can go on with another.
+        """
+        first = self.process.is_first
+        optimizer = self.optimizer.state_dict()
+        optimizer["state"] = {
+            index: {name: whole(v, first) if isinstance(v, Tensor) else v for name, v in values.items()}
+            for index, values in optimizer["state"].items()
+        }
         return {
             "step": self.step,
             "samples": self.samples,
             "skips": self.skips,
-            "parameters": {name: p.detach() for name, p in self._parameters.items()},
-            "optimizer": self.optimizer.state_dict(),
+            "parameters": {name: whole(p.detach(), first) for name, p in self._parameters.items()},
+            "optimizer": optimizer,
             "scaler": self.scaler.state_dict(),
-            "ema": self.ema.state() if self.ema else None,
+            "ema": self._whole_averages() if self.ema else None,
         }
 
     @torch.no_grad()
     def load_state(self, state: dict[str, Any]) -> None:
         self.step, self.samples, self.skips = state["step"], state["samples"], state["skips"]
         for name, parameter in self._parameters.items():
-            parameter.copy_(state["parameters"][name])
-        self.optimizer.load_state_dict(state["optimizer"])
+            parameter.copy_(split(state["parameters"][name], parameter))
+        self._load_optimizer(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
         if self.ema and state["ema"]:
-            self.ema.load_state(state["ema"])
+            pairs = zip(state["ema"]["averages"], self._ordered(), strict=True)
+            self.ema.load_state({**state["ema"], "averages": [own_part(split(a, p)) for a, p in pairs]})
         elif self.ema:
             self.ema.restart()
+
+    def _load_optimizer(self, state: dict[str, Any]) -> None:
+        ordered = self._ordered()
+        moments = {
+            index: {
+                # Numbers of the whole parameter, such as how often it was updated, are everyone's.
+                name: split(v, ordered[index]) if isinstance(v, Tensor) and v.ndim else v
+                for name, v in values.items()
+            }
+            for index, values in state["state"].items()
+        }
+        self.optimizer.load_state_dict({**state, "state": moments})
+
+    def _whole_averages(self) -> dict[str, Any]:
+        assert self.ema is not None
+        pairs = zip(self.ema.averages, self._ordered(), strict=True)
+        averages = [whole(joined_part(a, p), self.process.is_first) for a, p in pairs]
+        return {**self.ema.state(), "averages": averages}
+
+    def _ordered(self) -> list[nn.Parameter]:
+        """The name order fixes the optimizer's order, so that a checkpoint fits whatever built the module."""
+        return [self._parameters[name] for name in sorted(self._parameters)]
 
 
 def _peak_memory(device: torch.device) -> int:

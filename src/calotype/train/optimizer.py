@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from calotype.core.errors import NotFoundError
 from calotype.spec.recipe import OptimizerPart
@@ -53,7 +54,9 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def can_decide_itself(optimizer: torch.optim.Optimizer) -> bool:
     """Whether `step_unless` works with it: torch's fused kernels ask a flag on the device first."""
-    return isinstance(optimizer, torch.optim.AdamW) and bool(optimizer.defaults["fused"])
+    parameters = (p for group in optimizer.param_groups for p in group["params"])
+    fused = isinstance(optimizer, torch.optim.AdamW) and bool(optimizer.defaults["fused"])
+    return fused and not any(isinstance(p, DTensor) for p in parameters)
 
 
 def step_unless(optimizer: torch.optim.Optimizer, flag: Tensor) -> None:

@@ -29,7 +29,7 @@ from calotype.train.data.precomputed_writer import PrecomputedWriter
 from calotype.train.data.report import DataError, Report
 from calotype.train.live import load_model, needs_of
 from calotype.train.precompute_origin import Origin, refuse_other_parts
-from calotype.train.processes import Process, joined
+from calotype.train.processes import Process, as_started, joined
 
 USUAL_SAMPLES_PER_SHARD = 1024
 
@@ -67,6 +67,7 @@ def precompute(
     multiple of the micro-batch and every sample can be read; otherwise the last bits may differ, since
     kernels add up differently for other batch sizes.
     """
+    recipe = as_started(recipe)
     _check(recipe)
     micro = recipe.model.micro_batch_size
     per_shard = samples_per_shard or -(-USUAL_SAMPLES_PER_SHARD // micro) * micro

@@ -10,15 +10,19 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.recipe import Recipe
+from calotype.train.meeting import meeting_place
+from calotype.train.sharding import sharded
+from calotype.train.subject import DTYPES
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,25 @@ class Process:
         return bool(asked.item())
 
 
+def as_started(recipe: Recipe) -> Recipe:
+    """The recipe with the number of processes that torchrun started, if it lets torchrun decide."""
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if not recipe.trainer.elastic or world_size == recipe.num_processes:
+        return recipe
+    model = recipe.model
+    shares = model.global_batch_size // model.micro_batch_size
+    if shares % world_size:
+        fitting = ", ".join(str(number) for number in range(1, shares + 1) if shares % number == 0)
+        rule = f"torchrun started {world_size} processes, which cannot share the {shares} micro-batches of "
+        rule += f"{model.micro_batch_size} in model.global_batch_size {model.global_batch_size} evenly"
+        raise RequestError([Problem("trainer.elastic", f"{rule}; start one of {fitting}", world_size)])
+    devices = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    if world_size % devices:
+        devices = world_size  # nodes of different sizes: only the product counts
+    trainer = recipe.trainer.model_copy(update={"devices": devices, "nodes": world_size // devices})
+    return recipe.model_copy(update={"trainer": trainer})
+
+
 @contextmanager
 def joined(recipe: Recipe, device: torch.device | None = None) -> Iterator[Process]:
     """Join the run that torchrun started, or be the only process; leaves in good order."""
@@ -70,7 +93,8 @@ def joined(recipe: Recipe, device: torch.device | None = None) -> Iterator[Proce
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if world_size != recipe.num_processes:
         asked = f"{recipe.trainer.devices} devices × {recipe.trainer.nodes} nodes"
-        rule = f"the recipe asks for {asked}, torchrun started {world_size} processes; make them agree"
+        rule = f"the recipe asks for {asked}, torchrun started {world_size} processes; make them agree, or "
+        rule += "let torchrun decide with trainer.elastic=true"
         raise RequestError([Problem("trainer.devices", rule)])
     if device is None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -78,29 +102,50 @@ def joined(recipe: Recipe, device: torch.device | None = None) -> Iterator[Proce
         device = torch.device("cuda", local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if world_size > 1:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    in_group = world_size > 1 or recipe.trainer.strategy != "auto"
+    if in_group:
+        backend, store = "nccl" if device.type == "cuda" else "gloo", meeting_place(rank, world_size)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     try:
         yield Process(rank, world_size, local_rank, device)
     finally:
-        if world_size > 1:
+        if in_group:
             dist.destroy_process_group()
 
 
 def shared(network: nn.Module, recipe: Recipe, process: Process) -> nn.Module:
-    """The network with its gradients averaged over the processes."""
-    if process.world_size == 1 or not recipe.trainer.overlap:
+    """The network with its gradients averaged over the processes, its weights split over them if asked."""
+    strategy = _strategy(recipe, process)
+    if strategy == "fsdp":
+        sharded(network, process.device, process.world_size, _computed_in(recipe))
         return network
+    if strategy == "none" or not recipe.trainer.overlap:
+        return network
+    # Torch would send buffers along with every forward pass; what is trained here has none that change.
     return DistributedDataParallel(
         network,
         device_ids=[process.local_rank] if process.device.type == "cuda" else None,
         gradient_as_bucket_view=recipe.trainer.gradient_as_bucket_view,
-        broadcast_buffers=False,
     )
+
+
+def _strategy(recipe: Recipe, process: Process) -> Literal["none", "ddp", "fsdp"]:
+    if recipe.trainer.strategy != "auto":
+        return recipe.trainer.strategy
+    return "none" if process.world_size == 1 else "ddp"
+
+
+def _computed_in(recipe: Recipe) -> torch.dtype | None:
+    """What split weights travel in, where that is not what they are kept in."""
+    if recipe.model.low_precision_weights or recipe.model.precision == "fp32":
+        return None
+    return DTYPES[recipe.model.precision]
 
 
 def without_exchange(network: nn.Module, last: bool) -> Any:
     """Between micro-batches of one update gradients stay at home; they travel with the last."""
+    if isinstance(network, FSDPModule):
+        network.set_requires_gradient_sync(last)
     if last or not isinstance(network, DistributedDataParallel):
         return nullcontext()
     return network.no_sync()
@@ -108,7 +153,7 @@ def without_exchange(network: nn.Module, last: bool) -> Any:
 
 def exchange_after(parameters: list[nn.Parameter], recipe: Recipe, process: Process) -> None:
     """Without overlap: average all gradients once the backward pass is over."""
-    if process.world_size == 1 or recipe.trainer.overlap:
+    if _strategy(recipe, process) != "ddp" or recipe.trainer.overlap:
         return
     for parameter in parameters:
         if parameter.grad is not None:

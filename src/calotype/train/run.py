@@ -19,7 +19,7 @@ from calotype.train.data.needs import Needs
 from calotype.train.judging import Judge
 from calotype.train.live import build_subject, load_model, needs_of
 from calotype.train.loop import Loop, StepNews, Watcher
-from calotype.train.processes import Process, joined
+from calotype.train.processes import Process, as_started, joined
 from calotype.train.profiling import ProfileWindow
 from calotype.train.readings import Readings, most_samples_per_s
 from calotype.train.sampling import SamplePictures
@@ -53,7 +53,7 @@ def train(
     extra_watchers: tuple[Watcher, ...] = (),
 ) -> Outcome:
     """Train until the recipe's last step or a request to stop; either way the last step is on disk."""
-    folder = run_folder(recipe)
+    recipe, folder = as_started(recipe), run_folder(recipe)
     with joined(recipe, device) as process, ExitStack() as open_things, StopSignal() as stop:
         ranks = separate_ranks()
         store = open_things.enter_context(
@@ -61,6 +61,8 @@ def train(
         )
         if process.is_first:
             store.claim()
+        # Nobody looks for checkpoints while the first still sweeps up what a killed run left behind.
+        ranks.barrier()
         watched = progress if progress and process.is_first else Silent()
         model = load_model(recipe, process.device, watched, models)
         readings = _readings(recipe, model, process)
@@ -95,6 +97,9 @@ def train(
         checkpoints.last(loop)
         finished = loop.step >= recipe.trainer.max_steps
         unreadable = tuple(process.gathered(feed.report().names))
+        # Gloo deadlocks when its group is left while a thread of its own still lets go of the last tensors;
+        # a barrier has none, and waits for that thread.
+        process.barrier()
         return Outcome(loop.step, loop.samples, not finished, folder, unreadable)
 
 
@@ -124,9 +129,9 @@ class _Checkpoints:
             self._saver.save_now(loop.step, self._state(loop), {}, metric=self._judge.metric(loop.step))
 
     def _state(self, loop: Loop) -> dict[str, Any] | None:
-        if not loop.process.is_first:
-            return None
-        return {**loop.state(), "data_identity": self._identity, "judged": self._judge.state()}
+        # All ask, because gathering split weights takes all; the first one's answer counts.
+        state = {**loop.state(), "data_identity": self._identity, "judged": self._judge.state()}
+        return state if loop.process.is_first else None
 
 
 def _readings(recipe: Recipe, model: Model, process: Process) -> Readings:

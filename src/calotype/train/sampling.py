@@ -20,7 +20,9 @@ class SamplePictures:
         self._part, self._folder, self._side = recipe.logging, folder, recipe.model.resolution
 
     def after_step(self, news: StepNews, loop: Loop) -> None:
-        if news.step % self._part.sample_every_steps or not loop.process.is_first:
+        # With split weights no process can make a picture alone: all make the same, and the first keeps it.
+        makes = loop.process.is_first or loop.recipe.trainer.strategy == "fsdp"
+        if news.step % self._part.sample_every_steps or not makes:
             return
         subject = loop.subject
         assert isinstance(subject, UnetSubject)
@@ -31,7 +33,7 @@ class SamplePictures:
                 engine.generate(prompt, steps=self._part.sample_steps, seed=0, **size).images[0]
                 for prompt in self._part.sample_prompts
             ]
-        if not row:
+        if not row or not loop.process.is_first:
             return
         sheet = contact_sheet([row], Axis("prompt", self._part.sample_prompts), None, f"step {news.step}")
         with written_whole(self._folder / f"step-{news.step:08d}.png") as file:

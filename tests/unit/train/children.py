@@ -10,20 +10,22 @@ from pathlib import Path
 
 import calotype
 
-LONGEST_S = 120
+LONGEST_S = 300
 # What these tests import is what the child imports, wherever it is installed.
 _TESTS, _SOURCE = Path(__file__).parents[3], Path(calotype.__file__).parents[1]
 
 _QUIET = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
 
 
-def run_on_two_ranks(lines: Sequence[Sequence[str]], folder: Path) -> None:
-    """Run command lines of `calotype` one after the other on two ranks; all have to end well."""
+def run_on_two_ranks(
+    lines: Sequence[Sequence[str]], folder: Path, program: str = "calotype", num_restarts: int = 0
+) -> None:
+    """Run command lines of a program one after the other on two ranks; all have to end well."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     for line in lines:
         # One torchrun each: a second group in the same processes would meet the first one's stale addresses.
         ended = subprocess.run(
-            [sys.executable, *launcher, "-m", "calotype", *line],
+            [sys.executable, *launcher, f"--max-restarts={num_restarts}", "-m", program, *line],
             cwd=folder,
             env=surroundings(),
             capture_output=True,

@@ -3,7 +3,8 @@
 python -m tests.unit.train.struck_run SIGTERM step:2 train RECIPE KEY=VALUE...
 
 `step:N` is after the metrics of step N are written; `manifest:N` is in the middle of the save of step N, when
-all its files are there and only what makes it complete is missing.
+all its files are there and only what makes it complete is missing; `update:N` is after update N on the second
+rank. What torchrun starts again in its place is not struck.
 """
 
 from __future__ import annotations
@@ -15,27 +16,40 @@ from typing import Any
 
 from calotype.cli.main import run
 from calotype.train.checkpoint import assembly
+from calotype.train.loop import Loop
 from calotype.train.watching import MetricsFile
 
 
 def strike(name: str, moment: str) -> None:
     """Arrange for the signal."""
     place, _, number = moment.partition(":")
-    owner: Any = MetricsFile if place == "step" else assembly
-    function = "after_step" if place == "step" else "write_manifest"
+    owner, function = PLACES[place]
     real = getattr(owner, function)
 
-    def struck(*arguments: Any) -> None:
-        if place == "step":
-            real(*arguments)
-        if arguments[1].step == int(number):
+    def strike_at(step: int) -> None:
+        if step == int(number):
             os.kill(os.getpid(), signal.Signals[name])
-        if place != "step":
-            real(*arguments)
+
+    def struck(*arguments: Any) -> Any:
+        if place == "manifest":
+            strike_at(arguments[1].step)
+        answer = real(*arguments)
+        if place == "step":
+            strike_at(arguments[1].step)
+        if place == "update" and os.environ["RANK"] == "1":
+            strike_at(answer.step)
+        return answer
 
     setattr(owner, function, struck)
 
 
+PLACES: dict[str, tuple[Any, str]] = {
+    "step": (MetricsFile, "after_step"),
+    "manifest": (assembly, "write_manifest"),
+    "update": (Loop, "update"),
+}
+
 if __name__ == "__main__":
-    strike(*sys.argv[1:3])
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        strike(*sys.argv[1:3])
     sys.exit(run(sys.argv[3:]))
