@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -42,6 +42,8 @@ class StepNews:
     samples_per_s: float
     skipped: bool
     memory_bytes: int
+    figures: Mapping[str, float]
+    """What the subject has to say beside the loss, the mean over all processes."""
 
 
 class Watcher(Protocol):
@@ -100,6 +102,7 @@ class Loop:
             samples_per_s=self.recipe.model.global_batch_size / (time.perf_counter() - started),
             skipped=not finite,
             memory_bytes=_peak_memory(self.process.device),
+            figures={name: self.process.mean(f).item() for name, f in self.subject.figures().items()},
         )
 
     def _accumulate(self, batches: Iterator[Batch]) -> Tensor:

@@ -114,8 +114,12 @@ def _check(recipe: Recipe) -> None:
     if recipe.data.kind == "precomputed":
         rule = "is precomputed already; set data.kind and data.path to the pictures"
         problems.append(Problem("data.kind", rule, recipe.data.kind))
-    if recipe.model.train == "textual_inversion":
-        rule = "trains what the text encoders read, so their results cannot be made beforehand"
+    changing = {
+        "textual_inversion": "trains what the text encoders read",
+        "vae": "trains the autoencoder",
+    }
+    if recipe.model.train in changing:
+        rule = f"{changing[recipe.model.train]}, so its results cannot be made beforehand"
         problems.append(Problem("model.train", f"{rule}; train it on the pictures", recipe.model.train))
     if problems:
         raise RequestError(problems)
@@ -156,11 +160,12 @@ class _Work:
         return self._writer(self.encoders.empty_text())
 
     def _writer(self, empty_text: Text | None) -> PrecomputedWriter:
-        digest = self.encoders.model.identity.sha256
-        resolution = needs_of(self.encoders.model, self.recipe).resolution
+        needs = needs_of(self.encoders.model, self.recipe)
+        assert needs.vae_hash
+        assert needs.text_hash
         return PrecomputedWriter(
             self.destination,
-            Provenance(digest, digest, resolution),
+            Provenance(needs.vae_hash, needs.text_hash, needs.resolution),
             samples_per_shard=self.samples_per_shard,
             part=self.process.rank,
             num_parts=self.process.world_size,

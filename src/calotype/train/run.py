@@ -18,6 +18,7 @@ from calotype.train.live import build_subject, load_model, needs_of
 from calotype.train.loop import Loop, StepNews, Watcher
 from calotype.train.processes import Process, joined
 from calotype.train.profiling import ProfileWindow
+from calotype.train.reconstructions import Reconstructions
 from calotype.train.sampling import SamplePictures
 from calotype.train.watching import MetricsFile, ProgressBar, TensorBoard
 
@@ -136,7 +137,8 @@ def _watchers(
     if recipe.profile.enabled and loop.process.rank in recipe.profile.ranks:
         watchers.append(open_things.enter_context(ProfileWindow(recipe.profile, folder, loop.process.rank)))
     if recipe.logging.sample_every_steps:
-        watchers.append(SamplePictures(recipe, folder / "samples"))
+        pictures = Reconstructions if recipe.model.train == "vae" else SamplePictures
+        watchers.append(pictures(recipe, folder / "samples"))
     if not loop.process.is_first:
         return watchers
     metrics = MetricsFile(folder / "metrics.jsonl", loop.step + 1, recipe.trainer.log_every_steps)

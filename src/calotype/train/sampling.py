@@ -10,7 +10,6 @@ from calotype.engine.contact_sheet import Axis, contact_sheet
 from calotype.engine.engine import Engine
 from calotype.spec.recipe import Recipe
 from calotype.train.loop import Loop, StepNews
-from calotype.train.subject import UnetSubject
 
 
 class SamplePictures:
@@ -22,9 +21,7 @@ class SamplePictures:
     def after_step(self, news: StepNews, loop: Loop) -> None:
         if news.step % self._part.sample_every_steps or not loop.process.is_first:
             return
-        subject = loop.subject
-        assert isinstance(subject, UnetSubject)
-        engine = Engine(subject.model)
+        engine = Engine(loop.subject.model)
         size: dict[str, Any] = {"width": self._side, "height": self._side} if self._side else {}
         with loop.averaged():
             row = [

@@ -33,12 +33,19 @@ class MetricsFile:
         del loop
         if news.step % self._every == 0 or news.skipped:
             # JSON has no word for what is not finite.
-            values = {key: value if math.isfinite(value) else None for key, value in asdict(news).items()}
+            values = {key: value if math.isfinite(value) else None for key, value in numbers_of(news).items()}
             self._file.write(json.dumps(values) + "\n")
             self._file.flush()
 
     def close(self) -> None:
         self._file.close()
+
+
+def numbers_of(news: StepNews) -> dict[str, Any]:
+    """Everything known after an update, side by side."""
+    values = asdict(news)
+    figures: dict[str, float] = values.pop("figures")
+    return values | figures
 
 
 def _lines_before(path: Path, first_step: int) -> list[str]:
@@ -84,8 +91,9 @@ class TensorBoard:
 
     def after_step(self, news: StepNews, loop: Loop) -> None:
         del loop
-        for name in ("loss", "gradient_norm", "learning_rate", "samples_per_s"):
-            self._writer.add_scalar(name, getattr(news, name), news.step)
+        numbers = numbers_of(news)
+        for name in ("loss", "gradient_norm", "learning_rate", "samples_per_s", *news.figures):
+            self._writer.add_scalar(name, numbers[name], news.step)
 
     def close(self) -> None:
         self._writer.close()
