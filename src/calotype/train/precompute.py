@@ -114,13 +114,9 @@ def _check(recipe: Recipe) -> None:
     if recipe.data.kind == "precomputed":
         rule = "is precomputed already; set data.kind and data.path to the pictures"
         problems.append(Problem("data.kind", rule, recipe.data.kind))
-    changing = {
-        "textual_inversion": "trains what the text encoders read",
-        "vae": "trains the autoencoder",
-    }
-    if recipe.model.train in changing:
-        rule = f"{changing[recipe.model.train]}, so its results cannot be made beforehand"
-        problems.append(Problem("model.train", f"{rule}; train it on the pictures", recipe.model.train))
+    if trained := _encoder_trained(recipe):
+        rule = f"trains {trained}, so its results cannot be made beforehand; train it on the pictures"
+        problems.append(Problem("model.train", rule, recipe.model.train))
     if problems:
         raise RequestError(problems)
     for name, chance in (
@@ -129,6 +125,15 @@ def _check(recipe: Recipe) -> None:
     ):
         if chance:
             _log.warning("data.%s is decided once for each sample, the same in every epoch", name)
+
+
+def _encoder_trained(recipe: Recipe) -> str | None:
+    """What the recipe trains of the parts whose results would be kept."""
+    if recipe.model.train == "lora" and recipe.lora.text_encoder:
+        return "the text encoders"
+    return {"textual_inversion": "what the text encoders read", "vae": "the autoencoder"}.get(
+        recipe.model.train
+    )
 
 
 @dataclass(frozen=True)
