@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,8 +119,17 @@ def _resume(loop: Loop, store: CheckpointStore, ranks: Any, recipe: Recipe) -> s
     found = store.load_newest(ranks.rank, ranks.lowest)
     if found is None:
         return None
+    _same_subject(found.shared["parameters"], loop.subject.parameters(), recipe)
     loop.load_state(found.shared)
     return str(found.shared["data_identity"])
+
+
+def _same_subject(saved: Collection[str], now: Collection[str], recipe: Recipe) -> None:
+    different = sorted(set(saved) ^ set(now))
+    if different:
+        rule = f"holds a checkpoint of something else than a {recipe.model.train} like this one"
+        example = f"{different[0]!r} is only in one of them"
+        raise RequestError([Problem("checkpoint.folder", f"{rule}: {example}; use another name or folder")])
 
 
 def _same_data(saved: str | None, now: str) -> None:

@@ -198,7 +198,7 @@ def test_the_scale_is_that_of_draws_over_the_data(ran: Recipe, made: Path) -> No
 
 def test_no_picture_counts_twice_for_the_scale(ran: Recipe, made: Path, tmp_path: Path) -> None:
     scales = []
-    for samples in (NUM_PICTURES, 3 * NUM_PICTURES):
+    for samples in (NUM_PICTURES, NUM_PICTURES + 3):
         export(ran, tmp_path / str(samples), samples=samples)
         scales.append(json.loads((tmp_path / str(samples) / "config.json").read_text())["scaling_factor"])
     assert scales[0] == scales[1]
@@ -302,6 +302,11 @@ def test_an_autoencoder_is_found_by_name_in_the_model_folder(base: Path, made: P
 def test_data_without_pictures_is_refused(base: Path, tmp_path: Path, kind: str) -> None:
     with pytest.raises(RequestError, match=rf"data\.kind: model\.train=vae needs pictures, and {kind}"):
         small_recipe(base, tmp_path, model__train="vae", data__kind=kind)
+
+
+def test_the_checkpoint_of_something_else_is_not_gone_on_with(ran: Recipe) -> None:
+    with pytest.raises(RequestError, match=r"checkpoint\.folder: holds a checkpoint of something else"):
+        trained(small_copy(ran, train="unet"))
 
 
 def test_what_cannot_be_made_is_refused(ran: Recipe, tmp_path: Path) -> None:
