@@ -209,21 +209,42 @@ def list_recipes(as_json: AsJson = False) -> None:
 @app.command()
 def export(
     recipe: Annotated[str, typer.Argument(help="The recipe that was run.")],
-    destination: Annotated[Path, typer.Argument(help="A new folder or file for the model, LoRA or word.")],
+    destination: Annotated[
+        Path, typer.Argument(help="A new folder or file for the model, LoRA, word or VAE.")
+    ],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...")] = None,
     dtype: Annotated[str, typer.Option(help="fp32, fp16 or bf16; for whole models.")] = "fp16",
     live: Annotated[bool, typer.Option("--live", help="The live weights instead of their average.")] = False,
     best: Annotated[
         bool, typer.Option("--best", help="The checkpoint with the lowest metric instead of the newest.")
     ] = False,
+    samples: Annotated[
+        int, typer.Option(min=1, help="For a VAE: samples of the data to measure its scale on.")
+    ] = 1024,
+    device: Annotated[
+        str | None, typer.Option(help="For a VAE: where to measure; a GPU if there is one.")
+    ] = None,
     models: ModelsFolder = None,
 ) -> None:
-    """Write what a run has learned so far: a model, a LoRA or a learned word."""
+    """Write what a run has learned so far: a model, a LoRA, a learned word or an autoencoder.
+
+    An autoencoder becomes a diffusers folder with the scale of its latents in its configuration; train a
+    UNet on it with model.vae=FOLDER.
+    """
+    from calotype.engine.device import choose_device
     from calotype.train.export import export as write
     from calotype.train.recipes import load_recipe
 
-    resolved = load_recipe(recipe, overrides or [])
-    step = write(resolved.recipe, destination, dtype=dtype, live=live, best=best, models=models)
+    step = write(
+        load_recipe(recipe, overrides or []).recipe,
+        destination,
+        dtype=dtype,
+        live=live,
+        best=best,
+        models=models,
+        device=choose_device(device),
+        samples=samples,
+    )
     typer.echo(f"wrote {destination} from step {step}")
 
 

@@ -26,8 +26,9 @@ class Autoencoder:
 
     def __init__(self, model: Model) -> None:
         self._vae = model.vae
-        self._scale = float(model.architecture.vae.get("scaling_factor", 0.18215))
-        self._shift = float(model.architecture.vae.get("shift_factor") or 0.0)
+        # Its own: a separate VAE in the model's place may have another scale.
+        self._scale = float(model.vae.config.scaling_factor)
+        self._shift = float(model.vae.config.shift_factor or 0.0)
         self._factor = model.architecture.vae_factor
         self._latent_channels = model.architecture.latent_channels
 

@@ -29,6 +29,8 @@ class Model:
     tokenizers: list[Any]
     dtype: torch.dtype
     device: torch.device
+    vae_sha256: str | None = None
+    """Of a separate autoencoder in the place of the model's own."""
 
     def parts(self) -> dict[str, nn.Module]:
         """Part name → module, under the names of `Architecture.parts`."""

@@ -1,11 +1,16 @@
-"""A VAE that comes in a file of its own, in the original or the diffusers naming, for use with another model.
+"""A VAE that comes by itself, for use with another model.
+
+It is a file in the original or the diffusers naming, or a diffusers folder, which says its form and scale.
 
 Knows nothing of pictures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,12 +18,28 @@ from torch import Tensor, nn
 
 from calotype.core.errors import ModelFileError
 from calotype.core.progress import Silent
-from calotype.models.architecture import Architecture
+from calotype.models.architecture import VAE as VAE_CLASS
+from calotype.models.architecture import Architecture, vae_factor
 from calotype.models.files.converted import open_tensors
+from calotype.models.files.sharded import open_weights
+from calotype.models.folder_layout import is_model_folder
+from calotype.models.hub import link_boundary
 from calotype.models.identify import FileKind, identify
+from calotype.models.json_file import read_json
 from calotype.models.model import load_part, vae_dtype
 from calotype.models.naming.original import VAE, Correspondence, vae_correspondences
-from calotype.models.weights import FileTensors, NamedTensors, TensorSpec, check_shapes, todays_name
+from calotype.models.reference import file_sha256, folder_sha256
+from calotype.models.weights import (
+    FileTensors,
+    NamedTensors,
+    TensorSpec,
+    Weights,
+    check_shapes,
+    stem_present,
+    todays_name,
+)
+
+CONFIG = "config.json"
 
 
 class _VaeWeights:
@@ -63,12 +84,76 @@ def _rows(architecture: Architecture, dialect: str, *, prefixed: bool) -> list[C
 
 
 def read_vae(path: Path, architecture: Architecture, dtype: torch.dtype, device: torch.device) -> nn.Module:
-    """The autoencoder in `path`, of the form this architecture has. A whole checkpoint gives its own."""
-    with open_tensors(path) as file:
+    """The autoencoder in `path`, for a model of this architecture. A whole checkpoint gives its own."""
+    with _opened(path, architecture) as weights:
+        chosen = vae_dtype(weights.architecture, dtype)
+        return load_part(weights, "vae", source=str(path), dtype=chosen, device=device, progress=Silent())
+
+
+@contextmanager
+def with_vae(weights: Weights, path: Path) -> Iterator[Weights]:
+    """The same weights with the autoencoder in `path` in place of their own."""
+    with _opened(path, weights.architecture) as vae:
+        yield _Replaced(weights, vae)
+
+
+def vae_sha256(path: Path) -> str:
+    """What identifies the autoencoder in `path`, its scale included: latents of two scales do not mix."""
+    if not path.is_dir():
+        return file_sha256(path)
+    folder = _vae_folder(path)
+    config = hashlib.sha256((folder / CONFIG).read_bytes()).hexdigest()
+    return hashlib.sha256(f"{folder_sha256(folder)} {config}".encode()).hexdigest()
+
+
+class _Replaced:
+    """A model's weights, but for the autoencoder."""
+
+    def __init__(self, weights: Weights, vae: Weights) -> None:
+        self.architecture = vae.architecture
+        self._weights, self._vae = weights, vae
+
+    def specs(self, part: str) -> Mapping[str, TensorSpec]:
+        return (self._vae if part == "vae" else self._weights).specs(part)
+
+    def read(self, part: str, name: str) -> Tensor:
+        return (self._vae if part == "vae" else self._weights).read(part, name)
+
+    def extra(self) -> NamedTensors | None:
+        return self._weights.extra()
+
+
+@contextmanager
+def _opened(path: Path, architecture: Architecture) -> Iterator[Weights]:
+    if path.is_dir():
+        folder, inside = _vae_folder(path), link_boundary(path)
+        architecture = _configured(architecture, folder, inside)
+        file = open_weights(folder, stem_present(folder, "vae"), inside=inside)
+    else:
+        file = open_tensors(path)
+    with file:
         tensors = FileTensors(file)
         identity = identify({name: tensors.spec(name).shape for name in tensors.names()})
         if identity.kind not in (FileKind.VAE, FileKind.CHECKPOINT):
             raise ModelFileError(path, f"is not a VAE but: {identity.kind.value}")
-        weights = _VaeWeights(path, architecture, tensors, identity.dialect)
-        chosen = vae_dtype(architecture, dtype)
-        return load_part(weights, "vae", source=str(path), dtype=chosen, device=device, progress=Silent())
+        yield _VaeWeights(path, architecture, tensors, identity.dialect)
+
+
+def _vae_folder(path: Path) -> Path:
+    return path / "vae" if is_model_folder(path) else path
+
+
+def _configured(architecture: Architecture, folder: Path, inside: Path) -> Architecture:
+    """The architecture with the folder's own autoencoder, whose latents have to have the form of the old."""
+    config = {"_class_name": VAE_CLASS, **read_json(folder / CONFIG, inside=inside)}
+    try:
+        changed = replace(architecture, vae=config)
+        here, wanted = ((a.latent_channels, vae_factor(a.vae)) for a in (changed, architecture))
+    except (ValueError, TypeError) as error:
+        raise ModelFileError(folder, f"its configuration cannot be used: {error}") from error
+    if here != wanted:
+        forms = [
+            f"{channels} channels and {factor}×{factor} pixels each" for channels, factor in (here, wanted)
+        ]
+        raise ModelFileError(folder, f"its latents have {forms[0]}, {architecture.title} works on {forms[1]}")
+    return changed

@@ -123,7 +123,7 @@ class FolderWeights(_Closing):
         with ExitStack() as files:
             for part in architecture.parts():
                 place = folder / part
-                reader = files.enter_context(open_weights(place, _stem_present(place, part), inside=inside))
+                reader = files.enter_context(open_weights(place, stem_present(place, part), inside=inside))
                 self._tensors[part] = FileTensors(reader)
                 self._names[part] = {
                     todays_name(name, part): name for name in reader if not _is_derived(name)
@@ -145,7 +145,7 @@ class FolderWeights(_Closing):
         return self._extra
 
 
-def _stem_present(place: Path, part: str) -> str:
+def stem_present(place: Path, part: str) -> str:
     """Safetensors before pickles, and full precision before the fp16 variant that some folders hold alone."""
     usual = part_stem(part)
     stems = (usual, OLD_TRANSFORMERS_STEM) if usual == TRANSFORMERS_STEM else (usual,)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -22,6 +24,7 @@ from calotype.models.architecture import Architecture
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.files.sharded import write_sharded
 from calotype.models.folder_layout import write_layout
+from calotype.models.json_file import write_json
 from calotype.models.naming.original import correspondences
 from calotype.models.single_file import ARCHITECTURE_KEY, PREDICTION_KEY, V_MARK, ZERO_SNR_MARK
 from calotype.models.weights import EXTRA_STEM, TensorSpec, Weights, part_stem
@@ -42,13 +45,10 @@ def write_folder(
     progress: Progress | None = None,
 ) -> None:
     """Write the diffusers layout. `dtype` converts; otherwise every tensor keeps its own."""
-    refuse_existing(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     watcher = progress or Silent()
     parts = weights.architecture.parts()
     watcher.start("writing", sum(len(weights.specs(part)) for part in parts))
-    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
-    try:
+    with _made_whole(folder) as partial:
         write_layout(partial, weights.architecture)
         for part in parts:
             _write_part(weights, part, partial / part, dtype, max_shard_bytes, watcher)
@@ -56,6 +56,23 @@ def write_folder(
         if extra is not None:
             specs = {name: extra.spec(name) for name in extra.names()}
             write_safetensors(partial / f"{EXTRA_STEM}.safetensors", specs, extra.read, FORMAT)
+
+
+def write_vae_folder(weights: Weights, folder: Path, *, dtype: torch.dtype | None = None) -> None:
+    """Write the autoencoder alone, as diffusers lays it out: its configuration and its weights."""
+    with _made_whole(folder) as partial:
+        write_json(partial / "config.json", dict(weights.architecture.vae))
+        _write_part(weights, "vae", partial, dtype, DEFAULT_SHARD_BYTES, Silent())
+
+
+@contextmanager
+def _made_whole(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which takes its name when all is well and vanishes when not."""
+    refuse_existing(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
+    try:
+        yield partial
         partial.chmod(0o755)
         partial.rename(folder)
     except BaseException:

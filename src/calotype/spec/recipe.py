@@ -21,6 +21,9 @@ Momentum = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+ENCODED_BEFOREHAND = ("precomputed", "synthetic_latents")
+"""Kinds of data that bring latents and text embeddings along."""
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
@@ -33,7 +36,10 @@ class ModelPart(_Frozen):
     """A catalogue name, file, folder or hub id, as for `calotype generate`."""
     weights: Literal["random", "pretrained"] = "random"
     """Start from seeded random numbers, or from the weights `base` leads to."""
-    train: Literal["unet", "lora", "textual_inversion"] = "unet"
+    vae: str | None = None
+    """An autoencoder in place of the model's own: a file, a diffusers folder with its scale, or a name in the
+    model folder, as for `calotype generate --vae`."""
+    train: Literal["unet", "lora", "textual_inversion", "vae"] = "unet"
     micro_batch_size: Count = 8
     """Samples one device holds at once."""
     global_batch_size: Count = 8
@@ -195,7 +201,7 @@ class LoraPart(_Frozen):
     targets: tuple[str, ...] = ("to_q", "to_k", "to_v", "to_out.0")
     """Endings of the names of the layers that get one."""
     text_encoder: bool = False
-    """Not trained yet: refused where a LoRA is trained."""
+    """Train updates of the text encoders' attention too; captions have to be encoded in the run then."""
     dialect: Literal["diffusers", "kohya"] = "diffusers"
 
 
@@ -204,6 +210,22 @@ class TextualInversionPart(_Frozen):
     """What the learned word will be called; `embedding:NAME` in prompts."""
     num_vectors: Annotated[int, Field(ge=1, le=75)] = 1
     initial_word: str = "object"
+
+
+class VaePart(_Frozen):
+    """How an autoencoder's pictures are judged. Every term is a mean over the numbers of a picture."""
+
+    reconstruction: Literal["l1", "mse", "charbonnier"] = "l1"
+    """Error of a number: its size, its square, or √(error² + 0.001²)."""
+    kl_weight: NotNegative = 1e-6
+    """Of the divergence from the unit normal, summed over a latent and divided by the numbers of the picture
+    (3 × height × width), as in latent diffusion's own training: 1e-6 means the same at any size."""
+    gradient_weight: NotNegative = 0.0
+    """Of the error of the differences between neighbours, at full, half and quarter size: for sharp edges."""
+    ssim_weight: NotNegative = 0.0
+    """Of 1 − structural similarity (Wang et al. 2004), the mean over full, half and quarter size."""
+    frequency_weight: NotNegative = 0.0
+    """Of the size of the error's Fourier coefficients, which counts fine detail as much as large areas."""
 
 
 class Recipe(_Frozen):
@@ -222,6 +244,7 @@ class Recipe(_Frozen):
     profile: ProfilePart = ProfilePart()
     lora: LoraPart = LoraPart()
     textual_inversion: TextualInversionPart = TextualInversionPart()
+    vae: VaePart = VaePart()
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -260,6 +283,19 @@ class Recipe(_Frozen):
         if self.checkpoint.metric == "validation_loss" and self.validation.data is None:
             fix = "set validation.data.kind and validation.data.path"
             raise ValueError(f"checkpoint.metric: validation_loss needs samples; {fix}")
+        return self
+
+    @model_validator(mode="after")
+    def _data_holds_what_is_trained_on(self) -> Self:
+        """What is trained has to see what it reads: encoded beforehand, nothing could be learned from it."""
+        settings = {
+            "model.train=vae": ("pictures", self.model.train == "vae"),
+            "lora.text_encoder=true": ("captions", self.model.train == "lora" and self.lora.text_encoder),
+        }
+        for setting, (needed, applies) in settings.items():
+            if applies and self.data.kind in ENCODED_BEFOREHAND:
+                rule = f"{setting} needs {needed}, and {self.data.kind} brings only what was made of them"
+                raise ValueError(f"data.kind: {rule}; use folder, shards, mds or synthetic")
         return self
 
     @model_validator(mode="after")

@@ -43,5 +43,6 @@ def encode_tokens(model: Model, tokens: Sequence[Tensor]) -> tuple[Tensor, Tenso
 def encode_pictures(model: Model, pixels: Tensor, posterior: Tensor) -> Tensor:
     """Latents drawn from the autoencoder's distribution with the given noise, in the UNet's scale."""
     moments = model.vae.encode(pixels.to(next(model.vae.parameters()).dtype)).latent_dist
-    scale = float(model.architecture.vae.get("scaling_factor", 0.18215))
-    return (moments.mean.float() + moments.std.float() * posterior) * scale
+    config = model.vae.config
+    drawn = moments.mean.float() + moments.std.float() * posterior
+    return (drawn - float(config.shift_factor or 0.0)) * float(config.scaling_factor)

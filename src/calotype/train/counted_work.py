@@ -7,13 +7,12 @@ checkpointing computes again does not count, so that it cannot make a run look b
 from __future__ import annotations
 
 from calotype.models.architecture import Architecture
-from calotype.spec.recipe import Recipe
+from calotype.spec.recipe import ENCODED_BEFOREHAND, Recipe
 
 # TFLOP for each sample at the model's own size.
 _UNET = {"sd15": 0.803, "sd2-base": 0.804, "sdxl": 6.76}
 _TEXT = {"sd15": 0.013, "sd2-base": 0.045, "sdxl": 0.013 + 0.098}
 _VAE_ENCODE = {512: 1.12, 1024: 4.88}
-_ENCODED_BEFOREHAND = ("precomputed", "synthetic_latents")
 
 
 def training_tflop(architecture: Architecture, recipe: Recipe) -> float | None:
@@ -23,4 +22,4 @@ def training_tflop(architecture: Architecture, recipe: Recipe) -> float | None:
     if name not in _UNET or not at_its_own_size or recipe.model.train != "unet":
         return None
     unet = 3 * _UNET[name]
-    return unet if recipe.data.kind in _ENCODED_BEFOREHAND else unet + _TEXT[name] + _VAE_ENCODE[size]
+    return unet if recipe.data.kind in ENCODED_BEFOREHAND else unet + _TEXT[name] + _VAE_ENCODE[size]

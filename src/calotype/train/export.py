@@ -1,8 +1,10 @@
-"""What a run has learned, as files other programs read: a model, a LoRA or a word."""
+"""What a run has learned, as files other programs read: a model, a LoRA, a word or an autoencoder."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,25 +15,37 @@ from calotype.engine.device import choose_dtype
 from calotype.models.architecture import Architecture, published_name
 from calotype.models.model import Model
 from calotype.models.weights import NamedTensors, TensorSpec
-from calotype.models.write import SINGLE_FILE_SUFFIXES, refuse_existing, write_folder, write_single_file
+from calotype.models.write import (
+    SINGLE_FILE_SUFFIXES,
+    refuse_existing,
+    write_folder,
+    write_single_file,
+    write_vae_folder,
+)
 from calotype.spec.recipe import Recipe
 from calotype.train.checkpoint import CheckpointStore
 from calotype.train.inversion import InversionSubject
+from calotype.train.latent_scale import latent_deviation
 from calotype.train.live import build_subject, load_model
 from calotype.train.lora import LoraSubject
 from calotype.train.run import run_folder
+from calotype.train.vae import VaeSubject
+
+SAMPLES_FOR_SCALE = 1024
+
+_log = logging.getLogger(__name__)
 
 
 class LiveWeights:
     """The tensors of a live model, with some replaced."""
 
-    def __init__(self, model: Model, unet: Mapping[str, Tensor]) -> None:
+    def __init__(self, model: Model, part: str, learned: Mapping[str, Tensor]) -> None:
         self.architecture: Architecture = model.architecture
         self._states: dict[str, dict[str, Tensor]] = {
             part: {published_name(name, part): tensor for name, tensor in module.state_dict().items()}
             for part, module in model.parts().items()
         }
-        self._states["unet"] |= unet
+        self._states[part] |= learned
 
     def specs(self, part: str) -> Mapping[str, TensorSpec]:
         return {name: TensorSpec(t.dtype, tuple(t.shape)) for name, t in self._states[part].items()}
@@ -51,12 +65,15 @@ def export(
     live: bool = False,
     best: bool = False,
     models: Path | None = None,
+    device: torch.device | None = None,
+    samples: int = SAMPLES_FOR_SCALE,
 ) -> int:
-    """Write the newest (or best) checkpoint's averaged (or live) weights; the answer is its step."""
+    """Write the newest (or best) checkpoint's averaged (or live) weights; the answer is its step.
+
+    An autoencoder's scale is measured on `device` over so many `samples` of the run's data.
+    """
     refuse_existing(destination)
-    if recipe.model.train != "unet" and destination.suffix != ".safetensors":
-        rule = f"{destination} should end in .safetensors: what a {recipe.model.train} run makes is one file"
-        raise RequestError([Problem("destination", rule, str(destination))])
+    _check_suffix(recipe, destination)
     with CheckpointStore(run_folder(recipe) / "checkpoints", recipe.checkpoint.keep_last) as store:
         path = store.best() if best else store.newest()
         if path is None:
@@ -69,11 +86,38 @@ def export(
         tensors = dict(zip(names, state["ema"]["averages"], strict=True))
     # The parts that were not trained leave as they came, not rounded to what the run computed in.
     whole = recipe.model.model_copy(update={"precision": "fp32", "low_precision_weights": False})
-    model = load_model(recipe.model_copy(update={"model": whole}), torch.device("cpu"), models=models)
+    cpu = torch.device("cpu")
+    place = device if device and recipe.model.train == "vae" else cpu
+    model = load_model(recipe.model_copy(update={"model": whole}), place, models=models)
     subject = build_subject(model, recipe)
     if isinstance(subject, LoraSubject | InversionSubject):
         subject.export(destination, tensors)
+    elif isinstance(subject, VaeSubject):
+        _scale(model, recipe, tensors, samples)
+        write_vae_folder(LiveWeights(model, "vae", tensors), destination, dtype=choose_dtype(dtype, cpu))
     else:
         write = write_single_file if destination.suffix in SINGLE_FILE_SUFFIXES else write_folder
-        write(LiveWeights(model, tensors), destination, dtype=choose_dtype(dtype, torch.device("cpu")))
+        write(LiveWeights(model, "unet", tensors), destination, dtype=choose_dtype(dtype, cpu))
     return int(state["step"])
+
+
+def _check_suffix(recipe: Recipe, destination: Path) -> None:
+    """What ends in .safetensors is one file, and some runs make nothing else, others never."""
+    kind, is_file = recipe.model.train, destination.suffix == ".safetensors"
+    rule = None
+    if kind in ("lora", "textual_inversion") and not is_file:
+        rule = f"{destination} should end in .safetensors: what a {kind} run makes is one file"
+    if kind == "vae" and is_file:
+        rule = f"{destination} should be a folder: an autoencoder's scale is in a file beside its weights"
+    if rule:
+        raise RequestError([Problem("destination", rule, str(destination))])
+
+
+def _scale(model: Model, recipe: Recipe, learned: Mapping[str, Tensor], samples: int) -> None:
+    """Give the autoencoder the scale at which its latents have the deviation that noise has."""
+    model.vae.load_state_dict(learned, strict=True)
+    deviation = latent_deviation(model, recipe, samples)
+    # No shift: pipelines of these models do not look for one when they decode.
+    described = {**model.architecture.vae, "scaling_factor": 1 / deviation, "shift_factor": None}
+    model.architecture = replace(model.architecture, vae=described)
+    _log.info("scaling_factor %.5f: latents of the data deviate by %.5f", 1 / deviation, deviation)

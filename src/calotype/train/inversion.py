@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +14,10 @@ from calotype.core.errors import Problem, RequestError
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.conditions import encode_tokens, tokenise
 from calotype.train.data.batch import Batch
 from calotype.train.draws import Draws
 from calotype.train.objective import Question
+from calotype.train.prompted import PromptedUnet, answer_to_captions
 from calotype.train.subject import UnetSubject
 
 
@@ -32,35 +31,6 @@ class LearnedWord(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         return embedding(ids, torch.cat([self.weight, self.vectors.to(self.weight.dtype)]))
-
-
-class PromptedUnet(nn.Module):
-    """Text encoders and UNet in one: the way the gradient takes back to the vectors.
-
-    One module, because gradients are exchanged between processes for what happens inside a module.
-    """
-
-    def __init__(self, model: Model, words: nn.ModuleList) -> None:
-        super().__init__()
-        self.words = words
-        # In a tuple, torch does not take it for a part: only the vectors are anybody's to exchange.
-        self._model = (model,)
-
-    def forward(
-        self, noisy: Tensor, timesteps: Tensor, tokens: Sequence[Tensor], time_ids: Tensor | None
-    ) -> Tensor:
-        (model,) = self._model
-        context, pooled = encode_tokens(model, tokens)
-        added: dict[str, Any] | None = None
-        if time_ids is not None:
-            added = {"text_embeds": pooled, "time_ids": time_ids}
-        return model.unet(
-            noisy.to(model.unet.dtype),
-            timesteps,
-            encoder_hidden_states=context.to(model.unet.dtype),
-            added_cond_kwargs=added,
-            return_dict=False,
-        )[0]
 
 
 class InversionSubject(UnetSubject):
@@ -97,18 +67,9 @@ class InversionSubject(UnetSubject):
         return {name: p for name, p in self._words.named_parameters() if name.endswith("vectors")}
 
     def _answer(self, network: nn.Module, question: Question, batch: Batch, draws: Draws) -> Tensor:
-        captions = [
-            "" if drop else self._with_word(caption)
-            for drop, caption in zip(draws.drop_caption.tolist(), batch.captions, strict=True)
-        ]
-        wants_sizes = self.model.architecture.family == "sdxl"
+        captions = [self._with_word(caption) for caption in batch.captions]
         with self._autocast(), self._attention():
-            return network(
-                question.noisy,
-                question.timesteps,
-                tokenise(self.model, captions),
-                batch.sizes if wants_sizes else None,
-            )
+            return answer_to_captions(network, self.model, question, batch, draws, captions)
 
     def _with_word(self, caption: str) -> str:
         part = self._recipe.textual_inversion

@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from calotype.core.errors import Problem, RequestError
+from calotype.core.paths import models_dir, resolve_inside
 from calotype.core.progress import Progress
 from calotype.models import catalogue
 from calotype.models.model import Model, assemble, vae_dtype
 from calotype.models.reference import find_model
+from calotype.models.separate_vae import vae_sha256, with_vae
 from calotype.spec.recipe import Recipe
 from calotype.train.data.needs import Needs
 from calotype.train.inversion import InversionSubject
 from calotype.train.lora import LoraSubject
-from calotype.train.subject import DTYPES, UnetSubject
+from calotype.train.subject import DTYPES, Subject, UnetSubject
+from calotype.train.vae import VaeSubject
 
-SUBJECTS = {"unet": UnetSubject, "lora": LoraSubject, "textual_inversion": InversionSubject}
+SUBJECTS: dict[str, Callable[[Model, Recipe], Subject]] = {
+    "unet": UnetSubject,
+    "lora": LoraSubject,
+    "textual_inversion": InversionSubject,
+    "vae": VaeSubject,
+}
 
 
 def load_model(
     recipe: Recipe, device: torch.device, progress: Progress | None = None, models: Path | None = None
 ) -> Model:
-    """The model with its UNet in full precision (or not, if the recipe says so) and the rest in the run's."""
+    """The model with what is trained in full precision (unless the recipe says no) and the rest in the run's.
+
+    Beside an autoencoder that is trained, the UNet stays as it is: nobody asks it anything.
+    """
     found = find_model(_reference(recipe), models=models)
-    with found.weights as weights:
+    vae = _vae_path(recipe, models)
+    with found.weights as own, with_vae(own, vae) if vae else nullcontext(own) as weights:
         model = assemble(weights, found.identity, dtype=torch.float32, device=device, progress=progress)
+    model.vae_sha256 = vae_sha256(vae) if vae else None
     dtype = DTYPES[recipe.model.precision]
     for encoder in model.text_encoders:
         _cast(encoder, dtype)
-    _cast(model.vae, vae_dtype(model.architecture, dtype))
+    trained = model.vae if recipe.model.train == "vae" else model.unet
+    if trained is not model.vae:
+        _cast(model.vae, vae_dtype(model.architecture, dtype))
     if recipe.model.low_precision_weights:
-        _cast(model.unet, dtype)
+        _cast(trained, dtype)
     return model
 
 
@@ -47,12 +64,23 @@ def _reference(recipe: Recipe) -> str:
     return f"random:{base}:{recipe.trainer.seed}"
 
 
+def _vae_path(recipe: Recipe, models: Path | None) -> Path | None:
+    """Where the recipe's separate autoencoder lies: a path, or a name in the model folder."""
+    name = recipe.model.vae
+    if name is None:
+        return None
+    path = Path(name).expanduser()
+    return (
+        path if path.exists() else resolve_inside((models or models_dir()) / "vae", name, field="model.vae")
+    )
+
+
 def _cast(module: nn.Module, dtype: torch.dtype) -> None:
     # diffusers' own `to` warns about casts it was not asked about.
     nn.Module.to(module, dtype)
 
 
-def build_subject(model: Model, recipe: Recipe) -> UnetSubject:
+def build_subject(model: Model, recipe: Recipe) -> Subject:
     """What the recipe trains."""
     return SUBJECTS[recipe.model.train](model, recipe)
 
@@ -69,6 +97,6 @@ def needs_of(model: Model, recipe: Recipe) -> Needs:
         context_width=int(architecture.unet["cross_attention_dim"]),
         pooled_width=int(projected[0]["projection_dim"]) if projected else None,
         device=model.device,
-        vae_hash=model.identity.sha256,
+        vae_hash=model.vae_sha256 or model.identity.sha256,
         text_hash=model.identity.sha256,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -52,6 +52,8 @@ class StepNews:
     samples_per_s: float
     skipped: bool
     memory_bytes: int
+    figures: Mapping[str, float]
+    """What the subject has to say beside the loss, the mean over all processes."""
 
 
 class Watcher(Protocol):
@@ -95,7 +97,9 @@ class Loop:
         loss = self._accumulate(batches)
         exchange_after(list(self._parameters.values()), self.recipe, self.process)
         self.scaler.unscale_(self.optimizer)
-        numbers = torch.stack([self.process.mean(loss), self._clipped().to(loss)])
+        figures = self.subject.figures()
+        means = [self.process.mean(number) for number in (loss, *figures.values())]
+        numbers = torch.stack([means[0], self._clipped().to(loss), *means[1:]])
         self.samples += self.recipe.model.global_batch_size
         self.step += 1
         # From the step alone: nothing to save, and a resumed run follows the recipe as it reads now.
@@ -105,8 +109,8 @@ class Loop:
         # out by itself is asked first, so that the device has work while the host looks and goes on.
         readback = Readback(numbers)
         if self._decides_itself:
-            step_unless(self.optimizer, ~numbers.isfinite().all())
-        total, norm = readback.wait()
+            step_unless(self.optimizer, ~numbers[:2].isfinite().all())
+        total, norm, *others = readback.wait()
         finite = math.isfinite(total) and (math.isfinite(norm) or self.scaler.is_enabled())
         if not finite:
             self._leave_out(total, norm, rate)
@@ -124,6 +128,7 @@ class Loop:
             samples_per_s=self.recipe.model.global_batch_size / (time.perf_counter() - started),
             skipped=not finite,
             memory_bytes=_peak_memory(self.process.device),
+            figures=dict(zip(figures, others, strict=True)),
         )
 
     def _accumulate(self, batches: Iterator[Batch]) -> Tensor:

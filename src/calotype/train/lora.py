@@ -7,68 +7,141 @@ of the loop.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from calotype.core.errors import Problem, RequestError
+from calotype.models.architecture import nth, published_name
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
+from calotype.train.data.batch import Batch
+from calotype.train.draws import Draws
+from calotype.train.objective import Question
+from calotype.train.prompted import PromptedUnet, answer_to_captions
 from calotype.train.subject import UnetSubject
+
+TEXT_TARGETS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 class LoraSubject(UnetSubject):
-    """The UNet frozen, with trainable low-rank updates in the layers the recipe names."""
+    """The model frozen, with trainable low-rank updates in the layers the recipe names.
+
+    They are the UNet's and, if the recipe says so, those of the text encoders' attention.
+    """
 
     def __init__(self, model: Model, recipe: Recipe) -> None:
-        from peft import LoraConfig  # noqa: PLC0415 - a second to import
-
-        if recipe.lora.text_encoder:
-            rule = "the text encoders' layers cannot be trained yet; leave it out to train the UNet's"
-            raise RequestError([Problem("lora.text_encoder", rule)])
         super().__init__(model, recipe)
         model.unet.requires_grad_(False)
         self._alpha = recipe.lora.alpha or float(recipe.lora.rank)
-        settings = LoraConfig(
-            r=recipe.lora.rank,
-            lora_alpha=self._alpha,
-            target_modules=list(recipe.lora.targets),
-            init_lora_weights="gaussian",
-        )
+        self._encoders: dict[str, Any] = {}
+        if recipe.lora.text_encoder:
+            self._encoders = {f"text_encoder{nth(i)}": e for i, e in enumerate(model.text_encoders)}
         # peft draws its first numbers from torch's global generators; the run's seed decides them, here only.
         with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
             torch.manual_seed(recipe.trainer.seed)
-            model.unet.add_adapter(settings)
+            model.unet.add_adapter(self._settings(recipe.lora.targets))
+            for encoder in self._encoders.values():
+                encoder.add_adapter(self._settings(TEXT_TARGETS, _layers_read(encoder, model)))
+        self._prompted = PromptedUnet(model, nn.ModuleList([model.unet, *self._encoders.values()]))
         for parameter in self.parameters().values():
             # Small numbers with small steps: half precision would lose the updates.
             parameter.data = parameter.data.float()
+
+    def _settings(self, targets: Sequence[str], layers: Sequence[int] | None = None) -> Any:
+        from peft import LoraConfig  # noqa: PLC0415 - a second to import
+
+        return LoraConfig(
+            r=self._recipe.lora.rank,
+            lora_alpha=self._alpha,
+            target_modules=list(targets),
+            layers_to_transform=None if layers is None else list(layers),
+            init_lora_weights="gaussian",
+        )
+
+    @property
+    def network(self) -> nn.Module:
+        return self._prompted if self._encoders else super().network
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Those of the UNet under their own names, those of an encoder after its part's."""
+        parts = {"": self.model.unet, **{f"{part}.": encoder for part, encoder in self._encoders.items()}}
+        return {
+            f"{prefix}{name}": parameter
+            for prefix, module in parts.items()
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad
+        }
+
+    def _answer(self, network: nn.Module, question: Question, batch: Batch, draws: Draws) -> Tensor:
+        if not self._encoders:
+            return super()._answer(network, question, batch, draws)
+        with self._autocast(), self._attention():
+            return answer_to_captions(network, self.model, question, batch, draws, batch.captions)
 
     def export(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
         """Write the updates; `tensors` are the parameters by name, or their averages."""
         write_lora(file, tensors, self._alpha, self._recipe.lora.dialect)
 
 
+def _layers_read(encoder: Any, model: Model) -> range:
+    """The layers of a text encoder that the UNet gets to see: what nobody reads cannot be trained."""
+    count = encoder.config.num_hidden_layers
+    # SDXL reads the last layer but one, and the last only through the second encoder's projection.
+    skips_last = model.architecture.family == "sdxl" and not hasattr(encoder, "text_projection")
+    return range(count - 1 if skips_last else count)
+
+
 def write_lora(file: Path, tensors: Mapping[str, Tensor], alpha: float, dialect: str) -> None:
     """peft's parameter names in a dialect's own, with alpha where that dialect keeps it."""
     named: dict[str, Tensor] = {}
+    layers: dict[str, set[str]] = defaultdict(set)
+    flat_prefixes = _kohya_prefixes(tensors)
     for name, tensor in tensors.items():
-        layer, _, rest = name.partition(".lora_")
-        kind = rest.partition(".")[0]
+        part, layer, kind = _place(name)
+        layers[part].add(layer)
         value = tensor.detach().cpu().float().contiguous()
         if dialect == "diffusers":
-            named[f"unet.{layer}.lora_{kind}.weight"] = value
+            named[f"{part}.{layer}.lora_{kind}.weight"] = value
         else:
-            flat = f"lora_unet_{layer.replace('.', '_')}"
+            flat = f"{flat_prefixes[part]}{layer.replace('.', '_')}"
             named[f"{flat}.lora_{'down' if kind == 'A' else 'up'}.weight"] = value
             named[f"{flat}.alpha"] = torch.tensor(alpha)
     metadata = {"format": "pt"}
     if dialect == "diffusers":
         rank = next(t.shape[0] for n, t in named.items() if ".lora_A." in n)
-        targets = sorted({n.removeprefix("unet.").partition(".lora_")[0] for n in named})
-        settings = {"unet.r": rank, "unet.lora_alpha": alpha, "unet.target_modules": targets}
-        metadata["lora_adapter_metadata"] = json.dumps(settings)
+        metadata["lora_adapter_metadata"] = json.dumps(_note(layers, rank, alpha))
     specs = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in named.items()}
     write_safetensors(file, specs, named.__getitem__, metadata)
+
+
+def _place(name: str) -> tuple[str, str, str]:
+    """The part and layer (as published files name them) and the matrix that a parameter's name means."""
+    said, _, rest = name.partition(".")
+    part, inside = (said, rest) if said.startswith("text_encoder") else ("unet", name)
+    layer, _, ending = inside.partition(".lora_")
+    return part, published_name(layer, part), ending.partition(".")[0]
+
+
+def _kohya_prefixes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Text encoders are numbered where there are two."""
+    two = any(name.startswith("text_encoder_2.") for name in tensors)
+    return {
+        "unet": "lora_unet_",
+        "text_encoder": "lora_te1_" if two else "lora_te_",
+        "text_encoder_2": "lora_te2_",
+    }
+
+
+def _note(layers: Mapping[str, set[str]], rank: int, alpha: float) -> dict[str, Any]:
+    """What diffusers wants to be told of each part."""
+    note: dict[str, Any] = {}
+    for part, names in layers.items():
+        # Without the level that newer versions of the encoders lack; ends of names are enough.
+        targets = sorted(name.removeprefix("text_model.") for name in names)
+        note |= {f"{part}.r": rank, f"{part}.lora_alpha": alpha, f"{part}.target_modules": targets}
+    return note

@@ -118,9 +118,9 @@ def _check(recipe: Recipe) -> None:
     if recipe.data.kind in SYNTHETIC:
         rule = "samples are made up, there is nothing to encode; set data.kind and data.path to pictures"
         problems.append(Problem("data.kind", rule, recipe.data.kind))
-    if recipe.model.train == "textual_inversion":
-        rule = "trains what the text encoders read, so their results cannot be made beforehand"
-        problems.append(Problem("model.train", f"{rule}; train it on the pictures", recipe.model.train))
+    if trained := _encoder_trained(recipe):
+        rule = f"trains {trained}, so its results cannot be made beforehand; train it on the pictures"
+        problems.append(Problem("model.train", rule, recipe.model.train))
     if problems:
         raise RequestError(problems)
     for name, chance in (
@@ -129,6 +129,15 @@ def _check(recipe: Recipe) -> None:
     ):
         if chance:
             _log.warning("data.%s is decided once for each sample, the same in every epoch", name)
+
+
+def _encoder_trained(recipe: Recipe) -> str | None:
+    """What the recipe trains of the parts whose results would be kept."""
+    if recipe.model.train == "lora" and recipe.lora.text_encoder:
+        return "the text encoders"
+    return {"textual_inversion": "what the text encoders read", "vae": "the autoencoder"}.get(
+        recipe.model.train
+    )
 
 
 @dataclass(frozen=True)
@@ -160,11 +169,12 @@ class _Work:
         return self._writer(self.encoders.empty_text())
 
     def _writer(self, empty_text: Text | None) -> PrecomputedWriter:
-        digest = self.encoders.model.identity.sha256
-        resolution = needs_of(self.encoders.model, self.recipe).resolution
+        needs = needs_of(self.encoders.model, self.recipe)
+        assert needs.vae_hash
+        assert needs.text_hash
         return PrecomputedWriter(
             self.destination,
-            Provenance(digest, digest, resolution),
+            Provenance(needs.vae_hash, needs.text_hash, needs.resolution),
             samples_per_shard=self.samples_per_shard,
             part=self.process.rank,
             num_parts=self.process.world_size,

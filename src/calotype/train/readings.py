@@ -31,8 +31,9 @@ class Readings:
         return rare or news.step % self.every_steps == 0
 
     def of(self, news: StepNews) -> dict[str, float]:
-        """By name; `mfu` and `validation_loss` only where there are any."""
-        values: dict[str, float] = asdict(news)
+        """By name; figures of the subject, `mfu` and `validation_loss` only where there are any."""
+        values = asdict(news)
+        values |= values.pop("figures")
         if self.most_samples_per_s is not None:
             values["mfu"] = news.samples_per_s / self.most_samples_per_s
         if news.step in self.validation_losses:

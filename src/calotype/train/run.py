@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from calotype.train.loop import Loop, StepNews, Watcher
 from calotype.train.processes import Process, as_started, joined
 from calotype.train.profiling import ProfileWindow
 from calotype.train.readings import Readings, most_samples_per_s
+from calotype.train.reconstructions import Reconstructions
 from calotype.train.sampling import SamplePictures
 from calotype.train.validation import Validation
 from calotype.train.wandb_run import WandbRun
@@ -155,10 +157,19 @@ def _resume(loop: Loop, judge: Judge, store: CheckpointStore, ranks: Ranks, reci
     found = store.load_newest(ranks.rank, ranks.lowest)
     if found is None:
         return None
+    _same_subject(found.shared["parameters"], loop.subject.parameters(), recipe)
     loop.load_state(found.shared)
     if "judged" in found.shared:
         judge.load_state(found.shared["judged"])
     return str(found.shared["data_identity"])
+
+
+def _same_subject(saved: Collection[str], now: Collection[str], recipe: Recipe) -> None:
+    different = sorted(set(saved) ^ set(now))
+    if different:
+        rule = f"holds a checkpoint of something else than a {recipe.model.train} like this one"
+        example = f"{different[0]!r} is only in one of them"
+        raise RequestError([Problem("checkpoint.folder", f"{rule}: {example}; use another name or folder")])
 
 
 def _same_data(saved: str | None, now: str) -> None:
@@ -176,7 +187,8 @@ def _watchers(
     if recipe.profile.enabled and loop.process.rank in recipe.profile.ranks:
         watchers.append(open_things.enter_context(ProfileWindow(recipe.profile, folder, loop.process.rank)))
     if recipe.logging.sample_every_steps:
-        watchers.append(SamplePictures(recipe, folder / "samples"))
+        pictures = Reconstructions if recipe.model.train == "vae" else SamplePictures
+        watchers.append(pictures(recipe, folder / "samples"))
     if not loop.process.is_first:
         return watchers
     metrics = MetricsFile(folder / "metrics.jsonl", loop.step + 1, readings)

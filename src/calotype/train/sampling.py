@@ -10,7 +10,6 @@ from calotype.engine.contact_sheet import Axis, contact_sheet
 from calotype.engine.engine import Engine
 from calotype.spec.recipe import Recipe
 from calotype.train.loop import Loop, StepNews
-from calotype.train.subject import UnetSubject
 
 
 class SamplePictures:
@@ -24,9 +23,7 @@ class SamplePictures:
         makes = loop.process.is_first or loop.recipe.trainer.strategy == "fsdp"
         if news.step % self._part.sample_every_steps or not makes:
             return
-        subject = loop.subject
-        assert isinstance(subject, UnetSubject)
-        engine = Engine(subject.model)
+        engine = Engine(loop.subject.model)
         size: dict[str, Any] = {"width": self._side, "height": self._side} if self._side else {}
         with loop.averaged():
             row = [

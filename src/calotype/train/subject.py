@@ -34,6 +34,8 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 class Subject(Protocol):
     """Something that can be trained."""
 
+    model: Model
+
     @property
     def network(self) -> nn.Module:
         """The module whose gradients are exchanged between ranks."""
@@ -43,7 +45,15 @@ class Subject(Protocol):
         """The parameters that move, by name."""
         ...
 
+    def use_empty_text(self, text: Text | None) -> None:
+        """Told what stands for dropped captions, where the data brings it along."""
+        ...
+
     def loss(self, network: nn.Module, batch: Batch, positions: Sequence[int]) -> Tensor: ...
+
+    def figures(self) -> dict[str, Tensor]:
+        """What else there is to say of the micro-batches since the last time this was asked, by name."""
+        ...
 
 
 class UnetSubject:
@@ -83,6 +93,9 @@ class UnetSubject:
         offset = draws.offset if self._objective.wants_offset else None
         question = self._objective.ask(latents, draws.noise, draws.timesteps, offset)
         return self._objective.loss(self._answer(network, question, batch, draws), question)
+
+    def figures(self) -> dict[str, Tensor]:
+        return {}
 
     def _answer(self, network: nn.Module, question: Question, batch: Batch, draws: Draws) -> Tensor:
         context, pooled = self._text(batch, draws)
@@ -144,10 +157,20 @@ class UnetSubject:
         return {"text_embeds": pooled, "time_ids": batch.sizes.to(self.model.device)}
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        if self._recipe.model.precision == "fp32" or self._recipe.model.low_precision_weights:
-            return nullcontext()
-        return torch.autocast(self.model.device.type, DTYPES[self._recipe.model.precision])
+        return autocast_of(self._recipe, self.model.device)
 
     def _attention(self) -> AbstractContextManager[Any]:
-        name = self._recipe.model.attention
-        return nullcontext() if name == "auto" else sdpa_kernel(ATTENTION[name])
+        return attention_of(self._recipe)
+
+
+def autocast_of(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
+    """The recipe's precision for arithmetic on weights in full precision."""
+    if recipe.model.precision == "fp32" or recipe.model.low_precision_weights:
+        return nullcontext()
+    return torch.autocast(device.type, DTYPES[recipe.model.precision])
+
+
+def attention_of(recipe: Recipe) -> AbstractContextManager[Any]:
+    """The recipe's kernel for attention."""
+    name = recipe.model.attention
+    return nullcontext() if name == "auto" else sdpa_kernel(ATTENTION[name])

@@ -99,9 +99,9 @@ class TensorBoard:
         self._writer.close()
 
 
-_SHOWN = ("loss", "gradient_norm", "learning_rate", "samples_per_s", "mfu", "validation_loss", "memory_bytes")
+_COUNTS = ("step", "samples", "skipped")
 
 
 def shown_values(values: Mapping[str, float]) -> dict[str, float]:
     """Those of a step's numbers that are worth a curve."""
-    return {name: values[name] for name in _SHOWN if name in values}
+    return {name: value for name, value in values.items() if name not in _COUNTS}

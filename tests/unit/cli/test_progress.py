@@ -26,7 +26,7 @@ def train_one_step(progress: Progress) -> None:
     """What a large run on eight devices says."""
     recipe = Recipe.parse({"name": "bench-sd2-base", "trainer": {"max_steps": 100_000}})
     loop: Any = _Loop()
-    news = StepNews(1, 0.1234, 1.0, 1e-4, 0, 2385.31, False, 141 * 2**30)
+    news = StepNews(1, 0.1234, 1.0, 1e-4, 0, 2385.31, False, 141 * 2**30, {})
     ProgressBar(progress, recipe, 0, Readings(5000.0)).after_step(news, loop)
 
 

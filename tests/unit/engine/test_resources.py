@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from calotype.core.errors import ModelFileError, NotFoundError, RequestError
 from calotype.engine.engine import Engine
 from calotype.engine.inputs import Inputs
 from calotype.models.weights import RandomWeights
+from calotype.models.write import write_vae_folder
 from tests.engines import begun, difference, latents_of, relative, small_engine, to_the_end
 from tests.shrunk import shrunk
 
@@ -130,6 +132,18 @@ def test_a_separate_vae_is_used_and_put_away(own: Engine) -> None:
     assert difference(other.images[0], base) > 10
     assert difference(own.generate("an apple", **SIZE).images[0], base) == 0
     assert other.records[0].request["vae"] == "warm"
+
+
+def test_a_separate_vae_in_a_folder_brings_its_own_scale(own: Engine, folder: Path) -> None:
+    described = shrunk("emoji")
+    for name, scale in (("plain", 1.0), ("scaled", 0.5)):
+        changed = replace(described, vae={**described.vae, "scaling_factor": scale})
+        write_vae_folder(RandomWeights(changed, seed=9), folder / "vae" / name)
+    as_file, plain, scaled = (
+        own.generate("an apple", **SIZE, vae=name).images[0] for name in ("warm", "plain", "scaled")
+    )
+    assert difference(as_file, plain) == 0
+    assert difference(plain, scaled) > 5
 
 
 def test_a_run_is_decoded_with_its_own_vae_whoever_began_since(own: Engine) -> None:

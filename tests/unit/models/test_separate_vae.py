@@ -1,5 +1,6 @@
-"""A VAE from a file of its own is the VAE it was written from, in every naming."""
+"""A VAE from a file or folder of its own is the VAE it was written from, in every naming."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from torch import Tensor, nn
 
 from calotype.core.errors import ModelFileError
 from calotype.models.naming.vae import OLD_ATTENTION
-from calotype.models.separate_vae import read_vae
+from calotype.models.separate_vae import read_vae, vae_sha256, with_vae
 from calotype.models.weights import RandomWeights
+from calotype.models.write import write_folder, write_vae_folder
 from tests.shrunk import shrunk
 from tests.unit.models.on_disk import assert_same_tensors, original_tensors, read_weights
 
@@ -112,3 +114,50 @@ def test_something_else_is_refused_by_what_it_is(tmp_path: Path) -> None:
     save_file({"emb_params": torch.zeros(2, 768)}, tmp_path / "vae.safetensors")
     with pytest.raises(ModelFileError, match="is not a VAE but: embedding"):
         read_vae(tmp_path / "vae.safetensors", SD15, torch.float32, CPU)
+
+
+def _folder(place: Path, **changes: Any) -> Path:
+    write_folder(RandomWeights(replace(SD15, vae={**SD15.vae, **changes}), seed=4), place)
+    return place
+
+
+@pytest.mark.parametrize("inner", ["vae", "."])
+def test_a_folder_gives_its_autoencoder_with_its_own_scale(inner: str, tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "model", scaling_factor=0.5, shift_factor=0.25)
+    module: Any = read_vae(folder / inner, SD15, torch.float32, CPU)
+    assert_same_tensors(module.state_dict(), _diffusers())
+    assert (module.config.scaling_factor, module.config.shift_factor) == (0.5, 0.25)
+
+
+def test_weights_take_the_autoencoder_of_another_and_keep_the_rest(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "model", scaling_factor=0.5)
+    own = RandomWeights(SD15, seed=1)
+    with with_vae(own, folder) as weights:
+        found = read_weights(weights)
+    assert weights.architecture.vae["scaling_factor"] == 0.5
+    assert_same_tensors(found["vae"], _diffusers())
+    for part in ("unet", "text_encoder"):
+        assert_same_tensors(found[part], read_weights(own)[part])
+
+
+def test_a_form_of_its_own_is_fine_while_its_latents_fit(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "model", layers_per_block=1)
+    module: Any = read_vae(folder, SD15, torch.float32, CPU)
+    assert module.config.layers_per_block == 1
+
+
+def test_the_digest_follows_weights_and_scale_but_not_the_place(tmp_path: Path) -> None:
+    one = _folder(tmp_path / "one")
+    write_vae_folder(RandomWeights(SD15, seed=4), tmp_path / "alone")
+    same = [vae_sha256(one), vae_sha256(one / "vae"), vae_sha256(tmp_path / "alone")]
+    assert len(set(same)) == 1
+    scaled = vae_sha256(_folder(tmp_path / "scaled", scaling_factor=0.5))
+    write_vae_folder(RandomWeights(SD15, seed=5), tmp_path / "other")
+    assert len({same[0], scaled, vae_sha256(tmp_path / "other")}) == 3
+
+
+def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "model") / "vae"
+    (folder / "config.json").unlink()
+    with pytest.raises(ModelFileError, match=r"config\.json: is missing"):
+        read_vae(folder, SD15, torch.float32, CPU)

@@ -18,7 +18,6 @@ from calotype.train.loop import Loop
 from calotype.train.processes import Process
 from calotype.train.recipes import load_recipe
 from calotype.train.run import Outcome, run_folder, train
-from calotype.train.subject import UnetSubject
 
 CPU = torch.device("cpu")
 ALONE = Process(0, 1, 0, CPU)
@@ -69,11 +68,9 @@ def small_loop(recipe: Recipe) -> Loop:
 
 def small_feed(recipe: Recipe, loop: Loop) -> Any:
     """The data the recipe names, from where the loop stands."""
-    subject = loop.subject
-    assert isinstance(subject, UnetSubject)
     return open_feed(
         recipe.data,
-        needs_of(subject.model, recipe),
+        needs_of(loop.subject.model, recipe),
         micro_batch_size=recipe.model.micro_batch_size,
         samples_seen=loop.samples,
     )

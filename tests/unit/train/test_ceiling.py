@@ -27,7 +27,7 @@ class Clock:
 
 
 def news(samples_per_s: float) -> StepNews:
-    return StepNews(7, 0.5, 1.0, 1e-4, 70, samples_per_s, False, 0)
+    return StepNews(7, 0.5, 1.0, 1e-4, 70, samples_per_s, False, 0, {})
 
 
 def test_the_ceiling_is_two_operations_for_each_product_in_the_best_round() -> None:

@@ -110,7 +110,7 @@ def test_training_runs_on_half_precision_results(name: str, recipe_of: Recipes, 
 def test_dropped_captions_become_the_feeds_empty_text(recipe_of: Recipes, tmp_path: Path) -> None:
     precompute(recipe_of(), tmp_path / "made", dtype="fp32", device=CPU)
     recipe = _on(tmp_path / "made", recipe_of, objective={"caption_dropout": 1.0})
-    subject = build_subject(load_model(recipe, CPU), recipe)
+    subject: Any = build_subject(load_model(recipe, CPU), recipe)
     with open_feed(recipe.data, needs_of(subject.model, recipe), micro_batch_size=MICRO) as feed:
         empty, batch = feed.facts.empty_text, next(feed)
     assert empty is not None
