@@ -19,6 +19,7 @@ from calotype.models.json_file import read_json, write_json
 
 FILE_NAME = "dataset.json"
 _FORMAT = 1
+"""To be raised when the same packages come to give other pictures or captions."""
 
 
 @dataclass(frozen=True)

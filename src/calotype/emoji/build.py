@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from calotype.core.progress import Progress, Silent
@@ -63,7 +64,8 @@ def build(
 ) -> Built:
     """Fill `destination`. If it holds this very set already, it is checked and left as it is."""
     amounts = amounts or Amounts()
-    account = Account(ingredients.packages, amounts, check_renderer())
+    made_with = {**check_renderer(), "tokenizers": version("tokenizers")}
+    account = Account(ingredients.packages, amounts, made_with)
     if destination.exists():
         return already_built(destination, account)
     destination.parent.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,9 @@ _NO_ARTICLE_KINDS = frozenset(
     ("arrow", "currency", "keycap", "letters", "math", "punctuation", "symbol", "time", "zodiac")
 )
 _PLURALS = ("people", "men", "women")
-_SINGULAR_ENDINGS = ("ss", "us", "is")
+_SINGULAR_ENDINGS = ("ss", "us")
 _VOWELS = tuple("aeiou")
+_SPOKEN_LIKE_CONSONANTS = ("eu", "ewe", "one", "uni")
 _NUM_KEYWORDS = 3
 
 
@@ -51,4 +52,6 @@ def with_article(emoji: Emoji) -> str:
 
 
 def _a(words: str) -> str:
-    return f"an {words}" if words.lower().startswith(_VOWELS) else f"a {words}"
+    start = words.lower()
+    vowel = start.startswith(_VOWELS) and not start.startswith(_SPOKEN_LIKE_CONSONANTS)
+    return f"an {words}" if vowel else f"a {words}"
