@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli import doctor, generate, models, train
+from calotype.cli import data, doctor, generate, models, train
 from calotype.core.errors import CalotypeError, ExitCode
 from calotype.version import VERSION
 
@@ -29,6 +29,7 @@ app.command("generate")(generate.command)
 app.command("doctor")(doctor.command)
 app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")
+app.add_typer(data.app, name="data")
 
 
 def _show_version(asked: bool) -> None:

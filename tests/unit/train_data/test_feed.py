@@ -1,5 +1,6 @@
 """The feed: nothing lost, nothing repeated, the same after a resume, however many ranks and workers."""
 
+import json
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ from calotype.train.data.micro_batches import Delivery
 from calotype.train.data.precomputed_index import Provenance
 from calotype.train.data.precomputed_writer import PrecomputedWriter
 from calotype.train.data.report import DataError
+from calotype.train.data.shard_writer import Packed, write_shards
 from tests.unit.train_data.specimens import (
     batches_of,
     feed_of,
@@ -27,6 +29,7 @@ from tests.unit.train_data.specimens import (
     keys_of,
     needs,
     part,
+    picture,
     same,
 )
 
@@ -108,6 +111,22 @@ def test_the_order_depends_on_the_seed(tmp_path: Path) -> None:
     assert orders[0] == orders[1] != orders[2]
     in_order = keys_of(batches_of(part("folder", tmp_path, shuffle=False), 2, micro=5))
     assert in_order == [f"p{number:03d}.png" for number in range(10)]
+
+
+def test_each_visit_says_one_of_several_captions_whoever_reads_it(tmp_path: Path) -> None:
+    sayings = [f"saying {number}" for number in range(8)]
+    about = json.dumps({"caption": "saying 0", "captions": sayings})
+    write_shards(tmp_path, [Packed(f"s{n}", {"png": picture(n), "json": about}) for n in range(4)], 4)
+
+    def said(seed: int, **place: int) -> list[str]:
+        data = part("shards", tmp_path, seed=seed)
+        return [text for batch in batches_of(data, 32 // place["micro"], **place) for text in batch.captions]
+
+    first = said(1, micro=4)
+    assert said(1, micro=1) == first
+    assert said(1, micro=2, samples_seen=8)[:24] == first[8:]
+    assert said(2, micro=4) != first
+    assert set(first) == set(sayings)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -107,6 +107,21 @@ def test_members_need_not_lie_together_and_captions_may_be_json(tmp_path: Path) 
     assert source.damage == ()
 
 
+def test_json_may_list_several_captions(tmp_path: Path) -> None:
+    sayings: dict[str, object] = {
+        "0": {"caption": "a cat", "captions": ["a cat", "cat, sitting "]},
+        "1": {"caption": "a dog", "captions": []},
+        "2": {"caption": "an owl", "captions": {"en": "an owl"}},
+        "3": {"caption": "a fox", "captions": ["a fox", " "]},
+    }
+    members = {f"{key}.json": json.dumps(values).encode() for key, values in sayings.items()}
+    path = write_tar(tmp_path / "a.tar", members | {f"{key}.png": picture() for key in sayings})
+    source = ShardSource([path])
+    read = [source.read(index) for index in range(4)]
+    assert [sample.captions for sample in read] == [("a cat", "cat, sitting"), (), (), ()]
+    assert [sample.caption for sample in read] == ["a cat", "a dog", "an owl", "a fox"]
+
+
 def test_latents_come_as_npy_or_safetensors(tmp_path: Path) -> None:
     latents, context = torch.randn(4, 2, 2), torch.randn(5, 6)
     npy = io.BytesIO()

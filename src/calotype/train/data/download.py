@@ -46,12 +46,17 @@ def fetch_all(urls: Sequence[str]) -> list[Path]:
 
 def fetch(url: str) -> Path:
     """The file behind `url` on this disk, fetched if it is not there yet."""
-    name = urlsplit(url).path.rpartition("/")[2][-100:]
-    path = cache_dir() / "downloads" / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}-{name}"
+    path = kept_at(url)
     with alone_with(path):
         if not path.exists():
             _fetch(url, path)
     return path
+
+
+def kept_at(url: str) -> Path:
+    """Where the file behind `url` is kept, whether or not it has been fetched."""
+    name = urlsplit(url).path.rpartition("/")[2][-100:]
+    return cache_dir() / "downloads" / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}-{name}"
 
 
 def _fetch(url: str, path: Path) -> None:

@@ -26,7 +26,7 @@ class Pick:
     position: int
     target: Size
     draw: int
-    """What chance decides about this sample this time: crop and flip."""
+    """What chance decides about this sample this time: crop, flip, and which of several captions."""
     num_candidates: int
     """Samples this one was picked from."""
 

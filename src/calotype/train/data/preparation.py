@@ -11,11 +11,15 @@ from torch import Tensor
 
 from calotype.spec.recipe import DataPart
 from calotype.train.data.batch import Batch
+from calotype.train.data.mixing import mixed
 from calotype.train.data.needs import Needs
 from calotype.train.data.pictures import PictureError, Size, framed
 from calotype.train.data.plan import Pick
 from calotype.train.data.report import CorruptSampleError
 from calotype.train.data.sample import Sample
+
+_CAPTION = 1
+"""Sets the choice of a caption apart from crop and flip, which the same draw decides."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Preparation:
 
     def prepare(self, sample: Sample, pick: Pick) -> Prepared:
         """The sample ready to be stacked; raises CorruptSampleError when it cannot be used."""
-        sample = self._captioned(sample)
+        sample = self._captioned(sample, pick)
         if sample.latents is not None:
             mismatch = shape_mismatch(sample, self.needs, pick.target)
             if mismatch is not None:
@@ -59,7 +63,11 @@ class Preparation:
             raise CorruptSampleError(sample.key, str(error)) from None
         return Prepared(sample, pick.position, pixels, size)
 
-    def _captioned(self, sample: Sample) -> Sample:
+    def _captioned(self, sample: Sample, pick: Pick) -> Sample:
+        # An embedding that was kept is of one caption, whichever others there were.
+        if sample.captions and sample.context is None:
+            chosen = mixed(pick.draw, _CAPTION) % len(sample.captions)
+            return replace(sample, caption=sample.captions[chosen])
         if sample.caption or sample.context is not None:
             return replace(sample, caption=sample.caption or "")
         if self.part.default_caption is not None:

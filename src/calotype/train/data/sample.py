@@ -20,6 +20,8 @@ class Sample:
     picture: bytes | Image.Image | None = None
     """As it lies in its file, or decoded where a format's own library does that."""
     caption: str | None = None
+    captions: tuple[str, ...] = ()
+    """Several ways to say it, where there are: each visit takes one of these."""
     latents: Tensor | None = None
     context: Tensor | None = None
     pooled: Tensor | None = None

@@ -1,6 +1,7 @@
 """WebDataset tar shards as a source: every sample of every shard by number. Knows nothing of their order.
 
-Members are read by position from files that are never written, so workers can share open files.
+Members are read by position from files that are never written, so workers can share open files. A caption is
+a text member, or `caption` or `text` of a JSON member, whose `captions` may list several.
 """
 
 import hashlib
@@ -56,16 +57,17 @@ class ShardSource:
         number, row = self._place(index)
         shard = self._shards[number]
         name = f"{shard.path.name}:{shard.key(row)}"
-        caption = self._caption(number, row, name)
+        caption, captions = self._said(number, row, name)
         content = self._member(number, row, LATENTS if self._encoded else PICTURE, name)
         if content is None:
             raise CorruptSampleError(name, f"has no {'latents' if self._encoded else 'picture'}")
         if not self._encoded:
-            return Sample(name, picture=content, caption=caption)
+            return Sample(name, picture=content, caption=caption, captions=captions)
         tensors = tensors_in(content, name)
         return Sample(
             name,
             caption=caption,
+            captions=captions,
             latents=tensors.get("latents"),
             context=tensors.get("context"),
             pooled=tensors.get("pooled"),
@@ -96,12 +98,13 @@ class ShardSource:
             raise DataError(shard.path, "changed since the run began; start again to read it anew")
         return file
 
-    def _caption(self, number: int, row: int, name: str) -> str | None:
+    def _said(self, number: int, row: int, name: str) -> tuple[str | None, tuple[str, ...]]:
+        """The caption, and all of them where there are several."""
         text = self._member(number, row, CAPTION, name)
         if text is not None:
-            return _decoded(text, name)
+            return _decoded(text, name), ()
         text = self._member(number, row, JSON_CAPTION, name)
-        return None if text is None else _caption_in_json(_decoded(text, name), name)
+        return (None, ()) if text is None else _said_in_json(_decoded(text, name), name)
 
     def _member(self, number: int, row: int, role: int, name: str) -> bytes | None:
         place = self._shards[number].member(row, role)
@@ -129,10 +132,16 @@ def _decoded(text: bytes, name: str) -> str:
         ) from None
 
 
-def _caption_in_json(text: str, name: str) -> str | None:
+def _said_in_json(text: str, name: str) -> tuple[str | None, tuple[str, ...]]:
     try:
         values = json.loads(text)
     except ValueError as error:
         raise CorruptSampleError(name, f"its JSON cannot be read: {error}") from None
-    said = values.get("caption", values.get("text")) if isinstance(values, dict) else None
-    return said.strip() if isinstance(said, str) else None
+    if not isinstance(values, dict):
+        return None, ()
+    said, several = values.get("caption", values.get("text")), values.get("captions")
+    caption = said.strip() if isinstance(said, str) else None
+    # Others keep other things under this name.
+    if not isinstance(several, list) or not all(isinstance(one, str) and one.strip() for one in several):
+        several = []
+    return caption, tuple(one.strip() for one in several)
