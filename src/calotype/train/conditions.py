@@ -9,6 +9,8 @@ from torch import Tensor
 
 from calotype.models.model import Model
 
+_LARGEST_INDEX = 2**31 - 1
+
 
 @torch.no_grad()
 def encode_captions(model: Model, captions: Sequence[str]) -> tuple[Tensor, Tensor | None]:
@@ -42,7 +44,22 @@ def encode_tokens(model: Model, tokens: Sequence[Tensor]) -> tuple[Tensor, Tenso
 @torch.no_grad()
 def encode_pictures(model: Model, pixels: Tensor, posterior: Tensor) -> Tensor:
     """Latents drawn from the autoencoder's distribution with the given noise, in the UNet's scale."""
-    moments = model.vae.encode(pixels.to(next(model.vae.parameters()).dtype)).latent_dist
     config = model.vae.config
-    drawn = moments.mean.float() + moments.std.float() * posterior
+    at_once = _most_at_once(pixels, config.block_out_channels[0])
+    parts = pixels.to(next(model.vae.parameters()).dtype).split(at_once)
+    moments = [model.vae.encode(part).latent_dist for part in parts]
+    mean, deviation = (
+        torch.cat(each).float() for each in zip(*((m.mean, m.std) for m in moments), strict=True)
+    )
+    drawn = mean + deviation * posterior
     return (drawn - float(config.shift_factor or 0.0)) * float(config.scaling_factor)
+
+
+def _most_at_once(pixels: Tensor, widest: int) -> int:
+    """How many pictures to encode together, in equal parts.
+
+    The encoder's first layers hold `widest` numbers for each pixel. While their places can be counted in 32
+    bits a compiled kernel does so; past that, every address costs it twice.
+    """
+    most = max(1, _LARGEST_INDEX // (widest * pixels[0, 0].numel()))
+    return next(size for size in range(min(most, len(pixels)), 0, -1) if len(pixels) % size == 0)
