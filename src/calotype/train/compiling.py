@@ -10,6 +10,7 @@ from torch import nn
 
 from calotype.engine.passes.channel_sums import use_channel_sums
 from calotype.engine.passes.channels_last import use_channels_last
+from calotype.engine.passes.wide_attention import use_wide_attention
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
 
@@ -29,6 +30,7 @@ def arrange(model: Model, recipe: Recipe) -> None:
         # makes it slower: the two belong together. The same goes for sums over channels.
         use_channels_last(model.vae.encoder)
         use_channel_sums(model.vae.encoder)
+        use_wide_attention(model.vae.encoder)
         model.vae.encoder.compile(options=dict(_OPTIONS))
         if recipe.model.channels_last:
             use_channel_sums(model.unet)

@@ -20,12 +20,14 @@ def encode_captions(model: Model, captions: Sequence[str]) -> tuple[Tensor, Tens
 
 def tokenise(model: Model, captions: Sequence[str]) -> list[Tensor]:
     """Token numbers of the captions, one tensor per text encoder."""
-    return [
-        tokenizer(list(captions), padding="max_length", truncation=True, return_tensors="pt").input_ids.to(
-            model.device, non_blocking=True
-        )
+    found = [
+        tokenizer(list(captions), padding="max_length", truncation=True, return_tensors="pt").input_ids
         for tokenizer in model.tokenizers
     ]
+    if model.device.type == "cuda":
+        # From anywhere else a copy would wait until the device has done all it was asked before.
+        found = [ids.pin_memory() for ids in found]
+    return [ids.to(model.device, non_blocking=True) for ids in found]
 
 
 def encode_tokens(model: Model, tokens: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:

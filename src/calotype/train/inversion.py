@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -66,10 +66,9 @@ class InversionSubject(UnetSubject):
     def parameters(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self._words.named_parameters() if name.endswith("vectors")}
 
-    def _answer(self, network: nn.Module, question: Question, batch: Batch, draws: Draws) -> Tensor:
+    def _answer(self, question: Question, batch: Batch, draws: Draws) -> Callable[[nn.Module], Tensor]:
         captions = [self._with_word(caption) for caption in batch.captions]
-        with self._autocast(), self._attention():
-            return answer_to_captions(network, self.model, question, batch, draws, captions)
+        return answer_to_captions(self.model, question, batch, draws, captions)
 
     def _with_word(self, caption: str) -> str:
         part = self._recipe.textual_inversion

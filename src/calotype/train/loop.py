@@ -32,7 +32,7 @@ from calotype.train.optimizer import (
 from calotype.train.processes import Process, exchange_after, shared, without_exchange
 from calotype.train.readback import Readback
 from calotype.train.sharding import joined_part, own_part, split, whole
-from calotype.train.subject import Subject
+from calotype.train.subject import Loss, Subject
 
 
 class NonFiniteError(CalotypeError):
@@ -78,6 +78,7 @@ class Loop:
         self.scaler = torch.amp.GradScaler(process.device.type, enabled=scaled)
         self._decides_itself = can_decide_itself(self.optimizer) and not scaled
         self.step, self.samples, self.skips = 0, 0, 0
+        self._ahead: Loss | None = None
         if recipe.model.cuda_graphs:
             # A replayed backward pass writes where it wrote before: gradients need a place of their own.
             for parameter in ordered:
@@ -106,10 +107,13 @@ class Loop:
         rate = learning_rate(self.recipe.optimizer, self.step, self.recipe.trainer.max_steps)
         set_learning_rate(self.optimizer, rate)
         # The one place in a step where the host waits for the device. An optimizer that can leave the update
-        # out by itself is asked first, so that the device has work while the host looks and goes on.
+        # out by itself is asked first, and the next micro-batch is prepared, so that the device has work
+        # while the host looks and goes on.
         readback = Readback(numbers)
         if self._decides_itself:
             step_unless(self.optimizer, ~numbers[:2].isfinite().all())
+        if self.step < self.recipe.trainer.max_steps:
+            self._ahead = self._prepared(batches, 0)
         total, norm, *others = readback.wait()
         finite = math.isfinite(total) and (math.isfinite(norm) or self.scaler.is_enabled())
         if not finite:
@@ -132,17 +136,23 @@ class Loop:
         )
 
     def _accumulate(self, batches: Iterator[Batch]) -> Tensor:
-        count, micro = self.recipe.accumulation, self.recipe.model.micro_batch_size
+        count = self.recipe.accumulation
         total = torch.zeros((), device=self.process.device)
         for index in range(count):
-            first = self.samples + (index * self.process.world_size + self.process.rank) * micro
-            batch = next(batches).to(self.process.device, non_blocking=True)
+            prepared, self._ahead = self._ahead or self._prepared(batches, index), None
             torch.compiler.cudagraph_mark_step_begin()
             with without_exchange(self._exchanging, last=index == count - 1):
-                loss = self.subject.loss(self.network, batch, range(first, first + micro)) / count
+                loss = prepared(self.network) / count
                 self.scaler.scale(loss).backward()
             total += loss.detach()
         return total
+
+    def _prepared(self, batches: Iterator[Batch], index: int) -> Loss:
+        """The next update's micro-batch of that number."""
+        micro = self.recipe.model.micro_batch_size
+        first = self.samples + (index * self.process.world_size + self.process.rank) * micro
+        batch = next(batches).to(self.process.device, non_blocking=True)
+        return self.subject.prepare(batch, range(first, first + micro))
 
     def _clipped(self) -> Tensor:
         limit = self.recipe.optimizer.gradient_clip or math.inf
@@ -195,6 +205,7 @@ class Loop:
     @torch.no_grad()
     def load_state(self, state: dict[str, Any]) -> None:
         self.step, self.samples, self.skips = state["step"], state["samples"], state["skips"]
+        self._ahead = None
         for name, parameter in self._parameters.items():
             parameter.copy_(split(state["parameters"][name], parameter))
         self._load_optimizer(state["optimizer"])

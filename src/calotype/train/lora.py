@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +77,10 @@ class LoraSubject(UnetSubject):
             if parameter.requires_grad
         }
 
-    def _answer(self, network: nn.Module, question: Question, batch: Batch, draws: Draws) -> Tensor:
+    def _answer(self, question: Question, batch: Batch, draws: Draws) -> Callable[[nn.Module], Tensor]:
         if not self._encoders:
-            return super()._answer(network, question, batch, draws)
-        with self._autocast(), self._attention():
-            return answer_to_captions(network, self.model, question, batch, draws, batch.captions)
+            return super()._answer(question, batch, draws)
+        return answer_to_captions(self.model, question, batch, draws, batch.captions)
 
     def export(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
         """Write the updates; `tensors` are the parameters by name, or their averages."""

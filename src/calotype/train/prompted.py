@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from calotype.models.model import Model
@@ -45,11 +46,11 @@ class PromptedUnet(nn.Module):
 
 
 def answer_to_captions(
-    network: nn.Module, model: Model, question: Question, batch: Batch, draws: Draws, captions: Sequence[str]
-) -> Tensor:
-    """What a `PromptedUnet` says to the captions of a batch, the dropped ones replaced by the empty one."""
-    kept = [
-        "" if drop else caption for drop, caption in zip(draws.drop_caption.tolist(), captions, strict=True)
-    ]
+    model: Model, question: Question, batch: Batch, draws: Draws, captions: Sequence[str]
+) -> Callable[[nn.Module], Tensor]:
+    """Ask a `PromptedUnet` about the captions of a batch, the dropped ones replaced by the empty one."""
+    drop = draws.drop_caption[:, None]
+    told, empty = tokenise(model, captions), tokenise(model, [""])
+    tokens = [torch.where(drop, nothing, each) for nothing, each in zip(empty, told, strict=True)]
     sizes = batch.sizes if model.architecture.family == "sdxl" else None
-    return network(question.noisy, question.timesteps, tokenise(model, kept), sizes)
+    return lambda network: network(question.noisy, question.timesteps, tokens, sizes)

@@ -5,7 +5,7 @@ The autoencoder and the text encoders are frozen and in the loop, unless the bat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -31,6 +31,10 @@ ATTENTION = {
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
+Loss = Callable[[nn.Module], Tensor]
+"""The loss of a network on a micro-batch that is prepared already."""
+
+
 class Subject(Protocol):
     """Something that can be trained."""
 
@@ -49,7 +53,9 @@ class Subject(Protocol):
         """Told what stands for dropped captions, where the data brings it along."""
         ...
 
-    def loss(self, network: nn.Module, batch: Batch, positions: Sequence[int]) -> Tensor: ...
+    def prepare(self, batch: Batch, positions: Sequence[int]) -> Loss:
+        """Do all for a micro-batch that the trained weights have no part in; the rest is for the answer."""
+        ...
 
     def figures(self) -> dict[str, Tensor]:
         """What else there is to say of the micro-batches since the last time this was asked, by name."""
@@ -87,27 +93,36 @@ class UnetSubject:
             pooled = None if text.pooled is None else text.pooled[None].to(self.model.device)
             self._empty = text.context[None].to(self.model.device), pooled
 
-    def loss(self, network: nn.Module, batch: Batch, positions: Sequence[int]) -> Tensor:
+    def prepare(self, batch: Batch, positions: Sequence[int]) -> Loss:
         draws = self._draws(batch, positions)
         latents = self._latents(batch, draws)
         offset = draws.offset if self._objective.wants_offset else None
         question = self._objective.ask(latents, draws.noise, draws.timesteps, offset)
-        return self._objective.loss(self._answer(network, question, batch, draws), question)
+        answer = self._answer(question, batch, draws)
+
+        def loss(network: nn.Module) -> Tensor:
+            with self._autocast(), self._attention():
+                said = answer(network)
+            return self._objective.loss(said, question)
+
+        return loss
 
     def figures(self) -> dict[str, Tensor]:
         return {}
 
-    def _answer(self, network: nn.Module, question: Question, batch: Batch, draws: Draws) -> Tensor:
+    def _answer(self, question: Question, batch: Batch, draws: Draws) -> Callable[[nn.Module], Tensor]:
+        """Ask a network the question; what it is told beside it is made here."""
         context, pooled = self._text(batch, draws)
-        with self._autocast(), self._attention():
-            return network(
-                # Wherever the latents came from, the network sees one layout, and is compiled for it once.
-                question.noisy.to(self.model.unet.dtype, memory_format=self._layout),
-                question.timesteps,
-                encoder_hidden_states=context.to(self.model.unet.dtype),
-                added_cond_kwargs=self._added(batch, pooled),
-                return_dict=False,
-            )[0]
+        # Wherever the latents came from, the network sees one layout, and is compiled for it once.
+        noisy = question.noisy.to(self.model.unet.dtype, memory_format=self._layout)
+        context, added = context.to(self.model.unet.dtype), self._added(batch, pooled)
+        return lambda network: network(
+            noisy,
+            question.timesteps,
+            encoder_hidden_states=context,
+            added_cond_kwargs=added,
+            return_dict=False,
+        )[0]
 
     def _draws(self, batch: Batch, positions: Sequence[int]) -> Draws:
         architecture = self.model.architecture

@@ -15,7 +15,7 @@ from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
 from calotype.train.data.batch import Batch, Text
 from calotype.train.draws import draw
-from calotype.train.subject import attention_of, autocast_of
+from calotype.train.subject import Loss, attention_of, autocast_of
 from calotype.train.vae_loss import psnr, vae_loss
 
 
@@ -62,24 +62,27 @@ class VaeSubject:
     def use_empty_text(self, text: Text | None) -> None:
         """Captions are not looked at."""
 
-    def loss(self, network: nn.Module, batch: Batch, positions: Sequence[int]) -> Tensor:
+    def prepare(self, batch: Batch, positions: Sequence[int]) -> Loss:
         pixels = batch.pixels
         assert pixels is not None
         architecture = self.model.architecture
         height, width = (side // architecture.vae_factor for side in pixels.shape[-2:])
-        shape = (architecture.latent_channels, height, width)
         draws = draw(
             self._recipe.trainer.seed,
             positions,
-            shape,
+            (architecture.latent_channels, height, width),
             num_timesteps=1,
             caption_dropout=0.0,
             device=self.model.device,
         )
-        with autocast_of(self._recipe, self.model.device), attention_of(self._recipe):
-            restored, mean, logvar = network(pixels, draws.posterior)
-        self._psnr.append(psnr(restored.detach(), pixels).mean())
-        return vae_loss(self._recipe.vae, restored, pixels, mean, logvar)
+
+        def loss(network: nn.Module) -> Tensor:
+            with autocast_of(self._recipe, self.model.device), attention_of(self._recipe):
+                restored, mean, logvar = network(pixels, draws.posterior)
+            self._psnr.append(psnr(restored.detach(), pixels).mean())
+            return vae_loss(self._recipe.vae, restored, pixels, mean, logvar)
+
+        return loss
 
     def figures(self) -> dict[str, Tensor]:
         """PSNR of the pictures that were trained on."""

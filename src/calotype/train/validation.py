@@ -48,7 +48,7 @@ class Validation:
                 places = [-1 - place for place in range(first, first + micro)]
                 batch = next(feed).to(process.device, non_blocking=True)
                 # Not the compiled network: it would be compiled again for use without gradients.
-                total += loop.subject.loss(loop.subject.network, batch, places)
+                total += loop.subject.prepare(batch, places)(loop.subject.network)
         return process.mean(total / num_batches).item()
 
     def _open(self, data: DataPart, loop: Loop) -> Feed:

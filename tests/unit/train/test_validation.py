@@ -98,7 +98,7 @@ def test_the_validation_loss_is_that_of_the_averaged_weights_on_the_same_samples
         with open_feed(part, needs, micro_batch_size=2) as feed:
             # Five samples are three micro-batches of two.
             losses = [
-                float(subject.loss(subject.network, next(feed), [-1 - 2 * index, -2 - 2 * index]))
+                float(subject.prepare(next(feed), [-1 - 2 * index, -2 - 2 * index])(subject.network))
                 for index in range(3)
             ]
     assert judged(validated)[STEPS] == pytest.approx(sum(losses) / 3, rel=1e-5)

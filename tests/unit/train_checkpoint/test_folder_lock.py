@@ -111,7 +111,7 @@ def test_a_holder_that_has_not_signed_yet_is_another_process(store: CheckpointSt
     store.claim()
     for note in ("", "[]", '{"pid": "x"}'):
         (store.folder / ".lock").write_text(note)
-        with pytest.raises(FolderInUseError, match="is where another process keeps"):
+        with pytest.raises(FolderInUseError, match="is being written by another process"):
             CheckpointStore(store.folder, keep_last=1).claim()
 
 

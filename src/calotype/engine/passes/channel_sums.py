@@ -45,8 +45,9 @@ class ChannelSumNorm(nn.GroupNorm):
             inverse = ((square - mean.square()).clamp_min(0) + self.eps).rsqrt()
             scale, shift = self._per_channel(inverse, mean).view(2, n, c, *(1 for _ in places))
             result = numbers * scale + shift
-        # As torch's own: single precision under autocast, the input's numbers otherwise.
-        return result if torch.is_autocast_enabled(input.device.type) else result.to(input.dtype)
+        # As torch's own: single precision under autocast on a GPU, the input's numbers otherwise.
+        single = input.is_cuda and torch.is_autocast_enabled("cuda")
+        return result if single else result.to(input.dtype)
 
     def _per_channel(self, inverse: Tensor, mean: Tensor) -> Tensor:
         """Factors and summands for every channel of every picture, one above the other.
