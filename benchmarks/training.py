@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-CATALOGUE = Path(__file__).parents[1] / "src/calotype/models/catalogue/sd2-base.json"
+CATALOGUE = Path("src/calotype/models/catalogue/sd2-base.json")
 FAST = ("model.compile=true", "model.channels_last=true")
 LATENTS = "data.kind=synthetic_latents"
 ROW_LIMIT_S = 280
