@@ -18,17 +18,11 @@ from torch.nn.functional import pad
 class ChannelSumNorm(nn.GroupNorm):
     """`nn.GroupNorm` with its parameters, computed the other way round."""
 
-    membership: Tensor
-    """Which channels are in which group, as a matrix of ones and zeros."""
-
     @classmethod
     def of(cls, norm: nn.GroupNorm) -> Self:
         """In the place of `norm`, with the very same parameters."""
         made = cls(norm.num_groups, norm.num_channels, norm.eps, device="meta")
         made.weight, made.bias = norm.weight, norm.bias
-        members = norm.num_channels // norm.num_groups
-        membership = torch.eye(norm.num_groups, device=norm.weight.device).repeat_interleave(members, 1)
-        made.register_buffer("membership", membership, persistent=False)
         return made.train(norm.training)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the parent's name for it
@@ -56,8 +50,10 @@ class ChannelSumNorm(nn.GroupNorm):
         takes roots there.
         """
         rows = torch.cat([pad(inverse, (0, 1)), pad(-mean * inverse, (0, 1), value=1.0)])
-        table = torch.cat([self.membership * self.weight.float(), self.bias.float()[None]])
-        return rows @ table
+        groups = torch.arange(self.num_groups, device=mean.device)[:, None]
+        channels = torch.arange(self.num_channels, device=mean.device)
+        member = channels // (self.num_channels // self.num_groups) == groups
+        return rows @ torch.cat([member * self.weight.float(), self.bias.float()[None]])
 
 
 def use_channel_sums(network: nn.Module) -> None:

@@ -39,7 +39,7 @@ class WideAttention:
             return self._usual(attention, hidden_states, temb=temb)
         tokens = attention.group_norm(hidden_states).permute(0, 2, 3, 1).reshape(n, h * w, c)
         query, key, value = (part(tokens) for part in (attention.to_q, attention.to_k, attention.to_v))
-        shares = scores(query / math.sqrt(c), key).softmax(-1).to(value.dtype)
+        shares = (scores(query, key) / math.sqrt(c)).softmax(-1).to(value.dtype)
         mixed = attention.to_out[0](torch.bmm(shares, value))
         return mixed.reshape(n, h, w, c).permute(0, 3, 1, 2) + hidden_states
 
