@@ -1,4 +1,4 @@
-"""Training speed of SD 2-base on one GPU, beside the loop people write with diffusers and torch.compile.
+"""Training speed on one GPU: SD 2-base beside the loop people write with diffusers and torch.compile; SDXL.
 
 Every row in a process of its own, one after the other, on the same machine; random weights, synthetic data.
 
@@ -32,19 +32,27 @@ def rows(micro: int, steps: int, warmup: int) -> dict[str, list[str]]:
     ours = ["-m", "calotype", "train", "sd2-base", *batch, *FAST, *window]
     plain = ["benchmarks/plain_training.py", str(CATALOGUE), f"--micro-batch={micro}"]
     plain += [f"--steps={steps}", f"--warmup-steps={warmup}"]
+    sdxl = [
+        "-m",
+        "calotype",
+        "train",
+        "sdxl",
+        *(f"model.{size}_batch_size=8" for size in ("micro", "global")),
+    ]
     return {
         "ours-in-loop": ours,
         "ours-precomputed": [*ours, LATENTS],
         "plain-compile-in-loop": [*plain, "--compile"],
         "plain-compile-precomputed": [*plain, "--compile", "--latents"],
         "plain-eager-in-loop": plain,
+        "ours-sdxl-precomputed": [*sdxl, "model.gradient_checkpointing=false", *FAST, *window, LATENTS],
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--micro-batch", type=int, default=64)
+    parser.add_argument("--micro-batch", type=int, default=64, help="of SD 2-base")
     parser.add_argument("--fill", action="store_true")
     parser.add_argument("--only", nargs="*", help="names of rows; all if not said")
     chosen = parser.parse_args()
