@@ -47,7 +47,7 @@ class Reconstructions:
             model, part = loop.subject.model, self._recipe.data.model_copy(update={"num_workers": 0})
             micro = self._recipe.model.micro_batch_size
             with open_feed(part, needs_of(model, self._recipe), micro_batch_size=micro) as feed:
-                pixels = next(feed).pixels
+                pixels = next(feed).to(model.device).pixels
             assert pixels is not None
-            self._originals = pixels[:MOST_PICTURES].to(model.device)
+            self._originals = pixels[:MOST_PICTURES]
         return self._originals

@@ -13,7 +13,7 @@ from calotype.spec.recipe import DataPart
 from calotype.train.data.batch import Batch
 from calotype.train.data.mixing import mixed
 from calotype.train.data.needs import Needs
-from calotype.train.data.pictures import PictureError, Size, framed
+from calotype.train.data.pictures import PictureError, Size, framed, side_by_side
 from calotype.train.data.plan import Pick
 from calotype.train.data.report import CorruptSampleError
 from calotype.train.data.sample import Sample
@@ -29,6 +29,7 @@ class Prepared:
     sample: Sample
     position: int
     pixels: Tensor | None
+    """(3, height, width) bytes."""
     size: tuple[int, ...]
 
 
@@ -114,7 +115,7 @@ def stacked(rows: Sequence[Prepared]) -> Batch:
         captions=tuple(row.sample.caption or "" for row in rows),
         keys=tuple(row.sample.key for row in rows),
         positions=tuple(row.position for row in rows),
-        pixels=torch.stack(pixels) if pixels else None,
+        pixel_bytes=side_by_side(pixels) if pixels else None,
         latents=column("latents"),
         context=column("context"),
         pooled=column("pooled"),
