@@ -115,6 +115,17 @@ class DataPart(_Frozen):
     """Group pictures by aspect ratio and crop each to the nearest of its group."""
     most_corrupt: Amount = 1000
     """Stop when more samples than this could not be read."""
+    in_memory: bool = False
+    """Decode every picture once, at the start, and keep it as bytes in memory; on the GPU if that takes at
+    most a tenth of what is free there. For small sets: the batches are the same and cost next to nothing."""
+
+    @model_validator(mode="after")
+    def _kept_pictures_have_one_crop(self) -> Self:
+        for name, varies in (("crop=random", self.crop == "random"), ("buckets=true", self.buckets)):
+            if self.in_memory and varies:
+                rule = "in_memory keeps every picture at one size and crop, which"
+                raise ValueError(f"{rule} {name} changes; leave out one of the two")
+        return self
 
 
 class ValidationPart(_Frozen):
@@ -126,6 +137,12 @@ class ValidationPart(_Frozen):
     """Checkpoints that are judged by it are validated too."""
     num_samples: Count = 256
     """Over all processes; rounded up to whole micro-batches of each."""
+
+    @model_validator(mode="after")
+    def _reads_what_it_needs(self) -> Self:
+        if self.data and self.data.in_memory:
+            raise ValueError("data.in_memory would decode all samples for a few each time; leave it out")
+        return self
 
 
 class TrainerPart(_Frozen):

@@ -172,6 +172,7 @@ def _measure(
         rank=process.rank,
         world_size=process.world_size,
         micro_batch_size=recipe.model.micro_batch_size,
+        progress=progress,
     )
     with feed:
         subject.use_empty_text(feed.facts.empty_text)

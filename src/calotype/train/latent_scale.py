@@ -21,9 +21,8 @@ def latent_deviation(model: Model, recipe: Recipe, num_samples: int) -> float:
     sample counts twice: at most one epoch is looked at.
     """
     total = torch.zeros(3, dtype=torch.float64, device=model.device)
-    feed = open_feed(
-        recipe.data, needs_of(model, recipe), micro_batch_size=recipe.model.micro_batch_size, samples_seen=0
-    )
+    part = recipe.data.model_copy(update={"in_memory": False})
+    feed = open_feed(part, needs_of(model, recipe), micro_batch_size=recipe.model.micro_batch_size)
     with feed:
         left = min(num_samples, feed.facts.num_samples or num_samples)
         while left > 0:

@@ -44,10 +44,12 @@ class Reconstructions:
     def _chosen(self, loop: Loop) -> Tensor:
         """The first pictures of the run's data, however far the run is."""
         if self._originals is None:
-            model, part = loop.subject.model, self._recipe.data.model_copy(update={"num_workers": 0})
+            # A few pictures are read where they lie.
+            alone = {"num_workers": 0, "in_memory": False}
+            model, part = loop.subject.model, self._recipe.data.model_copy(update=alone)
             micro = self._recipe.model.micro_batch_size
             with open_feed(part, needs_of(model, self._recipe), micro_batch_size=micro) as feed:
-                pixels = next(feed).pixels
+                pixels = next(feed).to(model.device).pixels
             assert pixels is not None
-            self._originals = pixels[:MOST_PICTURES].to(model.device)
+            self._originals = pixels[:MOST_PICTURES]
         return self._originals

@@ -80,6 +80,7 @@ def train(
                 world_size=process.world_size,
                 micro_batch_size=recipe.model.micro_batch_size,
                 samples_seen=loop.samples,
+                progress=watched,
             )
         )
         _same_data(identity, feed.facts.identity)

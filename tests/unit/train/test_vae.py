@@ -91,7 +91,7 @@ def first_batches(recipe: Recipe, model: Model, count: int) -> list[Batch]:
     from calotype.train.data.feed import open_feed
 
     with open_feed(recipe.data, needs_of(model, recipe), micro_batch_size=2) as feed:
-        return list(islice(feed, count))
+        return [batch.to(CPU) for batch in islice(feed, count)]
 
 
 @pytest.mark.parametrize("terms", [{}, ALL_TERMS])

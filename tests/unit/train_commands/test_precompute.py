@@ -80,7 +80,7 @@ def test_training_gets_what_the_encoders_say(name: str, recipe_of: Recipes, tmp_
     model = load_model(recipe, CPU)
     needs = needs_of(model, recipe)
     with open_pass(pictures.data, needs, micro_batch_size=MICRO) as raw:
-        first = next(raw)
+        first = next(raw).to(CPU)
     with open_feed(recipe.data, needs, micro_batch_size=MICRO) as feed:
         batch, facts = next(feed), feed.facts
     assert batch.keys == first.keys

@@ -64,14 +64,14 @@ def part(kind: str, path: Path | str | None = None, **changes: Any) -> DataPart:
     return DataPart.model_validate(values | changes)
 
 
-def feed_of(data: DataPart, wanted: Needs | None = None, *, micro: int = 4, **place: int) -> Feed:
+def feed_of(data: DataPart, wanted: Needs | None = None, *, micro: int = 4, **place: Any) -> Feed:
     return open_feed(data, wanted or needs(), micro_batch_size=micro, **place)
 
 
-def batches_of(data: DataPart, count: int, *, micro: int = 4, **place: int) -> list[Batch]:
-    """The first `count` batches of a feed that is closed afterwards."""
+def batches_of(data: DataPart, count: int, *, micro: int = 4, **place: Any) -> list[Batch]:
+    """The first `count` batches of a feed that is closed afterwards, where they are used."""
     with open_feed(data, needs(), micro_batch_size=micro, **place) as feed:
-        return list(islice(feed, count))
+        return [batch.to("cpu") for batch in islice(feed, count)]
 
 
 def keys_of(batches: Sequence[Batch]) -> list[str]:

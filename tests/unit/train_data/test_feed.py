@@ -134,7 +134,7 @@ def test_buckets_never_mix_sizes_and_cover_the_epoch(tmp_path: Path, workers: in
     fill_folder(tmp_path, 24, [(32, 32), (16, 60), (60, 16)])
     data = part("folder", tmp_path, buckets=True, num_workers=workers)
     with feed_of(data, needs(resolution=32), micro=4) as feed:
-        batches = list(islice(feed, 6))
+        batches = [batch.to("cpu") for batch in islice(feed, 6)]
     assert len(set(keys_of(batches))) == 24
     assert {tuple(b.pixels.shape[2:]) for b in batches if b.pixels is not None} == {
         (32, 32),
@@ -241,7 +241,7 @@ def test_an_interrupted_pass_goes_on_where_the_writer_is(tmp_path: Path) -> None
     def precompute(most_batches: int | None) -> list[str]:
         writer = PrecomputedWriter(tmp_path / "out", made_by, samples_per_shard=4)
         with open_pass(data, needs(), micro_batch_size=2, first=writer.next_position) as feed:
-            batches = list(islice(feed, most_batches))
+            batches = [batch.to("cpu") for batch in islice(feed, most_batches)]
         for batch in batches:
             assert batch.pixels is not None
             writer.add(batch, batch.pixels[:, :, ::8, ::8].repeat(1, 2, 1, 1)[:, :4])

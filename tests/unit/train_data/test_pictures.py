@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
+from calotype.train.data.batch import as_numbers
 from calotype.train.data.pictures import HEADER_BYTES, PictureError, framed, size_in
 from tests.unit.train_data.specimens import picture
 
@@ -27,7 +28,8 @@ def halves(width: int = 40, height: int = 20, kind: str = "PNG", **options: Any)
 def centre(
     data: bytes | Image.Image, target: tuple[int, int] = (8, 8)
 ) -> tuple[torch.Tensor, tuple[int, ...]]:
-    return framed(data, target, random_crop=False, random_flip=False, draw=0)
+    pixels, size = framed(data, target, random_crop=False, random_flip=False, draw=0)
+    return as_numbers(pixels), size
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG"])

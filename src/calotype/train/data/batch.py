@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-_TENSORS = ("pixels", "latents", "context", "pooled", "sizes")
+_TENSORS = ("pixel_bytes", "pixels", "latents", "context", "pooled", "sizes")
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,19 @@ class Text:
 
 @dataclass(frozen=True)
 class Batch:
-    """One micro-batch. Either `pixels` or `latents` is there; all of a batch's pictures have one size."""
+    """One micro-batch; all of its pictures have one size.
+
+    Pictures come as `pixel_bytes`, a quarter of the way between processes and to the GPU, and are `pixels`
+    once the batch is where it is used; or they come as `latents`.
+    """
 
     captions: tuple[str, ...]
     keys: tuple[str, ...]
     """Names of the samples, for messages."""
     positions: tuple[int, ...]
     """Where each sample stands in its order; with buckets, in the order of its bucket."""
+    pixel_bytes: Tensor | None = None
+    """(n, 3, height, width), uint8."""
     pixels: Tensor | None = None
     """(n, 3, height, width), fp32 from -1 to 1."""
     latents: Tensor | None = None
@@ -42,8 +48,11 @@ class Batch:
         return len(self.keys)
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
-        """The same batch with its tensors on `device`."""
-        return self._with_each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        """The same batch with its tensors on `device`, and its bytes as numbers."""
+        there = self._with_each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        if there.pixel_bytes is None:
+            return there
+        return replace(there, pixel_bytes=None, pixels=as_numbers(there.pixel_bytes))
 
     def pin(self) -> Self:
         """The same batch in page-locked memory, from where a copy to the GPU does not hold up the CPU."""
@@ -53,3 +62,10 @@ class Batch:
         present = {name: getattr(self, name) for name in _TENSORS if getattr(self, name) is not None}
         changed: dict[str, Any] = {name: change(tensor) for name, tensor in present.items()}
         return replace(self, **changed)
+
+
+def as_numbers(pixel_bytes: Tensor) -> Tensor:
+    """Bytes as fp32 from -1 to 1, the same bits on every device."""
+    # A GPU multiplies by the reciprocal of a plain number, which rounds differently; by a tensor it divides.
+    half = torch.full((), 127.5, device=pixel_bytes.device)
+    return pixel_bytes.to(torch.float32).div_(half).sub_(1)

@@ -6,19 +6,17 @@ together, whatever the number of ranks.
 """
 
 import logging
-import os
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
-import torch
-from torch.utils.data import DataLoader
-
+from calotype.core.progress import Progress
 from calotype.spec.recipe import DataPart
 from calotype.train.data.batch import Batch, Text
+from calotype.train.data.in_memory import keep_all
+from calotype.train.data.loading import loaded
 from calotype.train.data.micro_batches import Delivery, MicroBatches
 from calotype.train.data.needs import Needs
 from calotype.train.data.opening import SYNTHETIC, buckets_of, open_plan, open_source, warn_of_ignored
@@ -28,12 +26,8 @@ from calotype.train.data.preparation import Preparation
 from calotype.train.data.report import DataError, Report, Tally
 from calotype.train.data.sample import Source
 from calotype.train.data.synthetic import Synthetic
-from calotype.train.data.worker_signals import heed_parent_only, held_back
 
 _log = logging.getLogger(__name__)
-
-_PREFETCHED_PER_WORKER = 2
-Thing = TypeVar("Thing")
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,7 @@ class Facts:
 class Feed(Iterator[Batch]):
     """This rank's batches, one after the other. Use as a context manager, or close it.
 
-    Batches are on the CPU, pinned if the device is a GPU; synthetic ones are on the device already.
+    Batches are on the CPU, pinned if the device is a GPU; what is made up or kept there is on the device.
     """
 
     def __init__(
@@ -71,7 +65,7 @@ class Feed(Iterator[Batch]):
         if self._deliveries is None:
             raise ValueError("the feed is closed")
         while True:
-            delivery = _next_of(self._deliveries)
+            delivery = next(self._deliveries)
             self._tally.add(delivery.unreadable)
             if delivery.failure is not None:
                 raise DataError("data", delivery.failure)
@@ -112,8 +106,12 @@ def open_feed(
     world_size: int = 1,
     micro_batch_size: int,
     samples_seen: int = 0,
+    progress: Progress | None = None,
 ) -> Feed:
-    """An endless feed of this rank's micro-batches, going on after `samples_seen` samples of all ranks."""
+    """An endless feed of this rank's micro-batches, going on after `samples_seen` samples of all ranks.
+
+    `progress` watches what has to be done before the first: decoding, where everything is kept in memory.
+    """
     share = Share(rank, world_size, micro_batch_size, samples_seen)
     tally = Tally(part.most_corrupt)
     if part.kind in SYNTHETIC:
@@ -123,9 +121,14 @@ def open_feed(
         return Feed(_made_up(synthetic, share), share, facts, tally)
     source = open_source(part, needs)
     tally.add(source.damage)
-    plan = open_plan(source, part, needs, share)
-    dataset = MicroBatches(source, plan, Preparation(part, needs), micro_batch_size)
-    return Feed(_loaded(dataset, count(), part, needs), share, _facts(source), tally, source)
+    plan, preparation, kept = open_plan(source, part, needs, share), Preparation(part, needs), None
+    if part.in_memory and part.kind != "precomputed":
+        source, kept = keep_all(source, preparation, progress)
+    dataset = MicroBatches(source, plan, preparation, micro_batch_size)
+    deliveries = loaded(dataset, count(), part.num_workers, pin=needs.device.type == "cuda")
+    if kept is not None:
+        deliveries = map(kept.put_into, deliveries)
+    return Feed(deliveries, share, _facts(source), tally, source)
 
 
 def open_pass(
@@ -143,11 +146,14 @@ def open_pass(
     """
     share = Share(rank, world_size, micro_batch_size)
     tally = Tally(part.most_corrupt)
+    if part.in_memory:
+        _log.warning("data.in_memory=True has no effect where every sample is read once")
     source = open_source(part, needs)
     tally.add(source.damage)
     plan = PassPlan(buckets_of(source, part, needs, least=1), share, first)
     dataset = MicroBatches(source, plan, Preparation(part, needs), micro_batch_size)
-    return Feed(_loaded(dataset, range(len(plan)), part, needs), share, _facts(source), tally, source)
+    deliveries = loaded(dataset, range(len(plan)), part.num_workers, pin=needs.device.type == "cuda")
+    return Feed(deliveries, share, _facts(source), tally, source)
 
 
 def _facts(source: Source) -> Facts:
@@ -157,41 +163,3 @@ def _facts(source: Source) -> Facts:
 def _made_up(synthetic: Synthetic, share: Share) -> Iterator[Delivery]:
     for number in count():
         yield Delivery(synthetic.batch(share.start(number), share.micro_batch_size))
-
-
-def _loaded(
-    dataset: MicroBatches, numbers: Iterable[int], part: DataPart, needs: Needs
-) -> Iterator[Delivery]:
-    cores = len(os.sched_getaffinity(0))
-    if part.num_workers > cores:
-        _log.warning("data.num_workers=%d is more than the %d cores there are", part.num_workers, cores)
-    with warnings.catch_warnings(), held_back():
-        # Torch says the same at greater length.
-        warnings.filterwarnings("ignore", message="This DataLoader will create")
-        loader = DataLoader(
-            dataset,
-            batch_size=None,
-            sampler=numbers,
-            num_workers=part.num_workers,
-            prefetch_factor=_PREFETCHED_PER_WORKER if part.num_workers else None,
-            collate_fn=_as_it_is,
-            pin_memory=needs.device.type == "cuda",
-            worker_init_fn=heed_parent_only,
-            # Without one of its own, the loader would draw from the generator the training draws from.
-            generator=torch.Generator(),
-        )
-        return iter(loader)
-
-
-def _next_of(deliveries: Iterator[Delivery]) -> Delivery:
-    try:
-        return next(deliveries)
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        fix = "if memory ran out, lower data.num_workers or give the container a larger /dev/shm"
-        raise DataError("data.num_workers", f"a worker process died: {error}; {fix}") from error
-
-
-def _as_it_is(thing: Thing) -> Thing:
-    return thing

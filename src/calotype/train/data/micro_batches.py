@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from calotype.core.errors import CalotypeError
@@ -27,10 +29,13 @@ class Delivery:
     unreadable: tuple[Unreadable, ...] = ()
     failure: str | None = None
     """Why there can be no batch at all."""
+    visits: Tensor | None = None
+    """(n, 2) int64, where pictures are kept elsewhere: the row of each, and 1 where it is wanted mirrored."""
 
     def pin_memory(self) -> Self:
         """Called by torch's loader, in a thread of its own."""
-        return replace(self, batch=self.batch.pin() if self.batch else None)
+        visits = None if self.visits is None else self.visits.pin_memory()
+        return replace(self, batch=self.batch.pin() if self.batch else None, visits=visits)
 
 
 @dataclass
@@ -56,8 +61,11 @@ class MicroBatches(Dataset[Delivery]):
         except CalotypeError as error:
             failure = str(error)
         unreadable = tuple(filling.unreadable.values())
-        batch = stacked(filling.rows) if filling.rows and failure is None else None
-        return Delivery(batch, unreadable, failure)
+        if not filling.rows or failure is not None:
+            return Delivery(None, unreadable, failure)
+        visits = [row.visit for row in filling.rows if row.visit is not None]
+        which = torch.tensor(visits, dtype=torch.int64) if visits else None
+        return Delivery(stacked(filling.rows), unreadable, visits=which)
 
     def _fill(self, number: int, filling: _Filling) -> str | None:
         """Read until the micro-batch is full or the plan's picks end; why it gave up, if it did."""

@@ -24,7 +24,7 @@ from calotype.train.data.shards import ShardSource
 _log = logging.getLogger(__name__)
 
 SYNTHETIC = ("synthetic", "synthetic_latents")
-_OF_PICTURES = ("crop", "random_flip", "default_caption")
+_OF_PICTURES = ("crop", "random_flip", "default_caption", "in_memory")
 _IGNORED = {
     "synthetic": (*_OF_PICTURES, "path", "buckets"),
     "synthetic_latents": (*_OF_PICTURES, "path", "buckets"),

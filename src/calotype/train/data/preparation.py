@@ -13,7 +13,7 @@ from calotype.spec.recipe import DataPart
 from calotype.train.data.batch import Batch
 from calotype.train.data.mixing import mixed
 from calotype.train.data.needs import Needs
-from calotype.train.data.pictures import PictureError, Size, framed
+from calotype.train.data.pictures import PictureError, Size, framed, is_mirrored, side_by_side
 from calotype.train.data.plan import Pick
 from calotype.train.data.report import CorruptSampleError
 from calotype.train.data.sample import Sample
@@ -29,7 +29,10 @@ class Prepared:
     sample: Sample
     position: int
     pixels: Tensor | None
+    """(3, height, width) bytes."""
     size: tuple[int, ...]
+    visit: tuple[int, bool] | None = None
+    """Where a kept picture is, and whether it is wanted mirrored this time."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,9 @@ class Preparation:
             _check_finite(sample)
             height, width = pick.target
             return Prepared(sample, pick.position, None, sample.size or (height, width, 0, 0, height, width))
+        if sample.kept is not None:
+            visit = (sample.kept.row, self.part.random_flip and is_mirrored(pick.draw))
+            return Prepared(sample, pick.position, None, sample.kept.size, visit)
         if sample.picture is None:
             raise CorruptSampleError(sample.key, "has neither a picture nor latents")
         try:
@@ -114,7 +120,7 @@ def stacked(rows: Sequence[Prepared]) -> Batch:
         captions=tuple(row.sample.caption or "" for row in rows),
         keys=tuple(row.sample.key for row in rows),
         positions=tuple(row.position for row in rows),
-        pixels=torch.stack(pixels) if pixels else None,
+        pixel_bytes=side_by_side(pixels) if pixels else None,
         latents=column("latents"),
         context=column("context"),
         pooled=column("pooled"),

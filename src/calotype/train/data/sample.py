@@ -12,6 +12,15 @@ from calotype.train.data.report import Unreadable
 
 
 @dataclass(frozen=True)
+class KeptPicture:
+    """A picture that was decoded before and is kept elsewhere."""
+
+    row: int
+    size: tuple[int, ...]
+    """Six numbers as in `Batch.sizes`."""
+
+
+@dataclass(frozen=True)
 class Sample:
     """A picture or its latents, with a caption or its embedding."""
 
@@ -19,6 +28,8 @@ class Sample:
     """The sample's name, which is the same in every run."""
     picture: bytes | Image.Image | None = None
     """As it lies in its file, or decoded where a format's own library does that."""
+    kept: KeptPicture | None = None
+    """In place of the picture."""
     caption: str | None = None
     captions: tuple[str, ...] = ()
     """Several ways to say it, where there are: each visit takes one of these."""

@@ -45,7 +45,7 @@ class ShardIndex:
 
     def key(self, index: int) -> str:
         begin, length = self.rows[index, _KEY_COLUMNS:].tolist()
-        return bytes(self.keys[begin : begin + length].tolist()).decode()
+        return self.keys[begin : begin + length].numpy().tobytes().decode()
 
     def member(self, index: int, role: int) -> tuple[int, int] | None:
         """Where the sample's member of that role begins and how long it is."""
