@@ -24,6 +24,11 @@ from calotype.train.meeting import meeting_place
 from calotype.train.sharding import sharded
 from calotype.train.subject import DTYPES
 
+# Gloo's threads let go of the last tensors they sent a little later, and need Python's lock for it, which
+# torch holds while it waits for them to end: a group that is ended at once may wait for ever. Kept, it ends
+# with the process.
+_left: list[Any] = []
+
 
 @dataclass(frozen=True)
 class Process:
@@ -110,6 +115,7 @@ def joined(recipe: Recipe, device: torch.device | None = None) -> Iterator[Proce
         yield Process(rank, world_size, local_rank, device)
     finally:
         if in_group:
+            _left.append(dist.group.WORLD)
             dist.destroy_process_group()
 
 

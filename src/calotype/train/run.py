@@ -100,9 +100,6 @@ def train(
         checkpoints.last(loop)
         finished = loop.step >= recipe.trainer.max_steps
         unreadable = tuple(process.gathered(feed.report().names))
-        # Gloo deadlocks when its group is left while a thread of its own still lets go of the last tensors;
-        # a barrier has none, and waits for that thread.
-        process.barrier()
         return Outcome(loop.step, loop.samples, not finished, folder, unreadable)
 
 

@@ -17,6 +17,10 @@ import torch.distributed as dist
 _PATIENCE = timedelta(hours=1)
 
 
+# Kept until the process ends: gloo's threads may still need Python's lock, which torch holds to end them.
+_made: list[dist.ProcessGroup] = []
+
+
 @dataclass(frozen=True)
 class Ranks:
     """This process among those of the run."""
@@ -44,6 +48,7 @@ def separate_ranks() -> Ranks:
     if not is_distributed():
         return Ranks()
     group = dist.new_group(backend="gloo", timeout=_PATIENCE)
+    _made.append(group)
     return Ranks(dist.get_rank(), dist.get_world_size(), group)
 
 
