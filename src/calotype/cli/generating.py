@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +15,7 @@ import typer
 from calotype.cli.knobs import parse_axis, parse_lora, parse_pair
 from calotype.cli.naming import free_name
 from calotype.cli.output import print_json
-from calotype.cli.progress import Bar, shown
+from calotype.cli.progress import Bar, cancellable, shown
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.progress import CancelToken
 from calotype.spec.names import PICTURE_FORMATS
@@ -75,7 +72,7 @@ def run(job: Job) -> None:
     _check_grid(requests, axes)
     _check_out(job.out)
     written: list[dict[str, Any]] = []
-    with shown() as bar, _cancellable() as cancel:
+    with shown() as bar, cancellable() as cancel:
         engine = _load(job, record, bar)
         worker = _Worker(engine, job, bar, cancel)
         for request in requests:
@@ -174,23 +171,6 @@ def _load(job: Job, record: PictureRecord | None, bar: Bar) -> Engine:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-@contextmanager
-def _cancellable() -> Iterator[CancelToken]:
-    """The first Ctrl-C stops between two steps; a second one stops at once."""
-    token = CancelToken()
-
-    def on_signal(*_: object) -> None:
-        if token.cancelled:
-            raise KeyboardInterrupt
-        token.cancel()
-
-    previous = signal.signal(signal.SIGINT, on_signal)
-    try:
-        yield token
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 class _Worker:

@@ -4,6 +4,7 @@ Knows nothing of the work.
 """
 
 import math
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from rich.table import Column
 from rich.text import Text
 
 from calotype.cli.output import console
+from calotype.core.progress import CancelToken
 
 SECONDS_BETWEEN_LINES = 10
 
@@ -99,3 +101,20 @@ def followed() -> Iterator[Bar | Lines]:
         return
     with shown() as bar:
         yield bar
+
+
+@contextmanager
+def cancellable() -> Iterator[CancelToken]:
+    """The first Ctrl-C stops between two steps; a second one stops at once."""
+    token = CancelToken()
+
+    def on_signal(*_: object) -> None:
+        if token.cancelled:
+            raise KeyboardInterrupt
+        token.cancel()
+
+    previous = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield token
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -1,0 +1,55 @@
+"""The recogniser's network: a few convolutions with two answers, emoji and style. Knows no names."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import Tensor, nn
+from torch.nn.functional import pixel_unshuffle, relu
+
+SIDE = 64
+"""Pixels of the pictures it looks at."""
+WIDTHS = (24, 48, 96, 192)
+EMBEDDING = 160
+
+
+class Recognising(nn.Module):
+    """Pictures from −1 to 1 to scores."""
+
+    def __init__(self, num_emoji: int, num_styles: int) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(12, WIDTHS[0], 3, padding=1, bias=False), nn.BatchNorm2d(WIDTHS[0])
+        )
+        self.blocks = nn.Sequential(*(_Halving(before, after) for before, after in pairwise(WIDTHS)))
+        # Not averaged over places: where a clock's hand points is what tells the hour.
+        self.embedding = nn.Linear(WIDTHS[-1] * (SIDE // 16) ** 2, EMBEDDING, bias=False)
+        self.norm = nn.BatchNorm1d(EMBEDDING)
+        self.emoji = nn.Linear(EMBEDDING, num_emoji)
+        self.style = nn.Linear(EMBEDDING, num_styles)
+
+    def forward(self, pictures: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of the emoji and of the styles."""
+        seen = self.norm(self._seen(pictures))
+        return self.emoji(seen), self.style(seen)
+
+    def _seen(self, pictures: Tensor) -> Tensor:
+        # Half as many places with four times the channels: the first layer is the dearest otherwise.
+        early = relu(self.stem(pixel_unshuffle(pictures, 2)))
+        return self.embedding(self.blocks(early).flatten(1))
+
+
+class _Halving(nn.Module):
+    """Two convolutions beside a shortcut; half the places, more channels."""
+
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
+        self.second = nn.Conv2d(after, after, 3, padding=1, bias=False)
+        self.shortcut = nn.Conv2d(before, after, 1, bias=False)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(after) for _ in range(2))
+        self.pool = nn.AvgPool2d(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.norms[1](self.second(relu(self.norms[0](self.first(x)))))
+        return relu(inner + self.shortcut(self.pool(x)))
