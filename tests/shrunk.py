@@ -23,7 +23,13 @@ UNET_WIDTHS = {96: 32, 128: 64, 160: 96, 320: 32, 640: 64, 1280: 96}
 VAE_WIDTHS = {64: 16, 96: 32, 128: 16, 256: 32, 512: 48}
 TEXT_WIDTHS = {192: 32, 768: 32, 1024: 32, 1280: 48}
 TEXT_LAYERS = {"CLIPTextModel": 2, "CLIPTextModelWithProjection": 3}
-BYTES = {"vocab_size": 514, "max_position_embeddings": 77, "bos_token_id": 512, "eos_token_id": 513}
+BYTES = {
+    "vocab_size": 514,
+    "max_position_embeddings": 77,
+    "bos_token_id": 512,
+    "eos_token_id": 513,
+    "pad_token_id": 513,
+}
 NATIVE_SIZE = 64
 CHANNELS_PER_HEAD = 16
 TIME_EMBEDDING = 8
