@@ -19,10 +19,17 @@ from calotype.models.architecture import Architecture
 from calotype.models.weights import RandomWeights
 from calotype.models.write import write_folder
 
-UNET_WIDTHS = {64: 32, 128: 64, 192: 96, 320: 32, 640: 64, 1280: 96}
-VAE_WIDTHS = {32: 16, 64: 32, 96: 48, 128: 16, 256: 32, 512: 48}
+UNET_WIDTHS = {96: 32, 128: 64, 160: 96, 320: 32, 640: 64, 1280: 96}
+VAE_WIDTHS = {64: 16, 96: 32, 128: 16, 256: 32, 512: 48}
 TEXT_WIDTHS = {192: 32, 768: 32, 1024: 32, 1280: 48}
 TEXT_LAYERS = {"CLIPTextModel": 2, "CLIPTextModelWithProjection": 3}
+BYTES = {
+    "vocab_size": 514,
+    "max_position_embeddings": 77,
+    "bos_token_id": 512,
+    "eos_token_id": 513,
+    "pad_token_id": 513,
+}
 NATIVE_SIZE = 64
 CHANNELS_PER_HEAD = 16
 TIME_EMBEDDING = 8
@@ -41,6 +48,7 @@ def shrunk(name: str) -> Architecture:
         unet={**_unet(full.unet, encoders), "sample_size": NATIVE_SIZE // full.vae_factor},
         vae={**_widths(full.vae, VAE_WIDTHS), "norm_num_groups": 8, "sample_size": NATIVE_SIZE},
         text_encoders=encoders,
+        tokenizers=tuple(_tokenizer(description) for description in full.tokenizers),
     )
 
 
@@ -73,9 +81,16 @@ def _text_encoder(config: Mapping[str, Any]) -> dict[str, Any]:
     width = TEXT_WIDTHS[config["hidden_size"]]
     return {
         **config,
+        # Letter by letter: tests count tokens without knowing which words the embedded model has learned.
+        **(BYTES if config["vocab_size"] == 4096 else {}),
         "hidden_size": width,
         "intermediate_size": 4 * width,
         "projection_dim": width,
         "num_attention_heads": width // CHANNELS_PER_HEAD,
         "num_hidden_layers": TEXT_LAYERS[config["_class_name"]],
     }
+
+
+def _tokenizer(description: Mapping[str, Any]) -> dict[str, Any]:
+    learned = description["vocabulary"] == "emoji"
+    return {**description, **({"vocabulary": "bytes", "model_max_length": 77} if learned else {})}

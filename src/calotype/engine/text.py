@@ -1,8 +1,8 @@
 """From a prompt to what the UNet's cross-attention reads. Knows nothing of sampling.
 
-Prompts of any length: tokens go through the encoder in windows of 75 between their marks, and the windows are
-laid end to end. Weights move each token's embedding away from, or towards, what the empty prompt has at that
-place.
+Prompts of any length: tokens go through the encoder in windows of as many as it has places for between their
+marks (75 in all of CLIP's), and the windows are laid end to end. Weights move each token's embedding away
+from, or towards, what the empty prompt has at that place.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from calotype.engine.prompt import parse_prompt
 from calotype.models.model import Model
 
-WINDOW = 75
-"""Tokens between the start and end marks of one pass through a CLIP encoder."""
 WINDOWS_AT_ONCE = 16
 REMEMBERED_BYTES = 64 * 2**20
 """About two hundred SDXL prompts of usual length."""
@@ -92,7 +90,12 @@ class TextConditioner:
             else:
                 ids = tokenizer(piece.text, add_special_tokens=False, verbose=False).input_ids
             tokens += [(token, piece.weight) for token in ids]
-        return [tokens[start : start + WINDOW] for start in range(0, len(tokens), WINDOW)] or [[]]
+        room = self._places(index) - 2
+        return [tokens[start : start + room] for start in range(0, len(tokens), room)] or [[]]
+
+    def _places(self, index: int) -> int:
+        """Tokens of one window, the marks at its ends included."""
+        return int(self._model.text_encoders[index].config.max_position_embeddings)
 
     def _learned_ids(self, name: str) -> list[list[int]]:
         """Ids of a learned word, one list per encoder; its vectors join the encoder's table on first use."""
@@ -107,26 +110,27 @@ class TextConditioner:
     ) -> tuple[Tensor, Tensor | None]:
         tokenizer = self._model.tokenizers[index]
         weighted = any(weight != 1.0 for window in windows for _, weight in window)
-        rows = [_row([token for token, _ in window], tokenizer) for window in windows]
+        places = self._places(index)
+        rows = [_row([token for token, _ in window], tokenizer, places) for window in windows]
         if weighted:
-            rows.append(_row([], tokenizer))
+            rows.append(_row([], tokenizer, places))
         hidden, pooled = _run_encoder(self._model, index, rows, clip_skip)
         if weighted:
-            weights = torch.tensor([_row_weights(window) for window in windows], device=hidden.device)
+            weights = torch.tensor([_row_weights(window, places) for window in windows], device=hidden.device)
             empty = hidden[-1:].float()
             hidden = ((hidden[:-1].float() - empty) * weights[..., None] + empty).to(hidden.dtype)
         # The summary of the whole is that of the first window: models were trained on one window only.
         return hidden.reshape(1, -1, hidden.shape[-1]), None if pooled is None else pooled[:1]
 
 
-def _row(tokens: list[int], tokenizer: Any) -> list[int]:
+def _row(tokens: list[int], tokenizer: Any, places: int) -> list[int]:
     row = [tokenizer.bos_token_id, *tokens, tokenizer.eos_token_id]
-    return row + [tokenizer.pad_token_id] * (WINDOW + 2 - len(row))
+    return row + [tokenizer.pad_token_id] * (places - len(row))
 
 
-def _row_weights(window: Sequence[Token]) -> list[float]:
+def _row_weights(window: Sequence[Token], places: int) -> list[float]:
     weights = [1.0, *(weight for _, weight in window)]
-    return weights + [1.0] * (WINDOW + 2 - len(weights))
+    return weights + [1.0] * (places - len(weights))
 
 
 def _run_encoder(

@@ -8,7 +8,7 @@ list.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -36,6 +36,11 @@ REQUIRED_SETTINGS = {
     TEXT_ENCODERS[0]: ("hidden_size", "num_hidden_layers"),
     TEXT_ENCODERS[1]: ("hidden_size", "num_hidden_layers"),
 }
+
+# `attention_head_dim` is diffusers' old name for the number of heads.
+_UNET_WIDTHS = ("block_out_channels", "cross_attention_dim", "attention_head_dim")
+_TEXT_WIDTHS = ("hidden_size", "intermediate_size", "projection_dim", "num_attention_heads")
+_WIDTHS = (*_UNET_WIDTHS, *_TEXT_WIDTHS)
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,27 @@ class Architecture:
         """Pixels per latent pixel along one side."""
         return vae_factor(self.vae)
 
+    def widened(self, factor: int) -> Architecture:
+        """UNet and text encoders `factor` times as wide, with so many times the attention heads.
+
+        The autoencoder stays what it is, so that latents mean the same at every width.
+        """
+        if factor == 1:
+            return self
+        unet, encoders = dict(self.unet), [dict(encoder) for encoder in self.text_encoders]
+        if "projection_class_embeddings_input_dim" in unet:
+            # The summary of the text grows, the sizes beside it do not.
+            unet["projection_class_embeddings_input_dim"] += (factor - 1) * encoders[-1]["projection_dim"]
+        for config in (unet, *encoders):
+            config |= {key: _times(config[key], factor) for key in _WIDTHS if key in config}
+        return replace(
+            self,
+            name=f"{self.name}-{factor}x",
+            title=f"{self.title}, {factor} times as wide",
+            unet=unet,
+            text_encoders=tuple(encoders),
+        )
+
     def parts(self) -> dict[str, Mapping[str, Any]]:
         """Folder name of each part with weights → its configuration."""
         encoders = {f"text_encoder{nth(i)}": config for i, config in enumerate(self.text_encoders)}
@@ -129,6 +155,10 @@ class Architecture:
     def parameter_counts(self) -> dict[str, int]:
         """How many numbers each part has."""
         return {part: sum(p.numel() for p in self.build(part).parameters()) for part in self.parts()}
+
+
+def _times(value: int | Sequence[int], factor: int) -> int | list[int]:
+    return value * factor if isinstance(value, int) else [number * factor for number in value]
 
 
 def nth(index: int) -> str:

@@ -95,8 +95,11 @@ def _random(reference: str) -> Found:
     if colon and not (plain and int(text) <= LARGEST_SEED):
         rule = f"{text[:80]!r} is no seed: a whole number from 0 to {LARGEST_SEED} follows the second colon"
         raise RequestError([Problem("model", rule, reference)])
-    seed = int(text) if text else 0
-    architecture = catalogue.architecture(name)
+    return random_model(reference, catalogue.architecture(name), int(text) if text else 0)
+
+
+def random_model(reference: str, architecture: Architecture, seed: int) -> Found:
+    """Seeded random numbers for an architecture, under the name of `reference`."""
     weights = RandomWeights(architecture, seed)
     return Found(nullcontext(weights), random_identity(reference, architecture, seed))
 

@@ -1,7 +1,8 @@
 """CLIP tokenizers from a vocabulary description, a diffusers folder, or the vocabulary shipped with Calotype.
 
 A CLIP vocabulary follows from its merges alone: 256 bytes, the same bytes ending a word, one entry per merge,
-two marks. So a description holds a name ("clip", or "bytes" for no merges at all) or the vocabulary itself.
+two marks. So a description holds a name ("clip", "emoji" for the embedded model's, "bytes" for no merges at
+all) or the vocabulary itself.
 Knows nothing of prompts.
 """
 
@@ -22,13 +23,20 @@ Merges = list[tuple[str, str]]
 Vocabulary = dict[str, int]
 
 MERGES_HEADER = "#version: 0.2"
-NAMED = ("clip", "bytes")
+NAMED = ("clip", "emoji", "bytes")
 
 
 @cache
 def _clip_merges() -> tuple[tuple[str, str], ...]:
     packed = (files("calotype.assets") / "clip_tokenizer" / "merges.txt.gz").read_bytes()
     return tuple(_parse_merge(line) for line in gzip.decompress(packed).decode().splitlines())
+
+
+@cache
+def _emoji_merges() -> tuple[tuple[str, str], ...]:
+    """What `calotype data emoji` learned from its captions."""
+    text = (files("calotype.assets") / "emoji_tokenizer" / "merges.txt").read_text("utf-8")
+    return tuple(_parse_merge(line) for line in text.splitlines()[1:])
 
 
 def _parse_merge(line: str) -> tuple[str, str]:
@@ -67,6 +75,9 @@ def _contents(description: Mapping[str, Any]) -> tuple[Vocabulary, Merges]:
     match description["vocabulary"]:
         case "clip":
             merges = list(_clip_merges())
+            return vocabulary(merges), merges
+        case "emoji":
+            merges = list(_emoji_merges())
             return vocabulary(merges), merges
         case "bytes":
             return vocabulary([]), []

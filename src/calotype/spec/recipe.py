@@ -39,7 +39,10 @@ class ModelPart(_Frozen):
     vae: str | None = None
     """An autoencoder in place of the model's own: a file, a diffusers folder with its scale, or a name in the
     model folder, as for `calotype generate --vae`."""
-    train: Literal["unet", "lora", "textual_inversion", "vae"] = "unet"
+    width: Annotated[int, Field(ge=1, le=16)] = 1
+    """UNet and text encoders so many times as wide as the catalogue has them; starts from random numbers."""
+    train: Literal["unet", "unet_and_text", "lora", "textual_inversion", "vae"] = "unet"
+    """The whole UNet, alone or with the whole text encoders; small updates of it; a word; the autoencoder."""
     micro_batch_size: Count = 8
     """Samples one device holds at once."""
     global_batch_size: Count = 8
@@ -278,6 +281,12 @@ class Recipe(_Frozen):
         return self.trainer.devices * self.trainer.nodes
 
     @property
+    def trains_text_encoders(self) -> bool:
+        """In full, or by a LoRA."""
+        kind = self.model.train
+        return kind == "unet_and_text" or (kind == "lora" and self.lora.text_encoder)
+
+    @property
     def accumulation(self) -> int:
         """Micro-batches each device runs before an update."""
         return self.model.global_batch_size // (self.model.micro_batch_size * self.num_processes)
@@ -303,10 +312,19 @@ class Recipe(_Frozen):
         return self
 
     @model_validator(mode="after")
+    def _width_is_free(self) -> Self:
+        part = self.model
+        if part.width > 1 and part.weights == "pretrained":
+            rule = f"{part.base} has its width already, and {part.width} times that needs new weights"
+            raise ValueError(f"model.width: {rule}; set model.weights=random, or leave model.width out")
+        return self
+
+    @model_validator(mode="after")
     def _data_holds_what_is_trained_on(self) -> Self:
         """What is trained has to see what it reads: encoded beforehand, nothing could be learned from it."""
         settings = {
             "model.train=vae": ("pictures", self.model.train == "vae"),
+            "model.train=unet_and_text": ("captions", self.model.train == "unet_and_text"),
             "lora.text_encoder=true": ("captions", self.model.train == "lora" and self.lora.text_encoder),
         }
         for setting, (needed, applies) in settings.items():

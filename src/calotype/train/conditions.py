@@ -33,9 +33,11 @@ def tokenise(model: Model, captions: Sequence[str]) -> list[Tensor]:
 def encode_tokens(model: Model, tokens: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
     """`encode_captions` from token numbers on, with gradients where they are wanted."""
     contexts, pooled = [], None
+    # Asked for only where they are read: how the library collects them breaks a compiled network in pieces.
+    inner_layers = model.architecture.family == "sdxl"
     for encoder, ids in zip(model.text_encoders, tokens, strict=True):
-        output = encoder(input_ids=ids, output_hidden_states=True)
-        if model.architecture.family == "sdxl":
+        output = encoder(input_ids=ids, output_hidden_states=inner_layers)
+        if inner_layers:
             contexts.append(output.hidden_states[-2])
             pooled = getattr(output, "text_embeds", pooled)
         else:

@@ -12,6 +12,7 @@ from calotype.spec.recipe import ENCODED_BEFOREHAND, Recipe
 # TFLOP for each sample at the model's own size.
 _UNET = {"sd15": 0.803, "sd2-base": 0.804, "sdxl": 6.76}
 _TEXT = {"sd15": 0.013, "sd2-base": 0.045, "sdxl": 0.013 + 0.098}
+_WHOLE = ("unet", "unet_and_text")
 _VAE_ENCODE = {512: 1.12, 1024: 4.88}
 
 
@@ -19,7 +20,8 @@ def training_tflop(architecture: Architecture, recipe: Recipe) -> float | None:
     """TFLOP to train on one sample; None where nobody counted: other models or sizes, not all weights."""
     name, size = architecture.name, architecture.native_size
     at_its_own_size = recipe.model.resolution in (None, size) and not recipe.data.buckets
-    if name not in _UNET or not at_its_own_size or recipe.model.train != "unet":
+    if name not in _UNET or not at_its_own_size or recipe.model.train not in _WHOLE:
         return None
     unet = 3 * _UNET[name]
-    return unet if recipe.data.kind in ENCODED_BEFOREHAND else unet + _TEXT[name] + _VAE_ENCODE[size]
+    text = (3 if recipe.trains_text_encoders else 1) * _TEXT[name]
+    return unet if recipe.data.kind in ENCODED_BEFOREHAND else unet + text + _VAE_ENCODE[size]

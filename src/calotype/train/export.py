@@ -29,6 +29,7 @@ from calotype.train.latent_scale import latent_deviation
 from calotype.train.live import build_subject, load_model
 from calotype.train.lora import LoraSubject
 from calotype.train.run import run_folder
+from calotype.train.text_encoders import by_part
 from calotype.train.vae import VaeSubject
 
 SAMPLES_FOR_SCALE = 1024
@@ -39,13 +40,16 @@ _log = logging.getLogger(__name__)
 class LiveWeights:
     """The tensors of a live model, with some replaced."""
 
-    def __init__(self, model: Model, part: str, learned: Mapping[str, Tensor]) -> None:
+    def __init__(self, model: Model, learned: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """`learned` holds tensors by part and name."""
         self.architecture: Architecture = model.architecture
         self._states: dict[str, dict[str, Tensor]] = {
-            part: {published_name(name, part): tensor for name, tensor in module.state_dict().items()}
+            part: {
+                published_name(name, part): tensor
+                for name, tensor in {**module.state_dict(), **learned.get(part, {})}.items()
+            }
             for part, module in model.parts().items()
         }
-        self._states[part] |= learned
 
     def specs(self, part: str) -> Mapping[str, TensorSpec]:
         return {name: TensorSpec(t.dtype, tuple(t.shape)) for name, t in self._states[part].items()}
@@ -94,10 +98,10 @@ def export(
         subject.export(destination, tensors)
     elif isinstance(subject, VaeSubject):
         _scale(model, recipe, tensors, samples)
-        write_vae_folder(LiveWeights(model, "vae", tensors), destination, dtype=choose_dtype(dtype, cpu))
+        write_vae_folder(LiveWeights(model, {"vae": tensors}), destination, dtype=choose_dtype(dtype, cpu))
     else:
         write = write_single_file if destination.suffix in SINGLE_FILE_SUFFIXES else write_folder
-        write(LiveWeights(model, "unet", tensors), destination, dtype=choose_dtype(dtype, cpu))
+        write(LiveWeights(model, by_part(tensors)), destination, dtype=choose_dtype(dtype, cpu))
     return int(state["step"])
 
 

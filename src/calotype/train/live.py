@@ -14,17 +14,19 @@ from calotype.core.paths import models_dir, resolve_inside
 from calotype.core.progress import Progress
 from calotype.models import catalogue
 from calotype.models.model import Model, assemble, vae_dtype
-from calotype.models.reference import find_model
+from calotype.models.reference import RANDOM, Found, find_model, random_model
 from calotype.models.separate_vae import vae_sha256, with_vae
 from calotype.spec.recipe import Recipe
 from calotype.train.data.needs import Needs
 from calotype.train.inversion import InversionSubject
 from calotype.train.lora import LoraSubject
 from calotype.train.subject import DTYPES, Subject, UnetSubject
+from calotype.train.text_encoders import TextAndUnetSubject
 from calotype.train.vae import VaeSubject
 
 SUBJECTS: dict[str, Callable[[Model, Recipe], Subject]] = {
     "unet": UnetSubject,
+    "unet_and_text": TextAndUnetSubject,
     "lora": LoraSubject,
     "textual_inversion": InversionSubject,
     "vae": VaeSubject,
@@ -38,30 +40,33 @@ def load_model(
 
     Beside an autoencoder that is trained, the UNet stays as it is: nobody asks it anything.
     """
-    found = find_model(_reference(recipe), models=models)
+    found = _found(recipe, models)
     vae = _vae_path(recipe, models)
     with found.weights as own, with_vae(own, vae) if vae else nullcontext(own) as weights:
         model = assemble(weights, found.identity, dtype=torch.float32, device=device, progress=progress)
     model.vae_sha256 = vae_sha256(vae) if vae else None
     dtype = DTYPES[recipe.model.precision]
-    for encoder in model.text_encoders:
-        _cast(encoder, dtype)
-    trained = model.vae if recipe.model.train == "vae" else model.unet
-    if trained is not model.vae:
-        _cast(model.vae, vae_dtype(model.architecture, dtype))
+    trained = [model.vae if recipe.model.train == "vae" else model.unet]
+    if recipe.model.train == "unet_and_text":
+        trained += model.text_encoders
+    for part in (model.vae, *model.text_encoders):
+        if part not in trained:
+            _cast(part, vae_dtype(model.architecture, dtype) if part is model.vae else dtype)
     if recipe.model.low_precision_weights:
-        _cast(trained, dtype)
+        for part in trained:
+            _cast(part, dtype)
     return model
 
 
-def _reference(recipe: Recipe) -> str:
-    base = recipe.model.base
-    if recipe.model.weights == "pretrained" or base.startswith("random:"):
-        return base
-    if base not in catalogue.names():
-        rule = f"random needs a catalogue name in model.base, which is {base!r}"
+def _found(recipe: Recipe, models: Path | None) -> Found:
+    part = recipe.model
+    if part.weights == "pretrained" or (part.base.startswith(RANDOM) and part.width == 1):
+        return find_model(part.base, models=models)
+    if part.base not in catalogue.names():
+        rule = f"random needs a catalogue name in model.base, which is {part.base!r}"
         raise RequestError([Problem("model.weights", f"{rule}; say pretrained to start from its weights")])
-    return f"random:{base}:{recipe.trainer.seed}"
+    architecture = catalogue.architecture(part.base).widened(part.width)
+    return random_model(f"{RANDOM}{part.base}:{recipe.trainer.seed}", architecture, recipe.trainer.seed)
 
 
 def _vae_path(recipe: Recipe, models: Path | None) -> Path | None:

@@ -15,14 +15,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calotype.models.architecture import nth, published_name
+from calotype.models.architecture import published_name
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
 from calotype.train.data.batch import Batch
 from calotype.train.draws import Draws
 from calotype.train.objective import Question
-from calotype.train.prompted import PromptedUnet, answer_to_captions
+from calotype.train.prompted import (
+    PromptedUnet,
+    answer_to_captions,
+    encoders_by_part,
+    layers_read,
+    moving_parameters,
+)
 from calotype.train.subject import UnetSubject
 
 TEXT_TARGETS = ("q_proj", "k_proj", "v_proj", "out_proj")
@@ -40,13 +46,13 @@ class LoraSubject(UnetSubject):
         self._alpha = recipe.lora.alpha or float(recipe.lora.rank)
         self._encoders: dict[str, Any] = {}
         if recipe.lora.text_encoder:
-            self._encoders = {f"text_encoder{nth(i)}": e for i, e in enumerate(model.text_encoders)}
+            self._encoders = encoders_by_part(model)
         # peft draws its first numbers from torch's global generators; the run's seed decides them, here only.
         with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
             torch.manual_seed(recipe.trainer.seed)
             model.unet.add_adapter(self._settings(recipe.lora.targets))
             for encoder in self._encoders.values():
-                encoder.add_adapter(self._settings(TEXT_TARGETS, _layers_read(encoder, model)))
+                encoder.add_adapter(self._settings(TEXT_TARGETS, layers_read(encoder, model)))
         self._prompted = PromptedUnet(model, nn.ModuleList([model.unet, *self._encoders.values()]))
         for parameter in self.parameters().values():
             # Small numbers with small steps: half precision would lose the updates.
@@ -68,14 +74,7 @@ class LoraSubject(UnetSubject):
         return self._prompted if self._encoders else super().network
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """Those of the UNet under their own names, those of an encoder after its part's."""
-        parts = {"": self.model.unet, **{f"{part}.": encoder for part, encoder in self._encoders.items()}}
-        return {
-            f"{prefix}{name}": parameter
-            for prefix, module in parts.items()
-            for name, parameter in module.named_parameters()
-            if parameter.requires_grad
-        }
+        return moving_parameters(self.model, self._encoders)
 
     def _answer(self, question: Question, batch: Batch, draws: Draws) -> Callable[[nn.Module], Tensor]:
         if not self._encoders:
@@ -85,14 +84,6 @@ class LoraSubject(UnetSubject):
     def export(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
         """Write the updates; `tensors` are the parameters by name, or their averages."""
         write_lora(file, tensors, self._alpha, self._recipe.lora.dialect)
-
-
-def _layers_read(encoder: Any, model: Model) -> range:
-    """The layers of a text encoder that the UNet gets to see: what nobody reads cannot be trained."""
-    count = encoder.config.num_hidden_layers
-    # SDXL reads the last layer but one, and the last only through the second encoder's projection.
-    skips_last = model.architecture.family == "sdxl" and not hasattr(encoder, "text_projection")
-    return range(count - 1 if skips_last else count)
 
 
 def write_lora(file: Path, tensors: Mapping[str, Tensor], alpha: float, dialect: str) -> None:

@@ -133,7 +133,7 @@ def _check(recipe: Recipe) -> None:
 
 def _encoder_trained(recipe: Recipe) -> str | None:
     """What the recipe trains of the parts whose results would be kept."""
-    if recipe.model.train == "lora" and recipe.lora.text_encoder:
+    if recipe.trains_text_encoders:
         return "the text encoders"
     return {"textual_inversion": "what the text encoders read", "vae": "the autoencoder"}.get(
         recipe.model.train

@@ -1,13 +1,17 @@
-"""Text encoders and UNet as one network, for training that reaches back into the text. Knows no losses."""
+"""Text encoders and UNet as one network, for training that reaches back into the text. Knows no losses.
+
+Also what such training has in common: which parts of an encoder are read at all, and names of parameters.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from calotype.models.architecture import nth
 from calotype.models.model import Model
 from calotype.train.conditions import encode_tokens, tokenise
 from calotype.train.data.batch import Batch
@@ -49,8 +53,33 @@ def answer_to_captions(
     model: Model, question: Question, batch: Batch, draws: Draws, captions: Sequence[str]
 ) -> Callable[[nn.Module], Tensor]:
     """Ask a `PromptedUnet` about the captions of a batch, the dropped ones replaced by the empty one."""
+    # Chosen among the tokens, not the texts: nobody waits for the device to say which are dropped.
     drop = draws.drop_caption[:, None]
     told, empty = tokenise(model, captions), tokenise(model, [""])
     tokens = [torch.where(drop, nothing, each) for nothing, each in zip(empty, told, strict=True)]
     sizes = batch.sizes if model.architecture.family == "sdxl" else None
     return lambda network: network(question.noisy, question.timesteps, tokens, sizes)
+
+
+def encoders_by_part(model: Model) -> dict[str, Any]:
+    """The text encoders under the names of their parts."""
+    return {f"text_encoder{nth(i)}": encoder for i, encoder in enumerate(model.text_encoders)}
+
+
+def moving_parameters(model: Model, encoders: Mapping[str, Any]) -> dict[str, nn.Parameter]:
+    """What is trained: of the UNet under its own names, of an encoder after its part's."""
+    parts = {"": model.unet, **{f"{part}.": encoder for part, encoder in encoders.items()}}
+    return {
+        f"{prefix}{name}": parameter
+        for prefix, module in parts.items()
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad
+    }
+
+
+def layers_read(encoder: Any, model: Model) -> range:
+    """The layers of a text encoder that the UNet gets to see: what nobody reads cannot be trained."""
+    count = encoder.config.num_hidden_layers
+    # SDXL reads the last layer but one, and the last only through the second encoder's projection.
+    skips_last = model.architecture.family == "sdxl" and not hasattr(encoder, "text_projection")
+    return range(count - 1 if skips_last else count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from calotype.engine import text
 from calotype.engine.engine import Engine
 from calotype.engine.text import TextConditioner
 from tests.engines import difference, latents_of, relative, small_engine
+from tests.shrunk import shrunk
 
 SIZE: dict[str, Any] = {"width": 16, "height": 16, "steps": 1}
 
@@ -37,7 +39,7 @@ def encoded(engine: Engine, ids: list[int], encoder: int = 0) -> Tensor:
     """What the encoder says of one window, computed without any of our code."""
     tokenizer = engine.model.tokenizers[encoder]
     row = [tokenizer.bos_token_id, *ids, tokenizer.eos_token_id]
-    row += [tokenizer.pad_token_id] * (77 - len(row))
+    row += [tokenizer.pad_token_id] * (tokenizer.model_max_length - len(row))
     with torch.inference_mode():
         output = engine.model.text_encoders[encoder](torch.tensor([row]), output_hidden_states=True)
     sdxl = engine.model.architecture.family == "sdxl"
@@ -84,6 +86,27 @@ def test_long_prompts_are_windows_of_75_end_to_end(engine: Engine) -> None:
     expected = [encoded(engine, part) for part in (ids[:75], ids[75:150], ids[150:])]
     assert found.shape[1] == 3 * 77
     assert torch.allclose(found, torch.cat(expected, dim=1), atol=1e-6)
+
+
+def test_an_encoder_with_fewer_places_has_smaller_windows() -> None:
+    full = shrunk("emoji")
+    (encoder,), (tokenizer,) = full.text_encoders, full.tokenizers
+    short = replace(
+        full,
+        text_encoders=({**encoder, "max_position_embeddings": 32},),
+        tokenizers=({**tokenizer, "model_max_length": 32},),
+    )
+    engine = small_engine(architecture=short)
+    ids = ids_of(engine, "x" * 40)
+    found = conditioner(engine).encode("x" * 40).context
+    assert found.shape[1] == 2 * 32
+    expected = torch.cat([encoded(engine, ids[:30]), encoded(engine, ids[30:])], dim=1)
+    assert torch.allclose(found, expected, atol=1e-6)
+    weighted = conditioner(engine).encode("(x:1.5)").context
+    empty = encoded(engine, [])
+    assert torch.allclose(
+        weighted[:, 1], (1.5 * encoded(engine, ids_of(engine, "x")) - 0.5 * empty)[:, 1], atol=1e-5
+    )
 
 
 def test_a_weighted_long_prompt_is_weighted_in_every_window(engine: Engine) -> None:

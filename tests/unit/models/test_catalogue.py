@@ -10,6 +10,7 @@ from transformers import CLIPTextConfig
 from calotype.core.errors import NotFoundError
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
+from calotype.models.tokenizer import build_tokenizer
 
 # sd2-base: the MosaicML benchmark's printout; the others: issue 2.
 UNET_PARAMETERS = {"sd15": 859_520_964, "sd2-base": 865_910_724, "sdxl": 2_567_463_684}
@@ -26,6 +27,11 @@ def test_unet_has_the_published_number_of_parameters(name: str, expected: int) -
 
 def test_sd2_base_has_the_published_number_of_parameters() -> None:
     assert sum(catalogue.architecture("sd2-base").parameter_counts().values()) == 1_289_952_427
+
+
+def test_the_embedded_model_is_small_enough_to_ship() -> None:
+    """40 MB in fp16, with a little left for vocabulary, headers and configurations."""
+    assert sum(catalogue.architecture("emoji").parameter_counts().values()) * 2 <= 39_500_000
 
 
 def test_tensors_hold_exactly_the_parameters() -> None:
@@ -70,6 +76,10 @@ def test_parts_fit_each_other(name: str) -> None:
     assert architecture.unet["cross_attention_dim"] == sum(widths)
     assert architecture.unet["in_channels"] == architecture.latent_channels
     assert architecture.unet["sample_size"] * architecture.vae_factor == architecture.native_size
+    for encoder, description in zip(architecture.text_encoders, architecture.tokenizers, strict=True):
+        tokenizer = build_tokenizer(description)
+        assert len(tokenizer) == encoder["vocab_size"]
+        assert tokenizer.model_max_length == encoder["max_position_embeddings"]
     if architecture.family == "sdxl":
         pooled = architecture.text_encoders[1]["projection_dim"]
         sizes = 6 * architecture.unet["addition_time_embed_dim"]

@@ -1,5 +1,6 @@
 """Our tokenizers against known CLIP ids and against transformers' own reading of the same folder."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,12 @@ from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
 from calotype.models.tokenizer import END, build_tokenizer, read_tokenizer, vocabulary, write_tokenizer
 
+# As `calotype data emoji` of the pinned packages writes them (`files` in its dataset.json).
+EMOJI_FILES = {
+    "merges.txt": "6efccb12162dc2b895ecf95b139f1b10024753c37840e25adbc993cbf7bd8a9e",
+    "tokenizer_config.json": "9fe36bfa79e8e139b8cad8b035c629acce702e52e8b00cb44e30c0a725521e50",
+    "vocab.json": "494a62d1bf32c0edfc144c58aaa14a596c8dbf765b7129e907e55938453479dc",
+}
 CLIP = {"vocabulary": "clip", "pad_token": END, "model_max_length": 77}
 MERGES = [["r", "e"], ["re", "d</w>"], ["c", "a"], ["ca", "t</w>"]]
 OWN = {
@@ -41,12 +48,29 @@ def test_bytes_spell_every_word() -> None:
     assert tokenizer("aa a").input_ids == [512, 64, 320, 320, 513]
 
 
+def test_the_embedded_models_vocabulary_is_the_one_its_data_set_was_given(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, {"vocabulary": "emoji"})
+    written = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in tmp_path.iterdir()}
+    assert written == EMOJI_FILES
+    tokenizer = build_tokenizer({"vocabulary": "emoji"})
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, len(tokenizer)) == (4094, 4095, 4096)
+    words = ["red</w>", "apple</w>", "noto</w>", "style</w>"]
+    assert tokenizer.tokenize("Red apple noto style") == words
+
+
 def test_own_merges_are_used() -> None:
     assert build_tokenizer(OWN)("red cat").input_ids == [516, 513, 515, 517]
 
 
 @pytest.mark.parametrize(
-    "description", [CLIP, {**CLIP, "pad_token": "!"}, {**CLIP, "vocabulary": "bytes"}, OWN]
+    "description",
+    [
+        CLIP,
+        {**CLIP, "pad_token": "!"},
+        {**CLIP, "vocabulary": "bytes"},
+        *catalogue.architecture("emoji").tokenizers,
+        OWN,
+    ],
 )
 def test_what_is_written_is_read_again(tmp_path: Path, description: dict[str, Any]) -> None:
     write_tokenizer(tmp_path, description)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,23 @@ def test_the_command_refuses_with_a_code(capsys: pytest.CaptureFixture[str]) -> 
     assert "trainer.device: is not a known setting" in capsys.readouterr().err
     assert run(["train", "emojy"]) == 4
     assert "emoji" in capsys.readouterr().err
+
+
+def test_the_embedded_models_recipe_can_be_tried_out_without_its_data() -> None:
+    comment = (
+        (files("calotype.recipes") / "emoji.yaml").read_text("utf-8").partition("smoke run on a CPU:")[2]
+    )
+    overrides = comment.partition("\nname:")[0].replace("#", "").split()
+    recipe = load_recipe("emoji", overrides).recipe
+    assert (recipe.data.kind, recipe.validation.data, recipe.model.train) == (
+        "synthetic",
+        None,
+        "unet_and_text",
+    )
+
+
+@pytest.mark.parametrize("name", ["emoji", "emoji-vae"])
+def test_the_embedded_models_recipes_look_where_its_data_is_built(name: str) -> None:
+    recipe = load_recipe(name).recipe
+    assert recipe.validation.data is not None
+    assert (recipe.data.path, recipe.validation.data.path) == ("./emoji-data/train", "./emoji-data/heldout")
