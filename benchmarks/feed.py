@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from calotype.spec.recipe import DataPart
+from calotype.spec.recipe_parts import DataPart
 from calotype.train.data.feed import open_feed
 from calotype.train.data.needs import Needs
 

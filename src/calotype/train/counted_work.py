@@ -7,7 +7,8 @@ checkpointing computes again does not count, so that it cannot make a run look b
 from __future__ import annotations
 
 from calotype.models.architecture import Architecture
-from calotype.spec.recipe import ENCODED_BEFOREHAND, Recipe
+from calotype.spec.recipe import Recipe
+from calotype.spec.recipe_parts import ENCODED_BEFOREHAND
 
 # TFLOP for each sample at the model's own size.
 _UNET = {"sd15": 0.803, "sd2-base": 0.804, "sdxl": 6.76}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from calotype.spec.recipe import EmaPart
+from calotype.spec.recipe_parts import EmaPart
 
 
 class Ema:

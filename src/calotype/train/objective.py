@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calotype.sampling import TrainingSchedule
-from calotype.spec.recipe import ObjectivePart
+from calotype.spec.recipe_parts import ObjectivePart
 
 
 @dataclass(frozen=True)

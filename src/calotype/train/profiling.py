@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import torch
 
-from calotype.spec.recipe import ProfilePart
+from calotype.spec.recipe_parts import ProfilePart
 from calotype.train.loop import Loop, StepNews
 
 NSYS_VARIABLE = "NSYS_PROFILING_SESSION_ID"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, conv2d
 
-from calotype.spec.recipe import VaePart
+from calotype.spec.recipe_parts import VaePart
 
 RANGE = 2.0
 """From black to white."""

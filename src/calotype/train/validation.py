@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from calotype.spec.recipe import DataPart, Recipe
+from calotype.spec.recipe import Recipe
+from calotype.spec.recipe_parts import DataPart
 from calotype.train.data.feed import Feed, open_feed
 from calotype.train.data.needs import Needs
 from calotype.train.loop import Loop, StepNews

@@ -13,7 +13,7 @@ from diffusers.training_utils import compute_snr
 
 from calotype.engine.abilities import schedule_of
 from calotype.sampling import training_schedule
-from calotype.spec.recipe import ObjectivePart
+from calotype.spec.recipe_parts import ObjectivePart
 from calotype.train.draws import draw
 from calotype.train.objective import Objective
 from tests.engines import small_engine

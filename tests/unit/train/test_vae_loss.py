@@ -11,7 +11,7 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
-from calotype.spec.recipe import VaePart
+from calotype.spec.recipe_parts import VaePart
 from calotype.train.vae_loss import divergence, gradient_error, psnr, similarity, vae_loss
 
 WITHOUT_KL: dict[str, Any] = {"kl_weight": 0.0}

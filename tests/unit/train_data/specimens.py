@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from calotype.spec.recipe import DataPart
+from calotype.spec.recipe_parts import DataPart
 from calotype.train.data.batch import Batch
 from calotype.train.data.feed import Feed, open_feed
 from calotype.train.data.needs import Needs

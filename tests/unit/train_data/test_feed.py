@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from calotype.core.errors import RequestError
-from calotype.spec.recipe import DataPart
+from calotype.spec.recipe_parts import DataPart
 from calotype.train.data.batch import Batch
 from calotype.train.data.feed import open_pass
 from calotype.train.data.micro_batches import Delivery

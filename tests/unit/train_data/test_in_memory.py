@@ -14,7 +14,7 @@ from PIL import Image
 
 from calotype.core.errors import DoesNotFitError, RequestError
 from calotype.core.hardware import Memory
-from calotype.spec.recipe import DataPart
+from calotype.spec.recipe_parts import DataPart
 from calotype.train.data import in_memory
 from calotype.train.data.batch import Batch
 from calotype.train.data.feed import open_pass

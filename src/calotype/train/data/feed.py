@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from calotype.core.progress import Progress
-from calotype.spec.recipe import DataPart
+from calotype.spec.recipe_parts import DataPart
 from calotype.train.data.batch import Batch, Text
 from calotype.train.data.in_memory import keep_all
 from calotype.train.data.loading import loaded

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from calotype.core.errors import Problem, RequestError
-from calotype.spec.recipe import DataPart
+from calotype.spec.recipe_parts import DataPart
 from calotype.train.data.buckets import Bucket, bucket_sizes, sorted_into
 from calotype.train.data.folder import FolderSource
 from calotype.train.data.mds_streamed import open_mds

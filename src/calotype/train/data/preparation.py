@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from calotype.spec.recipe import DataPart
+from calotype.spec.recipe_parts import DataPart
 from calotype.train.data.batch import Batch
 from calotype.train.data.mixing import mixed
 from calotype.train.data.needs import Needs
