@@ -71,7 +71,7 @@ def fill(micro: int) -> None:
     """Compile what the rows will need, all at once."""
     short = rows(micro, steps=1, warmup=1)
     names = ("ours-in-loop", "plain-compile-in-loop")
-    started = [subprocess.Popen([sys.executable, *short[name]], stdout=subprocess.DEVNULL) for name in names]  # noqa: S603
+    started = [subprocess.Popen([sys.executable, *short[name]], stdout=subprocess.DEVNULL) for name in names]  # noqa: S603 - ours
     for process in started:
         process.wait()
 

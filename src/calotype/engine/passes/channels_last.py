@@ -1,9 +1,9 @@
 """Pictures with their channels innermost (NHWC) from end to end, which is how tensor cores read convolutions.
 
 Setting the weights' memory format is not enough: diffusers copies back to channels-first after every
-transformer, before every shortcut while training and before upsampling large batches, and each such copy
-costs about as much as a small convolution. Here those three leave the picture as it lies. The numbers that
-come out are the same.
+transformer, before every shortcut while training and before upsampling large batches, which makes copies and
+kernels between two layouts. Here those three leave the picture as it lies. The numbers that come out are the
+same.
 """
 
 from __future__ import annotations

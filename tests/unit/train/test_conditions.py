@@ -1,0 +1,30 @@
+"""Pictures are encoded in parts where a batch is large, and nothing changes but that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from calotype.train import conditions
+from calotype.train.conditions import encode_pictures
+from calotype.train.live import load_model
+from tests.unit.train.runs import CPU, small_recipe
+
+
+@pytest.mark.parametrize(
+    ("most", "parts"), [(6, [6]), (5, [3, 3]), (2, [2, 2, 2]), (0, [1] * 6)]
+)
+def test_parts_are_equal_and_together_the_whole(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, parts: list[int]
+) -> None:
+    model = load_model(small_recipe(base, tmp_path), CPU)
+    pixels, posterior = torch.rand(6, 3, 16, 16) * 2 - 1, torch.randn(6, 4, 4, 4)
+    whole = encode_pictures(model, pixels, posterior)
+    seen: list[int] = []
+    model.vae.encoder.register_forward_pre_hook(lambda _module, inputs: seen.append(len(inputs[0])))
+    numbers_a_picture = model.vae.config.block_out_channels[0] * 16 * 16
+    monkeypatch.setattr(conditions, "_LARGEST_INDEX", most * numbers_a_picture)
+    torch.testing.assert_close(encode_pictures(model, pixels, posterior), whole)
+    assert seen == parts
