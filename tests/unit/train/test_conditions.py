@@ -13,9 +13,7 @@ from calotype.train.live import load_model
 from tests.unit.train.runs import CPU, small_recipe
 
 
-@pytest.mark.parametrize(
-    ("most", "parts"), [(6, [6]), (5, [3, 3]), (2, [2, 2, 2]), (0, [1] * 6)]
-)
+@pytest.mark.parametrize(("most", "parts"), [(6, [6]), (5, [3, 3]), (2, [2, 2, 2]), (0, [1] * 6)])
 def test_parts_are_equal_and_together_the_whole(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, parts: list[int]
 ) -> None:
