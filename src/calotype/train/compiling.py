@@ -36,6 +36,14 @@ def arrange(model: Model, recipe: Recipe) -> None:
             use_channel_sums(model.unet)
 
 
+def arrange_autoencoder(vae: nn.Module, recipe: Recipe) -> None:
+    """The same for an autoencoder that is trained."""
+    if recipe.model.channels_last:
+        use_channels_last(vae)
+        if recipe.model.compile:
+            use_channel_sums(vae)
+
+
 def compiled(network: nn.Module, recipe: Recipe) -> nn.Module:
     """The trained network through inductor or CUDA graphs or both, as the recipe says."""
     part = recipe.model

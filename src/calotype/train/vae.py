@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
+from calotype.train.compiling import arrange_autoencoder, compiled_function
 from calotype.train.data.batch import Batch, Text
 from calotype.train.draws import draw
 from calotype.train.subject import Loss, attention_of, autocast_of
@@ -47,9 +48,9 @@ class VaeSubject:
         vae = model.vae.requires_grad_(True).train()
         if recipe.model.gradient_checkpointing:
             vae.enable_gradient_checkpointing()
-        if recipe.model.channels_last:
-            vae.to(memory_format=torch.channels_last)
+        arrange_autoencoder(vae, recipe)
         self._network = Restored(vae)
+        self._loss = compiled_function(vae_loss, recipe)
         self._psnr: list[Tensor] = []
 
     @property
@@ -80,7 +81,7 @@ class VaeSubject:
             with autocast_of(self._recipe, self.model.device), attention_of(self._recipe):
                 restored, mean, logvar = network(pixels, draws.posterior)
             self._psnr.append(psnr(restored.detach(), pixels).mean())
-            return vae_loss(self._recipe.vae, restored, pixels, mean, logvar)
+            return self._loss(self._recipe.vae, restored, pixels, mean, logvar)
 
         return loss
 
