@@ -29,6 +29,7 @@ def small_engine(
     dtype: torch.dtype = torch.float32,
     models_folder: Path | None = None,
     architecture: Architecture | None = None,
+    preset: str = "baseline",
 ) -> Engine:
     """An engine on the shrunk model `name`, or on an architecture made from one."""
     chosen = architecture or shrunk(name)
@@ -38,7 +39,7 @@ def small_engine(
         dtype=dtype,
         device=torch.device("cpu"),
     )
-    return Engine(model, models_folder=models_folder or Path("/nonexistent"))
+    return Engine(model, preset=preset, models_folder=models_folder or Path("/nonexistent"))
 
 
 def with_unet(architecture: Architecture, **changes: Any) -> Architecture:

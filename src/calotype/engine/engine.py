@@ -27,7 +27,7 @@ from calotype.engine.denoiser import Denoiser, Guidance
 from calotype.engine.device import free_memory
 from calotype.engine.inputs import Inputs, Source, gather
 from calotype.engine.memory import Budget, Demand, Plan, plan
-from calotype.engine.presets import apply_preset
+from calotype.engine.presets import network_of
 from calotype.engine.preview import Preview
 from calotype.engine.record import records
 from calotype.engine.resources import Resources
@@ -78,8 +78,8 @@ class Engine:
     def __init__(self, model: Model, *, preset: str = "baseline", models_folder: Path | None = None) -> None:
         check_model(model)
         self.schedule = schedule_of(model)
-        self._denoiser = Denoiser(model, self.schedule)
-        apply_preset(model, preset)
+        self._network = network_of(model, preset)
+        self._denoiser = Denoiser(model, self.schedule, self._network)
         self.model = model
         self.preset = preset
         self._resources = Resources(model, models_folder or models_dir())
@@ -209,6 +209,7 @@ class Engine:
     def _use_loras(self, loras: Sequence[LoraUse]) -> None:
         if self._resources.use_loras(loras):
             self._text.forget()
+            self._network.forget()
 
     def _sigmas(self, request: GenerateRequest) -> tuple[float, ...]:
         assert request.strength

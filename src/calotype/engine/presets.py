@@ -1,21 +1,62 @@
-"""Named lists of passes. Knows nothing of what a pass does."""
+"""Named lists of passes, and a model's network put together by one. Knows nothing of what a pass does."""
 
 from calotype.core.errors import NotFoundError, near_matches
-from calotype.engine.passes import Pass
+from calotype.engine.evaluation import Network, PlainNetwork
+from calotype.engine.network.graphed import Graphed
+from calotype.engine.network.own import OwnNetwork
+from calotype.engine.network.unet import Unet
+from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes.channels_last import CHANNELS_LAST
+from calotype.engine.passes.cuda_graph import CUDA_GRAPH
+from calotype.engine.passes.joined_qkv import JOINED_QKV
+from calotype.engine.passes.own_forward import OWN_FORWARD
+from calotype.engine.passes.prompts_once import PROMPTS_ONCE
+from calotype.engine.passes.times_once import TIMES_ONCE
 from calotype.models.model import Model
+
+_EVERYWHERE = (OWN_FORWARD, CHANNELS_LAST, JOINED_QKV, PROMPTS_ONCE, TIMES_ONCE)
 
 PRESETS: dict[str, tuple[Pass, ...]] = {
     "baseline": (),
+    "fast": (*_EVERYWHERE, CUDA_GRAPH),
 }
+ON_A_GPU = frozenset({CUDA_GRAPH.name})
+"""Passes that a preset goes without on a CPU, where there is nothing for them to do."""
 
 
-def apply_preset(model: Model, preset: str) -> None:
-    """Apply a preset's passes in order; none of them if one cannot be."""
+def network_of(model: Model, preset: str) -> Network:
+    """The model's network with a preset's passes applied in order; refused whole if one cannot be."""
+    return put_together(model, passes_of(model, preset))
+
+
+def passes_of(model: Model, preset: str) -> tuple[Pass, ...]:
+    """A preset's passes as far as they concern the model's device."""
     if preset not in PRESETS:
         raise NotFoundError(f"no preset {preset!r}; {near_matches(preset, PRESETS)}")
-    for one in PRESETS[preset]:
+    chosen = tuple(p for p in PRESETS[preset] if model.device.type == "cuda" or p.name not in ON_A_GPU)
+    for one in chosen:
         lacking = one.missing(model)
         if lacking:
             raise NotFoundError(f"preset {preset!r} needs the pass {one.name!r}, and {lacking}")
-    for one in PRESETS[preset]:
-        one.apply(model)
+    return chosen
+
+
+def put_together(model: Model, passes: tuple[Pass, ...]) -> Network:
+    """The network that passes make of a model."""
+    assembly = Assembly(model)
+    for one in passes:
+        one.apply(assembly)
+    if not assembly.own:
+        return PlainNetwork(model)
+    unet = Unet(
+        model.unet,
+        assembly.operations,
+        channels_last=assembly.channels_last,
+        joined_qkv=assembly.joined_qkv,
+    )
+    return OwnNetwork(
+        unet,
+        Graphed(unet) if assembly.graphed else unet,
+        prompts_once=assembly.prompts_once,
+        times_once=assembly.times_once,
+    )

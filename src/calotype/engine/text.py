@@ -28,9 +28,9 @@ Token = tuple[int, float]
 """Token id and weight."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Conditioning:
-    """One prompt as the UNet reads it, with a leading dimension of one."""
+    """One prompt as the UNet reads it, with a leading dimension of one. Equal to itself alone."""
 
     context: Tensor
     pooled: Tensor | None

@@ -1,50 +1,119 @@
-"""Presets are lists of passes, applied in order or refused with what is missing."""
+"""Presets are lists of passes, applied in order or refused; `fast` makes the picture of the baseline."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from calotype.core.errors import NotFoundError
 from calotype.engine.engine import Engine
-from calotype.engine.presets import PRESETS, apply_preset
+from calotype.engine.evaluation import PlainNetwork
+from calotype.engine.passes import Assembly, Pass
+from calotype.engine.presets import PRESETS, network_of
 from calotype.models.model import Model
+from tests.engines import begun, difference, latents_of, relative, small_engine
 
-applied: list[str] = []
+SIZE: dict[str, Any] = {"width": 32, "height": 48, "steps": 3}
+LONG = "a very long description of a red apple " * 5
 
 
-@dataclass
-class Noted:
+def noted(name: str, applied: list[str], lacks: str | None = None) -> Pass:
     """A pass that only notes that it was applied."""
 
-    name: str
-    lacks: str | None = None
-    tolerance: float = field(default=0.0)
+    def missing(_: Model) -> str | None:
+        return lacks
 
-    def missing(self, model: Model) -> str | None:
-        return self.lacks if model.unet else None
+    def apply(assembly: Assembly) -> None:
+        applied.append(f"{name} on {assembly.model.architecture.name}")
 
-    def apply(self, model: Model) -> None:
-        applied.append(f"{self.name} on {model.architecture.name}")
+    return Pass(name, "exact", missing, apply)
 
 
 def test_passes_are_applied_in_order(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    applied.clear()
-    monkeypatch.setitem(PRESETS, "fast", (Noted("channels_last"), Noted("compile")))
-    apply_preset(engine.model, "fast")
-    assert applied == ["channels_last on shrunk-emoji", "compile on shrunk-emoji"]
+    applied: list[str] = []
+    monkeypatch.setitem(PRESETS, "two", (noted("first", applied), noted("second", applied)))
+    assert isinstance(network_of(engine.model, "two"), PlainNetwork)
+    assert applied == ["first on shrunk-emoji", "second on shrunk-emoji"]
 
 
 def test_a_pass_that_cannot_be_applied_says_what_it_lacks(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    applied.clear()
-    monkeypatch.setitem(PRESETS, "fp8", (Noted("channels_last"), Noted("fp8", lacks="this GPU has no fp8")))
-    with pytest.raises(NotFoundError, match="preset 'fp8' needs the pass 'fp8', and this GPU has no fp8"):
-        apply_preset(engine.model, "fp8")
+    applied: list[str] = []
+    passes = (noted("first", applied), noted("odd", applied, lacks="this GPU is too small"))
+    monkeypatch.setitem(PRESETS, "odd", passes)
+    with pytest.raises(NotFoundError, match="preset 'odd' needs the pass 'odd', and this GPU is too small"):
+        network_of(engine.model, "odd")
     assert applied == []
+
+
+def test_an_unknown_preset_is_refused_with_the_nearest(engine: Engine) -> None:
+    with pytest.raises(NotFoundError, match=r"no preset 'fats'; .*fast"):
+        network_of(engine.model, "fats")
 
 
 def test_the_baseline_is_no_pass_at_all() -> None:
     assert PRESETS["baseline"] == ()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_passes_stand_behind_those_they_build_on(preset: str) -> None:
+    names = [one.name for one in PRESETS[preset]]
+    assert len(set(names)) == len(names)
+    for place, one in enumerate(PRESETS[preset]):
+        assert set(one.after) <= set(names[:place])
+
+
+@pytest.mark.parametrize("name", ["emoji", "sdxl"])
+def test_fast_makes_the_picture_of_the_baseline(name: str) -> None:
+    plain, fast = small_engine(name), small_engine(name, preset="fast")
+    asked: dict[str, Any] = {**SIZE, "seed": 3, "count": 2, "negative_prompt": "a pear", "cfg": 5.0}
+    wanted = plain.generate("a red apple", **asked)
+    found = fast.generate("a red apple", **asked)
+    assert max(difference(*pair) for pair in zip(found.images, wanted.images, strict=True)) <= 1
+    assert [record.preset for record in found.records] == ["fast", "fast"]
+
+
+@pytest.mark.parametrize("name", ["emoji", "sdxl"])
+def test_fast_keeps_company_apart(name: str) -> None:
+    """Rows with prompts of different length, guidance and noise level in one evaluation."""
+    fast = small_engine(name, preset="fast")
+    knobs: list[dict[str, Any]] = [
+        {**SIZE, "prompt": "a red apple", "seed": 1},
+        {**SIZE, "prompt": LONG, "seed": 2, "cfg": 3.0, "steps": 4},
+        {**SIZE, "prompt": "a pear", "seed": 3, "cfg": 1.0},
+    ]
+    alone = [latents_of(fast, **each) for each in knobs]
+    runs = [begun(fast, each)[0] for each in knobs]
+    while under_way := [run for run in runs if not run.done]:
+        fast.advance(under_way)
+    for run, wanted in zip(runs, alone, strict=True):
+        assert run.latents is not None
+        assert relative(run.latents, wanted) < 1e-4
+
+
+def test_fast_follows_a_lora_there_and_back(tmp_path: Path) -> None:
+    layers = (
+        "down_blocks.1.attentions.0.transformer_blocks.0.attn2.to_k",
+        "mid_block.resnets.0.time_emb_proj",
+    )
+    (tmp_path / "loras").mkdir()
+    plain, fast = (small_engine("emoji", preset=p, models_folder=tmp_path) for p in ("baseline", "fast"))
+    tensors = {}
+    for layer in layers:
+        out, inputs = plain.model.unet.get_submodule(layer).weight.shape
+        generator = torch.Generator().manual_seed(1)
+        tensors[f"unet.{layer}.lora_A.weight"] = torch.randn(2, inputs, generator=generator)
+        tensors[f"unet.{layer}.lora_B.weight"] = torch.randn(out, 2, generator=generator)
+    save_file(tensors, tmp_path / "loras" / "one.safetensors")
+    with_lora: dict[str, Any] = {**SIZE, "prompt": "an apple", "loras": [{"name": "one"}]}
+    without: dict[str, Any] = {**SIZE, "prompt": "an apple"}
+    wanted = [latents_of(plain, **each) for each in (without, with_lora)]
+    found = [latents_of(fast, **each) for each in (without, with_lora, without, with_lora)]
+    assert relative(wanted[0], wanted[1]) > 1e-3
+    for ours, theirs in zip(found, [*wanted, *wanted], strict=True):
+        assert relative(ours, theirs) < 1e-4

@@ -1,22 +1,43 @@
-"""Optimisations, one file each. A pass says what it needs and what it changes, and applies itself to a model.
+"""Optimisations, one file each. A pass says what it needs and what it changes, and applies itself.
 
-The baseline is no pass at all; every other preset is an ordered list of these.
+The baseline is no pass at all; every other preset is an ordered list of these. What a pass changes is an
+`Assembly`: the choices by which a model's network is put together once.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
 
+from calotype.engine.network.operations import Operations
 from calotype.models.model import Model
 
+Effect = Literal["exact", "rounding", "lossy"]
+"""The same numbers; the same but for how they are rounded; a different picture."""
 
-class Pass(Protocol):
+
+@dataclass
+class Assembly:
+    """How a model's network is going to be run."""
+
+    model: Model
+    own: bool = False
+    """Our own forward pass instead of diffusers'."""
+    channels_last: bool = False
+    joined_qkv: bool = False
+    prompts_once: bool = False
+    times_once: bool = False
+    graphed: bool = False
+    operations: Operations = field(default_factory=Operations)
+
+
+@dataclass(frozen=True)
+class Pass:
     """One optimisation of a model."""
 
     name: str
-    tolerance: float
-    """Largest relative difference of a UNet evaluation from the baseline's; 0 is exact."""
-
-    def missing(self, model: Model) -> str | None:
-        """What this machine or model lacks for the pass, in words; None when it can be applied."""
-        ...
-
-    def apply(self, model: Model) -> None: ...
+    effect: Effect
+    missing: Callable[[Model], str | None]
+    """What the machine or the model lacks for it, in words; None when it can be applied."""
+    apply: Callable[[Assembly], None]
+    after: tuple[str, ...] = ()
+    """Passes it builds on."""

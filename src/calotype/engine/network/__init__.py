@@ -1,0 +1,1 @@
+"""Our own way through a model's networks, over the weights of the diffusers modules that hold them."""

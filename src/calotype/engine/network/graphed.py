@@ -1,0 +1,83 @@
+"""The same kernels launched as one: a CUDA graph for each shape that is asked for. Knows nothing of networks.
+
+A shape's first evaluation runs as it is, its second is recorded, the others are replays. Recording costs
+about as much as an evaluation that is launched kernel by kernel, so no shape has to be known beforehand and
+no request waits. Weights are read where they are: changing them in place needs no new recording.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+Function = Callable[..., Tensor]
+Inputs = tuple[Tensor | None, ...]
+
+MOST_GRAPHS = 24
+"""Shapes that are kept; the one used least recently goes first."""
+
+
+class Recording(Protocol):
+    """A function's kernels for inputs of one shape."""
+
+    def replayed(self, inputs: Inputs) -> Tensor: ...
+
+
+class Graphed:
+    """A function of tensors on one GPU. Its answer is overwritten by the next call with the same shapes."""
+
+    def __init__(
+        self, function: Function, record: Callable[[Function, Inputs], Recording] | None = None
+    ) -> None:
+        self._function, self._record = function, record or _Recorder()
+        self._seen: set[Hashable] = set()
+        self._recordings: OrderedDict[Hashable, Recording] = OrderedDict()
+
+    def __call__(self, *inputs: Tensor | None) -> Tensor:
+        key = tuple(None if each is None else (each.shape, each.stride(), each.dtype) for each in inputs)
+        if key not in self._recordings:
+            if key not in self._seen:
+                # Libraries choose kernels and make room for themselves at the first call, which a recording
+                # could not hold.
+                self._seen.add(key)
+                return self._function(*inputs)
+            while len(self._recordings) >= MOST_GRAPHS:
+                self._recordings.popitem(last=False)
+            self._recordings[key] = self._record(self._function, inputs)
+        self._recordings.move_to_end(key)
+        return self._recordings[key].replayed(inputs)
+
+
+class _Recorder:
+    """Records CUDA graphs that share their memory: one runs at a time."""
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, function: Function, inputs: Inputs) -> Recording:
+        return _Graph(function, inputs, self._pool)
+
+
+class _Graph:
+    """One graph with the places it reads from and writes to."""
+
+    def __init__(self, function: Function, inputs: Inputs, pool: Any) -> None:
+        self._inputs = [None if each is None else torch.empty_like(each) for each in inputs]
+        self._fill(inputs)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=pool):
+            self._output = function(*self._inputs)
+
+    def replayed(self, inputs: Inputs) -> Tensor:
+        self._fill(inputs)
+        self._graph.replay()
+        return self._output
+
+    def _fill(self, inputs: Inputs) -> None:
+        for own, given in zip(self._inputs, inputs, strict=True):
+            if own is not None and given is not None:
+                own.copy_(given)

@@ -1,0 +1,98 @@
+"""What a network does between its weights, each as a function that a pass may replace by a faster one.
+
+Pictures are channels-last from end to end, so a picture is also a row of tokens and only changes its name.
+Where sums and biases are done is decided here too: a kernel that reads a tensor anyway adds them for nothing.
+Knows nothing of networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+def group_norm(x: Tensor, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None) -> Tensor:
+    """Normalise a picture; `shift` is added to each channel of each picture before that."""
+    if shift is not None:
+        x = x + shift[:, :, None, None]
+    normal = functional.group_norm(x, norm.num_groups, norm.weight, norm.bias, norm.eps)
+    return functional.silu(normal, inplace=True) if silu else normal
+
+
+def joined_group_norm(x: Tensor, skip: Tensor, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
+    """Two pictures' channels one after the other, normalised and with SiLU; and as they are."""
+    both = torch.cat([x, skip], dim=1)
+    return group_norm(both, norm, silu=True), both
+
+
+def layer_norm(
+    x: Tensor, norm: nn.LayerNorm, addend: Tensor | None = None, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`x` plus what is to be added to it, normalised; and not."""
+    if addend is not None:
+        x = add(x, addend, bias)
+    return functional.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps), x
+
+
+def add(x: Tensor, addend: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The sum; `bias` has a number for each channel, which is the last dimension."""
+    return x + (addend if bias is None else addend + bias)
+
+
+def geglu(x: Tensor) -> Tensor:
+    """The first half times GELU of the second."""
+    values, gates = x.chunk(2, dim=-1)
+    return values * functional.gelu(gates)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return functional.linear(x, weight, bias)
+
+
+def convolution(x: Tensor, layer: nn.Conv2d, bias: Tensor | None) -> Tensor:
+    return functional.conv2d(x, layer.weight, bias, layer.stride, layer.padding)
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """All are (rows, heads, tokens, channels); a mask is True where a key is to be seen."""
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+def enlarged(x: Tensor, size: tuple[int, int]) -> Tensor:
+    """Every pixel repeated to fill the size."""
+    return functional.interpolate(x, size=size, mode="nearest")
+
+
+@dataclass(frozen=True)
+class Operations:
+    """The functions a network is run with."""
+
+    group_norm: Callable[..., Tensor] = group_norm
+    joined_group_norm: Callable[..., tuple[Tensor, Tensor]] = joined_group_norm
+    layer_norm: Callable[..., tuple[Tensor, Tensor]] = layer_norm
+    add: Callable[..., Tensor] = add
+    geglu: Callable[[Tensor], Tensor] = geglu
+    linear: Callable[..., Tensor] = linear
+    convolution: Callable[..., Tensor] = convolution
+    attention: Callable[..., Tensor] = attention
+    enlarged: Callable[..., Tensor] = enlarged
+
+
+def tokens_of(picture: Tensor) -> Tensor:
+    """(rows, places, channels), without a copy if the picture is channels-last."""
+    return picture.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def picture_of(tokens: Tensor, like: Tensor) -> Tensor:
+    """The tokens as a channels-last picture of the same height and width as another."""
+    height, width = like.shape[-2:]
+    return tokens.unflatten(1, (height, width)).permute(0, 3, 1, 2)
+
+
+def pointwise(layer: nn.Linear | nn.Conv2d) -> Tensor:
+    """The weight of a layer that works on each place by itself, as a matrix."""
+    return layer.weight.flatten(1)

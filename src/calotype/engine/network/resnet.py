@@ -1,0 +1,47 @@
+"""A residual block of convolutions. Knows nothing of its neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from calotype.engine.network.operations import Operations, picture_of, pointwise, tokens_of
+
+
+class Resnet:
+    """diffusers' ResnetBlock2D as Stable Diffusion uses it."""
+
+    def __init__(self, block: Any, operations: Operations) -> None:
+        self._block, self._do = block, operations
+
+    def __call__(self, x: Tensor, skip: Tensor | None = None, shift: Tensor | None = None) -> Tensor:
+        """`skip` brings more channels; `shift` is a number for each channel that the first convolution makes.
+
+        The first convolution's bias is part of the shift where there is one.
+        """
+        block, do = self._block, self._do
+        if skip is None:
+            inside = do.group_norm(x, block.norm1, silu=True)
+        else:
+            inside, x = do.joined_group_norm(x, skip, block.norm1)
+        inside = do.convolution(inside, block.conv1, block.conv1.bias if shift is None else None)
+        inside = do.group_norm(inside, block.norm2, silu=True, shift=shift)
+        inside = do.convolution(inside, block.conv2, None)
+        if block.conv_shortcut is not None:
+            shortcut = do.linear(tokens_of(x), pointwise(block.conv_shortcut), block.conv_shortcut.bias)
+        else:
+            shortcut = tokens_of(x)
+        return picture_of(do.add(shortcut, tokens_of(inside), block.conv2.bias), x)
+
+
+def reason_against(block: Any) -> str | None:
+    """Why a block of this class cannot be run here."""
+    if block.time_embedding_norm != "default" or block.output_scale_factor != 1:
+        return "a residual block scales by the time embedding or by a factor"
+    if block.upsample is not None or block.downsample is not None:
+        return "a residual block changes the size"
+    shortcut = block.conv_shortcut
+    if shortcut is not None and tuple(shortcut.kernel_size) != (1, 1):
+        return "a residual block's shortcut looks at more than one place"
+    return None

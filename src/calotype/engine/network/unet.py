@@ -1,0 +1,168 @@
+"""A UNet's forward pass over diffusers' weights, with what does not change from step to step done before.
+
+The keys and values of a prompt do not depend on the timestep, nor what a timestep adds to the residual blocks
+on the picture. Both come as rows made once: `prompt_rows` for each prompt, `shift_rows` for each timestep.
+Knows nothing of samplers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from calotype.engine.network import resnet, transformer
+from calotype.engine.network.joined import joined
+from calotype.engine.network.operations import Operations
+from calotype.engine.network.resnet import Resnet
+from calotype.engine.network.transformer import Transformer
+
+_BLOCKS = {
+    "DownBlock2D",
+    "CrossAttnDownBlock2D",
+    "UNetMidBlock2DCrossAttn",
+    "UpBlock2D",
+    "CrossAttnUpBlock2D",
+}
+
+
+class Unet:
+    """diffusers' UNet2DConditionModel as Stable Diffusion uses it."""
+
+    def __init__(
+        self, module: Any, operations: Operations, *, channels_last: bool = True, joined_qkv: bool = True
+    ) -> None:
+        """Check `reason_against` first. The module's weights are laid out anew, and some are joined."""
+        self._layout = torch.channels_last if channels_last else torch.contiguous_format
+        module.to(memory_format=self._layout)
+        self._module, self._do = module, operations
+        blocks = (*module.down_blocks, module.mid_block, *module.up_blocks)
+        stages = [_Stage(block, operations, joined_qkv=joined_qkv) for block in blocks]
+        middle = len(module.down_blocks)
+        self._down, self._mid, self._up = stages[:middle], stages[middle], stages[middle + 1 :]
+        self._layers = [layer for stage in stages for t in stage.transformers for layer in t.layers]
+        self._prompt_widths = [len(layer.prompt_kv) for layer in self._layers]
+        resnets = [block for stage in stages for block in stage.blocks]
+        self._shift_widths = [len(block.time_emb_proj.weight) for block in resnets]
+        self._shift_weight, bias = joined([block.time_emb_proj for block in resnets])
+        assert bias is not None
+        # A convolution's bias is one more number for each channel: added here once, and never to a picture.
+        self._shift_bias = bias + torch.cat([block.conv1.bias for block in resnets])
+
+    @torch.inference_mode()
+    def prompt_rows(self, context: Tensor) -> Tensor:
+        """Keys and values of prompts for every layer: (prompts, tokens × widths)."""
+        return torch.cat(
+            [functional.linear(context, layer.prompt_kv).flatten(1) for layer in self._layers], 1
+        )
+
+    @torch.inference_mode()
+    def shift_rows(self, timesteps: Tensor, added: dict[str, Tensor] | None = None) -> Tensor:
+        """What timesteps add to the channels of every residual block: (timesteps, widths).
+
+        `added` is what SDXL is told beside the prompt, a row for each timestep.
+        """
+        module = self._module
+        embedding = module.time_embedding(module.time_proj(timesteps).to(self._shift_weight.dtype))
+        if added is not None:
+            embedding = embedding + module.get_aug_embed(
+                emb=embedding, encoder_hidden_states=None, added_cond_kwargs=added
+            )
+        return functional.linear(functional.silu(embedding), self._shift_weight, self._shift_bias)
+
+    @torch.inference_mode()
+    def __call__(self, sample: Tensor, shifts: Tensor, prompts: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The network's answer for rows of latents. `mask` is (rows, tokens), True for tokens that count."""
+        module, do = self._module, self._do
+        given = _Given(
+            shifts.split(self._shift_widths, dim=1),
+            self._per_layer(prompts),
+            None if mask is None else mask[:, None, None],
+        )
+        x = sample.contiguous(memory_format=self._layout)
+        x = do.convolution(x, module.conv_in, module.conv_in.bias)
+        skips = [x]
+        for stage in self._down:
+            for step in range(len(stage.resnets)):
+                x = stage.step(step, x, None, given)
+                skips.append(x)
+            if stage.resize is not None:
+                x = do.convolution(x, stage.resize.conv, stage.resize.conv.bias)
+                skips.append(x)
+        x = self._mid.middle(x, given)
+        for stage in self._up:
+            for step in range(len(stage.resnets)):
+                x = stage.step(step, x, skips.pop(), given)
+            if stage.resize is not None:
+                height, width = skips[-1].shape[-2:]
+                x = do.convolution(do.enlarged(x, (height, width)), stage.resize.conv, stage.resize.conv.bias)
+        x = do.group_norm(x, module.conv_norm_out, silu=True)
+        return do.convolution(x, module.conv_out, module.conv_out.bias)
+
+    def _per_layer(self, prompts: Tensor) -> Iterator[Tensor]:
+        tokens = prompts.shape[1] // sum(self._prompt_widths)
+        parts = prompts.split([tokens * width for width in self._prompt_widths], dim=1)
+        return (part.unflatten(1, (tokens, -1)) for part in parts)
+
+
+class _Given:
+    """Rows handed out in the order the blocks ask for them."""
+
+    def __init__(self, shifts: tuple[Tensor, ...], prompts: Iterator[Tensor], mask: Tensor | None) -> None:
+        self.shifts, self._prompts, self.mask = iter(shifts), prompts, mask
+
+    def prompts(self, count: int) -> list[Tensor]:
+        return [next(self._prompts) for _ in range(count)]
+
+
+class _Stage:
+    """The residual blocks and transformers at one size."""
+
+    def __init__(self, block: Any, operations: Operations, *, joined_qkv: bool) -> None:
+        self.blocks = list(block.resnets)
+        self.resnets = [Resnet(each, operations) for each in self.blocks]
+        lookers = getattr(block, "attentions", None) or []
+        self.transformers = [Transformer(each, operations, joined_qkv=joined_qkv) for each in lookers]
+        resizers = getattr(block, "downsamplers", None) or getattr(block, "upsamplers", None)
+        self.resize: Any = resizers[0] if resizers else None
+
+    def step(self, index: int, x: Tensor, skip: Tensor | None, given: _Given) -> Tensor:
+        x = self.resnets[index](x, skip, next(given.shifts))
+        return self._looked(index, x, given) if self.transformers else x
+
+    def middle(self, x: Tensor, given: _Given) -> Tensor:
+        """The middle block begins with a residual block of its own."""
+        x = self.resnets[0](x, None, next(given.shifts))
+        for index, each in enumerate(self.resnets[1:]):
+            x = each(self._looked(index, x, given), None, next(given.shifts))
+        return x
+
+    def _looked(self, index: int, x: Tensor, given: _Given) -> Tensor:
+        looker = self.transformers[index]
+        return looker(x, given.prompts(len(looker.layers)), given.mask)
+
+
+def reason_against(module: Any) -> str | None:
+    """Why this UNet cannot be run here, in words; None if it can."""
+    config = module.config
+    for block in (*module.down_blocks, module.mid_block, *module.up_blocks):
+        if type(block).__name__ not in _BLOCKS:
+            return f"its UNet has a block of the kind {type(block).__name__}"
+        for found in (
+            *(resnet.reason_against(each) for each in block.resnets),
+            *(transformer.reason_against(each) for each in getattr(block, "attentions", None) or []),
+        ):
+            if found:
+                return f"in its UNet {found}"
+    unusual = {
+        "center_input_sample": config.center_input_sample,
+        "class embeddings": module.class_embedding is not None,
+        "an activation after the time embedding": module.time_embed_act is not None,
+        "a projection of the prompt": module.encoder_hid_proj is not None,
+        "an addition embedding": config.addition_embed_type not in (None, "text_time"),
+        "an activation other than SiLU": not isinstance(module.conv_act, nn.SiLU),
+    }
+    return next((f"its UNet has {name}" for name, there in unusual.items() if there), None)

@@ -1,0 +1,20 @@
+"""A whole evaluation launched as one CUDA graph.
+
+A small batch's kernels are over before the next can be launched from Python: at SD 1.5 and one picture the
+CPU is the limit. A graph is launched once.
+"""
+
+from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes.own_forward import OWN_FORWARD
+from calotype.models.model import Model
+
+
+def _missing(model: Model) -> str | None:
+    return None if model.device.type == "cuda" else "CUDA graphs need a GPU"
+
+
+def _apply(assembly: Assembly) -> None:
+    assembly.graphed = True
+
+
+CUDA_GRAPH = Pass("cuda_graph", "exact", _missing, _apply, after=(OWN_FORWARD.name,))

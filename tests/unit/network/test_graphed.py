@@ -1,0 +1,63 @@
+"""When a shape is run, recorded and replayed. The recording itself needs a GPU: tests/gpu/engine.py."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from calotype.engine.network.graphed import MOST_GRAPHS, Function, Graphed, Inputs, Recording
+
+
+class Tape:
+    """Stands for a graph: notes what happens to it, and answers as the function would."""
+
+    def __init__(self, function: Function, inputs: Inputs, events: list[str]) -> None:
+        self._function, self._events = function, events
+        assert inputs[0] is not None
+        self._name = f"{inputs[0].numel()}"
+        events.append(f"record {self._name}")
+
+    def replayed(self, inputs: Inputs) -> Tensor:
+        self._events.append(f"replay {self._name}")
+        return self._function(*inputs)
+
+
+def noted() -> tuple[Graphed, list[str]]:
+    events: list[str] = []
+
+    def doubled(x: Tensor, _: Tensor | None) -> Tensor:
+        events.append(f"run {x.numel()}")
+        return x * 2
+
+    def record(function: Function, inputs: Inputs) -> Recording:
+        return Tape(function, inputs, events)
+
+    return Graphed(doubled, record), events
+
+
+def test_a_shape_is_run_then_recorded_then_replayed() -> None:
+    graphed, events = noted()
+    for number in (1.0, 2.0, 3.0):
+        assert torch.equal(graphed(torch.full((3,), number), None), torch.full((3,), 2 * number))
+    assert events == ["run 3", "record 3", "replay 3", "run 3", "replay 3", "run 3"]
+
+
+def test_another_layout_or_an_input_more_is_another_recording() -> None:
+    graphed, events = noted()
+    picture = torch.zeros(1, 2, 3, 4)
+    for _ in range(2):
+        graphed(picture, None)
+        graphed(picture.contiguous(memory_format=torch.channels_last), None)
+        graphed(picture, picture)
+    assert events.count("record 24") == 3
+
+
+def test_the_shape_used_least_recently_is_recorded_again() -> None:
+    graphed, events = noted()
+    for size in range(1, MOST_GRAPHS + 2):
+        graphed(torch.zeros(size), None)
+        graphed(torch.zeros(size), None)
+        graphed(torch.zeros(1), None)
+    graphed(torch.zeros(2), None)
+    assert events.count("record 1") == 1
+    assert events.count("record 2") == 2
