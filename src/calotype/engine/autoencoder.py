@@ -5,6 +5,9 @@ Knows nothing of noise. Latents here are in the UNet's scale; the autoencoder's 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from PIL import Image
 from torch import Tensor
@@ -21,11 +24,20 @@ class NotAPictureError(CalotypeError):
     """The model's numbers left the range of numbers."""
 
 
+Decode = Callable[[Any, Tensor], Tensor]
+"""From an autoencoder and latents in its scale (fp32) to pixels (fp32)."""
+
+
+def plain_decode(vae: Any, latents: Tensor) -> Tensor:
+    """diffusers' own way."""
+    return vae.decode(_as_it_has(vae, latents), return_dict=False)[0].float()
+
+
 class Autoencoder:
     """A model's VAE with its scale."""
 
-    def __init__(self, model: Model) -> None:
-        self._vae = model.vae
+    def __init__(self, model: Model, decode: Decode = plain_decode) -> None:
+        self._vae, self._decode_with = model.vae, decode
         # Its own: a separate VAE in the model's place may have another scale.
         self._scale = float(model.vae.config.scaling_factor)
         self._shift = float(model.vae.config.shift_factor or 0.0)
@@ -51,15 +63,16 @@ class Autoencoder:
         return [to_image(self.decode(latent[None], tiled=tiled)[0]) for latent in latents]
 
     def _encode(self, pixels: Tensor) -> Tensor:
-        return self._vae.encode(self._as_vae_has_it(pixels)).latent_dist.mode().float()
+        return self._vae.encode(_as_it_has(self._vae, pixels)).latent_dist.mode().float()
 
     def _decode(self, latents: Tensor) -> Tensor:
-        return self._vae.decode(self._as_vae_has_it(latents), return_dict=False)[0].float()
+        return self._decode_with(self._vae, latents)
 
-    def _as_vae_has_it(self, values: Tensor) -> Tensor:
-        # Its own precision: SDXL's autoencoder stays in fp32 beside a UNet in fp16.
-        parameter = next(self._vae.parameters())
-        return values.to(parameter.device, parameter.dtype)
+
+def _as_it_has(vae: Any, values: Tensor) -> Tensor:
+    # Its own precision: SDXL's autoencoder stays in fp32 beside a UNet in fp16.
+    parameter = next(vae.parameters())
+    return values.to(parameter.device, parameter.dtype)
 
 
 def to_image(pixels: Tensor) -> Image.Image:

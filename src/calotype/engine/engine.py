@@ -27,7 +27,7 @@ from calotype.engine.denoiser import Denoiser, Guidance
 from calotype.engine.device import free_memory
 from calotype.engine.inputs import Inputs, Source, gather
 from calotype.engine.memory import Budget, Demand, Plan, plan
-from calotype.engine.presets import network_of
+from calotype.engine.presets import networks_of
 from calotype.engine.preview import Preview
 from calotype.engine.record import records
 from calotype.engine.resources import Resources
@@ -78,8 +78,8 @@ class Engine:
     def __init__(self, model: Model, *, preset: str = "baseline", models_folder: Path | None = None) -> None:
         check_model(model)
         self.schedule = schedule_of(model)
-        self._network = network_of(model, preset)
-        self._denoiser = Denoiser(model, self.schedule, self._network)
+        self._networks = networks_of(model, preset)
+        self._denoiser = Denoiser(model, self.schedule, self._networks.unet)
         self.model = model
         self.preset = preset
         self._resources = Resources(model, models_folder or models_dir())
@@ -188,7 +188,9 @@ class Engine:
         assert run.latents is not None
         # Another request may have begun since, with another VAE.
         self._resources.use_vae(request.vae)
-        images = Autoencoder(self.model).images(run.latents, tiled=bool(request.tile_vae))
+        images = Autoencoder(self.model, self._networks.decode).images(
+            run.latents, tiled=bool(request.tile_vae)
+        )
         fitted = inputs.fitted(images[0].width, images[0].height)
         if fitted.image is None or fitted.mask is None:
             return images
@@ -209,7 +211,7 @@ class Engine:
     def _use_loras(self, loras: Sequence[LoraUse]) -> None:
         if self._resources.use_loras(loras):
             self._text.forget()
-            self._network.forget()
+            self._networks.unet.forget()
 
     def _sigmas(self, request: GenerateRequest) -> tuple[float, ...]:
         assert request.strength

@@ -1,7 +1,11 @@
 """Named lists of passes, and a model's network put together by one. Knows nothing of what a pass does."""
 
+from dataclasses import dataclass
+
 from calotype.core.errors import NotFoundError, near_matches
+from calotype.engine.autoencoder import Decode, plain_decode
 from calotype.engine.evaluation import Network, PlainNetwork
+from calotype.engine.network.decoder import OwnDecoders
 from calotype.engine.network.graphed import Graphed
 from calotype.engine.network.own import OwnNetwork
 from calotype.engine.network.unet import Unet
@@ -9,12 +13,13 @@ from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.channels_last import CHANNELS_LAST
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
 from calotype.engine.passes.joined_qkv import JOINED_QKV
+from calotype.engine.passes.own_decoder import OWN_DECODER
 from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.engine.passes.prompts_once import PROMPTS_ONCE
 from calotype.engine.passes.times_once import TIMES_ONCE
 from calotype.models.model import Model
 
-_EVERYWHERE = (OWN_FORWARD, CHANNELS_LAST, JOINED_QKV, PROMPTS_ONCE, TIMES_ONCE)
+_EVERYWHERE = (OWN_FORWARD, CHANNELS_LAST, JOINED_QKV, PROMPTS_ONCE, TIMES_ONCE, OWN_DECODER)
 
 PRESETS: dict[str, tuple[Pass, ...]] = {
     "baseline": (),
@@ -24,8 +29,16 @@ ON_A_GPU = frozenset({CUDA_GRAPH.name})
 """Passes that a preset goes without on a CPU, where there is nothing for them to do."""
 
 
-def network_of(model: Model, preset: str) -> Network:
-    """The model's network with a preset's passes applied in order; refused whole if one cannot be."""
+@dataclass(frozen=True)
+class Networks:
+    """What an engine runs: the UNet, and the way from latents to pixels."""
+
+    unet: Network
+    decode: Decode
+
+
+def networks_of(model: Model, preset: str) -> Networks:
+    """The model's networks with a preset's passes applied in order; refused whole if one cannot be."""
     return put_together(model, passes_of(model, preset))
 
 
@@ -41,11 +54,17 @@ def passes_of(model: Model, preset: str) -> tuple[Pass, ...]:
     return chosen
 
 
-def put_together(model: Model, passes: tuple[Pass, ...]) -> Network:
-    """The network that passes make of a model."""
+def put_together(model: Model, passes: tuple[Pass, ...]) -> Networks:
+    """The networks that passes make of a model."""
     assembly = Assembly(model)
     for one in passes:
         one.apply(assembly)
+    decode = OwnDecoders(assembly.operations, model.dtype) if assembly.own_decoder else plain_decode
+    return Networks(_unet(assembly), decode)
+
+
+def _unet(assembly: Assembly) -> Network:
+    model = assembly.model
     if not assembly.own:
         return PlainNetwork(model)
     unet = Unet(

@@ -13,7 +13,7 @@ from calotype.core.errors import NotFoundError
 from calotype.engine.engine import Engine
 from calotype.engine.evaluation import PlainNetwork
 from calotype.engine.passes import Assembly, Pass
-from calotype.engine.presets import PRESETS, network_of
+from calotype.engine.presets import PRESETS, networks_of
 from calotype.models.model import Model
 from tests.engines import begun, difference, latents_of, relative, small_engine
 
@@ -36,7 +36,7 @@ def noted(name: str, applied: list[str], lacks: str | None = None) -> Pass:
 def test_passes_are_applied_in_order(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     applied: list[str] = []
     monkeypatch.setitem(PRESETS, "two", (noted("first", applied), noted("second", applied)))
-    assert isinstance(network_of(engine.model, "two"), PlainNetwork)
+    assert isinstance(networks_of(engine.model, "two").unet, PlainNetwork)
     assert applied == ["first on shrunk-emoji", "second on shrunk-emoji"]
 
 
@@ -47,13 +47,13 @@ def test_a_pass_that_cannot_be_applied_says_what_it_lacks(
     passes = (noted("first", applied), noted("odd", applied, lacks="this GPU is too small"))
     monkeypatch.setitem(PRESETS, "odd", passes)
     with pytest.raises(NotFoundError, match="preset 'odd' needs the pass 'odd', and this GPU is too small"):
-        network_of(engine.model, "odd")
+        networks_of(engine.model, "odd")
     assert applied == []
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest(engine: Engine) -> None:
     with pytest.raises(NotFoundError, match=r"no preset 'fats'; .*fast"):
-        network_of(engine.model, "fats")
+        networks_of(engine.model, "fats")
 
 
 def test_the_baseline_is_no_pass_at_all() -> None:

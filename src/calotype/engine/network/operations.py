@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+_MOST_SCORES = 2**26
+"""Of an attention at a time: 256 MiB in single precision."""
+
 
 def group_norm(x: Tensor, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None) -> Tensor:
     """Normalise a picture; `shift` is added to each channel of each picture before that."""
@@ -62,6 +65,25 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) ->
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
+def wide_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """One head as wide as the tokens, (rows, tokens, channels): too wide for any fused kernel of torch.
+
+    The products are large matrices that the tensor cores do best by themselves, with the scores in single
+    precision between them; as many queries at a time as keep those scores small.
+    """
+    at_once = max(1, _MOST_SCORES // (len(query) * key.shape[1]))
+    parts = [_shares(part, key).to(value.dtype) @ value for part in query.split(at_once, dim=1)]
+    return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+
+
+def _shares(query: Tensor, key: Tensor) -> Tensor:
+    if query.is_cuda and query.dtype != torch.float32:
+        scores = torch.bmm(query, key.transpose(1, 2), out_dtype=torch.float32)
+    else:
+        scores = torch.bmm(query.float(), key.float().transpose(1, 2))
+    return scores.mul_(query.shape[-1] ** -0.5).softmax(-1)
+
+
 def enlarged(x: Tensor, size: tuple[int, int]) -> Tensor:
     """Every pixel repeated to fill the size."""
     return functional.interpolate(x, size=size, mode="nearest")
@@ -79,6 +101,7 @@ class Operations:
     linear: Callable[..., Tensor] = linear
     convolution: Callable[..., Tensor] = convolution
     attention: Callable[..., Tensor] = attention
+    wide_attention: Callable[..., Tensor] = wide_attention
     enlarged: Callable[..., Tensor] = enlarged
 
 

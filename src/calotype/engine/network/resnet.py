@@ -37,7 +37,9 @@ class Resnet:
 
 def reason_against(block: Any) -> str | None:
     """Why a block of this class cannot be run here."""
-    if block.time_embedding_norm != "default" or block.output_scale_factor != 1:
+    # Without a time embedding it does not matter what would be done with it.
+    told = block.time_emb_proj is not None and block.time_embedding_norm != "default"
+    if told or block.output_scale_factor != 1:
         return "a residual block scales by the time embedding or by a factor"
     if block.upsample is not None or block.downsample is not None:
         return "a residual block changes the size"

@@ -27,6 +27,7 @@ class Assembly:
     prompts_once: bool = False
     times_once: bool = False
     graphed: bool = False
+    own_decoder: bool = False
     operations: Operations = field(default_factory=Operations)
 
 

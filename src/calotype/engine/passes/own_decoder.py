@@ -1,0 +1,19 @@
+"""Our own decoder: channels-last, in the model's precision, and without overflow where that is fp16.
+
+SDXL's autoencoder is otherwise run in fp32, and then the picture takes as long as several steps.
+"""
+
+from calotype.engine.network.decoder import reason_against
+from calotype.engine.passes import Assembly, Pass
+from calotype.models.model import Model
+
+
+def _missing(model: Model) -> str | None:
+    return reason_against(model.vae)
+
+
+def _apply(assembly: Assembly) -> None:
+    assembly.own_decoder = True
+
+
+OWN_DECODER = Pass("own_decoder", "rounding", _missing, _apply)
