@@ -22,9 +22,9 @@ from calotype.sampling import Query, TrainingSchedule
 from calotype.sampling.prediction import PredictionType, scale_input, to_denoised
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Guidance:
-    """What a sampling is steered by."""
+    """What a sampling is steered by. Each has its own, equal to itself alone."""
 
     positive: Conditioning
     negative: Conditioning | None
@@ -77,7 +77,7 @@ class _Asked:
             scaled = torch.cat([scaled, question.extra_channels], dim=1)
         self.sample = torch.cat([scaled] * len(prompts))
         timestep = schedule.sigma_to_timestep(self._sigma)
-        told = [Row(timestep, prompt, guidance.time_ids) for prompt in prompts]
+        told = [Row(timestep, prompt, guidance.time_ids, of=guidance) for prompt in prompts]
         self.rows = [row for row in told for _ in range(len(self._x))]
 
     def denoised(self, output: Tensor, prediction: PredictionType) -> Tensor:

@@ -25,6 +25,8 @@ class Row:
     prompt: Conditioning
     time_ids: Tensor | None = None
     """SDXL's sizes and crop, (1, 6)."""
+    of: object = None
+    """Whose row it is: the same object at every step of a sampling."""
 
 
 class Network(Protocol):

@@ -1,6 +1,8 @@
 """Named lists of passes, and a model's network put together by one. Knows nothing of what a pass does."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from calotype.core.errors import NotFoundError, near_matches
 from calotype.engine.autoencoder import Decode, plain_decode
@@ -8,6 +10,7 @@ from calotype.engine.evaluation import Network, PlainNetwork
 from calotype.engine.network.decoder import OwnDecoders
 from calotype.engine.network.graphed import Graphed
 from calotype.engine.network.own import OwnNetwork
+from calotype.engine.network.step_cached import StepCached
 from calotype.engine.network.unet import Unet
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.channels_last import CHANNELS_LAST
@@ -16,6 +19,7 @@ from calotype.engine.passes.joined_qkv import JOINED_QKV
 from calotype.engine.passes.own_decoder import OWN_DECODER
 from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.engine.passes.prompts_once import PROMPTS_ONCE
+from calotype.engine.passes.step_cache import STEP_CACHE
 from calotype.engine.passes.times_once import TIMES_ONCE
 from calotype.models.model import Model
 
@@ -24,6 +28,7 @@ _EVERYWHERE = (OWN_FORWARD, CHANNELS_LAST, JOINED_QKV, PROMPTS_ONCE, TIMES_ONCE,
 PRESETS: dict[str, tuple[Pass, ...]] = {
     "baseline": (),
     "fast": (*_EVERYWHERE, CUDA_GRAPH),
+    "cached": (*_EVERYWHERE, STEP_CACHE, CUDA_GRAPH),
 }
 ON_A_GPU = frozenset({CUDA_GRAPH.name})
 """Passes that a preset goes without on a CPU, where there is nothing for them to do."""
@@ -73,9 +78,12 @@ def _unet(assembly: Assembly) -> Network:
         channels_last=assembly.channels_last,
         joined_qkv=assembly.joined_qkv,
     )
-    return OwnNetwork(
-        unet,
-        Graphed(unet) if assembly.graphed else unet,
-        prompts_once=assembly.prompts_once,
-        times_once=assembly.times_once,
-    )
+    run = Graphed if assembly.graphed else _as_it_is
+    own = OwnNetwork(unet, run(unet), prompts_once=assembly.prompts_once, times_once=assembly.times_once)
+    if assembly.whole_every == 1:
+        return own
+    return StepCached(own, run(unet.with_deep), run(unet.shallow), every=assembly.whole_every)
+
+
+def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-Function = Callable[..., Tensor]
+Function = Callable[..., Any]
+"""Of tensors, to a tensor or several."""
 Inputs = tuple[Tensor | None, ...]
 
 MOST_GRAPHS = 24
@@ -24,7 +25,7 @@ MOST_GRAPHS = 24
 class Recording(Protocol):
     """A function's kernels for inputs of one shape."""
 
-    def replayed(self, inputs: Inputs) -> Tensor: ...
+    def replayed(self, inputs: Inputs) -> Any: ...
 
 
 class Graphed:
@@ -37,7 +38,7 @@ class Graphed:
         self._seen: set[Hashable] = set()
         self._recordings: OrderedDict[Hashable, Recording] = OrderedDict()
 
-    def __call__(self, *inputs: Tensor | None) -> Tensor:
+    def __call__(self, *inputs: Tensor | None) -> Any:
         key = tuple(None if each is None else (each.shape, each.stride(), each.dtype) for each in inputs)
         if key not in self._recordings:
             if key not in self._seen:
@@ -72,7 +73,7 @@ class _Graph:
         with torch.cuda.graph(self._graph, pool=pool):
             self._output = function(*self._inputs)
 
-    def replayed(self, inputs: Inputs) -> Tensor:
+    def replayed(self, inputs: Inputs) -> Any:
         self._fill(inputs)
         self._graph.replay()
         return self._output

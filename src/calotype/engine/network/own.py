@@ -33,10 +33,14 @@ class OwnNetwork:
         self._shifts: OrderedDict[Hashable, Tensor] = OrderedDict()
         self._last_prompts: tuple[Hashable, tuple[Tensor, Tensor | None]] | None = None
 
-    @torch.inference_mode()
     def evaluate(self, sample: Tensor, rows: Sequence[Row]) -> Tensor:
+        return self._run(*self.inputs(sample, rows))
+
+    @torch.inference_mode()
+    def inputs(self, sample: Tensor, rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """What a `Runner` is called with."""
         prompts, mask = self._prompts(rows, sample.dtype)
-        return self._run(sample, self._times(rows, sample), prompts, mask)
+        return sample, self._times(rows, sample), prompts, mask
 
     def forget(self) -> None:
         self._keys_values.clear()

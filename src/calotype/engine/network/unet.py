@@ -7,7 +7,7 @@ Knows nothing of samplers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -73,17 +73,17 @@ class Unet:
             )
         return functional.linear(functional.silu(embedding), self._shift_weight, self._shift_bias)
 
-    @torch.inference_mode()
     def __call__(self, sample: Tensor, shifts: Tensor, prompts: Tensor, mask: Tensor | None = None) -> Tensor:
         """The network's answer for rows of latents. `mask` is (rows, tokens), True for tokens that count."""
-        module, do = self._module, self._do
-        given = _Given(
-            shifts.split(self._shift_widths, dim=1),
-            self._per_layer(prompts),
-            None if mask is None else mask[:, None, None],
-        )
-        x = sample.contiguous(memory_format=self._layout)
-        x = do.convolution(x, module.conv_in, module.conv_in.bias)
+        return self.with_deep(sample, shifts, prompts, mask)[0]
+
+    @torch.inference_mode()
+    def with_deep(
+        self, sample: Tensor, shifts: Tensor, prompts: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The answer, and the picture before the last step, which changes little from one noise level on."""
+        do, given = self._do, self._given(shifts, prompts, mask)
+        x = self._first(sample)
         skips = [x]
         for stage in self._down:
             for step in range(len(stage.resnets)):
@@ -94,11 +94,37 @@ class Unet:
                 skips.append(x)
         x = self._mid.middle(x, given)
         for stage in self._up:
-            for step in range(len(stage.resnets)):
+            last = stage is self._up[-1]
+            for step in range(len(stage.resnets) - last):
                 x = stage.step(step, x, skips.pop(), given)
             if stage.resize is not None:
                 height, width = skips[-1].shape[-2:]
-                x = do.convolution(do.enlarged(x, (height, width)), stage.resize.conv, stage.resize.conv.bias)
+                x = do.enlarged(x, (height, width))
+                x = do.convolution(x, stage.resize.conv, stage.resize.conv.bias)
+        return self._last(x, skips.pop(), given), x
+
+    @torch.inference_mode()
+    def shallow(
+        self, sample: Tensor, shifts: Tensor, prompts: Tensor, mask: Tensor | None, deep: Tensor
+    ) -> Tensor:
+        """The answer with the deep picture of an earlier evaluation: the first layer and the last step."""
+        stage = self._up[-1]
+        skipped = len(self._layers) - (len(stage.transformers[-1].layers) if stage.transformers else 0)
+        given = self._given(shifts, prompts, mask)
+        given.skip(len(self._shift_widths) - 1, skipped)
+        return self._last(deep, self._first(sample), given)
+
+    def _given(self, shifts: Tensor, prompts: Tensor, mask: Tensor | None) -> _Given:
+        mask = None if mask is None else mask[:, None, None]
+        return _Given(shifts.split(self._shift_widths, dim=1), self._per_layer(prompts), mask)
+
+    def _first(self, sample: Tensor) -> Tensor:
+        layer = self._module.conv_in
+        return self._do.convolution(sample.contiguous(memory_format=self._layout), layer, layer.bias)
+
+    def _last(self, x: Tensor, skip: Tensor, given: _Given) -> Tensor:
+        module, do, stage = self._module, self._do, self._up[-1]
+        x = stage.step(len(stage.resnets) - 1, x, skip, given)
         x = do.group_norm(x, module.conv_norm_out, silu=True)
         return do.convolution(x, module.conv_out, module.conv_out.bias)
 
@@ -111,11 +137,17 @@ class Unet:
 class _Given:
     """Rows handed out in the order the blocks ask for them."""
 
-    def __init__(self, shifts: tuple[Tensor, ...], prompts: Iterator[Tensor], mask: Tensor | None) -> None:
+    def __init__(self, shifts: Sequence[Tensor], prompts: Iterator[Tensor], mask: Tensor | None) -> None:
         self.shifts, self._prompts, self.mask = iter(shifts), prompts, mask
 
     def prompts(self, count: int) -> list[Tensor]:
         return [next(self._prompts) for _ in range(count)]
+
+    def skip(self, shifts: int, prompts: int) -> None:
+        """Go past what blocks that are left out would have asked for."""
+        for _ in range(shifts):
+            next(self.shifts)
+        self.prompts(prompts)
 
 
 class _Stage:

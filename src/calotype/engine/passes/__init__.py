@@ -28,6 +28,8 @@ class Assembly:
     times_once: bool = False
     graphed: bool = False
     own_decoder: bool = False
+    whole_every: int = 1
+    """Evaluations from one of the whole UNet to the next; those between leave its deep part out."""
     operations: Operations = field(default_factory=Operations)
 
 
