@@ -31,7 +31,7 @@ _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
 
 def resources(kernel: Any) -> Found:
-    """Widths of its accesses to memory in bits, and what it needs of a multiprocessor."""
+    """How it moves memory, and what it needs of a multiprocessor."""
     text = kernel.asm["ptx"]
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
@@ -42,17 +42,19 @@ def resources(kernel: Any) -> Found:
     used = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", said))
     return {
         "name": kernel.name,
-        "loads": widths(text, "ld.global"),
-        "stores": widths(text, "st.global"),
+        "wide_loads": wide_share(text, "ld.global"),
+        "wide_stores": wide_share(text, "st.global"),
         "registers": int(used["REG"]),
         "spilled_bytes": int(used["STACK"]) + int(used["LOCAL"]),
         "warps": kernel.metadata.num_warps,
     }
 
 
-def widths(text: str, instruction: str) -> list[int]:
+def wide_share(text: str, instruction: str) -> float:
+    """Of what one thread loads or stores, the part that moves sixteen bytes at a time."""
     found = re.findall(rf"{re.escape(instruction)}[.\w:]*?(?:\.v(\d))?\.[bsuf](\d+)\b", text)
-    return sorted({int(count or 1) * int(bits) for count, bits in found})
+    bits = [int(count or 1) * int(each) for count, each in found]
+    return sum(each for each in bits if each == 128) / sum(bits)
 
 
 def pictures(case: Found, channels: int) -> Tensor:

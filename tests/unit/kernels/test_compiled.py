@@ -37,8 +37,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, 
 def test_memory_is_read_in_the_widest_pieces(found: dict[str, list[dict[str, Any]]], name: str) -> None:
     assert found[name]
     for kernel in found[name]:
-        assert max(kernel["loads"]) == 128, kernel
-    assert max(found[name][-1]["stores"]) == 128
+        assert kernel["wide_loads"] > 0.75, kernel
+    # The statistics of chunks are few numbers; the last kernel writes the result.
+    assert found[name][-1]["wide_stores"] > 0.75
 
 
 @pytest.mark.parametrize("name", CASES)

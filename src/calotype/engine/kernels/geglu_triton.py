@@ -60,7 +60,7 @@ def _gated(x, rows, columns, taken, width):
     return value * (0.5 * gate * (1.0 + tl.erf(gate * 0.7071067811865476)))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _geglu(x, out, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -69,7 +69,7 @@ def _geglu(x, out, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     tl.store(out + rows[:, None] * width + columns[None, :], y.to(out.dtype.element_ty), mask=taken)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _geglu_quantised(
     x, values, scale, num_rows, width, LARGEST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):

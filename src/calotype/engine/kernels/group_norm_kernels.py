@@ -27,7 +27,7 @@ def _finish(x, center, scale, bias, SILU: tl.constexpr):
     return y
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def whole_groups(
     a,
     b,
@@ -76,7 +76,7 @@ def whole_groups(
     tl.store(out + places, y.to(out.dtype.element_ty), mask=taken)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def chunk_statistics(
     a,
     b,
@@ -136,7 +136,7 @@ def chunk_statistics(
     tl.store(place + num_groups, group_spread, mask=kept)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "chunk_rows", "num_chunks"])
 def apply_chunks(
     a,
     b,

@@ -83,7 +83,7 @@ def _run(
     return total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _layer_norm(
     x,
     residual,

@@ -46,7 +46,7 @@ def store_quantised(y, values, scale, rows, places, kept, taken, LARGEST: tl.con
     tl.store(scale + rows, tl.div_rn(largest, limit), mask=kept)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _quantise(
     x, values, scale, num_rows, width, LARGEST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):

@@ -34,7 +34,7 @@ def launch(x: Tensor) -> Tensor:
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_pixels", "width"])
 def _upsample(x, out, num_pixels, width, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     pixels = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
