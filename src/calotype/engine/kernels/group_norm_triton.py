@@ -79,6 +79,20 @@ def _share(num_rows: int, parts: int, rows: int) -> int:
     return rows * triton.next_power_of_2(triton.cdiv(num_rows, parts * rows))
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What the kernels are given. What is switched off has a pointer too, which is never followed."""
+
+    n: int
+    num_groups: int
+    sources: tuple[Tensor, Tensor, Tensor, int]
+    results: tuple[Tensor, Tensor, Tensor, Tensor]
+    sizes: tuple[int, int, int]
+    eps: float
+    inputs: dict[str, int]
+    ends: dict[str, bool]
+
+
 def launch(
     a: Tensor,
     b: Tensor | None,
@@ -93,75 +107,71 @@ def launch(
 ) -> tuple[Tensor, Tensor | None]:
     """The normalised pictures and, if it is to be kept, the concatenation of `a` and `b`."""
     a = a.contiguous(memory_format=torch.channels_last)
-    n, channels_a, height, width = a.shape
-    channels_b = 0
     if b is not None:
-        assert (b.shape[0], *b.shape[2:], b.dtype) == (n, height, width, a.dtype), (a.shape, b.shape, b.dtype)
+        assert (b.shape[0], *b.shape[2:], b.dtype) == (a.shape[0], *a.shape[2:], a.dtype), (a.shape, b.shape)
         b = b.contiguous(memory_format=torch.channels_last)
-        channels_b = b.shape[1]
-    channels, num_rows = channels_a + channels_b, height * width
+    channels_b = 0 if b is None else b.shape[1]
+    channels = a.shape[1] + channels_b
     assert channels % num_groups == 0, (channels, num_groups)
     if shift is not None:
-        assert shift.shape == (n, channels), (shift.shape, a.shape)
+        assert shift.shape == (a.shape[0], channels), (shift.shape, a.shape)
         shift = shift if shift.stride(1) == 1 else shift.contiguous()
-    made = [
-        torch.empty(
-            (n, channels, height, width), dtype=a.dtype, device=a.device, memory_format=torch.channels_last
-        )
-        for _ in range(2 if keep else 1)
-    ]
-    out, joined = made[0], made[1] if keep else None
-    group = channels // num_groups
-    # A kernel takes a pointer for everything; what is switched off is never followed.
-    sources = (
-        a,
-        a if b is None else b,
-        a if shift is None else shift,
-        shift.stride(0) if shift is not None else 0,
+    out = _empty(a, channels)
+    joined = _empty(a, channels) if keep else None
+    work = _Work(
+        n=a.shape[0],
+        num_groups=num_groups,
+        sources=(a, a if b is None else b, *((a, 0) if shift is None else (shift, shift.stride(0)))),
+        results=(weight.contiguous(), bias.contiguous(), out, out if joined is None else joined),
+        sizes=(a.shape[1], channels_b, a.shape[2] * a.shape[3]),
+        eps=eps,
+        inputs={"GROUP": channels // num_groups, "TWO": b is not None, "SHIFTED": shift is not None},
+        ends={"SILU": silu, "KEEP": keep},
     )
-    results = (weight.contiguous(), bias.contiguous(), out, out if joined is None else joined)
-    sizes = (channels_a, channels_b, num_rows)
-    switches = {"GROUP": group, "TWO": b is not None, "SHIFTED": shift is not None}
-    ends = {"SILU": silu, "KEEP": keep}
-    rows, columns = triton.next_power_of_2(num_rows), triton.next_power_of_2(group)
     with torch.cuda.device_of(a):
-        if rows * columns <= _WHOLE:
-            warps = 4 if rows * columns <= 4096 else 8 if rows * columns <= 16384 else 16
-            whole_groups[num_groups, n](
-                *sources,
-                *results,
-                *sizes,
-                eps,
-                **switches,
-                **ends,
-                ROWS=rows,
-                COLUMNS=columns,
-                num_warps=warps,
-            )
-        else:
-            _in_chunks(sources, results, sizes, num_groups, eps, switches, ends)
+        if not _whole(work):
+            _in_chunks(work)
     return out, joined
 
 
-def _in_chunks(
-    sources: tuple[Tensor, Tensor, Tensor, int],
-    results: tuple[Tensor, Tensor, Tensor, Tensor],
-    sizes: tuple[int, int, int],
-    num_groups: int,
-    eps: float,
-    switches: dict[str, int],
-    ends: dict[str, bool],
-) -> None:
-    n, channels, num_rows = sources[0].shape[0], sizes[0] + sizes[1], sizes[2]
-    cut = _split(channels, num_rows, num_groups)
-    partial = torch.empty((n, cut.num_chunks, 2, num_groups), dtype=torch.float32, device=sources[0].device)
-    blocks = triton.cdiv(num_groups, cut.groups_per_block)
-    chunk_statistics[blocks, cut.num_chunks, n](
-        *sources,
+def _empty(like: Tensor, channels: int) -> Tensor:
+    shape = (like.shape[0], channels, *like.shape[2:])
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+def _whole(work: _Work) -> bool:
+    """Group by group, if one program can hold a group; whether it can."""
+    rows, columns = (triton.next_power_of_2(side) for side in (work.sizes[2], work.inputs["GROUP"]))
+    numbers = rows * columns
+    if numbers > _WHOLE:
+        return False
+    whole_groups[work.num_groups, work.n](
+        *work.sources,
+        *work.results,
+        *work.sizes,
+        work.eps,
+        **work.inputs,
+        **work.ends,
+        ROWS=rows,
+        COLUMNS=columns,
+        num_warps=4 if numbers <= 4096 else 8 if numbers <= 16384 else 16,
+    )
+    return True
+
+
+def _in_chunks(work: _Work) -> None:
+    channels, num_rows = work.sizes[0] + work.sizes[1], work.sizes[2]
+    cut = _split(channels, num_rows, work.num_groups)
+    partial = torch.empty(
+        (work.n, cut.num_chunks, 2, work.num_groups), dtype=torch.float32, device=work.sources[0].device
+    )
+    blocks = triton.cdiv(work.num_groups, cut.groups_per_block)
+    chunk_statistics[blocks, cut.num_chunks, work.n](
+        *work.sources,
         partial,
-        *sizes,
-        num_groups,
-        **switches,
+        *work.sizes,
+        work.num_groups,
+        **work.inputs,
         GROUPS=cut.groups_per_block,
         GROUPS_PADDED=triton.next_power_of_2(cut.groups_per_block),
         COLUMNS=cut.columns,
@@ -170,17 +180,17 @@ def _in_chunks(
         num_warps=8,
     )
     parts = triton.cdiv(num_rows, cut.part_rows)
-    apply_chunks[triton.cdiv(channels, cut.apply_columns), parts, n](
-        *sources,
-        *results,
+    apply_chunks[triton.cdiv(channels, cut.apply_columns), parts, work.n](
+        *work.sources,
+        *work.results,
         partial,
-        *sizes,
-        num_groups,
+        *work.sizes,
+        work.num_groups,
         cut.chunk_rows,
         cut.num_chunks,
-        eps,
-        **switches,
-        **ends,
+        work.eps,
+        **work.inputs,
+        **work.ends,
         GROUPS_PADDED=triton.next_power_of_2(cut.apply_groups),
         CHUNKS_PADDED=triton.next_power_of_2(cut.num_chunks),
         COLUMNS=cut.apply_columns,
