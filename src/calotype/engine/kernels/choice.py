@@ -1,0 +1,35 @@
+"""Whether a tensor is for Triton or for plain torch. Knows nothing of the operations."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_WIDEST_ROW = 16384
+
+
+def runs_triton(x: Tensor, *, row: int = 1, fp8: bool = False) -> bool:
+    """Whether the kernels take `x`: on a GPU of theirs, of a dtype of theirs, with no gradient asked for.
+
+    `row` is how many numbers one program has to hold at once, `fp8` whether it writes e4m3.
+    """
+    if not x.is_cuda or x.dtype not in _DTYPES or x.numel() == 0 or row > _WIDEST_ROW:
+        return False
+    if x.requires_grad and torch.is_grad_enabled():
+        return False
+    # Ampere is the oldest that knows bf16, Ada the oldest that knows e4m3.
+    return _has_triton() and _capability(x.device) >= ((8, 9) if fp8 else (8, 0))
+
+
+@cache
+def _has_triton() -> bool:
+    return torch.version.cuda is not None and find_spec("triton") is not None
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)

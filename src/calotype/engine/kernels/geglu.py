@@ -1,0 +1,37 @@
+"""The gate of a transformer's feed-forward part: half of each row times the GELU of the other half.
+
+Knows nothing of the linear layers before and behind it.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional
+
+from calotype.engine.kernels import quantise
+from calotype.engine.kernels.choice import runs_triton
+from calotype.engine.kernels.quantise import Kind, Quantised
+
+
+def geglu(x: Tensor) -> Tensor:
+    """`x` (…, 2d) to (…, d), with the exact GELU."""
+    if runs_triton(x):
+        from calotype.engine.kernels import geglu_triton  # noqa: PLC0415 - needs Triton
+
+        return geglu_triton.launch(x)
+    return plain(x)
+
+
+def geglu_quantised(x: Tensor, kind: Kind) -> Quantised:
+    """The same in eight bits, never rounded to the input's precision before."""
+    if runs_triton(x, row=x.shape[-1] // 2, fp8=kind == "fp8"):
+        from calotype.engine.kernels import geglu_triton  # noqa: PLC0415 - needs Triton
+
+        return geglu_triton.launch_quantised(x, kind)
+    return quantise.plain(plain(x.float()), kind)
+
+
+def plain(x: Tensor) -> Tensor:
+    """The same in torch's own operations."""
+    value, gate = x.chunk(2, -1)
+    return value * functional.gelu(gate)

@@ -1,0 +1,81 @@
+"""Layer normalisation over the last dimension, of a sum if wanted, and in eight bits if wanted.
+
+Knows nothing of transformers: who calls decides which residual belongs to which norm.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional
+
+from calotype.engine.kernels import quantise
+from calotype.engine.kernels.choice import runs_triton
+from calotype.engine.kernels.quantise import Kind, Quantised
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    if _runs_triton(x):
+        from calotype.engine.kernels import layer_norm_triton  # noqa: PLC0415 - needs Triton
+
+        return layer_norm_triton.launch(x, weight, bias, eps)[0]
+    return plain(x, weight, bias, eps)
+
+
+def add_layer_norm(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,
+    *,
+    bias_of_residual: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The norm of `x + residual`, and the sum itself; a bias vector joins the sum if given."""
+    if _runs_triton(x):
+        from calotype.engine.kernels import layer_norm_triton  # noqa: PLC0415 - needs Triton
+
+        return layer_norm_triton.launch(x, weight, bias, eps, residual, bias_of_residual)
+    total = plain_sum(x, residual, bias_of_residual)
+    return plain(total, weight, bias, eps), total
+
+
+def layer_norm_quantised(x: Tensor, weight: Tensor, bias: Tensor, eps: float, kind: Kind) -> Quantised:
+    """The norm in eight bits, never rounded to the input's precision before."""
+    if _runs_triton(x, kind):
+        from calotype.engine.kernels import layer_norm_triton  # noqa: PLC0415 - needs Triton
+
+        return layer_norm_triton.launch_quantised(x, weight, bias, eps, kind)[0]
+    return quantise.plain(plain(x.float(), weight, bias, eps), kind)
+
+
+def add_layer_norm_quantised(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,
+    kind: Kind,
+    *,
+    bias_of_residual: Tensor | None = None,
+) -> tuple[Quantised, Tensor]:
+    """The norm of `x + residual` in eight bits, and the sum itself, not quantised."""
+    if _runs_triton(x, kind):
+        from calotype.engine.kernels import layer_norm_triton  # noqa: PLC0415 - needs Triton
+
+        return layer_norm_triton.launch_quantised(x, weight, bias, eps, kind, residual, bias_of_residual)
+    total = plain_sum(x, residual, bias_of_residual)
+    return quantise.plain(plain(total.float(), weight, bias, eps), kind), total
+
+
+def plain(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """The same in torch's own operations."""
+    return functional.layer_norm(x, x.shape[-1:], weight.to(x.dtype), bias.to(x.dtype), eps)
+
+
+def plain_sum(x: Tensor, residual: Tensor, bias_of_residual: Tensor | None) -> Tensor:
+    total = x + residual
+    return total if bias_of_residual is None else total + bias_of_residual
+
+
+def _runs_triton(x: Tensor, kind: Kind | None = None) -> bool:
+    return runs_triton(x, row=x.shape[-1], fp8=kind == "fp8")

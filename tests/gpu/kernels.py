@@ -1,0 +1,341 @@
+"""The kernels on a GPU, run by hand on one: `python -m tests.gpu.kernels --out kernels.json`.
+
+Every kernel at the shapes of SD 1.5 and SDXL: against torch in fp32, alone against in a batch, and its time
+inside a CUDA graph beside torch eager's. Prints a row for each and ends with 1 if one was wrong. With
+`--device cpu` the shapes are small and the numbers mean nothing: a rehearsal of this file. Not collected by
+pytest: the machines that run the tests have no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from calotype.engine.kernels.geglu import geglu, geglu_quantised
+from calotype.engine.kernels.group_norm import group_norm, group_norm_of_pair
+from calotype.engine.kernels.layer_norm import add_layer_norm, layer_norm, layer_norm_quantised
+from calotype.engine.kernels.quantise import LARGEST, Kind, Quantised, plain, quantise_rows
+from calotype.engine.kernels.upsample import upsample_nearest2x
+from calotype.engine.probe import full_fingerprint
+
+EPS = 1e-5
+# Beyond the rounding of the result's own dtype, of numbers around one.
+TOLERANCE = 2e-4
+CALLS_PER_GRAPH = 20
+REPLAYS = 15
+
+# (channels, side, batch sizes): the ends of each UNet, at 512 and 1024 pixels.
+PICTURES = [
+    (320, 64, (1, 2, 16)),
+    (640, 32, (2,)),
+    (1280, 16, (2, 16)),
+    (1280, 8, (2,)),
+    (320, 128, (2, 32)),
+    (640, 64, (2, 32)),
+    (1280, 32, (2, 32)),
+]
+# (channels before the skip connection, channels of it, side, batch sizes)
+PAIRS = [
+    (320, 320, 64, (2, 16)),
+    (640, 320, 64, (2,)),
+    (1280, 640, 32, (2,)),
+    (1280, 1280, 8, (2,)),
+    (640, 320, 128, (32,)),
+    (1280, 640, 64, (2, 32)),
+]
+# (width, side, batch sizes) of transformers
+ROWS = [(320, 64, (2, 16)), (640, 32, (2,)), (1280, 16, (2,)), (640, 64, (2, 32)), (1280, 32, (2, 32))]
+KINDS: tuple[Kind, ...] = ("int8", "fp8")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel at one shape; every input is a batch."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    ours: Callable[..., Any]
+    eager: Callable[..., Any]
+    num_bytes: int
+    """What has to be read and written at least."""
+    reference: Callable[..., Any] | None = None
+    """What fp32 inputs are to give; `eager` if not said."""
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    passed: bool
+    error: float
+    alone: bool
+    ours_us: float
+    eager_us: float
+    terabytes_per_s: float
+
+
+class Bench:
+    """Draws inputs where the cases run; on a CPU, small ones."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.device, self.dtype = device, dtype
+        self.small = device.type == "cpu"
+
+    def numbers(self, *shape: int) -> Tensor:
+        return torch.randn(shape, device=self.device, dtype=self.dtype) + 0.5
+
+    def pictures(self, n: int, channels: int, side: int) -> Tensor:
+        side = max(2, side // 16) if self.small else side
+        return self.numbers(n, channels, side, side).contiguous(memory_format=torch.channels_last)
+
+    def rows(self, n: int, side: int, width: int) -> Tensor:
+        side = max(2, side // 16) if self.small else side
+        return self.numbers(n, side * side, width)
+
+    def parameters(self, width: int) -> tuple[Tensor, Tensor]:
+        return self.numbers(width), self.numbers(width)
+
+
+def size(*tensors: Tensor) -> int:
+    return sum(each.numel() * each.element_size() for each in tensors)
+
+
+def picture_cases(bench: Bench) -> Iterator[Case]:
+    for channels, side, batches in PICTURES:
+        weight, bias = bench.parameters(channels)
+        for n in batches:
+            x, shift = bench.pictures(n, channels, side), bench.numbers(n, channels)
+
+            def shifted(x: Tensor, shift: Tensor, w: Tensor = weight, b: Tensor = bias) -> Tensor:
+                return group_norm(x, w, b, 32, EPS, silu=True, shift=shift)
+
+            def eager(x: Tensor, shift: Tensor, w: Tensor = weight, b: Tensor = bias) -> Tensor:
+                moved = x + shift[:, :, None, None]
+                return functional.silu(functional.group_norm(moved, 32, w.to(x), b.to(x), EPS))
+
+            yield Case(f"group norm {n}×{channels}×{side}²", (x, shift), shifted, eager, 2 * size(x))
+    for channels, side, n in ((1280, 16, 2), (640, 64, 2), (640, 64, 32)):
+        x = bench.pictures(n, channels, side)
+        name = f"upsample {n}×{channels}×{side}²"
+        yield Case(name, (x,), upsample_nearest2x, _eager_upsample, 5 * size(x))
+
+
+def _eager_upsample(x: Tensor) -> Tensor:
+    return functional.interpolate(x, scale_factor=2.0)
+
+
+def pair_cases(bench: Bench) -> Iterator[Case]:
+    for first, second, side, batches in PAIRS:
+        weight, bias = bench.parameters(first + second)
+        for n in batches:
+            a, b = bench.pictures(n, first, side), bench.pictures(n, second, side)
+
+            def ours(a: Tensor, b: Tensor, w: Tensor = weight, bias: Tensor = bias) -> tuple[Tensor, Tensor]:
+                found, joined = group_norm_of_pair(a, b, w, bias, 32, EPS, silu=True)
+                assert joined is not None
+                return found, joined
+
+            def eager(a: Tensor, b: Tensor, w: Tensor = weight, bias: Tensor = bias) -> tuple[Tensor, Tensor]:
+                joined = torch.cat([a, b], 1)
+                normed = functional.group_norm(joined, 32, w.to(a), bias.to(a), EPS)
+                return functional.silu(normed), joined
+
+            yield Case(f"group norm {n}×({first}+{second})×{side}²", (a, b), ours, eager, 3 * size(a, b))
+
+
+def row_cases(bench: Bench) -> Iterator[Case]:
+    for width, side, batches in ROWS:
+        weight, bias = bench.parameters(width)
+        for n in batches:
+            x, residual = bench.rows(n, side, width), bench.rows(n, side, width)
+            wide = bench.rows(n, side, 8 * width)
+            shape = f"{n}×{side}²×{width}"
+
+            def norm(x: Tensor, w: Tensor = weight, b: Tensor = bias) -> Tensor:
+                return layer_norm(x, w, b, EPS)
+
+            def eager_norm(x: Tensor, w: Tensor = weight, b: Tensor = bias) -> Tensor:
+                return functional.layer_norm(x, x.shape[-1:], w.to(x), b.to(x), EPS)
+
+            def add(x: Tensor, r: Tensor, w: Tensor = weight, b: Tensor = bias) -> tuple[Tensor, Tensor]:
+                return add_layer_norm(x, r, w, b, EPS)
+
+            def eager_add(
+                x: Tensor, r: Tensor, w: Tensor = weight, b: Tensor = bias
+            ) -> tuple[Tensor, Tensor]:
+                total = x + r
+                return functional.layer_norm(total, x.shape[-1:], w.to(x), b.to(x), EPS), total
+
+            def rounded_add(x: Tensor, r: Tensor, w: Tensor = weight, b: Tensor = bias) -> Tensor:
+                # The sum is rounded to the dtype of the rows, whatever is normalised then.
+                return functional.layer_norm((x + r).to(w).float(), x.shape[-1:], w.float(), b.float(), EPS)
+
+            inputs = (x, residual)
+            yield Case(f"layer norm {shape}", (x,), norm, eager_norm, 2 * size(x))
+            yield Case(f"layer norm of sum {shape}", inputs, add, eager_add, 4 * size(x), rounded_add)
+            yield Case(f"gate {n}×{side}²×{8 * width}", (wide,), geglu, eager_geglu, 3 * size(wide) // 2)
+
+
+def eager_geglu(x: Tensor) -> Tensor:
+    value, gate = x.chunk(2, -1)
+    return value * functional.gelu(gate)
+
+
+def quantised_cases(bench: Bench) -> Iterator[Case]:
+    for width, side, n in ((320, 64, 2), (640, 64, 32), (1280, 32, 32)):
+        weight, bias = bench.parameters(width)
+        x, wide = bench.rows(n, side, width), bench.rows(n, side, 8 * width)
+        for kind in KINDS:
+
+            def rows(x: Tensor, kind: Kind = kind) -> Quantised:
+                return quantise_rows(x, kind)
+
+            def norm(x: Tensor, w: Tensor = weight, b: Tensor = bias, kind: Kind = kind) -> Quantised:
+                return layer_norm_quantised(x, w, b, EPS, kind)
+
+            def gate(x: Tensor, kind: Kind = kind) -> Quantised:
+                return geglu_quantised(x, kind)
+
+            def exact_norm(x: Tensor, w: Tensor = weight, b: Tensor = bias) -> Tensor:
+                return functional.layer_norm(x, x.shape[-1:], w.to(x), b.to(x), EPS)
+
+            def eager_rows(x: Tensor, kind: Kind = kind) -> Quantised:
+                return plain(x, kind)
+
+            def eager_norm(
+                x: Tensor, exact: Callable[..., Tensor] = exact_norm, kind: Kind = kind
+            ) -> Quantised:
+                return plain(exact(x), kind)
+
+            def eager_gate(x: Tensor, kind: Kind = kind) -> Quantised:
+                return plain(eager_geglu(x), kind)
+
+            shape = f"{kind} {n}×{side}²×{width}"
+            count = x.numel()
+            yield Case(f"rows in {shape}", (x,), rows, eager_rows, size(x) + count, lambda x: x)
+            yield Case(f"layer norm in {shape}", (x,), norm, eager_norm, size(x) + count, exact_norm)
+            yield Case(f"gate in {shape}", (wide,), gate, eager_gate, size(wide) + 4 * count, eager_geglu)
+
+
+def leaves(result: Any) -> tuple[Tensor, ...]:
+    return (result,) if isinstance(result, Tensor) else tuple(result)
+
+
+def error_of(case: Case) -> float:
+    """Of the first result, beyond what its dtype's rounding explains."""
+    found = case.ours(*case.inputs)
+    wanted = leaves((case.reference or case.eager)(*(each.float() for each in case.inputs)))[0]
+    if isinstance(found, Quantised):
+        # Half a step of eight bits, measured in the row's largest number, in place of the dtype's rounding.
+        largest = wanted.abs().amax(-1, keepdim=True)
+        int8 = found.values.dtype == torch.int8
+        finest = largest / LARGEST["fp8"] / 1024
+        allowed = largest / (2 * LARGEST["int8"]) if int8 else wanted.abs() / 16 + finest
+        away = (found.values.float() * found.scale - wanted).abs() - 1.001 * allowed
+        return float((away / largest).max())
+    got = leaves(found)[0]
+    step = torch.finfo(got.dtype).eps / 2
+    return float(((got.float() - wanted).abs() - step * wanted.abs()).max())
+
+
+def is_the_same_alone(case: Case) -> bool:
+    whole = leaves(case.ours(*case.inputs))
+    alone = leaves(case.ours(*(each[-1:] for each in case.inputs)))
+    return all(torch.equal(one[-1:].float(), other.float()) for one, other in zip(whole, alone, strict=True))
+
+
+def microseconds(run: Callable[..., Any], inputs: tuple[Tensor, ...]) -> float:
+    """One call inside a replayed CUDA graph, the median of many; on a CPU, of a single call."""
+    if not inputs[0].is_cuda:
+        started = time.perf_counter()
+        run(*inputs)
+        return (time.perf_counter() - started) * 1e6
+    graph = _captured(run, inputs)
+    times = []
+    for _ in range(REPLAYS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) * 1e3 / CALLS_PER_GRAPH)
+    return statistics.median(times)
+
+
+def _captured(run: Callable[..., Any], inputs: tuple[Tensor, ...]) -> torch.cuda.CUDAGraph:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        run(*inputs)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS_PER_GRAPH):
+            run(*inputs)
+    graph.replay()
+    return graph
+
+
+def measure(case: Case) -> Row:
+    try:
+        error, alone = error_of(case), is_the_same_alone(case)
+        ours, eager = microseconds(case.ours, case.inputs), microseconds(case.eager, case.inputs)
+    except Exception:
+        traceback.print_exc(limit=4)
+        return Row(case.name, False, float("inf"), False, 0.0, 0.0, 0.0)
+    rate = case.num_bytes / ours / 1e6
+    passed = error <= TOLERANCE and alone
+    return Row(case.name, passed, error, alone, round(ours, 2), round(eager, 2), round(rate, 3))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, help="a file for the results, as JSON")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--dtype", choices=["float16", "bfloat16", "float32"], help="float16 on a GPU")
+    parser.add_argument("--only", default="", help="a part of the names of cases; all if not said")
+    chosen = parser.parse_args()
+    device = torch.device(chosen.device)
+    # Plain torch rounds between operations where a kernel does not; a rehearsal has no digits to lose.
+    dtype = chosen.dtype or ("float32" if device.type == "cpu" else "float16")
+    bench = Bench(device, getattr(torch, dtype))
+    torch.manual_seed(0)
+    rows: list[Row] = []
+    print(f"{'':6}  {'':36} {'ours':>9} {'eager':>9} {'faster':>6} {'TB/s':>6} {'error':>8}  alone")
+    with torch.inference_mode():
+        for cases in (picture_cases, pair_cases, row_cases, quantised_cases):
+            for case in cases(bench):
+                if chosen.only in case.name:
+                    rows.append(measure(case))
+                    show(rows[-1])
+    if chosen.out:
+        found = {
+            "environment": full_fingerprint().as_dict(),
+            "dtype": dtype,
+            "kernels": [asdict(row) for row in rows],
+        }
+        chosen.out.write_text(json.dumps(found, indent=1) + "\n")
+    raise SystemExit(any(not row.passed for row in rows))
+
+
+def show(row: Row) -> None:
+    faster = row.eager_us / row.ours_us if row.ours_us else 0.0
+    print(
+        f"{'ok' if row.passed else 'FAILED':6}  {row.name:36} {row.ours_us:7.1f}µs {row.eager_us:7.1f}µs"
+        f" {faster:5.1f}× {row.terabytes_per_s:6.2f} {max(row.error, 0):8.1e}  {row.alone}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Compiles the Triton kernels for a Hopper GPU, with none at hand, and says what came out.
+
+A program of its own (`asked.py` starts it): Triton is told that such a GPU is here, and launches end
+behind the compiler. Reads cases as JSON from its input and prints, for each, what every kernel became.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from calotype.engine.kernels import geglu, group_norm, layer_norm, quantise, upsample
+
+Found = dict[str, Any]
+_CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+
+
+def resources(kernel: Any) -> Found:
+    """How it moves memory, and what it needs of a multiprocessor."""
+    text = kernel.asm["ptx"]
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        said = subprocess.run(
+            [_CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
+    used = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", said))
+    return {
+        "name": kernel.name,
+        "wide_loads": wide_share(text, "ld.global"),
+        "wide_stores": wide_share(text, "st.global"),
+        "registers": int(used["REG"]),
+        "spilled_bytes": int(used["STACK"]) + int(used["LOCAL"]),
+        "warps": kernel.metadata.num_warps,
+    }
+
+
+def wide_share(text: str, instruction: str) -> float:
+    """Of what one thread loads or stores, the part that moves sixteen bytes at a time."""
+    found = re.findall(rf"{re.escape(instruction)}[.\w:]*?(?:\.v(\d))?\.[bsuf](\d+)\b", text)
+    bits = [int(count or 1) * int(each) for count, each in found]
+    return sum(each for each in bits if each == 128) / sum(bits)
+
+
+def pictures(case: Found, channels: int) -> Tensor:
+    n, _, height, width = case["shape"]
+    shape = (n, channels, height, width)
+    dtype = getattr(torch, case.get("dtype", "float16"))
+    return torch.empty(shape, dtype=dtype, memory_format=torch.channels_last)
+
+
+def run_group_norm(case: Found) -> None:
+    channels = case["shape"][1]
+    weight = torch.empty(channels, dtype=torch.float16)
+    if "first" in case:
+        a, b = (pictures(case, part) for part in (case["first"], channels - case["first"]))
+        group_norm.group_norm_of_pair(a, b, weight, weight, 32, 1e-5, silu=True)
+    else:
+        shift = torch.empty(case["shape"][0], channels, dtype=torch.float16) if case.get("shift") else None
+        group_norm.group_norm(pictures(case, channels), weight, weight, 32, 1e-5, silu=True, shift=shift)
+
+
+def run_rows(case: Found) -> None:
+    x = torch.empty(case["shape"], dtype=torch.float16)
+    weight = x[0]
+    ways: dict[str, Callable[[], object]] = {
+        "layer_norm": lambda: layer_norm.layer_norm(x, weight, weight, 1e-5),
+        "add_layer_norm": lambda: layer_norm.add_layer_norm(
+            x, x, weight, weight, 1e-5, bias_of_residual=weight
+        ),
+        "geglu": lambda: geglu.geglu(x),
+        "layer_norm_quantised": lambda: layer_norm.layer_norm_quantised(
+            x, weight, weight, 1e-5, case["kind"]
+        ),
+        "geglu_quantised": lambda: geglu.geglu_quantised(x, case["kind"]),
+        "quantise_rows": lambda: quantise.quantise_rows(x, case["kind"]),
+    }
+    ways[case["of"]]()
+
+
+RUNS: dict[str, Callable[[Found], object]] = {
+    "group_norm": run_group_norm,
+    "rows": run_rows,
+    "upsample": lambda case: upsample.upsample_nearest2x(pictures(case, case["shape"][1])),
+}
+
+
+def main() -> None:
+    made: list[Any] = []
+
+    def compiled_only(kernel: Any, grid: Any) -> Callable[..., None]:
+        return lambda *args, **kwargs: made.append(kernel.run(*args, grid=grid, warmup=True, **kwargs))
+
+    hopper = SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_current_device=lambda: 0,
+        get_current_stream=lambda _: 0,
+    )
+    found = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(driver, "_active", hopper)
+        patched.setattr(JITFunction, "__getitem__", compiled_only)
+        for module in (geglu, group_norm, layer_norm, quantise, upsample):
+            patched.setattr(module, "runs_triton", lambda *_, **__: True)
+        for case in json.load(sys.stdin):
+            made.clear()
+            RUNS[case["operation"]](case)
+            found.append([resources(kernel) for kernel in made])
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

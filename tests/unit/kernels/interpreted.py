@@ -1,0 +1,201 @@
+"""Runs the Triton kernels on the CPU, in Triton's interpreter, and says how far they are from torch in fp64.
+
+A program of its own (`asked.py` starts it), because Triton decides for a whole process whether it
+interprets. Reads cases as JSON from its input and prints what it found in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from triton.runtime import interpreter
+
+from calotype.engine.kernels import geglu, group_norm, layer_norm, quantise, upsample
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+EPS = 1e-5
+
+Found = dict[str, Any]
+
+
+def numbers(case: Found, *shape: int, seed: int = 0) -> Tensor:
+    """Normal ones of the case's dtype, around its mean."""
+    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    return (drawn * case.get("spread", 1.0) + case.get("mean", 0.0)).to(DTYPES[case["dtype"]])
+
+
+def channels_last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def parameters(case: Found, width: int) -> tuple[Tensor, Tensor]:
+    plain = {"dtype": case["dtype"]}
+    return 1 + 0.5 * numbers(plain, width, seed=1), numbers(plain, width, seed=2)
+
+
+def error(found: Tensor, wanted: Tensor) -> float:
+    """Largest, of what the dtype's own rounding of a number of that size is not to blame for."""
+    assert found.shape == wanted.shape, (found.shape, wanted.shape)
+    assert bool(found.isfinite().all())
+    step = torch.finfo(found.dtype).eps / 2
+    return float(((found.double() - wanted).abs() - step * wanted.abs()).max())
+
+
+def compare_group_norm(case: Found) -> Found:
+    n, channels, height, width = case["shape"]
+    weight, bias = parameters(case, channels)
+    x = channels_last(numbers(case, n, channels, height, width))
+    settings: Found = {"silu": case["silu"]}
+    shift = None
+    if case.get("shift"):
+        # A slice of a wider tensor, as of one product for all resnets.
+        shift = numbers(case, n, 2 * channels, seed=3)[:, channels:]
+    groups = case["groups"]
+    if "first" in case:
+        a, b = (channels_last(part) for part in x.split([case["first"], channels - case["first"]], 1))
+        keep = case["keep"]
+        found, joined = group_norm.group_norm_of_pair(a, b, weight, bias, groups, EPS, keep=keep, **settings)
+        kept = None if joined is None else torch.equal(joined, x) and same_layout(joined)
+        alone = group_norm.group_norm_of_pair(a[-1:], b[-1:], weight, bias, groups, EPS, **settings)[0]
+    else:
+        kept = None
+        found = group_norm.group_norm(x, weight, bias, groups, EPS, shift=shift, **settings)
+        last = None if shift is None else shift[-1:]
+        alone = group_norm.group_norm(x[-1:], weight, bias, groups, EPS, shift=last, **settings)
+    exact = x.double() if shift is None else x.double() + shift.double()[:, :, None, None]
+    wanted = functional.group_norm(exact, groups, weight.double(), bias.double(), EPS)
+    wanted = functional.silu(wanted) if case["silu"] else wanted
+    return {
+        "error": error(found, wanted),
+        "alone": torch.equal(alone, found[-1:]),
+        "kept": kept,
+        "dtype": found.dtype == x.dtype,
+        "channels_last": same_layout(found),
+    }
+
+
+def same_layout(x: Tensor) -> bool:
+    return x.is_contiguous(memory_format=torch.channels_last)
+
+
+def compare_layer_norm(case: Found) -> Found:
+    x = numbers(case, *case["shape"])
+    width = x.shape[-1]
+    weight, bias = parameters(case, width)
+    residual = numbers(case, *case["shape"], seed=3) if case.get("residual") else None
+    extra = numbers(case, width, seed=4) if case.get("extra") else None
+
+    def run(x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
+        if residual is None:
+            return layer_norm.layer_norm(x, weight, bias, EPS), x
+        return layer_norm.add_layer_norm(x, residual, weight, bias, EPS, bias_of_residual=extra)
+
+    found, total = run(x, residual)
+    exact = sum((each.double() for each in (residual, extra) if each is not None), x.double())
+    wanted = functional.layer_norm(total.double(), (width,), weight.double(), bias.double(), EPS)
+    alone = run(x[-1:], None if residual is None else residual[-1:])[0]
+    return {
+        "error": error(found, wanted),
+        "sum_error": error(total, exact),
+        "alone": torch.equal(alone, found[-1:]),
+        "dtype": found.dtype == x.dtype == total.dtype,
+    }
+
+
+def compare_geglu(case: Found) -> Found:
+    x = numbers(case, *case["shape"])
+    found = geglu.geglu(x)
+    value, gate = x.double().chunk(2, -1)
+    return {
+        "error": error(found, value * functional.gelu(gate)),
+        "alone": torch.equal(geglu.geglu(x[-1:]), found[-1:]),
+        "dtype": found.dtype == x.dtype,
+    }
+
+
+def compare_upsample(case: Found) -> Found:
+    x = channels_last(numbers(case, *case["shape"]))
+    found = upsample.upsample_nearest2x(x)
+    wanted = x.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    return {"equal": torch.equal(found, wanted), "channels_last": same_layout(found)}
+
+
+def compare_quantised(case: Found) -> Found:
+    """Errors are in units of the row's scale; rounding alone makes up to half a step."""
+    x = numbers(case, *case["shape"])
+    for row in case.get("zero_rows", ()):
+        x[row] = 0
+    weight, bias = parameters(case, x.shape[-1])
+    kind = case["kind"]
+    exact = x.double()
+    ways: dict[str, tuple[Callable[[Tensor], quantise.Quantised], Callable[[], Tensor]]] = {
+        "rows": (lambda x: quantise.quantise_rows(x, kind), lambda: exact),
+        "layer_norm": (
+            lambda x: layer_norm.layer_norm_quantised(x, weight, bias, EPS, kind),
+            lambda: functional.layer_norm(exact, x.shape[-1:], weight.double(), bias.double(), EPS),
+        ),
+        "add_layer_norm": (
+            lambda x: layer_norm.add_layer_norm_quantised(x, x, weight, bias, EPS, kind)[0],
+            lambda: functional.layer_norm(exact + exact, x.shape[-1:], weight.double(), bias.double(), EPS),
+        ),
+        "geglu": (
+            lambda x: geglu.geglu_quantised(x, kind),
+            lambda: exact.chunk(2, -1)[0] * functional.gelu(exact.chunk(2, -1)[1]),
+        ),
+    }
+    run, reference = ways[case["of"]]
+    found, wanted = run(x), reference()
+    largest = wanted.abs().amax(-1, keepdim=True)
+    scaled = wanted / (found.scale.double() + (largest == 0))
+    away = (found.values.double() - scaled).abs()
+    # e4m3 keeps three bits behind the first, and no finer step than 2^-9.
+    step = (scaled.abs() / 8).clamp_min(2.0**-9) if kind == "fp8" else torch.ones_like(scaled)
+    alone = run(x[-1:])
+    limit = quantise.LARGEST[kind]
+    return {
+        "steps": float((away / step).max()),
+        "scale_error": float(
+            (found.scale.double() * limit - largest).abs().div(largest.clamp_min(1e-6)).max()
+        ),
+        "shape": [*found.values.shape] == [*wanted.shape] and found.scale.shape == largest.shape,
+        "dtype": found.values.dtype == quantise.VALUE_TYPES[kind] and found.scale.dtype == torch.float32,
+        "alone": torch.equal(alone.values.float(), found.values[-1:].float())
+        and torch.equal(alone.scale, found.scale[-1:]),
+    }
+
+
+def rounded(data: Any, source: Any, target: Any, _: Any) -> Any:
+    """What a GPU makes of a number in another float type. The interpreter's own cuts digits off instead."""
+    types = {**DTYPES, "fp8e4nv": torch.float8_e4m3fn}
+    made = torch.frombuffer(bytearray(data.tobytes()), dtype=types[str(source)]).to(types[str(target)])
+    unsigned = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}[made.itemsize]
+    return made.view(unsigned).numpy().reshape(data.shape)
+
+
+COMPARISONS: dict[str, Callable[[Found], Found]] = {
+    "group_norm": compare_group_norm,
+    "layer_norm": compare_layer_norm,
+    "geglu": compare_geglu,
+    "upsample": compare_upsample,
+    "quantised": compare_quantised,
+}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(interpreter, "_convert_float", rounded)
+        for module in (geglu, group_norm, layer_norm, quantise, upsample):
+            patched.setattr(module, "runs_triton", lambda *_, **__: True)
+        print(json.dumps([COMPARISONS[case["operation"]](case) for case in json.load(sys.stdin)]))
+
+
+if __name__ == "__main__":
+    main()

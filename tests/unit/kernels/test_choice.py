@@ -1,0 +1,67 @@
+"""Which tensors the kernels take, with stand-ins for tensors on GPUs that are not here."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+
+from calotype.engine.kernels import choice
+from calotype.engine.kernels.choice import runs_triton
+
+
+@pytest.fixture(autouse=True)
+def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_has_triton", lambda: True)
+    monkeypatch.setattr(choice, "_capability", lambda device: {"hopper": (9, 0), "ampere": (8, 0)}[device])
+
+
+def on_gpu(**changes: Any) -> Tensor:
+    usual = {
+        "is_cuda": True,
+        "dtype": torch.float16,
+        "numel": lambda: 8,
+        "requires_grad": False,
+        "device": "hopper",
+    }
+    return cast("Tensor", SimpleNamespace(**{**usual, **changes}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_gpu_runs_triton(dtype: torch.dtype) -> None:
+    assert runs_triton(on_gpu(dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"is_cuda": False},
+        {"dtype": torch.float64},
+        {"numel": lambda: 0},
+        {"requires_grad": True},
+    ],
+)
+def test_the_rest_is_plain_torchs(changes: dict[str, Any]) -> None:
+    assert not runs_triton(on_gpu(**changes))
+
+
+def test_without_gradients_weights_that_have_some_are_no_obstacle() -> None:
+    with torch.no_grad():
+        assert runs_triton(on_gpu(requires_grad=True))
+
+
+def test_rows_too_wide_for_registers_are_plain_torchs() -> None:
+    assert runs_triton(on_gpu(), row=16384)
+    assert not runs_triton(on_gpu(), row=16385)
+
+
+def test_older_gpus_do_not_know_fp8() -> None:
+    assert runs_triton(on_gpu(device="ampere"))
+    assert not runs_triton(on_gpu(device="ampere"), fp8=True)
+    assert runs_triton(on_gpu(), fp8=True)
+
+
+def test_a_machine_without_triton_is_plain_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_has_triton", lambda: False)
+    assert not runs_triton(on_gpu())

@@ -1,0 +1,49 @@
+"""The kernels go through Triton's compiler for Hopper, and come out as they were meant to run there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.kernels.asked import ask
+
+CASES: dict[str, dict[str, Any]] = {
+    "group norm in chunks": {"operation": "group_norm", "shape": [1, 320, 64, 64], "shift": True},
+    "group norm of a pair": {"operation": "group_norm", "shape": [1, 960, 64, 64], "first": 640},
+    "group norm of whole groups": {"operation": "group_norm", "shape": [1, 1280, 16, 16], "shift": True},
+    "group norm of the autoencoder": {"operation": "group_norm", "shape": [1, 128, 512, 512]},
+    "layer norm of a sum": {"operation": "rows", "of": "add_layer_norm", "shape": [8, 640]},
+    "layer norm in fp8": {
+        "operation": "rows",
+        "of": "layer_norm_quantised",
+        "shape": [8, 1280],
+        "kind": "fp8",
+    },
+    "gate": {"operation": "rows", "of": "geglu", "shape": [8, 5120]},
+    "gate in int8": {"operation": "rows", "of": "geglu_quantised", "shape": [8, 10240], "kind": "int8"},
+    "rows in fp8": {"operation": "rows", "of": "quantise_rows", "shape": [8, 640], "kind": "fp8"},
+    "pixels": {"operation": "upsample", "shape": [1, 640, 32, 32]},
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    cache: Path = tmp_path_factory.mktemp("compiled")
+    answers = ask("compiled", list(CASES.values()), TRITON_CACHE_DIR=str(cache))
+    return dict(zip(CASES, answers, strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_memory_is_read_in_the_widest_pieces(found: dict[str, list[dict[str, Any]]], name: str) -> None:
+    assert found[name]
+    for kernel in found[name]:
+        assert kernel["wide_loads"] > 0.75, kernel
+    # The statistics of chunks are few numbers; the last kernel writes the result.
+    assert found[name][-1]["wide_stores"] > 0.75
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numbers_stay_in_registers(found: dict[str, list[dict[str, Any]]], name: str) -> None:
+    for kernel in found[name]:
+        assert kernel["spilled_bytes"] == 0, kernel
+        assert kernel["registers"] <= 128, kernel

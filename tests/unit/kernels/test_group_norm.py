@@ -1,0 +1,87 @@
+"""Group normalisation's kernels against torch in fp64, run by Triton's interpreter."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.kernels.asked import interpret
+
+# Both ways to normalise: a group in one program, and chunks of positions where a group is too large for one.
+CASES: dict[str, dict[str, Any]] = {
+    "whole, half": {"shape": [3, 320, 4, 4], "groups": 32, "dtype": "fp16", "silu": True},
+    "whole, odd sizes": {"shape": [2, 21, 5, 7], "groups": 3, "dtype": "fp32", "silu": False},
+    "whole, shifted": {"shape": [2, 40, 3, 9], "groups": 4, "dtype": "bf16", "silu": True, "shift": True},
+    "whole, one pixel": {"shape": [2, 64, 1, 1], "groups": 32, "dtype": "fp16", "silu": False},
+    "whole, one group": {"shape": [2, 6, 11, 1], "groups": 1, "dtype": "fp32", "silu": False},
+    "whole, pair": {"shape": [2, 40, 3, 5], "groups": 4, "dtype": "fp16", "silu": True, "first": 24},
+    "whole, pair, odd seam": {
+        "shape": [2, 30, 3, 5],
+        "groups": 2,
+        "dtype": "fp32",
+        "silu": False,
+        "first": 7,
+    },
+    "chunks, half": {"shape": [2, 20, 47, 47], "groups": 2, "dtype": "fp16", "silu": True},
+    "chunks, blocks of groups": {"shape": [2, 240, 23, 23], "groups": 4, "dtype": "fp32", "silu": False},
+    "chunks, shifted": {"shape": [2, 96, 23, 23], "groups": 2, "dtype": "bf16", "silu": True, "shift": True},
+    "chunks, wide group": {"shape": [2, 192, 13, 17], "groups": 1, "dtype": "fp16", "silu": False},
+    "chunks, narrow groups": {"shape": [1, 9, 91, 93], "groups": 3, "dtype": "fp32", "silu": True},
+    "chunks, one row": {"shape": [2, 64, 1, 1200], "groups": 2, "dtype": "fp16", "silu": False},
+    "chunks, pair": {"shape": [2, 40, 33, 33], "groups": 2, "dtype": "fp16", "silu": True, "first": 24},
+    "chunks, pair, odd seam": {
+        "shape": [2, 66, 23, 23],
+        "groups": 2,
+        "dtype": "bf16",
+        "silu": False,
+        "first": 13,
+    },
+}
+# A mean this far from zero would cost a sum of squares all its digits.
+OFF_CENTRE: dict[str, dict[str, Any]] = {
+    "whole": {"shape": [2, 40, 6, 7], "groups": 4, "dtype": "fp32", "silu": False},
+    "whole, shifted": {"shape": [2, 40, 6, 7], "groups": 4, "dtype": "fp32", "silu": False, "shift": True},
+    "chunks": {"shape": [2, 96, 23, 23], "groups": 2, "dtype": "fp32", "silu": False},
+    "chunks, shifted": {"shape": [2, 96, 23, 23], "groups": 2, "dtype": "fp32", "silu": False, "shift": True},
+}
+
+Found = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    shared = {"operation": "group_norm", "keep": True}
+    cases = {name: {**shared, **case} for name, case in CASES.items()}
+    cases |= {
+        f"off centre, {name}": {**shared, **case, "mean": 2000.0, "spread": 0.5}
+        for name, case in OFF_CENTRE.items()
+    }
+    cases["not kept"] = {**shared, **CASES["whole, pair"], "keep": False}
+    return dict(zip(cases, interpret(list(cases.values())), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_is_torchs_up_to_rounding(found: Found, name: str) -> None:
+    assert found[name]["error"] < 1e-5
+    assert found[name]["dtype"]
+    assert found[name]["channels_last"]
+
+
+@pytest.mark.parametrize("name", OFF_CENTRE)
+def test_a_large_mean_costs_no_digits(found: Found, name: str) -> None:
+    # Single precision itself resolves a mean of 2000 to 1e-4, and the spread is 0.5.
+    assert found[f"off centre, {name}"]["error"] < 2e-3
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_picture_is_the_same_alone(found: Found, name: str) -> None:
+    assert found[name]["alone"]
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "first" in case])
+def test_the_pair_is_handed_on_joined(found: Found, name: str) -> None:
+    assert found[name]["kept"] is True
+
+
+def test_the_pair_is_not_joined_for_nobody(found: Found) -> None:
+    assert found["not kept"]["kept"] is None
+    assert found["not kept"]["error"] < 1e-5
