@@ -15,6 +15,9 @@ from calotype.engine.network.unet import Unet
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.channels_last import CHANNELS_LAST
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
+from calotype.engine.passes.eight_bits import FP8, INT8
+from calotype.engine.passes.fused_geglu import FUSED_GEGLU
+from calotype.engine.passes.fused_norms import FUSED_NORMS
 from calotype.engine.passes.joined_qkv import JOINED_QKV
 from calotype.engine.passes.own_decoder import OWN_DECODER
 from calotype.engine.passes.own_forward import OWN_FORWARD
@@ -23,11 +26,22 @@ from calotype.engine.passes.step_cache import STEP_CACHE
 from calotype.engine.passes.times_once import TIMES_ONCE
 from calotype.models.model import Model
 
-_EVERYWHERE = (OWN_FORWARD, CHANNELS_LAST, JOINED_QKV, PROMPTS_ONCE, TIMES_ONCE, OWN_DECODER)
+_EVERYWHERE = (
+    OWN_FORWARD,
+    CHANNELS_LAST,
+    JOINED_QKV,
+    PROMPTS_ONCE,
+    TIMES_ONCE,
+    FUSED_NORMS,
+    FUSED_GEGLU,
+    OWN_DECODER,
+)
 
 PRESETS: dict[str, tuple[Pass, ...]] = {
     "baseline": (),
     "fast": (*_EVERYWHERE, CUDA_GRAPH),
+    "int8": (*_EVERYWHERE, INT8, CUDA_GRAPH),
+    "fp8": (*_EVERYWHERE, FP8, CUDA_GRAPH),
     "cached": (*_EVERYWHERE, STEP_CACHE, CUDA_GRAPH),
 }
 ON_A_GPU = frozenset({CUDA_GRAPH.name})

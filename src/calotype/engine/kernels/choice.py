@@ -21,8 +21,15 @@ def runs_triton(x: Tensor, *, row: int = 1, fp8: bool = False) -> bool:
         return False
     if x.requires_grad and torch.is_grad_enabled():
         return False
+    return runs_triton_on(x.device, fp8=fp8)
+
+
+def runs_triton_on(device: torch.device, *, fp8: bool = False) -> bool:
+    """Whether the kernels run on the device at all."""
+    if device.type != "cuda" or not _has_triton():
+        return False
     # Ampere is the oldest that knows bf16, Ada the oldest that knows e4m3.
-    return _has_triton() and _capability(x.device) >= ((8, 9) if fp8 else (8, 0))
+    return _capability(device) >= ((8, 9) if fp8 else (8, 0))
 
 
 @cache

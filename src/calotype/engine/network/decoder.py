@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from calotype.engine.network.joined import joined
-from calotype.engine.network.operations import Operations, picture_of, tokens_of
+from calotype.engine.network.operations import Operations, linear, picture_of, tokens_of
 from calotype.engine.network.resnet import Resnet
 from calotype.engine.network.resnet import reason_against as reason_against_resnet
 
@@ -72,8 +72,8 @@ class _Attention:
     def __call__(self, picture: Tensor) -> Tensor:
         block, do = self._block, self._do
         normal = tokens_of(do.group_norm(picture, block.group_norm, silu=False))
-        query, key, value = do.linear(normal, self._weight, self._bias).chunk(3, dim=-1)
-        seen = do.linear(do.wide_attention(query, key, value), block.to_out[0].weight, None)
+        query, key, value = linear(normal, self._weight, self._bias).chunk(3, dim=-1)
+        seen = linear(do.wide_attention(query, key, value), block.to_out[0].weight, None)
         return picture_of(do.add(tokens_of(picture), seen, block.to_out[0].bias), picture)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -95,10 +96,12 @@ class Operations:
 
     group_norm: Callable[..., Tensor] = group_norm
     joined_group_norm: Callable[..., tuple[Tensor, Tensor]] = joined_group_norm
-    layer_norm: Callable[..., tuple[Tensor, Tensor]] = layer_norm
+    layer_norm: Callable[..., tuple[Any, Tensor]] = layer_norm
+    """What it and the gate make is for `linear` alone, which may want it in eight bits."""
     add: Callable[..., Tensor] = add
-    geglu: Callable[[Tensor], Tensor] = geglu
+    geglu: Callable[[Tensor], Any] = geglu
     linear: Callable[..., Tensor] = linear
+    """Of the transformers' layers, where nearly all of the matrix products are."""
     convolution: Callable[..., Tensor] = convolution
     attention: Callable[..., Tensor] = attention
     wide_attention: Callable[..., Tensor] = wide_attention

@@ -26,8 +26,17 @@ _MOST_SHIFTS = 4096
 class OwnNetwork:
     """`Network` over a `Unet`."""
 
-    def __init__(self, unet: Unet, runner: Runner, *, prompts_once: bool, times_once: bool) -> None:
-        self._unet, self._run = unet, runner
+    def __init__(
+        self,
+        unet: Unet,
+        runner: Runner,
+        *,
+        prompts_once: bool,
+        times_once: bool,
+        on_change: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        """`on_change` is called when weights have changed."""
+        self._unet, self._run, self._on_change = unet, runner, on_change
         self._prompts_once, self._times_once = prompts_once, times_once
         self._keys_values: WeakKeyDictionary[Conditioning, dict[int, Tensor]] = WeakKeyDictionary()
         self._shifts: OrderedDict[Hashable, Tensor] = OrderedDict()
@@ -43,6 +52,8 @@ class OwnNetwork:
         return sample, self._times(rows, sample), prompts, mask
 
     def forget(self) -> None:
+        for follow in self._on_change:
+            follow()
         self._keys_values.clear()
         self._shifts.clear()
         self._last_prompts = None

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from calotype.engine.network.operations import Operations, picture_of, pointwise, tokens_of
+from calotype.engine.network.operations import Operations, linear, picture_of, pointwise, tokens_of
 
 
 class Resnet:
@@ -29,7 +29,7 @@ class Resnet:
         inside = do.group_norm(inside, block.norm2, silu=True, shift=shift)
         inside = do.convolution(inside, block.conv2, None)
         if block.conv_shortcut is not None:
-            shortcut = do.linear(tokens_of(x), pointwise(block.conv_shortcut), block.conv_shortcut.bias)
+            shortcut = linear(tokens_of(x), pointwise(block.conv_shortcut), block.conv_shortcut.bias)
         else:
             shortcut = tokens_of(x)
         return picture_of(do.add(shortcut, tokens_of(inside), block.conv2.bias), x)

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from calotype.engine.network.joined import joined
-from calotype.engine.network.operations import Operations, picture_of, pointwise, tokens_of
+from calotype.engine.network.operations import Operations, linear, picture_of, pointwise, tokens_of
 
 
 class Layer:
@@ -68,13 +68,13 @@ class Transformer:
         """`prompts` has keys and values for each layer."""
         module, do = self._module, self._do
         normal = tokens_of(do.group_norm(picture, module.norm, silu=False))
-        x = do.linear(normal, pointwise(module.proj_in), module.proj_in.bias)
+        x = linear(normal, pointwise(module.proj_in), module.proj_in.bias)
         addend: Tensor | None = None
         bias: Tensor | None = None
         for layer, prompt in zip(self.layers, prompts, strict=True):
             x, addend, bias = layer(x, addend, bias, prompt, mask)
         assert addend is not None
-        out = do.linear(do.add(x, addend, bias), pointwise(module.proj_out), None)
+        out = linear(do.add(x, addend, bias), pointwise(module.proj_out), None)
         return picture_of(do.add(tokens_of(picture), out, module.proj_out.bias), picture)
 
 

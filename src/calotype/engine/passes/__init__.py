@@ -31,6 +31,8 @@ class Assembly:
     whole_every: int = 1
     """Evaluations from one of the whole UNet to the next; those between leave its deep part out."""
     operations: Operations = field(default_factory=Operations)
+    on_change: list[Callable[[], None]] = field(default_factory=list)
+    """Called when weights have changed."""
 
 
 @dataclass(frozen=True)

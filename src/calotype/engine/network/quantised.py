@@ -1,0 +1,76 @@
+"""Matrix products in eight bits: weights quantised once, activations row by row as they come.
+
+Each row of an activation and each row of a weight has a scale of its own, so one large number spoils one row.
+What already comes in eight bits, from a norm or a gate that wrote it so, is taken as it is. Knows nothing of
+networks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from calotype.engine.kernels.quantise import Kind, Quantised, quantise_rows
+from calotype.engine.kernels.rescale import rescale
+
+_FEWEST_ROWS = 17
+"""That `_int_mm` takes on a GPU."""
+
+
+@dataclass(frozen=True)
+class _Weight:
+    plain: Tensor
+    quantised: Quantised
+
+
+class QuantisedLinear:
+    """`Operations.linear` in eight bits."""
+
+    def __init__(self, kind: Kind, dtype: torch.dtype) -> None:
+        self._kind: Kind = kind
+        self._dtype = dtype
+        self._weights: dict[int, _Weight] = {}
+
+    def __call__(self, x: Tensor | Quantised, weight: Tensor, bias: Tensor | None) -> Tensor:
+        given = x.values if isinstance(x, Quantised) else x
+        if isinstance(x, Tensor) and given.numel() // given.shape[-1] < _FEWEST_ROWS:
+            return functional.linear(x, weight, bias)
+        quantised = x if isinstance(x, Quantised) else quantise_rows(x, self._kind)
+        rows = Quantised(quantised.values.flatten(0, -2), quantised.scale.flatten(0, -2))
+        product = _product(rows, self._weight(weight), bias, self._dtype)
+        return product.unflatten(0, given.shape[:-1])
+
+    @torch.inference_mode()
+    def refresh(self) -> None:
+        """Quantise all weights again, in place: they have changed, and graphs know where they lie."""
+        for known in self._weights.values():
+            made = quantise_rows(known.plain, self._kind)
+            known.quantised.values.copy_(made.values)
+            known.quantised.scale.copy_(made.scale)
+
+    def _weight(self, weight: Tensor) -> Quantised:
+        # A weight stays where it is as long as the model lives, and the entry keeps it there.
+        key = weight.data_ptr()
+        if key not in self._weights:
+            self._weights[key] = _Weight(weight, quantise_rows(weight, self._kind))
+        return self._weights[key].quantised
+
+
+def _product(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    if x.values.dtype == torch.int8:
+        whole = torch._int_mm(x.values, weight.values.T)
+        return rescale(whole, x.scale, weight.scale, bias, dtype)
+    if x.values.is_cuda:
+        return torch._scaled_mm(
+            x.values,
+            weight.values.T,
+            scale_a=x.scale,
+            scale_b=weight.scale.T,
+            bias=bias,
+            out_dtype=dtype,
+        )
+    # A CPU has no product of such numbers; this is what a GPU's comes to.
+    return rescale(x.values.float() @ weight.values.float().T, x.scale, weight.scale, bias, dtype)

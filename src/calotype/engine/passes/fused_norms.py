@@ -1,0 +1,59 @@
+"""Normalisation, what is added before it and the activation behind it, in one pass over memory.
+
+Between the matrix products of a UNet memory is the limit: each operation by itself reads and writes the whole
+picture. Triton kernels for channels-last pictures read it once or twice and write it once, skip connections
+are put together on the way, and the sums of a residual stream are done by the norm that reads them.
+"""
+
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from calotype.engine.kernels import add as sums
+from calotype.engine.kernels import group_norm as group
+from calotype.engine.kernels import layer_norm as layer
+from calotype.engine.kernels.upsample import upsample_nearest2x
+from calotype.engine.network import operations
+from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes.own_forward import OWN_FORWARD, nothing_more
+
+
+def group_norm(x: Tensor, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None) -> Tensor:
+    return group.group_norm(x, norm.weight, norm.bias, norm.num_groups, norm.eps, silu=silu, shift=shift)
+
+
+def joined_group_norm(x: Tensor, skip: Tensor, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
+    normal, both = group.group_norm_of_pair(
+        x, skip, norm.weight, norm.bias, norm.num_groups, norm.eps, silu=True
+    )
+    assert both is not None
+    return normal, both
+
+
+def layer_norm(
+    x: Tensor, norm: nn.LayerNorm, addend: Tensor | None = None, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    if addend is None:
+        return layer.layer_norm(x, norm.weight, norm.bias, norm.eps), x
+    return layer.add_layer_norm(x, addend, norm.weight, norm.bias, norm.eps, bias_of_residual=bias)
+
+
+def enlarged(x: Tensor, size: tuple[int, int]) -> Tensor:
+    height, width = x.shape[-2:]
+    if size == (2 * height, 2 * width):
+        return upsample_nearest2x(x)
+    return operations.enlarged(x, size)
+
+
+def _apply(assembly: Assembly) -> None:
+    assembly.operations = replace(
+        assembly.operations,
+        group_norm=group_norm,
+        joined_group_norm=joined_group_norm,
+        layer_norm=layer_norm,
+        add=sums.add,
+        enlarged=enlarged,
+    )
+
+
+FUSED_NORMS = Pass("fused_norms", "rounding", nothing_more, _apply, after=(OWN_FORWARD.name,))
