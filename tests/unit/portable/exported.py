@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,7 @@ class Exported:
 
     def run(self, part: str, **inputs: Array) -> dict[str, Array]:
         """One part's outputs by name, in full precision; inputs in the precision the file takes."""
-        session = onnxruntime.InferenceSession(
-            str(self.folder / part / "model.onnx"), providers=["CPUExecutionProvider"]
-        )
+        session = _session(self.folder / part / "model.onnx")
         taken = {value.name: TYPES[value.type] for value in session.get_inputs()}
         names = [output.name for output in session.get_outputs()]
         outputs = session.run(names, {name: values.astype(taken[name]) for name, values in inputs.items()})
@@ -48,6 +46,11 @@ class Exported:
     def ids(self, tokenizer: str, texts: list[str]) -> Array:
         made = CLIPTokenizer.from_pretrained(str(self.folder / tokenizer))
         return made(texts, padding="max_length", max_length=77, return_tensors="np").input_ids
+
+
+@cache
+def _session(file: Path) -> Any:
+    return onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
 
 
 def farthest(found: Array, expected: Array) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,20 +11,22 @@ from tests.shrunk import shrunk
 
 
 def shallow(name: str, levels: int = 1) -> Architecture:
-    """The shrunk model with the outermost levels, and one layer in each; of the UNet those with attention."""
+    """The shrunk model with one layer in each block, and the outermost UNet level that has attention.
+
+    A second level is the innermost.
+    """
     full = shrunk(name)
     first = next(i for i, kind in enumerate(full.unet["down_block_types"]) if "CrossAttn" in kind)
-    kept = slice(first, first + levels)
-    up = list(reversed(full.unet["up_block_types"]))[kept]
-    unet = {**_cut(full.unet, kept), "up_block_types": up[::-1], "layers_per_block": 1}
-    vae_up = full.vae["up_block_types"][:levels]
-    vae = {**_cut(full.vae, slice(0, levels)), "up_block_types": vae_up, "layers_per_block": 1}
+    kept = [first, -1][:levels]
+    unet = _cut(full.unet, kept)
+    unet["up_block_types"] = [full.unet["up_block_types"][-1 - level] for level in reversed(kept)]
     encoders = tuple({**encoder, "num_hidden_layers": 2} for encoder in full.text_encoders)
-    return replace(full, unet=unet, vae=vae, text_encoders=encoders)
+    return replace(full, unet=unet, vae=_cut(full.vae, kept), text_encoders=encoders)
 
 
-def _cut(config: Mapping[str, Any], kept: slice) -> dict[str, Any]:
+def _cut(config: Mapping[str, Any], kept: Sequence[int]) -> dict[str, Any]:
     """Every setting that says something per level, for the levels that are kept."""
     levels = len(config["block_out_channels"])
     per_level = {key for key, value in config.items() if isinstance(value, list) and len(value) == levels}
-    return {key: value[kept] if key in per_level else value for key, value in config.items()}
+    cut = {key: [config[key][level] for level in kept] for key in per_level}
+    return {**config, **cut, "layers_per_block": 1}
