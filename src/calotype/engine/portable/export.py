@@ -9,15 +9,17 @@ import shutil
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from calotype.core.errors import Problem, RequestError
 from calotype.core.progress import Progress, Silent
 from calotype.engine.portable.check import Difference, difference, refuse_difference
 from calotype.engine.portable.graph import FILE, check_exporter, write_graph
-from calotype.engine.portable.parts import kinds
+from calotype.engine.portable.parts import Part, kinds
 from calotype.models.folder_layout import write_layout
 from calotype.models.model import load_part, vae_dtype
 from calotype.models.reference import find_model
+from calotype.models.weights import Weights
 from calotype.models.write import made_whole, refuse_existing
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
@@ -45,30 +47,31 @@ def export(
     found = find_model(model, models=models_folder)
     differences: dict[str, Difference | None] = {}
     with found.weights as weights, made_whole(destination) as folder:
-        architecture = weights.architecture
-        parts = kinds(architecture)
-        write_layout(folder, architecture)
+        write_layout(folder, weights.architecture)
         _split_vae(folder)
+        parts = kinds(weights.architecture)
         watcher.start("exporting", len(parts))
         for name, (source, kind) in parts.items():
             watcher.describe(f"exporting {name}")
-            chosen = DTYPES[dtype]
-            part_dtype = vae_dtype(architecture, chosen) if source == "vae" else chosen
-            network = load_part(
-                weights,
-                source,
-                source=found.identity.reference,
-                dtype=part_dtype,
-                device=torch.device("cpu"),
-                progress=Silent(),
-            )
-            part = kind(network)
+            wanted = DTYPES[dtype]
+            part_dtype = vae_dtype(weights.architecture, wanted) if source == "vae" else wanted
+            part = kind(_network(weights, source, found.identity.reference, part_dtype))
             write_graph(part, folder / name)
-            differences[name] = difference(part, folder / name / FILE) if check else None
-            if found_difference := differences[name]:
-                refuse_difference(name, found_difference, part_dtype)
+            differences[name] = _checked(name, part, folder / name / FILE, part_dtype) if check else None
+            del part  # before the next is loaded: a UNet is most of a machine's memory
             watcher.advance()
     return differences
+
+
+def _network(weights: Weights, part: str, reference: str, dtype: torch.dtype) -> nn.Module:
+    device = torch.device("cpu")
+    return load_part(weights, part, source=reference, dtype=dtype, device=device, progress=Silent())
+
+
+def _checked(name: str, part: Part, file: Path, dtype: torch.dtype) -> Difference:
+    found = difference(part, file)
+    refuse_difference(name, found, dtype)
+    return found
 
 
 def _split_vae(folder: Path) -> None:

@@ -74,7 +74,7 @@ class TextEncoder(Part):
         tokens = min(sizes.tokens, config.max_position_embeddings)
         ids = torch.randint(config.vocab_size, (sizes.batch, tokens), generator=draw)
         # The summary is taken where the text ends.
-        ids[:, -1] = min(config.eos_token_id, config.vocab_size - 1)
+        ids[:, -1] = config.eos_token_id
         return {"input_ids": ids}
 
     def forward(self, input_ids: Tensor) -> tuple[Tensor, ...]:
