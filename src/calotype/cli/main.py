@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli import bench, data, doctor, generate, models, train
+from calotype.cli import bench, data, doctor, engine, generate, models, train
 from calotype.core.errors import CalotypeError, ExitCode
 from calotype.version import VERSION
 
@@ -31,6 +31,7 @@ app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.add_typer(engine.app, name="engine")
 
 
 def _show_version(asked: bool) -> None:

@@ -48,7 +48,7 @@ def write_folder(
     watcher = progress or Silent()
     parts = weights.architecture.parts()
     watcher.start("writing", sum(len(weights.specs(part)) for part in parts))
-    with _made_whole(folder) as partial:
+    with made_whole(folder) as partial:
         write_layout(partial, weights.architecture)
         for part in parts:
             _write_part(weights, part, partial / part, dtype, max_shard_bytes, watcher)
@@ -60,13 +60,13 @@ def write_folder(
 
 def write_vae_folder(weights: Weights, folder: Path, *, dtype: torch.dtype | None = None) -> None:
     """Write the autoencoder alone, as diffusers lays it out: its configuration and its weights."""
-    with _made_whole(folder) as partial:
+    with made_whole(folder) as partial:
         write_json(partial / "config.json", dict(weights.architecture.vae))
         _write_part(weights, "vae", partial, dtype, DEFAULT_SHARD_BYTES, Silent())
 
 
 @contextmanager
-def _made_whole(folder: Path) -> Iterator[Path]:
+def made_whole(folder: Path) -> Iterator[Path]:
     """A folder to fill, which takes its name when all is well and vanishes when not."""
     refuse_existing(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
