@@ -93,7 +93,13 @@ def _unet(assembly: Assembly) -> Network:
         joined_qkv=assembly.joined_qkv,
     )
     run = Graphed if assembly.graphed else _as_it_is
-    own = OwnNetwork(unet, run(unet), prompts_once=assembly.prompts_once, times_once=assembly.times_once)
+    own = OwnNetwork(
+        unet,
+        run(unet),
+        prompts_once=assembly.prompts_once,
+        times_once=assembly.times_once,
+        on_change=assembly.on_change,
+    )
     if assembly.whole_every == 1:
         return own
     return StepCached(own, run(unet.with_deep), run(unet.shallow), every=assembly.whole_every)
