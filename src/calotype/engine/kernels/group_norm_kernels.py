@@ -172,6 +172,12 @@ def apply_chunks(
     channels = channels_a + channels_b
     columns = block * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < channels
+    # Asked for before the statistics and one tile ahead after that: memory answers late.
+    rows = tl.arange(0, ROWS)
+    start = part * (ROWS * TILES)
+    taken = (rows < num_rows - start)[:, None] & inside[None, :]
+    first = n * num_rows + start
+    raw = tl.load(_addresses(a, b, first, rows, columns, channels_a, channels_b, TWO), mask=taken, other=0.0)
     scale = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
     offset = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
 
@@ -195,16 +201,15 @@ def apply_chunks(
     if SHIFTED:
         center -= tl.load(shift + n * shift_stride + columns, mask=inside, other=0.0).to(tl.float32)
 
-    rows = tl.arange(0, ROWS)
     for tile in range(TILES):
-        start = (part * TILES + tile) * ROWS
-        taken = (rows < num_rows - start)[:, None] & inside[None, :]
-        first = n * num_rows + start
-        raw = tl.load(
-            _addresses(a, b, first, rows, columns, channels_a, channels_b, TWO), mask=taken, other=0.0
-        )
-        to = first * channels + (rows[:, None] * channels + columns[None, :])
+        after = (tile + 1) * ROWS
+        expected = (rows < num_rows - start - after)[:, None] & inside[None, :] & (tile + 1 < TILES)
+        source = _addresses(a, b, first + after, rows, columns, channels_a, channels_b, TWO)
+        following = tl.load(source, mask=expected, other=0.0)
+        to = (first + tile * ROWS) * channels + (rows[:, None] * channels + columns[None, :])
         if KEEP:
             tl.store(joined + to, raw, mask=taken)
         y = _finish(raw.to(tl.float32), center[None, :], scale[None, :], offset[None, :], SILU)
         tl.store(out + to, y.to(out.dtype.element_ty), mask=taken)
+        raw = following
+        taken = expected
