@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 from triton.runtime import interpreter
 
-from calotype.engine.kernels import geglu, group_norm, layer_norm, quantise, upsample
+from calotype.engine.kernels import add, geglu, group_norm, layer_norm, quantise, rescale, upsample
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 EPS = 1e-5
@@ -127,6 +127,32 @@ def compare_upsample(case: Found) -> Found:
     return {"equal": torch.equal(found, wanted), "channels_last": same_layout(found)}
 
 
+def compare_sum(case: Found) -> Found:
+    x, addend = numbers(case, *case["shape"]), numbers(case, *case["shape"], seed=3)
+    bias = numbers(case, x.shape[-1], seed=4)
+    found = add.add(x, addend, bias)
+    return {
+        "error": error(found, x.double() + addend.double() + bias.double()),
+        "alone": torch.equal(add.add(x[-1:], addend[-1:], bias), found[-1:]),
+        "dtype": found.dtype == x.dtype,
+    }
+
+
+def compare_rescaled(case: Found) -> Found:
+    rows, width = case["shape"]
+    whole = (numbers({"dtype": "fp32", "spread": 1e5}, rows, width)).to(torch.int32)
+    row_scales, column_scales = (numbers({"dtype": "fp32"}, size, 1, seed=5).abs() for size in (rows, width))
+    bias = numbers(case, width, seed=4) if case["bias"] else None
+    settings = (column_scales * 1e-5, bias, DTYPES[case["dtype"]])
+    found = rescale.rescale(whole, row_scales, *settings)
+    wanted = whole.double() * row_scales.double() * (column_scales * 1e-5).double().T
+    return {
+        "error": error(found, wanted if bias is None else wanted + bias.double()),
+        "alone": torch.equal(rescale.rescale(whole[-1:], row_scales[-1:], *settings), found[-1:]),
+        "dtype": found.dtype == DTYPES[case["dtype"]],
+    }
+
+
 def compare_quantised(case: Found) -> Found:
     """Errors are in units of the row's scale; rounding alone makes up to half a step."""
     x = numbers(case, *case["shape"])
@@ -184,6 +210,8 @@ COMPARISONS: dict[str, Callable[[Found], Found]] = {
     "layer_norm": compare_layer_norm,
     "geglu": compare_geglu,
     "upsample": compare_upsample,
+    "sum": compare_sum,
+    "rescaled": compare_rescaled,
     "quantised": compare_quantised,
 }
 
@@ -192,7 +220,8 @@ def main() -> None:
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(interpreter, "_convert_float", rounded)
-        for module in (geglu, group_norm, layer_norm, quantise, upsample):
+        patched.setattr(rescale, "runs_triton_on", lambda *_, **__: True)
+        for module in (add, geglu, group_norm, layer_norm, quantise, upsample):
             patched.setattr(module, "runs_triton", lambda *_, **__: True)
         print(json.dumps([COMPARISONS[case["operation"]](case) for case in json.load(sys.stdin)]))
 
