@@ -47,8 +47,17 @@ class Question:
 class Denoiser:
     """Answers samplers' queries with a model's UNet."""
 
-    def __init__(self, model: Model, schedule: TrainingSchedule, network: Network) -> None:
+    def __init__(
+        self,
+        model: Model,
+        schedule: TrainingSchedule,
+        network: Network,
+        guided_between: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        """`guided_between` is the share of the timesteps at which the negative prompt is asked too."""
         self._model, self._schedule, self._network = model, schedule, network
+        last = len(schedule.sigmas) - 1
+        self._guided = (guided_between[0] * last, guided_between[1] * last)
         kind, known = model.architecture.prediction_type, get_args(PredictionType)
         if kind not in known:
             rule = f"its scheduler's prediction_type is {kind!r}; known: {', '.join(known)}"
@@ -58,7 +67,7 @@ class Denoiser:
     @torch.inference_mode()
     def answer(self, questions: Sequence[Question]) -> list[Tensor]:
         """The denoised estimate for each question, from one forward pass over all of them."""
-        asked = [_Asked(question, self._schedule) for question in questions]
+        asked = [_Asked(question, self._schedule, self._guided) for question in questions]
         sample = torch.cat([each.sample for each in asked]).to(self._model.dtype)
         output = self._network.evaluate(sample, [row for each in asked for row in each.rows])
         outputs = output.split([len(each.rows) for each in asked])
@@ -68,21 +77,24 @@ class Denoiser:
 class _Asked:
     """The rows one question takes in the batch: its images, and again for the negative prompt."""
 
-    def __init__(self, question: Question, schedule: TrainingSchedule) -> None:
+    def __init__(self, question: Question, schedule: TrainingSchedule, guided: tuple[float, float]) -> None:
         self._x, self._sigma, _ = question.query
         self._guidance = guidance = question.guidance
-        prompts = [guidance.positive] + ([guidance.negative] if guidance.negative else [])
+        timestep = schedule.sigma_to_timestep(self._sigma)
+        prompts = [guidance.positive]
+        if guidance.negative and guided[0] <= timestep <= guided[1]:
+            prompts.append(guidance.negative)
+        self._is_guided = len(prompts) > 1
         scaled = scale_input(self._x, self._sigma)
         if question.extra_channels is not None:
             scaled = torch.cat([scaled, question.extra_channels], dim=1)
         self.sample = torch.cat([scaled] * len(prompts))
-        timestep = schedule.sigma_to_timestep(self._sigma)
         told = [Row(timestep, prompt, guidance.time_ids, of=guidance) for prompt in prompts]
         self.rows = [row for row in told for _ in range(len(self._x))]
 
     def denoised(self, output: Tensor, prediction: PredictionType) -> Tensor:
         # Guidance is linear, so it may act on the network's output before that becomes an estimate.
-        if self._guidance.negative:
+        if self._is_guided:
             positive, negative = output.float().chunk(2)
             output = negative + self._guidance.cfg * (positive - negative)
         return to_denoised(prediction, output.float(), self._x, self._sigma)

@@ -79,11 +79,11 @@ class Engine:
         check_model(model)
         self.schedule = schedule_of(model)
         self._networks = networks_of(model, preset)
-        self._denoiser = Denoiser(model, self.schedule, self._networks.unet)
+        self._denoiser = Denoiser(model, self.schedule, self._networks.unet, self._networks.guided_between)
         self.model = model
         self.preset = preset
         self._resources = Resources(model, models_folder or models_dir())
-        self._text = TextConditioner(model, self._resources.embedding)
+        self._text = TextConditioner(model, self._resources.embedding, aside=self._networks.text_aside)
         self._preview = Preview(model)
 
     def generate(

@@ -23,6 +23,7 @@ from calotype.engine.passes.own_decoder import OWN_DECODER
 from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.engine.passes.prompts_once import PROMPTS_ONCE
 from calotype.engine.passes.step_cache import STEP_CACHE
+from calotype.engine.passes.text_aside import TEXT_ASIDE
 from calotype.engine.passes.times_once import TIMES_ONCE
 from calotype.models.model import Model
 
@@ -42,18 +43,23 @@ PRESETS: dict[str, tuple[Pass, ...]] = {
     "fast": (*_EVERYWHERE, CUDA_GRAPH),
     "int8": (*_EVERYWHERE, INT8, CUDA_GRAPH),
     "fp8": (*_EVERYWHERE, FP8, CUDA_GRAPH),
+    "low-memory": (OWN_FORWARD, CHANNELS_LAST, PROMPTS_ONCE, OWN_DECODER, TEXT_ASIDE),
     "cached": (*_EVERYWHERE, STEP_CACHE, CUDA_GRAPH),
 }
-ON_A_GPU = frozenset({CUDA_GRAPH.name})
+ON_A_GPU = frozenset({CUDA_GRAPH.name, TEXT_ASIDE.name})
 """Passes that a preset goes without on a CPU, where there is nothing for them to do."""
 
 
 @dataclass(frozen=True)
 class Networks:
-    """What an engine runs: the UNet, and the way from latents to pixels."""
+    """What an engine runs, and how."""
 
     unet: Network
     decode: Decode
+    guided_between: tuple[float, float] = (0.0, 1.0)
+    """Share of the timesteps at which the negative prompt is asked too."""
+    text_aside: bool = False
+    """Text encoders wait in main memory."""
 
 
 def networks_of(model: Model, preset: str) -> Networks:
@@ -79,7 +85,7 @@ def put_together(model: Model, passes: tuple[Pass, ...]) -> Networks:
     for one in passes:
         one.apply(assembly)
     decode = OwnDecoders(assembly.operations, model.dtype) if assembly.own_decoder else plain_decode
-    return Networks(_unet(assembly), decode)
+    return Networks(_unet(assembly), decode, assembly.guided_between, assembly.text_aside)
 
 
 def _unet(assembly: Assembly) -> Network:

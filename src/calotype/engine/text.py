@@ -8,7 +8,8 @@ from, or towards, what the empty prompt has at that place.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +49,13 @@ class Conditioning:
 class TextConditioner:
     """Encodes prompts with all of a model's text encoders and remembers the last ones."""
 
-    def __init__(self, model: Model, lookup: Lookup) -> None:
+    def __init__(self, model: Model, lookup: Lookup, *, aside: bool = False) -> None:
+        """With `aside` the encoders wait in main memory and are on the device only while they encode."""
         self._model = model
         self._lookup = lookup
+        self._aside = aside
+        if aside:
+            self._move(torch.device("cpu"))
         self._learned: dict[str, list[list[int]]] = {}
         self._remembered: OrderedDict[Hashable, Conditioning] = OrderedDict()
 
@@ -66,15 +71,33 @@ class TextConditioner:
             self._remembered.move_to_end(key)
             return self._remembered[key]
         contexts, pooled = [], None
-        for index in range(len(self._model.text_encoders)):
-            windows = self._windows(prompt, index)
-            context, pooled = self._encode_windows(windows, index, clip_skip)
-            contexts.append(context)
+        with self._at_hand():
+            for index in range(len(self._model.text_encoders)):
+                windows = self._windows(prompt, index)
+                context, pooled = self._encode_windows(windows, index, clip_skip)
+                contexts.append(context)
         # A learned word may be longer for one encoder than for the other; then the shorter prompt rules.
         shortest = min(context.shape[1] for context in contexts)
         conditioning = Conditioning(torch.cat([c[:, :shortest] for c in contexts], dim=-1), pooled)
         self._remember(key, conditioning)
         return conditioning
+
+    @contextmanager
+    def _at_hand(self) -> Iterator[None]:
+        if not self._aside:
+            yield
+            return
+        self._move(self._model.device)
+        try:
+            yield
+        finally:
+            self._move(torch.device("cpu"))
+
+    # Weights that were moved are still to be changed by LoRAs, which inference mode's tensors cannot be.
+    @torch.inference_mode(False)
+    def _move(self, device: torch.device) -> None:
+        for encoder in self._model.text_encoders:
+            encoder.to(device)
 
     def _remember(self, key: Hashable, conditioning: Conditioning) -> None:
         self._remembered[key] = conditioning

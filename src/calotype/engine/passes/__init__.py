@@ -30,6 +30,10 @@ class Assembly:
     own_decoder: bool = False
     whole_every: int = 1
     """Evaluations from one of the whole UNet to the next; those between leave its deep part out."""
+    guided_between: tuple[float, float] = (0.0, 1.0)
+    """Share of the timesteps at which the negative prompt is asked too."""
+    text_aside: bool = False
+    """Text encoders wait in main memory."""
     operations: Operations = field(default_factory=Operations)
     on_change: list[Callable[[], None]] = field(default_factory=list)
     """Called when weights have changed."""
