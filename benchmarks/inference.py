@@ -1,0 +1,223 @@
+"""Measures presets on a GPU beside diffusers, eager and compiled, in one run, with random weights.
+
+End to end: text encoder, steps, decode, pixels on the host. Every row has its seconds, its peak memory, the
+arithmetic it reached as a share of what the device reaches at best, and one evaluation's kernels by time.
+
+    PYTHONPATH=src:build/offline python3 benchmarks/inference.py --out benchmarks/DATE-inference
+
+Writes results.json after every row; rows that are there already are not run again. A row that fails says so.
+On a host without network see scripts/offline-bundle first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from baseline import DEVICE, PROMPT, cast, diffusers_pipeline, gpu_model
+
+from calotype.engine.engine import Engine
+from calotype.engine.inputs import Inputs
+from calotype.engine.probe import full_fingerprint
+from calotype.models.model import Model
+from calotype.spec.request import GenerateRequest
+from calotype.train.ceiling import measured_ceiling
+
+UNET_TFLOP = {"sd15": 0.803, "sdxl": 6.76}
+"""One evaluation of one row at the model's own size, attention included."""
+DECODE_TFLOP = {"sd15": 2.51, "sdxl": 10.47}
+OURS = ("baseline", "fast", "int8", "fp8", "cached", "low-memory")
+THEIRS = ("diffusers-eager", "diffusers-compile")
+
+
+@dataclass(frozen=True)
+class Work:
+    """One row: what is made, how much of it at once, and by what."""
+
+    model: str
+    side: int
+    batch: int
+    steps: int
+    system: str
+    trials: int = 5
+
+    @property
+    def name(self) -> str:
+        return f"{self.model} {self.side} b{self.batch} s{self.steps} {self.system}"
+
+    @property
+    def tflop(self) -> float:
+        """Of the whole batch, as it would be without any step left out."""
+        return self.batch * (2 * self.steps * UNET_TFLOP[self.model] + DECODE_TFLOP[self.model])
+
+
+def works() -> list[Work]:
+    one = [
+        Work("sd15", 512, 1, 50, system)
+        for system in ("fast", "cached", "int8", "diffusers-eager", "diffusers-compile")
+    ]
+    many = [Work("sd15", 512, batch, 50, "fast", 3) for batch in (16, 32)]
+    large = [
+        Work("sdxl", 1024, 1, 30, system, 3)
+        for system in ("fast", "cached", "diffusers-eager", "diffusers-compile")
+    ]
+    batches = [
+        Work("sdxl", 1024, 8, 20, system, 2)
+        for system in ("fast", "int8", "fp8", "cached", "diffusers-eager")
+    ]
+    return [*one, *many, *large, *batches, Work("sdxl", 1024, 16, 20, "fast", 2)]
+
+
+class Measured:
+    """One row's figures."""
+
+    def __init__(self, work: Work, make: Callable[[], object]) -> None:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        started = time.perf_counter()
+        make()
+        torch.cuda.synchronize()
+        first = time.perf_counter() - started
+        make()  # the second call may still record or choose
+        seconds = [_timed(make) for _ in range(work.trials)]
+        median = statistics.median(seconds)
+        ceiling = measured_ceiling(DEVICE, torch.float16)
+        self.figures: dict[str, Any] = {
+            "first_call_s": first,
+            "seconds": seconds,
+            "median_s": median,
+            "images_per_s": work.batch / median,
+            "peak_bytes": torch.cuda.max_memory_allocated(),
+            "reserved_bytes": torch.cuda.max_memory_reserved(),
+            "tflops": work.tflop / median,
+            "ceiling_tflops": ceiling,
+            "share_of_ceiling": work.tflop / median / ceiling if ceiling else None,
+        }
+
+
+def _timed(make: Callable[[], object]) -> float:
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    make()
+    torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def ours(model: Model, work: Work) -> dict[str, Any]:
+    engine = Engine(model, preset=work.system)
+    request = GenerateRequest(
+        prompt=PROMPT,
+        width=work.side,
+        height=work.side,
+        steps=work.steps,
+        count=work.batch,
+        seed=1,
+        sampler="euler",
+        schedule="normal",
+        tile_vae=False,
+    )
+
+    def make() -> None:
+        engine._text.forget()
+        engine.generate(request, batch_size=work.batch)
+
+    figures = Measured(work, make).figures
+    return {**figures, **_one_evaluation(engine, request)}
+
+
+def _one_evaluation(engine: Engine, request: GenerateRequest) -> dict[str, Any]:
+    """Milliseconds of an evaluation in the middle of a run, and its kernels by time."""
+    resolved = engine.resolve(request)
+    run = engine.begin(resolved, Inputs(), resolved.seeds())
+    for _ in range(6):
+        engine.advance([run])
+    begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begun.record()
+    for _ in range(8):
+        engine.advance([run])
+    ended.record()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(2):
+            engine.advance([run])
+        torch.cuda.synchronize()
+    kernels: Counter[str] = Counter()
+    for event in profile.key_averages():
+        kernels[event.key[:120]] += event.device_time_total / 2e3
+    return {
+        "evaluation_ms": begun.elapsed_time(ended) / 8,
+        "kernels_ms": sum(kernels.values()),
+        "kernels": dict(kernels.most_common(40)),
+    }
+
+
+def theirs(model: Model, work: Work) -> dict[str, Any]:
+    pipe = diffusers_pipeline(model)
+    if work.system == "diffusers-compile":
+        # The recipe of diffusers' own guide to fast inference.
+        pipe.unet.to(memory_format=torch.channels_last)
+        pipe.vae.to(memory_format=torch.channels_last)
+        pipe.fuse_qkv_projections()
+        pipe.unet = torch.compile(pipe.unet, mode="reduce-overhead", fullgraph=True)
+        pipe.vae.decode = torch.compile(pipe.vae.decode, fullgraph=True)
+
+    def make() -> None:
+        prompts = [PROMPT] * work.batch
+        pipe(prompts, num_inference_steps=work.steps, width=work.side, height=work.side)
+
+    return Measured(work, make).figures
+
+
+def row(base: Model, work: Work) -> dict[str, Any]:
+    try:
+        model = cast(base, "bf16" if work.system == "fp8" else "fp16")
+        measure = theirs if work.system in THEIRS else ours
+        figures = measure(model, work)
+    except Exception as error:
+        figures = {"error": f"{type(error).__name__}: {error}"[:500]}
+    return {"work": vars(work), **figures}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--models", nargs="*", default=("sd15", "sdxl"))
+    parser.add_argument("--systems", nargs="*", default=(*OURS, *THEIRS))
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no row after so long")
+    chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    place, started = chosen.out / "results.json", time.monotonic()
+    results: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {"rows": {}}
+    results["environment"] = full_fingerprint().as_dict()
+    results.setdefault("commands", []).append(f"python3 {' '.join(sys.argv)}")
+    for name in chosen.models:
+        todo = [w for w in works() if w.model == name and w.system in chosen.systems]
+        todo = [w for w in todo if "median_s" not in results["rows"].get(w.name, {})]
+        base = gpu_model(name) if todo else None
+        for work in todo:
+            if base is None or time.monotonic() - started > chosen.limit_s:
+                break
+            results["rows"][work.name] = row(base, work)
+            place.write_text(json.dumps(results, indent=1, default=str) + "\n")
+            print(work.name, json.dumps(_brief(results["rows"][work.name])), flush=True)
+            gc.collect()
+            torch.cuda.empty_cache()
+
+
+def _brief(figures: dict[str, Any]) -> dict[str, Any]:
+    names = ("median_s", "images_per_s", "first_call_s", "tflops", "evaluation_ms", "kernels_ms", "error")
+    return {name: figures[name] for name in names if name in figures}
+
+
+if __name__ == "__main__":
+    main()

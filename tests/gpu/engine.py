@@ -1,0 +1,175 @@
+"""What the engine does on a GPU and nowhere else, run by hand on one: `python -m tests.gpu.engine`.
+
+Small models, so that all of it takes a minute. Every preset has to make the picture of the baseline, however
+often its graphs are replayed, whatever changes between. Prints a line for each check and ends with 1 if one
+failed. Not collected by pytest: the machines that run the tests have no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from calotype.engine.engine import Engine
+from calotype.engine.probe import full_fingerprint
+from calotype.models.model import assemble
+from calotype.models.reference import random_identity
+from calotype.models.weights import RandomWeights
+from tests.engines import begun, latents_of, relative
+from tests.gpu.training import result
+from tests.shrunk import shrunk
+
+KNOBS: dict[str, Any] = {
+    "width": 64,
+    "height": 96,
+    "steps": 5,
+    "cfg": 3.0,
+    "prompt": "a red apple",
+    "seed": 3,
+}
+ROUNDED = {"fast": 2e-2, "low-memory": 2e-2, "int8": 0.2, "fp8": 0.3, "cached": 1.0}
+"""Relative to the baseline's latents after five steps of random weights in half precision."""
+
+
+class Bench:
+    """Where the checks run."""
+
+    def __init__(self, device: torch.device, folder: Path) -> None:
+        self.device, self.folder = device, folder
+
+    def engine(self, name: str, preset: str, dtype: torch.dtype = torch.float16) -> Engine:
+        architecture = shrunk(name)
+        model = assemble(
+            RandomWeights(architecture),
+            random_identity(f"random:{name}", architecture, 0),
+            dtype=dtype,
+            device=self.device,
+        )
+        return Engine(model, preset=preset, models_folder=self.folder)
+
+
+def near(found: Tensor, wanted: Tensor, tolerance: float) -> str:
+    apart = relative(found.float().cpu(), wanted.float().cpu())
+    assert apart <= tolerance, f"{apart:.2e} from the baseline, at most {tolerance:g}"
+    return f"{apart:.1e} from the baseline, at most {tolerance:g}"
+
+
+def makes_the_baselines_picture(bench: Bench, name: str, preset: str) -> str:
+    """Three times: run, recorded, replayed; then another size, and the first again."""
+    dtype = torch.bfloat16 if preset == "fp8" else torch.float16
+    plain, engine = bench.engine(name, "baseline", dtype), bench.engine(name, preset, dtype)
+    said = ""
+    for size in ({}, {}, {}, {"width": 96, "height": 64}, {}):
+        knobs = {**KNOBS, **size}
+        said = near(latents_of(engine, **knobs), latents_of(plain, **knobs), ROUNDED[preset])
+    return said
+
+
+def keeps_company_apart(bench: Bench, preset: str) -> str:
+    engine = bench.engine("sdxl", preset)
+    several = [
+        {**KNOBS, "prompt": "a very long description " * (40 * i + 1), "seed": i, "cfg": 1.0 + i}
+        for i in (1, 2, 3)
+    ]
+    alone = [latents_of(engine, **knobs) for knobs in several]
+    runs = [begun(engine, knobs)[0] for knobs in several]
+    while under_way := [run for run in runs if not run.done]:
+        engine.advance(under_way)
+    found = [run.latents for run in runs if run.latents is not None]
+    return max(near(f, a, 2e-2) for f, a in zip(found, alone, strict=True))
+
+
+def follows_a_lora(bench: Bench, preset: str) -> str:
+    plain, engine = bench.engine("sd15", "baseline"), bench.engine("sd15", preset)
+    tensors = {}
+    for layer in (
+        "mid_block.attentions.0.transformer_blocks.0.attn1.to_q",
+        "mid_block.attentions.0.transformer_blocks.0.attn2.to_k",
+        "mid_block.resnets.0.time_emb_proj",
+        "mid_block.resnets.0.conv1",
+    ):
+        out, inputs, *kernel = plain.model.unet.get_submodule(layer).weight.shape
+        generator = torch.Generator().manual_seed(1)
+        tensors[f"unet.{layer}.lora_A.weight"] = torch.randn(2, inputs, *kernel, generator=generator)
+        tensors[f"unet.{layer}.lora_B.weight"] = torch.randn(
+            out, 2, *(1 for _ in kernel), generator=generator
+        )
+    (bench.folder / "loras").mkdir(exist_ok=True)
+    save_file(tensors, bench.folder / "loras" / "one.safetensors")
+    said, changed = "", {**KNOBS, "loras": [{"name": "one"}]}
+    assert relative(latents_of(plain, **KNOBS), latents_of(plain, **changed)) > 0.1
+    for knobs in (KNOBS, changed, KNOBS, changed, KNOBS):
+        said = near(latents_of(engine, **knobs), latents_of(plain, **knobs), ROUNDED[preset])
+    return said
+
+
+def never_waits(bench: Bench, preset: str) -> str:
+    """After a shape is recorded, no step makes the host wait for the device."""
+    engine = bench.engine("sdxl", preset)
+    for _ in range(2):
+        latents_of(engine, **KNOBS)
+    run, _ = begun(engine, KNOBS)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        while not run.done:
+            engine.advance([run])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return "no wait in five steps"
+
+
+def leaves_text_encoders_aside(bench: Bench) -> str:
+    engine = bench.engine("sdxl", "low-memory")
+    latents_of(engine, **KNOBS)
+    places = {str(p.device) for encoder in engine.model.text_encoders for p in encoder.parameters()}
+    assert places == {"cpu"}, places
+    return "in main memory"
+
+
+def pictures_are_the_baselines(bench: Bench) -> str:
+    """Through our own decoder too, in fp16 where the baseline's is in fp32."""
+    plain, engine = bench.engine("sdxl", "baseline"), bench.engine("sdxl", "fast")
+    knobs = {name: value for name, value in KNOBS.items() if name != "prompt"}
+    one, other = (each.generate(KNOBS["prompt"], **knobs).images[0] for each in (plain, engine))
+    apart = max(abs(a - b) for a, b in zip(one.tobytes(), other.tobytes(), strict=True))
+    assert apart <= 8, f"a pixel differs by {apart}/255"
+    return f"no pixel differs by more than {apart}/255"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, help="a file for the results, as JSON")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--only", nargs="*")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        bench = Bench(torch.device(chosen.device), Path(place))
+        checks: dict[str, Callable[[], str]] = {}
+        for name in ("sd15", "sd2-base", "sdxl"):
+            for preset in ROUNDED:
+                check = partial(makes_the_baselines_picture, bench, name, preset)
+                checks[f"{preset} makes the baseline's picture, {name}"] = check
+        for preset in ("fast", "int8"):
+            checks[f"{preset} follows a LoRA"] = partial(follows_a_lora, bench, preset)
+            checks[f"{preset} keeps company apart"] = partial(keeps_company_apart, bench, preset)
+            checks[f"{preset} never waits"] = partial(never_waits, bench, preset)
+        checks["text encoders are left aside"] = partial(leaves_text_encoders_aside, bench)
+        checks["pictures are the baseline's"] = partial(pictures_are_the_baselines, bench)
+        results = {name: result(name, checks[name]) for name in chosen.only or checks}
+    if chosen.out:
+        found = {"environment": full_fingerprint().as_dict(), "checks": results}
+        chosen.out.write_text(json.dumps(found, indent=1) + "\n")
+    raise SystemExit(any(not r["passed"] for r in results.values()))
+
+
+if __name__ == "__main__":
+    main()
