@@ -35,6 +35,14 @@ CASES: dict[str, dict[str, Any]] = {
         "silu": False,
         "first": 13,
     },
+    "tiles": {
+        "operation": "group_norm_of_tiles",
+        "shape": [2, 40, 33, 33],
+        "groups": 2,
+        "dtype": "fp16",
+        "silu": True,
+        "first": 24,
+    },
 }
 # A mean this far from zero would cost a sum of squares all its digits.
 OFF_CENTRE: dict[str, dict[str, Any]] = {
