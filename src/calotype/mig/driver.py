@@ -104,9 +104,11 @@ class GpuState:
         """What the GPU is cut into now."""
         return Layout(self.mode.current, tuple(sorted(self._slice(each) for each in self.instances)))
 
-    def at(self, start: int) -> Instance:
-        """The slice that begins at `start`."""
-        return next(each for each in self.instances if each.start == start)
+    @property
+    def busy_layout(self) -> Layout:
+        """The part of it that somebody uses."""
+        held = {each.start for each in self.instances if each.processes}
+        return Layout(True, tuple(part for part in self.layout.slices if part.start in held))
 
     def _slice(self, instance: Instance) -> Slice:
         parts = tuple(sorted(each.part for each in instance.compute))

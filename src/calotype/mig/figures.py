@@ -56,7 +56,7 @@ class Speed:
     gpu: str
     sms: int
     per_s: float
-    unit: str = "picture steps/s"
+    unit: str = "pictures × steps a second"
     source: str = BASELINE
     memory_bytes: int | None = None
 
@@ -125,7 +125,7 @@ def _of_record(path: Path) -> Speed:
         gpu=gpu.name if gpu else record.gpu,
         sms=int(card.get("num_sms") or (gpu.whole.sms if gpu else 0) or 0),
         per_s=record.window.samples_per_device_s,
-        unit="samples/s",
+        unit="samples a second",
         source=path.name,
         memory_bytes=max((part.reserved_bytes for part in record.memory), default=0) or None,
     )
@@ -186,7 +186,8 @@ def predict(
     def reached(share: float) -> float:
         return min(cap, peak * share)
 
-    basis = f"predicted from {', '.join(sorted({row.source for row in rows}))} and the slice's share of SMs"
+    sources = ", ".join(sorted({row.source for row in rows}))
+    basis = f"predicted in {rows[0].unit} from {sources} and the slice's share of SMs"
     low, high = sorted((reached(by_sms), reached(by_memory)))
     return Prediction(reached(by_sms) / peak, reached(by_sms), low, high, rows[0].unit, basis)
 

@@ -8,7 +8,7 @@ nothing of mig-parted's format, which has no places.
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -60,15 +60,24 @@ class LayoutFile(_Frozen):
     format: Literal["calotype.mig-layout.1"] = FORMAT
     gpus: list[SavedGpu]
 
+    def text(self) -> str:
+        """As it is written."""
+        return self.model_dump_json(indent=2, exclude_none=True) + "\n"
+
 
 def saved(states: Iterable[GpuState]) -> LayoutFile:
     """What these GPUs are cut into now."""
-    return LayoutFile(gpus=[_saved_gpu(state) for state in states])
+    return LayoutFile(gpus=[_saved_gpu(state, state.layout) for state in states])
+
+
+def described(wanted: Iterable[tuple[GpuState, Layout]]) -> LayoutFile:
+    """What these GPUs should be cut into."""
+    return LayoutFile(gpus=[_saved_gpu(state, layout) for state, layout in wanted])
 
 
 def write_layouts(path: Path, states: Iterable[GpuState]) -> None:
     with written_whole(path, "w") as file:
-        file.write(saved(states).model_dump_json(indent=2, exclude_none=True) + "\n")
+        file.write(saved(states).text())
 
 
 def parse_layouts(text: str, source: str) -> LayoutFile:
@@ -114,14 +123,14 @@ def _parts(entry: SavedSlice) -> tuple[ComputePart, ...] | None:
     return tuple(sorted(ComputePart(part.start, part.profile_id, part.size) for part in entry.parts))
 
 
-def _saved_gpu(state: GpuState) -> SavedGpu:
-    slices: list[Any] = []
-    for part in state.layout.slices:
+def _saved_gpu(state: GpuState, layout: Layout) -> SavedGpu:
+    slices = []
+    for part in layout.slices:
         name = state.model.by_id(part.profile_id).name
         parts = None
         if part.parts is not None:
             parts = [SavedPart(start=p.start, profile_id=p.profile_id, size=p.size) for p in part.parts]
         slices.append(SavedSlice(profile=name, start=part.start, parts=parts))
     return SavedGpu(
-        index=state.index, uuid=state.uuid, name=state.name, mig_enabled=state.mode.current, slices=slices
+        index=state.index, uuid=state.uuid, name=state.name, mig_enabled=layout.enabled, slices=slices
     )

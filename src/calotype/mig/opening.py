@@ -32,3 +32,10 @@ def open_driver(name: str) -> MigDriver:
             return SmiDriver()
         raise
     return NvmlDriver()
+
+
+def absolute(name: str) -> str | None:
+    """The same driver for a program that starts elsewhere; None for the automatic one."""
+    if name.startswith(SIMULATED):
+        return f"{SIMULATED}{Path(name.removeprefix(SIMULATED)).absolute()}"
+    return None if name == AUTOMATIC else name
