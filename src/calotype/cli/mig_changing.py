@@ -44,10 +44,10 @@ def change_to(driver: "MigDriver", targets: "dict[int, Layout]", *, yes: bool, a
     from calotype.core.paths import state_dir
     from calotype.mig.apply import apply as apply_layout
     from calotype.mig.apply import one_at_a_time, prepare
-    from calotype.mig.driver import gpu_at
 
     # Every GPU is checked before the first is changed.
-    prepared = [(state, target, prepare(state, target)) for state, target in _pairs(driver, targets)]
+    states = {state.index: state for state in driver.read()}
+    prepared = [(states[index], target, prepare(states[index], target)) for index, target in targets.items()]
     if not as_json:
         for state, target, change in prepared:
             show_change(console(), state, target, change)
@@ -58,19 +58,10 @@ def change_to(driver: "MigDriver", targets: "dict[int, Layout]", *, yes: bool, a
             typer.echo("nothing was changed; --yes does it")
         return
     with one_at_a_time(state_dir()):
-        done = [
-            apply_layout(driver, index, target, save_path(gpu_at(driver, index)))
-            for index, target in targets.items()
-        ]
+        done = [apply_layout(driver, index, target, save_path(index)) for index, target in targets.items()]
     if as_json:
         print_json([applied_json(each) for each in done])
     _after(done, quiet=as_json)
-
-
-def _pairs(driver: "MigDriver", targets: "dict[int, Layout]") -> "list[tuple[GpuState, Layout]]":
-    from calotype.mig.driver import gpu_at
-
-    return [(gpu_at(driver, index), target) for index, target in targets.items()]
 
 
 def _after(done: "list[Applied]", *, quiet: bool) -> None:
@@ -82,8 +73,8 @@ def _after(done: "list[Applied]", *, quiet: bool) -> None:
     for each in [] if quiet else done:
         if each.waits_for_reboot:
             typer.echo(
-                f"GPU {each.after.index}: the mode is pending, this card cannot be reset here. Next: reboot once, "
-                "then run the same command again (what `calotype mig persist` keeps comes by itself)",
+                f"GPU {each.after.index}: the mode is pending, this card cannot be reset here. Next: reboot "
+                "once, then run the same command again (what `calotype mig persist` keeps comes by itself)",
                 err=True,
             )
         elif each.change.steps:

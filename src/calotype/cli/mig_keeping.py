@@ -64,8 +64,8 @@ def persist(
 def _to_keep(driver: str, wants: str | None, source: Path | None, label: str | None, gpu: int) -> str:
     """The layout file's text: of what is asked for, or of what is there."""
     from calotype.cli.mig_changing import file_targets, wanted_layout
-    from calotype.mig.layout import check
     from calotype.mig.driver import gpu_at
+    from calotype.mig.layout import check
     from calotype.mig.layout_file import described, saved
     from calotype.mig.opening import open_driver
 

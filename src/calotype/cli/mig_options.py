@@ -1,12 +1,9 @@
 """Options that the verbs of `calotype mig` share, and where a change keeps the way back."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from calotype.mig.driver import GpuState
 
 Driver = Annotated[
     str,
@@ -29,11 +26,11 @@ Wants = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this only shows what would be done.")]
 
 
-def save_path(state: "GpuState") -> Path:
+def save_path(gpu: int) -> Path:
     """A new file for the layout a GPU has now."""
     from datetime import UTC, datetime
 
     from calotype.core.paths import state_dir
 
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    return state_dir() / "mig" / f"gpu{state.index}-{stamp}.json"
+    return state_dir() / "mig" / f"gpu{gpu}-{stamp}.json"

@@ -13,7 +13,7 @@ from calotype.core.errors import CalotypeError, ExitCode
 from calotype.mig.driver import DriverError, GpuState, MigDriver, Refusal, gpu_at
 from calotype.mig.layout import Layout, check
 from calotype.mig.layout_file import write_layouts
-from calotype.mig.steps import Change, PendingUntilRebootError, Reset, SetMode, difference, perform
+from calotype.mig.steps import Change, PendingUntilRebootError, Reset, SetMode, back_to, difference, perform
 
 _RESTORE_ATTEMPTS = 3
 
@@ -85,7 +85,7 @@ def restore(driver: MigDriver, former: GpuState) -> bool:
             now = gpu_at(driver, former.index)
             if _identity(now) == _identity(former):
                 return True
-            perform(driver, former.index, difference(now, former.layout))
+            perform(driver, former.index, back_to(former, now))
             if _identity(gpu_at(driver, former.index)) == _identity(former):
                 return True
         except (DriverError, PendingUntilRebootError):

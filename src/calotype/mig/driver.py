@@ -5,6 +5,7 @@ States are plain facts, and every call either does its one thing or raises a `Dr
 plans.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -72,6 +73,11 @@ class ComputeInstance:
     uuid: str | None
 
 
+def in_order(parts: Iterable[ComputeInstance]) -> tuple[ComputeInstance, ...]:
+    """From left to right, as every driver lists them here."""
+    return tuple(sorted(parts, key=lambda each: each.part))
+
+
 @dataclass(frozen=True)
 class Instance:
     """A slice as it is on the GPU now."""
@@ -111,7 +117,7 @@ class GpuState:
         return Layout(True, tuple(part for part in self.layout.slices if part.start in held))
 
     def _slice(self, instance: Instance) -> Slice:
-        parts = tuple(sorted(each.part for each in instance.compute))
+        parts = tuple(each.part for each in instance.compute)
         whole = self.model.by_id(instance.profile_id).compute_slices
         usual = len(parts) == 1 and parts[0].size == whole
         return Slice(instance.start, instance.profile_id, None if usual else parts)

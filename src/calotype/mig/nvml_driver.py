@@ -13,7 +13,7 @@ from typing import Any
 import pynvml
 
 from calotype.core.hardware import MigMode
-from calotype.mig.driver import ComputeInstance, DriverError, GpuState, Instance, Process, Refusal
+from calotype.mig.driver import ComputeInstance, DriverError, GpuState, Instance, Process, Refusal, in_order
 from calotype.mig.layout import ComputePart
 from calotype.mig.profiles import GpuModel, Profile, model_of_device
 from calotype.mig.smi_driver import SmiDriver
@@ -183,7 +183,7 @@ def _instances(handle: Any, model: GpuModel, processes: list[tuple[int, Process]
         pynvml.nvmlDeviceGetGpuInstances(handle, profile.profile_id, found, byref(count))
         for each in found[: count.value]:
             info = pynvml.nvmlGpuInstanceGetInfo(each)
-            compute = tuple(
+            compute = in_order(
                 ComputeInstance(ci, part, uuids.get((info.id, ci))) for ci, part in _compute(each)
             )
             inside = tuple(process for gi, process in processes if gi == info.id)

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 
 from calotype.mig import smi_text
-from calotype.mig.driver import ComputeInstance, DriverError, GpuState, Instance, Process, Refusal
+from calotype.mig.driver import ComputeInstance, DriverError, GpuState, Instance, Process, Refusal, in_order
 from calotype.mig.figures import model_of_card
 from calotype.mig.layout import ComputePart
 from calotype.mig.profiles import GpuModel, model_of_device
@@ -34,13 +34,19 @@ _NOTHING_THERE = ("No MIG-enabled devices found", "No GPU instances found", "No 
 class SmiDriver:
     """A `MigDriver` that runs nvidia-smi."""
 
+    def __init__(self) -> None:
+        self._shapes: dict[str, str] = {}
+
     def read(self) -> tuple[GpuState, ...]:
         queried = smi_text.parse_query(self._run(["-q", "-x"]))
         if not queried:
             return ()
-        lists = {flag: self._run(["mig", flag]) for flag in ("-lgip", "-lgipp", "-lgi", "-lci")}
-        uuids = smi_text.parse_uuids(self._run(["-L"]))
-        return tuple(_state(gpu, lists, uuids) for gpu in queried)
+        # What a GPU can be does not change while we look.
+        self._shapes = self._shapes or {flag: self._run(["mig", flag]) for flag in ("-lgip", "-lgipp")}
+        cut = any(gpu.mode.current for gpu in queried)
+        lists = {flag: self._run(["mig", flag]) if cut else "" for flag in ("-lgi", "-lci")}
+        uuids = smi_text.parse_uuids(self._run(["-L"])) if cut else {}
+        return tuple(_state(gpu, self._shapes | lists, uuids) for gpu in queried)
 
     def set_mode(self, gpu: int, enabled: bool) -> None:
         self._command(SetMode(enabled).command(gpu))
@@ -108,7 +114,7 @@ def _state(gpu: QueriedGpu, lists: dict[str, str], uuids: dict[tuple[int, int], 
     for gi, ci, part in smi_text.parse_compute_instances(lists["-lci"], gpu.index):
         compute.setdefault(gi, []).append(ComputeInstance(ci, part, names.get((gi, ci))))
     instances = [
-        Instance(gi, profile, start, tuple(compute.get(gi, ())), _inside(gpu, gi))
+        Instance(gi, profile, start, in_order(compute.get(gi, ())), _inside(gpu, gi))
         for gi, profile, start in smi_text.parse_instances(lists["-lgi"], gpu.index)
     ]
     there = {each.gi_id for each in instances}

@@ -4,7 +4,7 @@ Compute instances go before their slices, slices go before others are made, and 
 place, so that the order of making does not matter. A step knows the nvidia-smi command that does the same.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calotype.mig.driver import DriverError, GpuState, Instance, MigDriver, Refusal
 from calotype.mig.layout import ComputePart, Layout, Slice
@@ -81,6 +81,19 @@ class Change:
 
     def commands(self, gpu: int) -> list[str]:
         return [step.command(gpu) for step in self.steps]
+
+
+def back_to(former: GpuState, now: GpuState) -> Change:
+    """The steps back to a former state. Ids are given in the order of making, so that order is kept too."""
+    ids = {(each.start, part.part): part.ci_id for each in former.instances for part in each.compute}
+    change = difference(now, former.layout)
+
+    def order(step: Step) -> int:
+        return ids.get((step.slice_start, step.part), 0) if isinstance(step, CreateCompute) else 0
+
+    first = [step for step in change.steps if not isinstance(step, CreateCompute)]
+    last = sorted((step for step in change.steps if isinstance(step, CreateCompute)), key=order)
+    return replace(change, steps=(*first, *last))
 
 
 def difference(state: GpuState, target: Layout) -> Change:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from calotype.core.hardware import MigMode
-from calotype.mig.driver import ComputeInstance, DriverError, GpuState, Instance, Process, Refusal
+from calotype.mig.driver import ComputeInstance, DriverError, GpuState, Instance, Process, Refusal, in_order
 from calotype.mig.layout import ComputePart
 from calotype.mig.simulation import rules
 from calotype.mig.simulation.host import Card, Host, shared_host
@@ -84,7 +84,7 @@ class SimulatedDriver:
 def _state(host: Host, index: int, card: Card) -> GpuState:
     instances = []
     for cut in sorted(card.cuts, key=lambda cut: cut.start):
-        compute = tuple(
+        compute = in_order(
             ComputeInstance(p.ci, ComputePart(p.start, p.profile_id, p.size), card.slice_uuid(cut.gi, p.ci))
             for p in cut.parts
         )

@@ -126,14 +126,16 @@ def read_host(path: Path) -> Host:
 @contextmanager
 def shared_host(path: Path) -> Iterator[Host]:
     """The machine in a file, for as long as nobody else has it; what changed is written back."""
-    read_host(path)
+    read_host(path)  # a wrong path should leave no lock file behind
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         host = read_host(path)
+        before = asdict(host)
         try:
             yield host
         finally:
-            write_host(path, host)
+            if asdict(host) != before:
+                write_host(path, host)
 
 
 def _card(entry: dict[str, Any]) -> Card:

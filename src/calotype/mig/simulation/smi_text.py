@@ -3,7 +3,7 @@
 Widths depend on the driver's generation. Knows nothing of arguments.
 """
 
-from xml.sax.saxutils import escape
+from html import escape
 
 from calotype.mig.profiles import GIB, Profile
 from calotype.mig.simulation import rules
