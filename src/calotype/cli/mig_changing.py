@@ -1,5 +1,8 @@
 """What the verbs of `calotype mig` that change GPUs share: texts and files to layouts, and the change."""
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,11 +60,25 @@ def change_to(driver: "MigDriver", targets: "dict[int, Layout]", *, yes: bool, a
         elif any(change.steps for _, _, change in prepared):
             typer.echo("nothing was changed; --yes does it")
         return
-    with one_at_a_time(state_dir()):
+    with one_at_a_time(state_dir()), _stoppable():
         done = [apply_layout(driver, index, target, save_path(index)) for index, target in targets.items()]
     if as_json:
         print_json([applied_json(each) for each in done])
     _after(done, quiet=as_json)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """A service that is stopped half-way gets SIGTERM: it must put things back like Ctrl-C does."""
+
+    def on_signal(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _after(done: "list[Applied]", *, quiet: bool) -> None:

@@ -65,17 +65,24 @@ def apply(driver: MigDriver, gpu: int, target: Layout, save_to: Path) -> Applied
         return Applied(change, before, before, None)
     write_layouts(save_to, [before])
     try:
-        perform(driver, gpu, change)
+        waits = _perform(driver, gpu, change)
         after = gpu_at(driver, gpu)
-        wrong = _wrong(after, target, change)
+        wrong = None if waits and after.mode.pending == target.enabled else _wrong(after, target, change)
         if wrong:
             raise ApplyError(f"read back and found {wrong}", restored=False)
-    except PendingUntilRebootError:
-        return Applied(change, before, gpu_at(driver, gpu), save_to, waits_for_reboot=True)
     except BaseException as error:
         _report(before, error, restore(driver, before), save_to)
         raise
-    return Applied(change, before, after, save_to)
+    return Applied(change, before, after, save_to, waits)
+
+
+def _perform(driver: MigDriver, gpu: int, change: Change) -> bool:
+    """Make the change; whether it waits for a reboot."""
+    try:
+        perform(driver, gpu, change)
+    except PendingUntilRebootError:
+        return True
+    return False
 
 
 def restore(driver: MigDriver, former: GpuState) -> bool:

@@ -1,5 +1,6 @@
-"""A change ends in the target or in exactly what was there, whatever call fails; and touches nothing it need not."""
+"""A change ends in the target or in exactly what was there, whatever call fails, and touches no more."""
 
+from contextlib import suppress
 from itertools import count, product
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def check_every_failure(tmp_path: Path, model: str, former: Layout, target: Layo
             return
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_layout_to_any_other_with_a_failure_at_every_call(data: st.DataObject, tmp_path: Path) -> None:
     model = data.draw(st.sampled_from(["A100-80GB", "H100-80GB-SXM5", "RTX-PRO-6000-Blackwell-96GB"]))
@@ -147,7 +148,7 @@ def test_a_process_that_comes_between_check_and_change_costs_nothing(tmp_path: P
             host.cards[0].holders.append(Holder(99, "guest", 13))
 
     driver.destroy_compute = late_guest  # type: ignore[method-assign]
-    with pytest.raises(ApplyError, match="In use by another client.*the former layout is back"):
+    with pytest.raises(ApplyError, match=r"In use by another client.*the former layout is back"):
         apply(driver, 0, EMPTY, tmp_path / "saved.json")
     (after,) = driver.read()
     host.cards[0].holders.clear()
@@ -216,6 +217,25 @@ def test_mode_on_ampere_hopper_and_in_a_virtual_machine(tmp_path: Path) -> None:
         assert applied.waits_for_reboot
         assert (applied.after.mode.current, applied.after.mode.pending) == (False, True)
     assert sum("mode on" in line for line in host.log) == 1, "asked for once, one reboot"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_virtual_machine_with_a_failure_at_every_call(tmp_path: Path, late: bool) -> None:
+    for number in count(1):
+        host = new_host("A100-80GB", passthrough=True)
+        driver = SimulatedDriver(host)
+        (before,) = driver.read()
+        host.calls, host.fail_at, host.fail_late = 0, [number], late
+        waits = False
+        with suppress(ApplyError, DriverError):
+            waits = apply(driver, 0, SEED, tmp_path / "saved.json").waits_for_reboot
+        reached, host.fail_at = host.calls >= number, []
+        (after,) = driver.read()
+        assert after.mode.pending is waits
+        assert waits or after == before
+        if not reached:
+            assert waits
+            return
 
 
 def test_a_held_card_is_not_reset(tmp_path: Path) -> None:

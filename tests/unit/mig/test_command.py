@@ -1,7 +1,9 @@
 """`calotype mig` as an operator meets it, on pretended machines: the whole way, and every refusal."""
 
 import json
+import os
 import shlex
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from calotype.core.errors import ExitCode
 from calotype.mig import persist
 from calotype.mig.simulation import rules
+from calotype.mig.simulation.driver import SimulatedDriver
 from calotype.mig.simulation.host import Holder, Host, new_host
 from tests.unit.mig.conftest import Machine, NvmlRun, Outcome
 from tests.unit.mig.test_files import DEFAULTS
@@ -190,16 +193,20 @@ def test_mig_parted_files_are_applied_by_label(machine: Machine, tmp_path: Path)
     assert machine.call("mig", "check", tmp_path / "config.yaml").code == 0
 
 
+def _as_it_is(host: Host) -> None:
+    """Nothing is wrong with the machine."""
+
+
 def _without(name: str) -> Callable[[Host], None]:
     return lambda host: setattr(host, name, False)
 
 
 BAD: dict[str, tuple[Callable[[Host], Any], tuple[str, ...], int, str]] = {
-    "unknown profile": (lambda host: None, ("apply", "2g.21gb", "--yes"), 2, "did you mean '2g.20gb'"),
-    "profile of another GPU": (lambda host: None, ("apply", "1g.5gb", "--yes"), 2, "A100-40GB has it"),
-    "count 0": (lambda host: None, ("apply", "0×2g.20gb", "--yes"), 2, "0 is out of range"),
-    "count 99": (lambda host: None, ("apply", "99×2g.20gb", "--yes"), 2, "99 is out of range"),
-    "too much": (lambda host: None, ("apply", "9,9,9", "--yes"), 5, "2× 3g.40gb would"),
+    "unknown profile": (_as_it_is, ("apply", "2g.21gb", "--yes"), 2, "did you mean '2g.20gb'"),
+    "profile of another GPU": (_as_it_is, ("apply", "1g.5gb", "--yes"), 2, "A100-40GB has it"),
+    "count 0": (_as_it_is, ("apply", "0×2g.20gb", "--yes"), 2, "0 is out of range"),
+    "count 99": (_as_it_is, ("apply", "99×2g.20gb", "--yes"), 2, "99 is out of range"),
+    "too much": (_as_it_is, ("apply", "9,9,9", "--yes"), 5, "2× 3g.40gb would"),
     "no permission": (_without("is_root"), ("apply", "9", "--yes"), 7, "run it as root"),
     "no driver": (_without("loaded"), ("apply", "9", "--yes"), 4, "install and load the NVIDIA driver"),
     "GPU lost": (
@@ -208,10 +215,10 @@ BAD: dict[str, tuple[Callable[[Host], Any], tuple[str, ...], int, str]] = {
         7,
         "GPU is lost",
     ),
-    "no such GPU": (lambda host: None, ("apply", "9", "--gpu", "3", "--yes"), 4, "no GPU 3"),
-    "no such file": (lambda host: None, ("restore", "nowhere.json", "--yes"), 4, "cannot be read"),
-    "nothing said": (lambda host: None, ("apply",), 2, "give either WANTS or --from"),
-    "no such objective": (lambda host: None, ("plan", "9", "--objective", "best"), 2, "not an objective"),
+    "no such GPU": (_as_it_is, ("apply", "9", "--gpu", "3", "--yes"), 4, "no GPU 3"),
+    "no such file": (_as_it_is, ("restore", "nowhere.json", "--yes"), 4, "cannot be read"),
+    "nothing said": (_as_it_is, ("apply",), 2, "give either WANTS or --from"),
+    "no such objective": (_as_it_is, ("plan", "9", "--objective", "best"), 2, "not an objective"),
 }
 
 
@@ -245,6 +252,27 @@ def test_unknown_drivers_and_machines_are_refused(calotype: Callable[..., Outcom
     assert "calotype mig simulate" in missing.err
     assert not list(tmp_path.glob(".*lock"))
     assert "no GPU 'A200'" in calotype("mig", "simulate", tmp_path / "m.json", "--gpu", "A200").err
+
+
+def test_a_service_stopped_half_way_puts_everything_back(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.become(new_host("A100-80GB"))
+    machine.mig("apply", "14,14,14,20", "--yes")
+    seen = machine.mig("status", "--json").out
+    destroy = SimulatedDriver.destroy
+    stopped: list[int] = []
+
+    def destroy_and_be_stopped(self: SimulatedDriver, gpu: int, gi_id: int) -> None:
+        destroy(self, gpu, gi_id)
+        if not stopped:
+            stopped.append(gi_id)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(SimulatedDriver, "destroy", destroy_and_be_stopped)
+    assert machine.mig("apply", "7g.80gb", "--yes").code == ExitCode.CANCELLED
+    assert stopped
+    assert machine.mig("status", "--json").out == seen
 
 
 def test_nvidia_smi_does_the_whole_way(machine: Machine, nvidia_smi: Path) -> None:

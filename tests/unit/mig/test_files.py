@@ -40,7 +40,7 @@ def test_each_gpu_gets_what_its_filter_and_number_say(tmp_path: Path) -> None:
     assert custom[0] == OFF
     assert custom[1] == custom[2] == Layout.of([Slice(0, 14), Slice(2, 14), Slice(4, 14), Slice(6, 19)])
     assert set(parted.targets(file, "all-enabled", states).values()) == {EMPTY}
-    with pytest.raises(RequestError, match="A100-80GB has no profile '3g.71gb'|1g.5gb"):
+    with pytest.raises(RequestError, match=r"has no profile '1g\.5gb'"):
         parted.targets(file, "all-1g.5gb", states)
 
 
@@ -101,7 +101,8 @@ def test_labels_and_contradictions() -> None:
         parted.targets(file, "all-balance", states)
     with pytest.raises(NotFoundError, match="speaks of no GPU"):
         parted.targets(file, "all-3g.71gb", states)
-    both = "version: v1\nmig-configs:\n  a:\n  - {devices: all, mig-enabled: true}\n  - {devices: [0], mig-enabled: false}\n"
+    entries = "  - {devices: all, mig-enabled: true}\n  - {devices: [0], mig-enabled: false}\n"
+    both = f"version: v1\nmig-configs:\n  a:\n{entries}"
     with pytest.raises(RequestError, match="two different things of GPU 0"):
         parted.targets(parted.parse_parted(both, "both"), "a", states)
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from configparser import ConfigParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,8 +106,9 @@ def test_one_container_a_slice(machine: Machine, tmp_path: Path) -> None:
     slices = served(SimulatedDriver(machine.path).read(), asked)
     uuids = [each.uuid for each in slices]
     assert len(set(uuids)) == 4
-    services = OmegaConf.to_container(OmegaConf.create(compose_file(slices, asked)))["services"]  # type: ignore[call-overload,index]
-    assert [name for name in services] == [each.name for each in slices]
+    compose: Any = OmegaConf.to_container(OmegaConf.create(compose_file(slices, asked)))
+    services = compose["services"]
+    assert list(services) == [each.name for each in slices]
     for each, service in zip(slices, services.values(), strict=True):
         (device,) = service["deploy"]["resources"]["reservations"]["devices"]
         assert device["device_ids"] == [each.uuid]

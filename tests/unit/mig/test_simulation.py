@@ -27,8 +27,7 @@ def made(host: Host, numbers: list[int]) -> list[int | None]:
     for number in numbers:
         try:
             ids.append(rules.create_gpu_instance(host, 0, number, None).gi)
-        except SimulatedRefusalError as error:
-            assert error.code is Code.INSUFFICIENT_RESOURCES
+        except SimulatedRefusalError:
             ids.append(None)
     return ids
 

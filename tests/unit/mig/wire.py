@@ -68,34 +68,50 @@ def _processes(card: Card) -> Answers:
     return [len(rows), *(number for row in rows for number in row)]
 
 
-_READS: dict[str, Callable[[Card, int, int], Answers]] = {
-    "card": lambda card, a, b: [],
-    "name": lambda card, a, b: [f"NVIDIA {card.model.replace('-', ' ')}"],
+_READS: dict[str, Callable[..., Answers]] = {
+    "card": lambda *_: [],
+    "name": lambda card, *_: [f"NVIDIA {card.model.replace('-', ' ')}"],
     "uuid": lambda card, a, b: [card.uuid if a < 0 else card.slice_uuid(a, b)],
-    "capability": lambda card, a, b: [int(part) for part in card.gpu.compute_capability.split(".")],
-    "pci": lambda card, a, b: [int(card.gpu.pci_device_ids[0], 16)],
-    "mode": lambda card, a, b: [int(card.current), int(card.pending)],
-    "profile": lambda card, a, b: _profile(card, a),
-    "placements": lambda card, a, b: _placements(card, a),
-    "instances": lambda card, a, b: _listed([cut.gi for cut in card.cuts if cut.profile_id == a]),
-    "instance": lambda card, a, b: _instance(card, a),
-    "compute_profile": lambda card, a, b: _compute_profile(card, a, b),
+    "capability": lambda card, *_: [int(part) for part in card.gpu.compute_capability.split(".")],
+    "pci": lambda card, *_: [int(card.gpu.pci_device_ids[0], 16)],
+    "mode": lambda card, *_: [int(card.current), int(card.pending)],
+    "profile": lambda card, a, _: _profile(card, a),
+    "placements": lambda card, a, _: _placements(card, a),
+    "instances": lambda card, a, _: _listed([cut.gi for cut in card.cuts if cut.profile_id == a]),
+    "instance": lambda card, a, _: _instance(card, a),
+    "compute_profile": _compute_profile,
     "compute_instances": lambda card, a, b: _listed(
         [part.ci for cut in card.cuts if cut.gi == a for part in cut.parts if part.profile_id == b]
     ),
-    "compute_instance": lambda card, a, b: _compute_instance(card, a, b),
-    "mig_device": lambda card, a, b: _mig_device(card, a),
-    "processes": lambda card, a, b: _processes(card),
+    "compute_instance": _compute_instance,
+    "mig_device": lambda card, a, _: _mig_device(card, a),
+    "processes": lambda card, *_: _processes(card),
 }
-_CHANGES: dict[str, Callable[[Host, int, int, int, int], Answers]] = {
-    "set_mode": lambda host, i, a, b, c: [int(rules.set_mode(host, i, bool(a)))],
-    "create": lambda host, i, a, b, c: [rules.create_gpu_instance(host, i, a, b).gi],
-    "destroy": lambda host, i, a, b, c: [rules.destroy_gpu_instance(host, i, a) or 0],
-    "create_compute": lambda host, i, a, b, c: [
-        rules.create_compute_instance(host, i, a, b, c if c >= 0 else None).ci
-    ],
-    "destroy_compute": lambda host, i, a, b, c: [rules.destroy_compute_instance(host, i, a, b) or 0],
-}
+
+
+_HOST = ("open", "count", "driver", "process")
+
+
+def _changed(host: Host, what: str, index: int, a: int, b: int, c: int) -> Answers:
+    match what:
+        case "set_mode":
+            return [int(rules.set_mode(host, index, bool(a)))]
+        case "create":
+            return [rules.create_gpu_instance(host, index, a, b).gi]
+        case "create_compute":
+            return [rules.create_compute_instance(host, index, a, b, c if c >= 0 else None).ci]
+        case "destroy":
+            rules.destroy_gpu_instance(host, index, a)
+        case "destroy_compute":
+            rules.destroy_compute_instance(host, index, a, b)
+    return []
+
+
+def _of_the_host(host: Host, what: str, pid: int) -> Answers:
+    if what == "process":
+        return [next(each.name for card in host.cards for each in card.holders if each.pid == pid)]
+    answers: dict[str, Answers] = {"open": [], "count": [len(host.cards)], "driver": [host.driver_version]}
+    return answers[what]
 
 
 def answer(host: Host, line: str) -> str:
@@ -105,22 +121,15 @@ def answer(host: Host, line: str) -> str:
     try:
         if not host.loaded:
             raise SimulatedRefusalError(Code.DRIVER_NOT_LOADED)
-        if what in _CHANGES:
-            said = _CHANGES[what](host, index, a, b, c)
-        elif what in _READS:
+        if what in _READS:
             said = _READS[what](rules.look(host, index), a, b)
-        else:
+        elif what in _HOST:
             said = _of_the_host(host, what, index)
+        else:
+            said = _changed(host, what, index, a, b, c)
     except SimulatedRefusalError as error:
         return str(int(error.code))
     return " ".join(["0", *map(str, said)])
-
-
-def _of_the_host(host: Host, what: str, number: int) -> Answers:
-    if what == "process":
-        names = [each.name for card in host.cards for each in card.holders if each.pid == number]
-        return [names[0]]
-    return {"open": [], "count": [len(host.cards)], "driver": [host.driver_version]}[what]
 
 
 @contextmanager
