@@ -32,7 +32,7 @@ class Refusal(StrEnum):
 _FIXES = {
     Refusal.NO_DRIVER: "install and load the NVIDIA driver, or name another with --driver",
     Refusal.NO_PERMISSION: "run it as root (sudo)",
-    Refusal.IN_USE: "stop what uses it and try again",
+    Refusal.IN_USE: "stop what uses it (nvidia-persistenced, DCGM and Xorg hold cards too) and try again",
     Refusal.NO_ROOM: "see what fits with `calotype mig plan`",
     Refusal.LOST: "the card fell off the bus: reboot the machine, and check it with `nvidia-smi -q`",
     Refusal.NOT_SUPPORTED: "see `calotype mig status` for what this GPU can do",

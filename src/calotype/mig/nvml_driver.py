@@ -133,9 +133,7 @@ def _state(index: int, handle: Any) -> GpuState | None:
 def _model(handle: Any, device: str) -> GpuModel:
     known = model_of_device(device)
     numbers = range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
-    infos = [
-        info for k in numbers if (info := _or_none(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, k))
-    ]
+    infos = [info for k in numbers if (info := _profile_info(handle, k))]
     profiles = [_profile(info, list(_placements(handle, info.id))) for info in infos]
     profiles = [profile for profile in profiles if profile.starts]
     if known and known.name == "A30-24GB":
@@ -149,6 +147,14 @@ def _model(handle: Any, device: str) -> GpuModel:
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     name = known.name if known else str(pynvml.nvmlDeviceGetName(handle))
     return live_model(name, f"{major}.{minor}", device, profiles)
+
+
+def _profile_info(handle: Any, number: int) -> Any:
+    """None for a shape the card does not have, and for all where the driver is too old to name them."""
+    try:
+        return _or_none(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number)
+    except pynvml.NVMLError_FunctionNotFound:
+        return None
 
 
 def _profile(info: Any, places: list[Any]) -> Profile:
@@ -222,7 +228,11 @@ def _uuids(handle: Any) -> Iterator[tuple[tuple[int, int], str]]:
 
 
 def _processes(handle: Any) -> Iterator[tuple[int, Process]]:
-    for each in pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle):
+    try:
+        found = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+    except pynvml.NVMLError_FunctionNotFound:
+        found = pynvml.nvmlDeviceGetComputeRunningProcesses_v2(handle)
+    for each in found:
         gi = -1 if each.gpuInstanceId in (None, _NO_INSTANCE) else each.gpuInstanceId
         yield gi, Process(each.pid, _process_name(each.pid), each.usedGpuMemory)
 

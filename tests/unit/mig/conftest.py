@@ -86,10 +86,12 @@ def nvidia_smi(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the stand-in library."""
+    """The folder of the stand-in libraries: `current` and `old`."""
     folder = tmp_path_factory.mktemp("nvml")
-    target = str(folder / "libnvidia-ml.so.1")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", target, str(_SOURCE)], check=True)
+    for name, flags in {"current": [], "old": ["-DOLD_DRIVER"]}.items():
+        (folder / name).mkdir()
+        command = ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", *flags]
+        subprocess.run([*command, "-o", folder / name / "libnvidia-ml.so.1", _SOURCE], check=True)
     return folder
 
 
@@ -100,10 +102,11 @@ NvmlRun = Callable[..., subprocess.CompletedProcess[str]]
 def with_nvml(machine: Machine, nvml_library: Path, tmp_path: Path) -> Iterator[NvmlRun]:
     """Run `calotype mig …` in a process of its own, with the real bindings on the stand-in library."""
     socket = tmp_path / "nvml.sock"
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(nvml_library), "STAND_IN_NVML_SOCKET": str(socket)}
+    environment = {**os.environ, "STAND_IN_NVML_SOCKET": str(socket)}
     environment["CALOTYPE_STATE"] = str(tmp_path / "state")
 
-    def mig(*arguments: object) -> subprocess.CompletedProcess[str]:
+    def mig(*arguments: object, library: str = "current") -> subprocess.CompletedProcess[str]:
+        environment["LD_LIBRARY_PATH"] = str(nvml_library / library)
         return subprocess.run(
             [sys.executable, "-m", "calotype", "mig", *map(str, arguments), "--driver", "nvml"],
             env=environment,

@@ -1,7 +1,8 @@
 /* A small stand-in for the NVIDIA driver's libnvidia-ml.so.1, so that the real bindings can be tested anywhere.
 
    It knows nothing by itself: every question goes as one line to a pretended machine behind the Unix socket
-   that STAND_IN_NVML_SOCKET names (wire.py), and the answer's first number is NVML's return value. */
+   that STAND_IN_NVML_SOCKET names (wire.py), and the answer's first number is NVML's return value.
+   Built with -DOLD_DRIVER it lacks the symbols that came after R470. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +114,7 @@ typedef struct {
     unsigned long long memory_mb;
     char name[96];
 } profile;
+#ifndef OLD_DRIVER
 int nvmlDeviceGetGpuInstanceProfileInfoV(thing *of, unsigned number_of, profile *info) {
     int code = askf("profile", of->card, number_of, 0, 0);
     if (code != SUCCESS) return code;
@@ -122,6 +124,7 @@ int nvmlDeviceGetGpuInstanceProfileInfoV(thing *of, unsigned number_of, profile 
     text(info->name, sizeof info->name);
     return code;
 }
+#endif
 int nvmlDeviceGetGpuInstancePossiblePlacements_v2(thing *of, unsigned id, place *places, unsigned *count) {
     int code = askf("placements", of->card, id, 0, 0);
     if (code != SUCCESS) return code;
@@ -211,6 +214,9 @@ int nvmlDeviceGetGpuInstanceId(thing *of, unsigned *id) { *id = of->gi; return S
 int nvmlDeviceGetComputeInstanceId(thing *of, unsigned *id) { *id = of->ci; return SUCCESS; }
 
 typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } process;
+#ifdef OLD_DRIVER
+#define nvmlDeviceGetComputeRunningProcesses_v3 nvmlDeviceGetComputeRunningProcesses_v2
+#endif
 int nvmlDeviceGetComputeRunningProcesses_v3(thing *of, unsigned *count, process *found) {
     int code = askf("processes", of->card, 0, 0, 0);
     if (code != SUCCESS) return code;

@@ -322,6 +322,17 @@ def test_nvml_refusals_and_failures_leave_things_as_they_were(machine: Machine, 
     )
 
 
+def test_an_old_driver_is_helped_out_by_the_table(machine: Machine, with_nvml: NvmlRun) -> None:
+    machine.become(new_host("A100-80GB"))
+    machine.mig("apply", "14,14,14,20", "--yes")
+    machine.change(lambda host: host.cards[0].holders.append(Holder(4711, "python3", 5)))
+    done = with_nvml("status", "--json", library="old")
+    assert done.returncode == 0, done.stderr
+    (facts,) = json.loads(done.stdout)
+    assert [each["profile"] for each in facts["slices"]] == ["2g.20gb"] * 3 + ["1g.10gb+me"]
+    assert [len(each["processes"]) for each in facts["slices"]] == [0, 0, 1, 0]
+
+
 def test_importing_the_room_and_its_commands_needs_no_torch() -> None:
     import subprocess
     import sys

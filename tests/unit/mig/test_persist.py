@@ -1,5 +1,6 @@
 """The unit and its layout file: correct for systemd, the same when written again, gone when removed."""
 
+import shlex
 import subprocess
 import sys
 from configparser import ConfigParser
@@ -37,6 +38,12 @@ def test_systemd_finds_nothing_wrong(tmp_path: Path, driver: str | None) -> None
     path.write_text(unit(driver=driver) if driver else unit())
     done = verify(path)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_odd_names_survive_the_quoting() -> None:
+    odd = 'simulated:/a folder/with 100% $trange "names" and \\ back.json'
+    line = settings(unit(driver=odd))["Service"]["ExecStart"].replace("%%", "%").replace("$$", "$")
+    assert shlex.split(line)[-2:] == ["--driver", odd]
 
 
 def test_systemd_would_find_something_wrong(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calotype.core.errors import DoesNotFitError, RequestError
-from calotype.mig.figures import shipped
+from calotype.mig.figures import predict, shipped
 from calotype.mig.layout import Layout, Slice, broken_rules
 from calotype.mig.planner import Objective, Plan, Question, places_for, plans
 from calotype.mig.profiles import GIB, model_named
@@ -71,6 +71,33 @@ def test_no_assignment_is_faster_than_the_plan(needs: list[tuple[int, float]], g
     else:
         with pytest.raises(DoesNotFitError):
             plans(question)
+
+
+WORK = ["sd15@1", "sd15@16", "sdxl@1", "sdxl@8"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(work=st.lists(st.sampled_from(WORK), min_size=2, max_size=4))
+def test_who_gets_which_slice_is_best_by_the_records(work: list[str]) -> None:
+    """Work that a small slice feeds as well as a large one leaves the large one to others."""
+    gpu, known = model_named("H200-141GB"), shipped()
+    wants = parse_wants(",".join(work), gpu, known)
+
+    def speed(want: Want, number: int) -> float:
+        profile = gpu.by_id(number)
+        if profile.memory_bytes < want.memory_bytes:
+            return float("-inf")
+        return predict(known, gpu, profile, want.model, want.batch).share
+
+    fastest = max(
+        sum(speed(want, number) for want, number in zip(wants.fixed, numbers, strict=True))
+        for bag in reachable(gpu.name)
+        if len(bag) == len(work)
+        for numbers in set(permutations(bag))
+    )
+    best = plans(Question(gpu, wants, known))[0]
+    assert best.total_share == pytest.approx(fastest)
+    assert sorted(part.want.label for part in best.assigned if part.want) == sorted(work)
 
 
 def test_objectives_differ_in_what_they_want() -> None:
