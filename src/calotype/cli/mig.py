@@ -217,5 +217,7 @@ def check(
     if as_json:
         print_json(found)
         return
-    for name, gpus in found.items():
-        typer.echo(f"{name}: {', '.join(gpus)}")
+    for name, verdict in found.items():
+        typer.echo(f"{name}: {', '.join(verdict.suits) or 'no GPU in the table'}")
+        for unknown in verdict.unjudged:
+            typer.echo(f"  not judged: {unknown}")

@@ -6,6 +6,7 @@ layout files.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from omegaconf import OmegaConf
@@ -13,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from yaml import YAMLError  # type: ignore[import-untyped]  # only its error's name is wanted
 
-from calotype.core.errors import DoesNotFitError, NotFoundError, Problem, RequestError, near_matches
+from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
 from calotype.mig.driver import GpuState
 from calotype.mig.fitting import fitting, why_not
 from calotype.mig.layout import EMPTY, OFF, Layout
@@ -107,36 +108,56 @@ def _layout(entry: PartedEntry, state: GpuState) -> Layout:
     return places_for(state.model, profiles, state.layout, state.busy_layout) if profiles else EMPTY
 
 
-def validated(file: PartedFile) -> dict[str, list[str]]:
-    """For each label the GPUs of the table that can be cut so; a label that suits none is refused."""
-    found: dict[str, list[str]] = {}
+@dataclass(frozen=True)
+class Verdict:
+    """What the table of GPUs says of one configuration."""
+
+    suits: tuple[str, ...]
+    """GPUs that can be cut so."""
+    unjudged: tuple[str, ...] = ()
+    """What concerns only GPUs that are not in the table."""
+
+
+def validated(file: PartedFile) -> dict[str, Verdict]:
+    """A verdict for each label; what the GPUs it is meant for cannot be is refused."""
+    verdicts: dict[str, Verdict] = {}
     problems: list[Problem] = []
     for label, entries in file.mig_configs.items():
-        reasons: list[str] = []
-        found[label] = []
+        suits: dict[str, None] = {}
+        unjudged: list[str] = []
         for entry in entries:
-            suits = [gpu.name for gpu in table().values() if _can_be(gpu, entry, reasons)]
-            found[label] += [name for name in suits if name not in found[label]]
-            if not suits:
-                what = ", ".join(f"{name}: {count}" for name, count in entry.mig_devices.items())
-                why = reasons[-1] if reasons else "no GPU in the table passes its device-filter"
-                problems.append(Problem(label, f"no GPU in the table can be {{{what}}}: {why}"))
+            meant, unknown = _meant(entry)
+            able = [gpu.name for gpu in meant if _fit(gpu, entry.profiles(gpu))]
+            suits |= dict.fromkeys(able)
+            if unknown:
+                unjudged.append(unknown)
+            elif not able:
+                why = why_not(meant[0], entry.profiles(meant[0])) if meant else "no one GPU has all of these"
+                problems.append(Problem(label, f"{_words(entry)} cannot be: {why}"))
+        verdicts[label] = Verdict(tuple(suits), tuple(unjudged))
     if problems:
         raise RequestError(problems)
-    return found
+    return verdicts
 
 
-def _can_be(gpu: GpuModel, entry: PartedEntry, reasons: list[str]) -> bool:
-    if entry.device_filter and not any(map(entry.allows, gpu.pci_device_ids)):
-        return False
-    try:
-        profiles = entry.profiles(gpu)
-        if profiles and not fitting(gpu, profiles):
-            raise DoesNotFitError(why_not(gpu, profiles))
-    except (RequestError, DoesNotFitError) as error:
-        reasons.append(str(error))
-        return False
-    return True
+def _meant(entry: PartedEntry) -> tuple[list[GpuModel], str | None]:
+    """The GPUs of the table that have these shapes and pass the filter, or why the table cannot judge."""
+    allowed = [gpu for gpu in table().values() if any(map(entry.allows, gpu.pci_device_ids or ("",)))]
+    if not allowed:
+        return [], f"{_words(entry)}: no GPU in the table passes its device-filter"
+    everywhere = {profile.name for gpu in table().values() for profile in gpu.profiles}
+    strange = next((name for name in entry.mig_devices if name not in everywhere), None)
+    if strange:
+        return [], f"no GPU in the table has {strange!r}; {near_matches(strange, everywhere)}"
+    return [gpu for gpu in allowed if set(entry.mig_devices) <= {p.name for p in gpu.profiles}], None
+
+
+def _fit(gpu: GpuModel, profiles: Sequence[Profile]) -> bool:
+    return not profiles or bool(fitting(gpu, profiles))
+
+
+def _words(entry: PartedEntry) -> str:
+    return f"{{{', '.join(f'{name}: {count}' for name, count in entry.mig_devices.items())}}}"
 
 
 def as_parted(states: Iterable[GpuState], label: str = "current") -> str:

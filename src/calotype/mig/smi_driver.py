@@ -42,11 +42,18 @@ class SmiDriver:
         if not queried:
             return ()
         # What a GPU can be does not change while we look.
-        self._shapes = self._shapes or {flag: self._run(["mig", flag]) for flag in ("-lgip", "-lgipp")}
+        self._shapes = self._shapes or {flag: self._listing(flag) for flag in ("-lgip", "-lgipp")}
         cut = any(gpu.mode.current for gpu in queried)
         lists = {flag: self._run(["mig", flag]) if cut else "" for flag in ("-lgi", "-lci")}
         uuids = smi_text.parse_uuids(self._run(["-L"])) if cut else {}
         return tuple(_state(gpu, self._shapes | lists, uuids) for gpu in queried)
+
+    def _listing(self, flag: str) -> str:
+        """Some drivers fail to list shapes while the mode is off: the table then stands in."""
+        try:
+            return self._run(["mig", flag])
+        except DriverError:
+            return ""
 
     def set_mode(self, gpu: int, enabled: bool) -> None:
         self._command(SetMode(enabled).command(gpu))

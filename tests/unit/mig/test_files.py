@@ -18,10 +18,14 @@ DEFAULTS = Path(__file__).with_name("parted_defaults.yaml").read_text("utf-8")
 
 def test_the_default_configurations_load_and_suit_the_right_gpus() -> None:
     found = parted.validated(parted.parse_parted(DEFAULTS, "defaults"))
-    assert found["all-1g.5gb"] == ["A100-40GB"]
-    assert found["all-3g.71gb"] == ["H200-141GB"]
-    assert set(found["all-balanced"]) == {"A100-40GB", "A100-80GB", "H100-80GB-SXM5", "A30-24GB"}
-    assert len(found["all-enabled"]) == 13
+    assert found["all-1g.5gb"].suits == ("A100-40GB",)
+    assert found["all-3g.71gb"].suits == ("H200-141GB",)
+    assert set(found["all-balanced"].suits) == {"A100-40GB", "A100-80GB", "H100-80GB-SXM5", "A30-24GB"}
+    assert len(found["all-enabled"].suits) == 13
+    # Cards that are not in the table are nobody's mistake, and the file says more than we know.
+    assert found["all-2g.47gb"].suits == ()
+    assert "no GPU in the table has '2g.47gb'" in found["all-2g.47gb"].unjudged[0]
+    assert "device-filter" in found["all-balanced"].unjudged[0]
 
 
 def test_each_gpu_gets_what_its_filter_and_number_say(tmp_path: Path) -> None:
@@ -86,11 +90,17 @@ def test_files_of_another_kind_are_refused(text: str, message: str) -> None:
         parted.parse_parted(text, "bad.yaml")
 
 
-def test_configurations_no_gpu_can_be_are_refused() -> None:
-    text = (
-        "version: v1\nmig-configs:\n  a:\n  - {devices: all, mig-enabled: true, mig-devices: {3g.40gb: 3}}\n"
-    )
-    with pytest.raises(RequestError, match=r"no GPU in the table can be \{3g\.40gb: 3\}"):
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ("{3g.40gb: 3}", r"\{3g\.40gb: 3\} cannot be: 3× 3g\.40gb do not fit on A100-80GB"),
+        ("{1g.5gb: 1, 1g.10gb+me: 1}", "no one GPU has all of these"),
+    ],
+)
+def test_configurations_no_gpu_can_be_are_refused(shapes: str, message: str) -> None:
+    entry = f"{{devices: all, mig-enabled: true, mig-devices: {shapes}}}"
+    text = f"version: v1\nmig-configs:\n  a:\n  - {entry}\n"
+    with pytest.raises(RequestError, match=message):
         parted.validated(parted.parse_parted(text, "many.yaml"))
 
 

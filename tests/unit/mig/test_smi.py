@@ -164,6 +164,18 @@ def test_success_that_made_nothing_is_no_success(
         SmiDriver().create(0, 14, 0, with_compute=True)
 
 
+def test_a_driver_that_lists_no_shapes_is_helped_out_by_the_table(machine: Machine, nvidia_smi: Path) -> None:
+    real = nvidia_smi.with_name("real")
+    nvidia_smi.rename(real)
+    words = "Failed to display GPU instance profiles: Unknown Error"
+    case = f'case "$*" in *-lgip*) echo "{words}"; exit 255;; esac'
+    nvidia_smi.write_text(f'#!/bin/sh\n{case}\nexec {real} "$@"\n')
+    nvidia_smi.chmod(0o755)
+    machine.become(new_host("A100-80GB"))
+    (state,) = SmiDriver().read()
+    assert state.model == model_named("A100-80GB")
+
+
 def test_without_nvidia_smi_there_is_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DriverError, match="there is no nvidia-smi here"):
