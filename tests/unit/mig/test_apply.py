@@ -35,12 +35,14 @@ def cut(tmp_path: Path, model: str, layout: Layout, **settings: bool) -> tuple[H
     return host, driver
 
 
-def check_every_failure(tmp_path: Path, model: str, former: Layout, target: Layout, *, late: bool) -> None:
-    """Fail each call in turn until a run has no call left to fail."""
+def check_every_failure(
+    tmp_path: Path, model: str, former: Layout, target: Layout, *, late: bool, again_after: int = 0
+) -> None:
+    """Fail each call in turn, and one soon after, until a run has no call left to fail."""
     for number in count(1):
         host, driver = cut(tmp_path, model, former)
         (before,) = driver.read()
-        host.calls, host.fail_at, host.fail_late = 0, [number], late
+        host.calls, host.fail_at, host.fail_late = 0, [number, number + again_after], late
         failed = None
         try:
             apply(driver, 0, target, tmp_path / "saved.json")
@@ -62,7 +64,7 @@ def check_every_failure(tmp_path: Path, model: str, former: Layout, target: Layo
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_layout_to_any_other_with_a_failure_at_every_call(data: st.DataObject, tmp_path: Path) -> None:
-    model = data.draw(st.sampled_from(["A100-80GB", "H100-80GB-SXM5", "RTX-PRO-6000-Blackwell-96GB"]))
+    model = data.draw(st.sampled_from(list(table())))
     layouts = every_layout(model_named(model))
     former, target = data.draw(st.sampled_from(layouts)), data.draw(st.sampled_from(layouts))
     check_every_failure(tmp_path, model, former, target, late=data.draw(st.booleans()))
@@ -74,6 +76,13 @@ def test_hard_changes_with_a_failure_at_every_call(tmp_path: Path, late: bool) -
     inside = Layout.of([Slice(0, 9, (ComputePart(0, 0, 1), ComputePart(1, 1, 2))), Slice(4, 9, ())])
     for former, target in ((sevenfold, SEED), (OFF, SEED), (SEED, OFF), (inside, SEED), (SEED, inside)):
         check_every_failure(tmp_path, "A100-80GB", former, target, late=late)
+
+
+@pytest.mark.parametrize("again_after", range(1, 7))
+def test_a_second_failure_on_the_way_back_is_survived(tmp_path: Path, again_after: int) -> None:
+    target = Layout.of([Slice(0, 9), Slice(4, 14), Slice(6, 19)])
+    check_every_failure(tmp_path, "A100-80GB", SEED, target, late=False, again_after=again_after)
+    check_every_failure(tmp_path, "A100-80GB", SEED, OFF, late=True, again_after=again_after)
 
 
 def test_every_layout_to_every_other_on_a_small_gpu_touches_only_what_differs(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def test_memory_is_the_engines_own_estimate(row: figures.ModelMemory) -> None:
         budget = Budget(needed + 2, "a slice", 2, in_vae)
         left = Budget(budget.free_bytes - int(weights / figures.HEADROOM), "a slice", 2, in_vae)
         demand = Demand(model.native_size, model.native_size, batch, batch_size=batch, tile_vae=False)
-        assert engine_memory.plan(model, left, demand).batch_size == batch, "the engine agrees that it fits"
+        peak = engine_memory.plan(model, left, demand).peak_bytes
+        assert needed < 1.25 * (weights + peak + figures.WORKSPACE_BYTES), "it fits, with little to spare"
 
 
 def test_the_engines_allowances_are_ours() -> None:
