@@ -45,6 +45,13 @@ class Layout:
         return Layout(True, tuple(sorted(slices)))
 
 
+def usual_part(gpu: GpuModel, profile: Profile) -> ComputePart:
+    """The single compute instance over a whole slice, by the numbers that every driver has used so far."""
+    doubled = profile.compute_slices == 1 and profile.memory_slices == 2 and gpu.compute_capability != "8.0"
+    number = 7 if doubled else {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}[profile.compute_slices]
+    return ComputePart(0, number, profile.compute_slices)
+
+
 OFF = Layout(False)
 EMPTY = Layout(True)
 

@@ -7,7 +7,7 @@ place, so that the order of making does not matter. A step knows the nvidia-smi 
 from dataclasses import dataclass, replace
 
 from calotype.mig.driver import DriverError, GpuState, Instance, MigDriver, Refusal
-from calotype.mig.layout import ComputePart, Layout, Slice
+from calotype.mig.layout import ComputePart, Layout, Slice, usual_part
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,8 @@ def _inside(state: GpuState, instance: Instance, wanted: Slice | None) -> tuple[
     """Compute instances that go, and those that come."""
     parts: tuple[ComputePart, ...] = ()
     if wanted is not None:
-        parts = _usual(state, instance) if wanted.parts is None else wanted.parts
+        usual = usual_part(state.model, state.model.by_id(instance.profile_id))
+        parts = (usual,) if wanted.parts is None else wanted.parts
     there = [each.part for each in instance.compute]
     going: list[Step] = [
         DestroyCompute(instance.gi_id, each.ci_id) for each in instance.compute if each.part not in parts
@@ -142,15 +143,6 @@ def _inside(state: GpuState, instance: Instance, wanted: Slice | None) -> tuple[
         CreateCompute(instance.start, part, instance.gi_id) for part in parts if part not in there
     ]
     return going, coming
-
-
-def _usual(state: GpuState, instance: Instance) -> tuple[ComputePart, ...]:
-    """The single compute instance over a whole slice, by the numbers that every driver has used so far."""
-    profile = state.model.by_id(instance.profile_id)
-    doubled = profile.compute_slices == 1 and profile.memory_slices == 2
-    number = 7 if doubled and state.model.compute_capability != "8.0" else None
-    numbers = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
-    return (ComputePart(0, number or numbers[profile.compute_slices], profile.compute_slices),)
 
 
 def perform(driver: MigDriver, gpu: int, change: Change) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from calotype.mig.layout import usual_part
 from calotype.mig.simulation import rules
 from calotype.mig.simulation.host import Card, Host, shared_host
 from calotype.mig.simulation.rules import COMPUTE_SIZES, Code, SimulatedRefusalError
@@ -24,8 +25,8 @@ def _profile(card: Card, k: int) -> Answers:
 
 def _compute_profile(card: Card, gi: int, number: int) -> Answers:
     cut = next(cut for cut in card.cuts if cut.gi == gi)
-    room = card.gpu.by_id(cut.profile_id).compute_slices
-    usual = rules.usual_compute(card.gpu, cut.profile_id)
+    profile = card.gpu.by_id(cut.profile_id)
+    room, usual = profile.compute_slices, usual_part(card.gpu, profile).profile_id
     size = COMPUTE_SIZES.get(number)
     # A double-memory shape has a compute profile of its own, and no other has that one.
     if size is None or size > room or (7 in (usual, number) and usual != number):

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
-from calotype.mig.layout import Layout, Slice, broken_rules
-from calotype.mig.profiles import GpuModel, Profile
+from calotype.mig.layout import Layout, Slice, broken_rules, usual_part
+from calotype.mig.profiles import Profile
 from calotype.mig.simulation.host import Card, Cut, Host, Part
 
 # Sizes in compute slices of the compute profiles, by number; 7 is the single slice of a double-memory shape.
@@ -179,7 +179,8 @@ def create_compute_instance(
     with driver_call(host):
         card = _touch(host, index)
         cut = _cut(card, gi)
-        number = usual_compute(card.gpu, cut.profile_id) if profile_id is None else profile_id
+        usual = usual_part(card.gpu, card.gpu.by_id(cut.profile_id)).profile_id
+        number = usual if profile_id is None else profile_id
         size, room = COMPUTE_SIZES.get(number), card.gpu.by_id(cut.profile_id).compute_slices
         if size is None or size > room:
             raise SimulatedRefusalError(Code.INVALID_ARGUMENT)
@@ -193,13 +194,6 @@ def create_compute_instance(
         cut.parts.append(part)
         host.log.append(f"GPU {index}: made compute instance {part.ci} in {gi}")
     return part
-
-
-def usual_compute(gpu: GpuModel, profile_id: int) -> int:
-    """The number of the compute profile that takes a whole slice."""
-    profile = gpu.by_id(profile_id)
-    doubled = profile.compute_slices == 1 and profile.memory_slices == 2 and gpu.compute_capability != "8.0"
-    return 7 if doubled else {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}[profile.compute_slices]
 
 
 def destroy_compute_instance(host: Host, index: int, gi: int, ci: int) -> None:
