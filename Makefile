@@ -35,6 +35,7 @@ imports: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
+	scripts/test-tools
 	$(BIN)/pytest -n auto --dist loadfile
 
 format: $(READY)

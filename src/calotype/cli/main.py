@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli import bench, data, doctor, engine, generate, models, train
+from calotype.cli import bench, data, doctor, engine, generate, mig, models, train
 from calotype.core.errors import CalotypeError, ExitCode
 from calotype.version import VERSION
 
 _EXIT_CODES = (
     "Exit codes: 0 done · 1 a bug in calotype · 2 bad request or usage · 3 bad or unsafe model file · "
-    "4 not found · 5 does not fit in memory · 6 needs the network · 130 cancelled."
+    "4 not found · 5 does not fit in memory · 6 needs the network · 7 the GPU or its driver refused · "
+    "130 cancelled."
 )
 
 app = typer.Typer(
@@ -32,6 +33,7 @@ app.add_typer(train.app, name="train")
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.add_typer(engine.app, name="engine")
+app.add_typer(mig.app, name="mig")
 
 
 def _show_version(asked: bool) -> None:

@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 4
     DOES_NOT_FIT = 5
     OFFLINE = 6
+    GPU_REFUSED = 7
     CANCELLED = 130
 
 

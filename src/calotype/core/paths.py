@@ -31,6 +31,12 @@ def cache_dir() -> Path:
     return Path(chosen) if chosen else _xdg("XDG_CACHE_HOME", ".cache") / "calotype"
 
 
+def state_dir() -> Path:
+    """What cannot be made again: $CALOTYPE_STATE, or a place under the user's state directory."""
+    chosen = os.environ.get("CALOTYPE_STATE")
+    return Path(chosen) if chosen else _xdg("XDG_STATE_HOME", ".local/state") / "calotype"
+
+
 def check_name(field: str, name: str) -> str:
     """Refuse a name that could point outside its folder on any system, whether or not it exists."""
 

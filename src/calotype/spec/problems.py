@@ -62,11 +62,12 @@ def _reportable(value: object) -> object:
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The settings known at a place inside a request."""
+    """The settings known at a place inside a request, as they are written there."""
     for part in location:
-        if isinstance(part, str):
-            model = _model_in(model.model_fields[part].annotation) or model
-    return list(model.model_fields)
+        # What is no setting is a place in a list or a key that the user chose.
+        named = [field for name, field in model.model_fields.items() if part in (name, field.alias)]
+        model = (_model_in(named[0].annotation) if named else None) or model
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:

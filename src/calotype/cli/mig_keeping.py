@@ -1,0 +1,155 @@
+"""`calotype mig persist`, `deploy` and `simulate`: slices that stay, that serve, that are pretended."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calotype.cli.mig_options import Driver, Gpu, Label, Yes
+from calotype.cli.options import AsJson
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put these verbs beside the others."""
+    app.command()(persist)
+    app.command()(deploy)
+    app.command()(simulate)
+
+
+def persist(
+    wants: Annotated[
+        str | None, typer.Argument(help="What to keep, as for apply; what is there now if not said.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="A layout file or mig-parted configuration to keep.")
+    ] = None,
+    label: Label = None,
+    gpu: Gpu = 0,
+    root: Annotated[
+        Path, typer.Option(help="The system to write into; another than / is not started.")
+    ] = Path("/"),
+    remove: Annotated[bool, typer.Option("--remove", help="Take unit and layout file away again.")] = False,
+    yes: Yes = False,
+    driver: Driver = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Keep a layout over reboots: a layout file and a systemd unit that runs before containers start."""
+    from calotype.cli.output import print_json
+    from calotype.mig import persist as keeping
+    from calotype.mig.opening import absolute
+
+    if remove:
+        if not yes:
+            typer.echo(f"would remove {root / keeping.UNIT_PLACE} and {root / keeping.LAYOUT_PLACE}")
+            typer.echo("nothing was removed; --yes does it")
+            return
+        done = keeping.remove(root)
+    else:
+        layout = _to_keep(driver, wants, source, label, gpu)
+        unit = keeping.unit_text(keeping.this_program(), f"/{keeping.LAYOUT_PLACE}", absolute(driver))
+        if not yes:
+            typer.echo(f"# {root / keeping.UNIT_PLACE}\n{unit}\n# {root / keeping.LAYOUT_PLACE}\n{layout}")
+            typer.echo("nothing was written; --yes does it")
+            return
+        done = keeping.install(root, unit, layout)
+    if as_json:
+        print_json(done)
+        return
+    for path in done.paths:
+        typer.echo(f"{'removed' if remove else 'wrote'} {path}")
+    for command in done.commands:
+        typer.echo(f"ran {command}")
+
+
+def _to_keep(driver: str, wants: str | None, source: Path | None, label: str | None, gpu: int) -> str:
+    """The layout file's text: of what is asked for, or of what is there."""
+    from calotype.cli.mig_changing import file_targets, wanted_layout
+    from calotype.mig.driver import gpu_at
+    from calotype.mig.layout import check
+    from calotype.mig.layout_file import described, saved
+    from calotype.mig.opening import open_driver
+
+    opened = open_driver(driver)
+    if source is None and wants is None:
+        return saved(opened.read()).text()
+    asked = file_targets(opened, source, label) if source else {gpu: wanted_layout(opened, gpu, wants or "")}
+    pairs = [(gpu_at(opened, index), layout) for index, layout in asked.items()]
+    return described([(state, check(state.model, layout)) for state, layout in pairs]).text()
+
+
+def deploy(
+    render: Annotated[
+        bool, typer.Option("--render", help="Write the files; starting them is not there yet.")
+    ] = False,
+    image: Annotated[str, typer.Option(help="The container image that serves.")] = "calotype:latest",
+    inside: Annotated[str, typer.Option("--command", help="What runs in it; the image's own if empty.")] = "",
+    first_port: Annotated[
+        int, typer.Option(min=1, max=65000, help="Of the first slice; then upwards.")
+    ] = 8081,
+    container_port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
+    health_path: Annotated[str, typer.Option(help="Answers 200 when the server is well.")] = "/health",
+    folder: Annotated[str, typer.Option(help="On the host; a folder for each slice.")] = "/srv/calotype",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where compose.yaml and run.sh go.")] = Path(),
+    driver: Driver = "auto",
+) -> None:
+    """One container a slice: a compose file, a script of docker run, and firewall lines."""
+    import shlex
+
+    from calotype.core.errors import Problem, RequestError
+    from calotype.core.paths import written_whole
+    from calotype.mig import deploy as rendering
+    from calotype.mig.opening import open_driver
+
+    if not render:
+        rule = "only --render is there so far: Calotype's own server is still to come"
+        raise RequestError([Problem("--render", rule)])
+    asked = rendering.Deployment(
+        image, tuple(shlex.split(inside)), first_port, container_port, health_path, folder
+    )
+    slices = rendering.served(open_driver(driver).read(), asked)
+    for name, text in (
+        ("compose.yaml", rendering.compose_file(slices, asked)),
+        ("run.sh", rendering.run_script(slices, asked)),
+    ):
+        with written_whole(out / name, "w") as file:
+            file.write(text)
+        typer.echo(f"wrote {out / name}")
+    for each in slices:
+        typer.echo(f"{each.name}: {each.profile} {each.uuid} on port {each.port}")
+    typer.echo("\n".join(["then, once:", rendering.cdi_line(), *rendering.firewall_lines(slices)]))
+
+
+def simulate(
+    file: Annotated[Path, typer.Argument(help="The pretended machine.")],
+    gpu: Annotated[
+        list[str] | None, typer.Option(help="Make the machine anew with these GPUs, for instance A100-80GB.")
+    ] = None,
+    passthrough: Annotated[
+        bool, typer.Option("--passthrough", help="Cards of a virtual machine, which cannot be reset.")
+    ] = False,
+    mirrored: Annotated[
+        bool, typer.Option("--mirrored", help="Units that number their halves the other way round.")
+    ] = False,
+    reboot: Annotated[bool, typer.Option("--reboot", help="Reboot the machine.")] = False,
+) -> None:
+    """A machine to practise on, without a GPU: use it with --driver simulated:FILE.
+
+    It keeps the real driver's rules. Where the driver chooses a place by itself it follows a rule inferred
+    from transcripts, which differs from two of them; calotype always names the place.
+    """
+    from calotype.core.errors import Problem, RequestError
+    from calotype.mig.simulation.host import new_host, read_host, shared_host, write_host
+    from calotype.mig.simulation.rules import reboot as reboot_host
+
+    if gpu:
+        write_host(file, new_host(*gpu, passthrough=passthrough, mirrored=mirrored))
+    elif not file.exists():
+        raise RequestError([Problem("--gpu", f"{file} is not there; say which GPUs it should have")])
+    if reboot:
+        with shared_host(file) as host:
+            reboot_host(host)
+    for index, card in enumerate(read_host(file).cards):
+        typer.echo(
+            f"GPU {index}: {card.model}, MIG mode {'on' if card.current else 'off'}, {len(card.cuts)} slices"
+        )
+    typer.echo(f"use it with --driver simulated:{file}")

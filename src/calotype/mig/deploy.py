@@ -1,0 +1,110 @@
+"""Texts that run one container a slice: a compose file, a script of `docker run`, firewall lines.
+
+Only writes texts; whoever serves inside the containers, and whether it answers, is not known here.
+"""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from calotype.core.errors import NotFoundError
+from calotype.mig.driver import GpuState
+from calotype.mig.persist import CDI_SPEC
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """How every slice is served."""
+
+    image: str
+    command: Sequence[str] = ()
+    """Inside the container; the image's own if empty."""
+    first_port: int = 8081
+    container_port: int = 8080
+    health_path: str = "/health"
+    folder: str = "/srv/calotype"
+    """On the host; each slice has a folder of its own in it."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """One slice, one container, one port."""
+
+    name: str
+    uuid: str
+    profile: str
+    port: int
+
+
+def served(states: Iterable[GpuState], deployment: Deployment) -> list[Served]:
+    """Every compute instance of every GPU, in the order of places."""
+    found: list[Served] = []
+    for state in states:
+        for instance in state.instances:
+            for part in instance.compute:
+                inner = f"-{part.part.start}" if len(instance.compute) > 1 else ""
+                name = f"calotype-gpu{state.index}-slice{instance.start}{inner}"
+                profile = state.model.by_id(instance.profile_id).name
+                found.append(Served(name, part.uuid or "", profile, deployment.first_port + len(found)))
+    if not found:
+        raise NotFoundError("no GPU has a slice to deploy on; make some with `calotype mig apply`")
+    return found
+
+
+def compose_file(slices: Sequence[Served], deployment: Deployment) -> str:
+    """A compose file with device, volume, port, health check and restart policy for each slice."""
+    services = {each.name: _service(each, deployment) for each in slices}
+    return OmegaConf.to_yaml(OmegaConf.create({"services": services}))
+
+
+def run_script(slices: Sequence[Served], deployment: Deployment) -> str:
+    """The same as a shell script that may be run again."""
+    lines = ["#!/bin/sh", "set -eu", ""]
+    for each in slices:
+        words = ["docker", "run", "--detach", "--name", each.name, "--gpus", f'"device={each.uuid}"']
+        words += ["--volume", f"{deployment.folder}/{each.name}:/data"]
+        words += ["--publish", f"{each.port}:{deployment.container_port}", "--restart", "unless-stopped"]
+        words += ["--health-cmd", shlex.join(_health(deployment)), "--health-interval", "10s"]
+        words += ["--health-timeout", "5s", "--health-retries", "6", "--health-start-period", "120s"]
+        words += [deployment.image, *deployment.command]
+        lines += [f"docker rm --force {each.name} >/dev/null 2>&1 || true", shlex.join(words), ""]
+    return "\n".join(lines)
+
+
+def firewall_lines(slices: Sequence[Served]) -> list[str]:
+    """For ufw: one port a slice."""
+    return [*(f"sudo ufw allow {each.port}/tcp" for each in slices), "sudo ufw reload"]
+
+
+def cdi_line() -> str:
+    """After every change of the layout, or containers ask for slices that are gone."""
+    return f"sudo nvidia-ctk cdi generate --output={CDI_SPEC}"
+
+
+def _service(each: Served, deployment: Deployment) -> dict[str, Any]:
+    device = {"driver": "nvidia", "device_ids": [each.uuid], "capabilities": ["gpu"]}
+    service: dict[str, Any] = {
+        "image": deployment.image,
+        "container_name": each.name,
+        "ports": [f"{each.port}:{deployment.container_port}"],
+        "volumes": [f"{deployment.folder}/{each.name}:/data"],
+        "restart": "unless-stopped",
+        "healthcheck": {
+            "test": ["CMD", *_health(deployment)],
+            "interval": "10s",
+            "timeout": "5s",
+            "retries": 6,
+            "start_period": "120s",
+        },
+        "deploy": {"resources": {"reservations": {"devices": [device]}}},
+    }
+    return service | ({"command": list(deployment.command)} if deployment.command else {})
+
+
+def _health(deployment: Deployment) -> list[str]:
+    """Python is in the image whatever else is not."""
+    address = f"http://127.0.0.1:{deployment.container_port}{deployment.health_path}"
+    return ["python3", "-c", f"import urllib.request; urllib.request.urlopen('{address}', timeout=4)"]

@@ -1,0 +1,205 @@
+"""What work needs and how fast it was measured, and what follows for a slice: memory figures and
+predictions.
+
+Figures come from `figures.json`, which is fed by the engine's memory estimate and committed benchmarks, and
+from training records that a user hands in. Every figure says where it is from. Knows nothing of layouts.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
+from calotype.mig.profiles import GIB, GpuModel, Profile, table
+from calotype.spec.benchmark_record import BenchmarkRecord
+from calotype.spec.problems import problems_of
+
+CONTEXT_BYTES = GIB // 2
+"""What a process takes on the GPU before it has done anything; an assumption on the large side."""
+WORKSPACE_BYTES = 256 * 2**20
+HEADROOM = 0.95
+"""This and the workspace are the engine's, which a test compares."""
+ESTIMATE = "the engine's memory estimate (fp16, the model's own size, with guidance)"
+BASELINE = "benchmarks/2026-11-15-baseline"
+
+
+@dataclass(frozen=True)
+class ModelMemory:
+    """What making pictures with a model takes."""
+
+    model: str
+    side: int
+    weights_bytes: int
+    bytes_per_picture: int
+    decode_bytes: int
+
+    def needed_bytes(self, batch: int) -> int:
+        """Of a slice, for one process that makes `batch` pictures at once."""
+        peak = max(batch * self.bytes_per_picture, self.decode_bytes)
+        return ceil((self.weights_bytes + peak + WORKSPACE_BYTES) / HEADROOM) + CONTEXT_BYTES
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast a whole card did some work."""
+
+    model: str
+    """`train:NAME` for training."""
+    batch: int
+    gpu: str
+    sms: int
+    per_s: float
+    unit: str = "pictures × steps a second"
+    source: str = BASELINE
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Everything that is known of work."""
+
+    memory: tuple[ModelMemory, ...]
+    speeds: tuple[Speed, ...]
+
+    def models(self) -> list[str]:
+        return sorted(
+            {row.model for row in self.memory} | {row.model for row in self.speeds if row.memory_bytes}
+        )
+
+    def needed(self, model: str, batch: int) -> tuple[int, str]:
+        """Bytes of a slice for this work, and where that figure is from."""
+        for row in self.memory:
+            if row.model == model:
+                return row.needed_bytes(batch), ESTIMATE
+        measured = [row for row in self.speeds if row.model == model and row.memory_bytes]
+        enough = sorted(
+            (row.batch, row.memory_bytes or 0, row.source) for row in measured if row.batch >= batch
+        )
+        if enough:
+            # torch's peak is without the process's own context.
+            return enough[0][1] + CONTEXT_BYTES, f"the record {enough[0][2]} at batch {enough[0][0]}"
+        if measured:
+            most = max(row.batch for row in measured)
+            raise NotFoundError(
+                f"{model} was recorded up to batch {most}, not at {batch}; give a record of it"
+            )
+        raise NotFoundError(f"nothing is known of {model!r}; {near_matches(model, self.models())}")
+
+
+@cache
+def shipped() -> Figures:
+    """The figures that come with the package."""
+    raw = json.loads((files(__package__) / "figures.json").read_text("utf-8"))
+    return Figures(
+        tuple(ModelMemory(**row) for row in raw["memory"]), tuple(Speed(**row) for row in raw["speed"])
+    )
+
+
+def with_records(figures: Figures, paths: Iterable[Path]) -> Figures:
+    """The figures and what these training records (`calotype train --benchmark --record`) add."""
+    return replace(figures, speeds=(*figures.speeds, *(_of_record(path) for path in paths)))
+
+
+def _of_record(path: Path) -> Speed:
+    try:
+        values = json.loads(path.read_text("utf-8"))
+        record = BenchmarkRecord.model_validate(values)
+    except (OSError, ValueError) as error:
+        problems = problems_of(BenchmarkRecord, error) if isinstance(error, ValidationError) else []
+        raise RequestError(problems or [Problem(str(path), f"is not a training record: {error}")]) from None
+    if record.window is None:
+        raise RequestError([Problem(str(path), f"holds no speed: its run ended with {record.outcome}")])
+    cards = record.fingerprint.get("machine", {}).get("gpus", [])
+    card: dict[str, Any] = cards[0] if cards else {}
+    gpu = model_of_card(str(card.get("name", record.gpu)), card.get("memory_total_bytes"))
+    return Speed(
+        model=f"train:{record.recipe['model']['base']}",
+        batch=int(record.recipe["model"]["micro_batch_size"]),
+        gpu=gpu.name if gpu else record.gpu,
+        sms=int(card.get("num_sms") or (gpu.whole.sms if gpu else 0) or 0),
+        per_s=record.window.samples_per_device_s,
+        unit="samples a second",
+        source=path.name,
+        memory_bytes=max((part.reserved_bytes for part in record.memory), default=0) or None,
+    )
+
+
+def model_of_card(name: str, memory_bytes: int | None) -> GpuModel | None:
+    """The table's GPU for a card's full name, such as `NVIDIA A100-SXM4-80GB`; the nearest in memory."""
+    words = set(name.upper().replace("-", " ").split())
+
+    def family_matches(gpu: GpuModel) -> bool:
+        family = gpu.name.upper().replace("-", " ").split()
+        sized = next(i for i, word in enumerate(family) if word.endswith("GB"))
+        return set(family[:sized]) <= words
+
+    def distance(gpu: GpuModel) -> tuple[float, int]:
+        away = abs(gpu.whole.memory_bytes - memory_bytes) / memory_bytes if memory_bytes else 0.0
+        shared = len(words & set(gpu.name.upper().replace("-", " ").split()))
+        # Cards of one size differ in their form (SXM5, PCIe), which the name may tell.
+        return round(away, 1), -shared
+
+    return min(filter(family_matches, table().values()), key=distance, default=None)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a slice is expected to do. Not a measurement."""
+
+    share: float
+    """Of the whole card's best speed at this work."""
+    per_s: float | None
+    low_per_s: float | None
+    high_per_s: float | None
+    unit: str | None
+    basis: str
+
+
+def predict(
+    figures: Figures, gpu: GpuModel, profile: Profile, model: str | None, batch: int = 1
+) -> Prediction:
+    """The speed of work in a slice: the card's best speed times the slice's share of multiprocessors.
+
+    The range is that share against the share of memory (and so of its bandwidth). No slice is taken to be
+    faster than the whole card was at the same batch, where launching kernels often takes the time.
+    """
+    by_sms = _sm_share(gpu, profile)
+    by_memory = profile.memory_slices / gpu.memory_slices
+    rows = [row for row in figures.speeds if row.model == model and row.gpu == gpu.name]
+    if not rows:
+        sms = (
+            f"{profile.sms} of {gpu.whole.sms} SMs"
+            if profile.sms
+            else f"{profile.compute_slices} compute slices"
+        )
+        nothing = f"; no record of {model} on {gpu.name}" if model else ""
+        return Prediction(by_sms, None, None, None, None, f"predicted from {sms}{nothing}")
+    peak, cap = max(row.per_s for row in rows), _most_at(rows, batch)
+
+    def reached(share: float) -> float:
+        return min(cap, peak * share)
+
+    sources = ", ".join(sorted({row.source for row in rows}))
+    basis = f"predicted in {rows[0].unit} from {sources} and the slice's share of SMs"
+    low, high = sorted((reached(by_sms), reached(by_memory)))
+    return Prediction(reached(by_sms) / peak, reached(by_sms), low, high, rows[0].unit, basis)
+
+
+def _sm_share(gpu: GpuModel, profile: Profile) -> float:
+    if profile.sms and gpu.whole.sms:
+        return profile.sms / gpu.whole.sms
+    return profile.compute_slices / gpu.compute_slices
+
+
+def _most_at(rows: Sequence[Speed], batch: int) -> float:
+    """The most the whole card can do at `batch`: no more than at larger ones or smaller ones scaled."""
+    larger = [row.per_s for row in rows if row.batch >= batch]
+    scaled = [row.per_s * batch / row.batch for row in rows if row.batch <= batch]
+    return min([*larger, *scaled], default=max(row.per_s for row in rows))

@@ -1,0 +1,143 @@
+"""A pretended machine: its GPUs, their slices and processes, and the failures it is going to have.
+
+Only state, and its file. What may be done to it is in `rules`.
+"""
+
+import fcntl
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calotype.core.errors import Problem, RequestError
+from calotype.core.paths import written_whole
+from calotype.mig.profiles import GpuModel, model_named
+
+_FORMAT = "calotype.mig-simulation.1"
+_NAMES = uuid.UUID("5a1c3f0e-7a46-4f43-9a0c-0d6a1f2b9e11")
+
+
+@dataclass
+class Part:
+    """A compute instance."""
+
+    ci: int
+    profile_id: int
+    start: int
+    size: int
+
+
+@dataclass
+class Holder:
+    """A process on the GPU; `gi` is None when it holds the whole card."""
+
+    pid: int
+    name: str
+    gi: int | None = None
+    used_bytes: int = 0
+
+
+@dataclass
+class Cut:
+    """A GPU instance."""
+
+    gi: int
+    profile_id: int
+    start: int
+    parts: list[Part] = field(default_factory=list)
+
+
+@dataclass
+class Card:
+    """One GPU."""
+
+    model: str
+    uuid: str
+    mirrored: bool = False
+    """Some units number their halves the other way round."""
+    passthrough: bool = False
+    """A virtual machine's card: it cannot be reset from inside."""
+    current: bool = False
+    pending: bool = False
+    lost: bool = False
+    cuts: list[Cut] = field(default_factory=list)
+    holders: list[Holder] = field(default_factory=list)
+
+    @property
+    def gpu(self) -> GpuModel:
+        return model_named(self.model)
+
+    def slice_uuid(self, gi: int, ci: int) -> str:
+        """The same whenever the same slice is made again on the same card, as real ones are."""
+        return f"MIG-{uuid.uuid5(_NAMES, f'{self.uuid}/{gi}/{ci}')}"
+
+
+@dataclass
+class Host:
+    """The machine."""
+
+    cards: list[Card]
+    driver_version: str = "580.159.04"
+    loaded: bool = True
+    is_root: bool = True
+    calls: int = 0
+    """Driver calls so far."""
+    fail_at: list[int] = field(default_factory=list)
+    """Calls, counted from 1, that fail whatever they are."""
+    fail_code: int = 999
+    fail_late: bool = False
+    """Whether such a call does its work before it reports failure."""
+    log: list[str] = field(default_factory=list)
+    """What was changed, and what was chosen by a rule that is only inferred."""
+
+
+def new_host(*models: str, **settings: Any) -> Host:
+    """A machine with these GPUs; settings are those of every card."""
+    for name in models:
+        model_named(name)
+    cards = [
+        Card(model_named(name).name, f"GPU-{uuid.uuid5(_NAMES, f'{name}/{i}')}", **settings)
+        for i, name in enumerate(models)
+    ]
+    return Host(cards)
+
+
+def write_host(path: Path, host: Host) -> None:
+    with written_whole(path, "w") as file:
+        json.dump({"format": _FORMAT, **asdict(host)}, file, indent=1)
+
+
+def read_host(path: Path) -> Host:
+    try:
+        values = json.loads(path.read_text("utf-8"))
+        if values.pop("format", None) != _FORMAT:
+            raise ValueError(f"its format is not {_FORMAT}")
+        cards = [_card(entry) for entry in values.pop("cards")]
+        return Host(cards, **values)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RequestError(
+            [Problem(str(path), f"is no simulated machine ({error}); make one with `calotype mig simulate`")]
+        ) from None
+
+
+@contextmanager
+def shared_host(path: Path) -> Iterator[Host]:
+    """The machine in a file, for as long as nobody else has it; what changed is written back."""
+    read_host(path)  # a wrong path should leave no lock file behind
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        host = read_host(path)
+        before = asdict(host)
+        try:
+            yield host
+        finally:
+            if asdict(host) != before:
+                write_host(path, host)
+
+
+def _card(entry: dict[str, Any]) -> Card:
+    cuts = [Cut(**{**cut, "parts": [Part(**part) for part in cut["parts"]]}) for cut in entry["cuts"]]
+    return Card(**{**entry, "cuts": cuts, "holders": [Holder(**each) for each in entry["holders"]]})

@@ -1,0 +1,185 @@
+"""From the layout that is to the layout that should be: only what differs, in an order that is safe.
+
+Compute instances go before their slices, slices go before others are made, and each is made at a named
+place, so that the order of making does not matter. A step knows the nvidia-smi command that does the same.
+"""
+
+from dataclasses import dataclass, replace
+
+from calotype.mig.driver import DriverError, GpuState, Instance, MigDriver, Refusal
+from calotype.mig.layout import ComputePart, Layout, Slice, usual_part
+
+
+@dataclass(frozen=True)
+class SetMode:
+    enabled: bool
+
+    def command(self, gpu: int) -> str:
+        return f"nvidia-smi -i {gpu} -mig {int(self.enabled)}"
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Where the mode did not come about by itself."""
+
+    def command(self, gpu: int) -> str:
+        return f"nvidia-smi -i {gpu} --gpu-reset"
+
+
+@dataclass(frozen=True)
+class DestroyCompute:
+    gi_id: int
+    ci_id: int
+
+    def command(self, gpu: int) -> str:
+        return f"nvidia-smi mig -i {gpu} -dci -gi {self.gi_id} -ci {self.ci_id}"
+
+
+@dataclass(frozen=True)
+class Destroy:
+    gi_id: int
+
+    def command(self, gpu: int) -> str:
+        return f"nvidia-smi mig -i {gpu} -dgi -gi {self.gi_id}"
+
+
+@dataclass(frozen=True)
+class Create:
+    profile_id: int
+    start: int
+    with_compute: bool
+
+    def command(self, gpu: int) -> str:
+        usual = " -C" if self.with_compute else ""
+        return f"nvidia-smi mig -i {gpu} -cgi {self.profile_id}:{self.start}{usual}"
+
+
+@dataclass(frozen=True)
+class CreateCompute:
+    slice_start: int
+    part: ComputePart
+    gi_id: int | None
+    """None while its slice is still to be made."""
+
+    def command(self, gpu: int) -> str:
+        where = f"ID_OF_THE_SLICE_AT_{self.slice_start}" if self.gi_id is None else self.gi_id
+        return f"nvidia-smi mig -i {gpu} -cci {self.part.profile_id} -gi {where}"
+
+
+Step = SetMode | Reset | DestroyCompute | Destroy | Create | CreateCompute
+
+
+@dataclass(frozen=True)
+class Change:
+    """Everything that has to happen to one GPU."""
+
+    steps: tuple[Step, ...]
+    kept: tuple[Instance, ...]
+    """Slices that are not touched."""
+    touched: tuple[Instance, ...]
+    """Slices that go, or whose inside changes; they must be idle."""
+
+    def commands(self, gpu: int) -> list[str]:
+        return [step.command(gpu) for step in self.steps]
+
+
+def back_to(former: GpuState, now: GpuState) -> Change:
+    """The steps back to a former state. Ids are given in the order of making, so that order is kept too."""
+    ids = {(each.start, part.part): part.ci_id for each in former.instances for part in each.compute}
+    change = difference(now, former.layout)
+
+    def order(step: Step) -> int:
+        return ids.get((step.slice_start, step.part), 0) if isinstance(step, CreateCompute) else 0
+
+    first = [step for step in change.steps if not isinstance(step, CreateCompute)]
+    last = sorted((step for step in change.steps if isinstance(step, CreateCompute)), key=order)
+    return replace(change, steps=(*first, *last))
+
+
+def difference(state: GpuState, target: Layout) -> Change:
+    """The steps from `state` to `target`; none when they are the same."""
+    wanted = {(part.start, part.profile_id): part for part in target.slices}
+    there = {(part.start, part.profile_id): part for part in state.layout.slices}
+    compute_steps: list[Step] = []
+    destroy_steps: list[Step] = []
+    make_steps: list[Step] = []
+    kept, touched = [], []
+    for instance in state.instances:
+        place = (instance.start, instance.profile_id)
+        if wanted.get(place) == there[place]:
+            kept.append(instance)
+            continue
+        touched.append(instance)
+        going, coming = _inside(state, instance, wanted.get(place))
+        compute_steps += going
+        make_steps += coming
+        if place not in wanted:
+            destroy_steps.append(Destroy(instance.gi_id))
+    for place, part in sorted(wanted.items()):
+        if place not in there:
+            make_steps.append(Create(part.profile_id, part.start, part.parts is None))
+            make_steps += [CreateCompute(part.start, inner, None) for inner in part.parts or ()]
+    mode_steps = _mode(state, target.enabled)
+    return Change((*compute_steps, *destroy_steps, *mode_steps, *make_steps), tuple(kept), tuple(touched))
+
+
+def _mode(state: GpuState, enabled: bool) -> list[Step]:
+    if state.mode.current == enabled:
+        return [SetMode(enabled)] if state.mode.pending != enabled else []
+    return [SetMode(enabled)] if state.mode.pending != enabled else [Reset()]
+
+
+def _inside(state: GpuState, instance: Instance, wanted: Slice | None) -> tuple[list[Step], list[Step]]:
+    """Compute instances that go, and those that come."""
+    parts: tuple[ComputePart, ...] = ()
+    if wanted is not None:
+        usual = usual_part(state.model, state.model.by_id(instance.profile_id))
+        parts = (usual,) if wanted.parts is None else wanted.parts
+    there = [each.part for each in instance.compute]
+    going: list[Step] = [
+        DestroyCompute(instance.gi_id, each.ci_id) for each in instance.compute if each.part not in parts
+    ]
+    coming: list[Step] = [
+        CreateCompute(instance.start, part, instance.gi_id) for part in parts if part not in there
+    ]
+    return going, coming
+
+
+def perform(driver: MigDriver, gpu: int, change: Change) -> None:
+    """Do every step in order; the first refusal ends it."""
+    made: dict[int, int] = {}
+    for step in change.steps:
+        match step:
+            case SetMode(enabled):
+                _switch(driver, gpu, enabled)
+            case Reset():
+                _reset(driver, gpu)
+            case DestroyCompute(gi_id, ci_id):
+                driver.destroy_compute(gpu, gi_id, ci_id)
+            case Destroy(gi_id):
+                driver.destroy(gpu, gi_id)
+            case Create(profile_id, start, with_compute):
+                made[start] = driver.create(gpu, profile_id, start, with_compute=with_compute)
+            case CreateCompute(start, part, gi_id):
+                driver.create_compute(gpu, made[start] if gi_id is None else gi_id, part)
+
+
+class PendingUntilRebootError(Exception):
+    """The mode is asked for and only a reboot can bring it about. No failure: whoever applies reports it."""
+
+
+def _switch(driver: MigDriver, gpu: int, enabled: bool) -> None:
+    driver.set_mode(gpu, enabled)
+    # "All done." is printed whether or not the mode came about: only looking tells.
+    mode = next(state.mode for state in driver.read() if state.index == gpu)
+    if mode.current != enabled:
+        _reset(driver, gpu)
+
+
+def _reset(driver: MigDriver, gpu: int) -> None:
+    try:
+        driver.reset(gpu)
+    except DriverError as error:
+        if error.refusal is Refusal.NOT_SUPPORTED:
+            raise PendingUntilRebootError from error
+        raise
