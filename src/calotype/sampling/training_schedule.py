@@ -107,4 +107,6 @@ def _without_final_signal(signal_variances: Sequence[float]) -> list[float]:
     amplitudes = [math.sqrt(variance) for variance in signal_variances]
     first, last = amplitudes[0], amplitudes[-1]
     rescaled = [((amplitude - last) * first / (first - last)) ** 2 for amplitude in amplitudes]
-    return [*rescaled[:-1], _LEAST_SIGNAL_VARIANCE]
+    # On a steep schedule the last but one may be smaller than that already.
+    least = _LEAST_SIGNAL_VARIANCE if rescaled[-2] > _LEAST_SIGNAL_VARIANCE else rescaled[-2] / 4
+    return [*rescaled[:-1], least]

@@ -54,6 +54,12 @@ def test_zero_terminal_snr_ends_at_the_least_signal_half_precision_holds() -> No
     assert training_schedule(rescale_betas_zero_snr=True).sigma_max == pytest.approx(4096.0, rel=1e-6)
 
 
+def test_zero_terminal_snr_on_a_steep_schedule_still_ascends() -> None:
+    sigmas = training_schedule(beta_end=0.02, rescale_betas_zero_snr=True).sigmas
+    assert sigmas[-2] > 4096
+    assert sigmas[-1] == pytest.approx(2 * sigmas[-2], rel=1e-3)
+
+
 def test_whole_timesteps_map_to_the_training_sigmas_and_back() -> None:
     for timestep, sigma in enumerate(STABLE_DIFFUSION.sigmas):
         assert STABLE_DIFFUSION.timestep_to_sigma(timestep) == sigma
