@@ -4,6 +4,7 @@ The baseline is no pass at all; every other preset is an ordered list of these. 
 `Assembly`: the choices by which a model's network is put together once.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -50,3 +51,8 @@ class Pass:
     apply: Callable[[Assembly], None]
     after: tuple[str, ...] = ()
     """Passes it builds on."""
+
+    @property
+    def about(self) -> str:
+        """What it is, in a sentence: the first of its file."""
+        return (sys.modules[self.apply.__module__].__doc__ or "").partition("\n")[0]
