@@ -81,7 +81,7 @@ def test_a_sample_shows_what_was_asked(engine: Engine) -> None:
 def test_diffusers_makes_the_same_picture_of_the_folder(engine: Engine) -> None:
     """By the folder's own scheduler, whose ten timesteps are those of our schedule `simple`."""
     prompt, negative = SAMPLE[1][0], "blurry"
-    pipeline = diffusers.StableDiffusionPipeline.from_pretrained(str(FOLDER), torch_dtype=torch.float32)
+    pipeline = diffusers.StableDiffusionPipeline.from_pretrained(str(FOLDER), dtype=torch.float32)
     pipeline.set_progress_bar_config(disable=True)
     theirs = pipeline(
         prompt,
