@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: help demo test lint types imports unit format clean
 
 help:
-	@echo "make demo    set up, then make a first picture"
+	@echo "make demo    set up, then make first pictures and a contact sheet of them"
 	@echo "make test    set up, then run every check and test"
 	@echo "make format  format the code"
 	@echo "make clean   remove the environment and caches"
@@ -19,8 +19,8 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/calotype doctor
-	$(BIN)/calotype generate "a red apple, flat style, on a light blue background" --seed 7 --count 4 --out demo
-	@echo "Pictures are in ./demo"
+	$(BIN)/calotype generate --prompts-file docs/demo-prompts.txt --cfg 4 --seed 7 --count 2 --sheet --out demo
+	@echo "Open the contact sheet; all pictures are in ./demo"
 
 test: lint types imports unit
 

@@ -141,6 +141,10 @@ def command(
             panel=_OUTPUT,
         ),
     ] = None,
+    sheet: Annotated[
+        bool,
+        _option("--sheet", help="Also a contact sheet of all: prompts down, seeds across.", panel=_OUTPUT),
+    ] = False,
     trials: Annotated[
         int | None,
         _option("--trials", help="Make the same again N times and print the time each took.", panel=_OUTPUT),
@@ -191,6 +195,7 @@ def command(
             out=out,
             picture_format=picture_format,
             grid=tuple(grid or ()),
+            sheet=sheet,
             trials=trials,
             as_json=as_json,
         )

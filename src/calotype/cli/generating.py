@@ -6,13 +6,14 @@ import os
 import secrets
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from calotype.cli.knobs import parse_axis, parse_lora, parse_pair
+from calotype.cli.knobs import MOST_CELLS_A_SIDE, parse_axis, parse_lora, parse_pair
 from calotype.cli.naming import free_name
 from calotype.cli.output import print_json
 from calotype.cli.progress import Bar, cancellable, shown
@@ -52,6 +53,7 @@ class Job:
     out: Path
     picture_format: str
     grid: tuple[str, ...]
+    sheet: bool
     trials: int | None
     as_json: bool
 
@@ -61,8 +63,6 @@ def run(job: Job) -> None:
     record = _read_record(job)
     requests = _requests(job, record)
     axes = [parse_axis(text) for text in job.grid] or _axes_of(record)
-    if len(axes) > 2:
-        raise RequestError([Problem("--grid", f"was given {len(axes)} times; a sheet has two axes at most")])
     if job.picture_format not in PICTURE_FORMATS:
         raise RequestError(
             [Problem("--format", f"{job.picture_format!r} is not one of {', '.join(PICTURE_FORMATS)}")]
@@ -70,6 +70,8 @@ def run(job: Job) -> None:
     if job.trials is not None and job.trials < 1:
         raise RequestError([Problem("--trials", f"{job.trials} is not a number of trials; use 1 or more")])
     _check_grid(requests, axes)
+    if job.sheet:
+        _check_sheet(job, requests, axes)
     _check_out(job.out)
     written: list[dict[str, Any]] = []
     with shown() as bar, cancellable() as cancel:
@@ -82,6 +84,8 @@ def run(job: Job) -> None:
                 written.append(worker.sheet(request, axes))
             else:
                 written += worker.pictures(request)
+        if job.sheet:
+            written.append(worker.sheet_of_all(requests, sum(one["seconds"] for one in written)))
     if job.as_json:
         print_json(written)
 
@@ -132,9 +136,29 @@ def _axes_of(record: PictureRecord | None) -> list[GridAxis]:
 
 
 def _check_grid(requests: list[GenerateRequest], axes: list[GridAxis]) -> None:
+    if len(axes) > 2:
+        raise RequestError([Problem("--grid", f"was given {len(axes)} times; a sheet has two axes at most")])
     for axis in axes:
         for value in axis.values:
             requests[0].with_changes(**{axis.knob: value})
+
+
+def _check_sheet(job: Job, requests: list[GenerateRequest], axes: list[GridAxis]) -> None:
+    problems = []
+    if job.grid:
+        problems.append(Problem("--sheet", "a --grid is a sheet already; leave one of the two out"))
+    elif axes:
+        problems.append(Problem("--sheet", f"{job.from_picture} is a sheet already; leave --sheet out"))
+    if job.trials:
+        problems.append(
+            Problem("--sheet", "--trials makes the same pictures again; leave one of the two out")
+        )
+    for number, what in ((len(requests), "prompts"), (requests[0].count, "pictures a prompt")):
+        if number > MOST_CELLS_A_SIDE:
+            rule = f"{number} {what}; a sheet has {MOST_CELLS_A_SIDE} at most each way"
+            problems.append(Problem("--sheet", rule, number))
+    if problems:
+        raise RequestError(problems)
 
 
 def _check_out(folder: Path) -> None:
@@ -178,6 +202,7 @@ class _Worker:
 
     def __init__(self, engine: Engine, job: Job, bar: Bar, cancel: CancelToken) -> None:
         self._engine, self._job, self._bar, self._cancel = engine, job, bar, cancel
+        self._for_sheet: list[tuple[Image.Image, PictureRecord]] = []
 
     def pictures(self, request: GenerateRequest) -> list[dict[str, Any]]:
         """Batch by batch, so that what is done is on disk whatever happens later."""
@@ -193,6 +218,8 @@ class _Worker:
             generated, seconds = self._generate(part, label)
             for image, record in zip(generated.images, generated.records, strict=True):
                 written.append(self._write(image, record, seconds / count))
+                if self._job.sheet:
+                    self._for_sheet.append((image, record))
         return written
 
     def trials(self, request: GenerateRequest, number: int) -> None:
@@ -204,10 +231,21 @@ class _Worker:
                 for image, record in zip(generated.images, generated.records, strict=True):
                     self._write(image, record, seconds, announce=False)
 
+    def sheet_of_all(self, requests: list[GenerateRequest], seconds: float) -> dict[str, Any]:
+        """Everything `pictures` has made on one sheet: a row for each prompt, a column for each seed."""
+        first, seeds = requests[0], requests[0].seeds()
+        axes = [
+            GridAxis(knob="seed", values=list(seeds)),
+            GridAxis(knob="prompt", values=[request.prompt for request in requests]),
+        ]
+        images, records = zip(*self._for_sheet, strict=True)
+        cells = [images[start : start + len(seeds)] for start in range(0, len(images), len(seeds))]
+        used = {name: digest for record in records for name, digest in record.files.items()}
+        record = records[0].model_copy(update={"files": used})
+        return self._write_sheet(cells, axes, first.with_changes(count=1), record, seconds)
+
     def sheet(self, request: GenerateRequest, axes: list[GridAxis]) -> dict[str, Any]:
         """A contact sheet: the first picture of the request for every combination of the knobs."""
-        from calotype.engine.contact_sheet import Axis, contact_sheet
-
         one = request.with_changes(count=1)
         across, down = axes[0], axes[1] if len(axes) > 1 else None
         cells, record, started = [], None, time.perf_counter()
@@ -218,18 +256,26 @@ class _Worker:
                 label = " ".join(f"{knob}={chosen}" for knob, chosen in changes.items())
                 generated, _ = self._generate(one.with_changes(**changes), label)
                 row.append(generated.images[0])
-                record = record or generated.records[0].model_copy(
-                    update={"request": one.as_dict(), "grid": axes}
-                )
+                record = record or generated.records[0]
             cells.append(row)
         assert record is not None
-        sheet = contact_sheet(
-            cells,
-            Axis(across.knob, tuple(across.values)),
-            Axis(down.knob, tuple(down.values)) if down else None,
-            _caption(one, axes, record),
-        )
-        return self._write(sheet, record, time.perf_counter() - started)
+        return self._write_sheet(cells, axes, one, record, time.perf_counter() - started)
+
+    def _write_sheet(
+        self,
+        cells: Sequence[Sequence[Image.Image]],
+        axes: list[GridAxis],
+        one: GenerateRequest,
+        record: PictureRecord,
+        seconds: float,
+    ) -> dict[str, Any]:
+        """`one` is what all cells share, `record` that of any of them."""
+        from calotype.engine.contact_sheet import Axis, contact_sheet
+
+        across, *down = [Axis(axis.knob, tuple(axis.values)) for axis in axes]
+        record = record.model_copy(update={"request": one.as_dict(), "grid": axes})
+        sheet = contact_sheet(cells, across, down[0] if down else None, _caption(one, axes, record))
+        return self._write(sheet, record, seconds)
 
     def _generate(self, request: GenerateRequest, label: str) -> tuple[Any, float]:
         self._bar.start(label, request.steps)
@@ -255,11 +301,13 @@ class _Worker:
         from calotype.engine.pictures import save_picture
 
         seed = record.request["seed"]
-        kind = "grid" if record.grid else f"seed{seed}"
+        sheet = "sheet" if self._job.sheet else "grid"
+        kind = sheet if record.grid else f"seed{seed}"
         path = free_name(self._job.out, record.request["prompt"], kind, self._job.picture_format)
         save_picture(image, path, record)
         if announce and not self._job.as_json:
-            typer.echo(f"{path}  ({image.width}×{image.height}, seed {seed}, {seconds:.2f} s)")
+            prefix = "contact sheet: " if record.grid else ""
+            typer.echo(f"{prefix}{path}  ({image.width}×{image.height}, seed {seed}, {seconds:.2f} s)")
         return {"file": path, "seed": seed, "seconds": round(seconds, 4), "record": record}
 
 

@@ -63,6 +63,7 @@ def show(
     from calotype.cli.output import console, print_json
     from calotype.models import catalogue
     from calotype.models.folder_layout import read_architecture
+    from calotype.models.reference import EMBEDDED, embedded_folder
 
     architecture = read_architecture(Path(name)) if Path(name).is_dir() else catalogue.architecture(name)
     counts = architecture.parameter_counts()
@@ -84,6 +85,9 @@ def show(
     factor = architecture.vae_factor
     out.print(f"  latent          {architecture.latent_channels} channels, 1/{factor} of the picture's side")
     out.print(f"  from            {architecture.hub_id or 'the package'} ({architecture.licence})")
+    card = (embedded_folder() if name == EMBEDDED else Path(name)) / "README.md"
+    if card.is_file():
+        out.print(f"  model card      {card}", soft_wrap=True)
 
 
 @app.command()

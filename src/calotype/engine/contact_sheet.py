@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 BACKGROUND, INK, FAINT = (255, 255, 255), (24, 24, 27), (113, 113, 122)
 SMALLEST_TEXT, LARGEST_TEXT = 12, 36
+LARGEST_SIDE = 8192
+"""Pixels that the pictures of a row or column may take together; WebP and viewers end at about twice that."""
+LABEL_SHARE = 1.5
+"""How wide labels of rows may be before they are wrapped, as a share of a picture."""
 
 
 @dataclass(frozen=True)
@@ -27,19 +31,25 @@ def contact_sheet(
     cells: Sequence[Sequence[Image.Image]], across: Axis, down: Axis | None, caption: str
 ) -> Image.Image:
     """A sheet of `cells[row][column]`; the caption says what all cells share."""
+    cells = _within_reason(cells)
     layout = _Layout(cells, across, down, caption)
     sheet = Image.new("RGB", layout.size, BACKGROUND)
     draw = ImageDraw.Draw(sheet)
     gap, text = layout.gap, layout.text_size
     draw.text((layout.left, gap), across.knob, font=layout.font, fill=FAINT)
-    for column, label in enumerate(across.labels()):
+    for column, lines in enumerate(layout.above):
         middle = layout.x(column) + layout.cell[0] // 2
-        draw.text((middle, gap * 2 + text), label, font=layout.font, fill=INK, anchor="ma")
+        last = layout.top - gap - text
+        for line, words in enumerate(reversed(lines)):
+            at = (middle, last - line * layout.label_height)
+            draw.text(at, words, font=layout.font, fill=INK, anchor="ma")
     if down:
-        draw.text((gap, gap * 2 + text), down.knob, font=layout.font, fill=FAINT)
-        for row, label in enumerate(down.labels()):
-            middle = layout.y(row) + layout.cell[1] // 2
-            draw.text((layout.left - gap, middle), label, font=layout.font, fill=INK, anchor="rm")
+        draw.text((gap, layout.top - gap - text), down.knob, font=layout.font, fill=FAINT)
+        for row, lines in enumerate(layout.beside):
+            first = layout.y(row) + (layout.cell[1] - (len(lines) - 1) * layout.label_height) // 2
+            for line, words in enumerate(lines):
+                at = (layout.left - gap, first + line * layout.label_height)
+                draw.text(at, words, font=layout.font, fill=INK, anchor="rm")
     for row, images in enumerate(cells):
         for column, image in enumerate(images):
             spare = (layout.cell[0] - image.width) // 2, (layout.cell[1] - image.height) // 2
@@ -48,6 +58,14 @@ def contact_sheet(
         y = layout.y(len(cells)) + gap + line * layout.line_height
         draw.text((gap, y), words, font=layout.small, fill=FAINT)
     return sheet
+
+
+def _within_reason(cells: Sequence[Sequence[Image.Image]]) -> Sequence[Sequence[Image.Image]]:
+    """The pictures, smaller where so many of their size make no file that opens anywhere."""
+    most = LARGEST_SIDE // max(len(cells), *map(len, cells))
+    if all(max(image.size) <= most for row in cells for image in row):
+        return cells
+    return [[ImageOps.contain(image, (most, most)) for image in row] for row in cells]
 
 
 class _Layout:
@@ -62,9 +80,13 @@ class _Layout:
         self.font = ImageFont.load_default(self.text_size)
         self.small = ImageFont.load_default(max(SMALLEST_TEXT, int(self.text_size * 0.8)))
         self.gap = max(4, self.text_size // 3)
-        labels = [*down.labels(), down.knob] if down else []
+        self.label_height = self.text_size + self.gap
+        self.above = [self._label(label, self.cell[0]) for label in across.labels()]
+        widest = LABEL_SHARE * self.cell[0]
+        self.beside = [self._label(label, widest) for label in down.labels()] if down else []
+        labels = [line for lines in self.beside for line in lines] + ([down.knob] if down else [])
         self.left = self.gap * 2 + max((ceil(self.font.getlength(label)) for label in labels), default=0)
-        self.top = self.gap * 3 + self.text_size * 2
+        self.top = self.gap * 2 + self.text_size + max(map(len, self.above)) * self.label_height
         width = self.x(len(across.values)) + self.gap
         self.line_height = int(max(SMALLEST_TEXT, self.text_size * 0.8) * 1.4)
         self.caption_lines = _wrapped(caption, self.small, width - 2 * self.gap)
@@ -77,8 +99,13 @@ class _Layout:
     def y(self, row: int) -> int:
         return self.top + row * (self.cell[1] + self.gap)
 
+    def _label(self, text: str, width: float) -> list[str]:
+        """A label's lines; it ends where it would be higher than a picture."""
+        lines, most = _wrapped(text, self.font, width), max(1, self.cell[1] // self.label_height)
+        return lines if len(lines) <= most else [*lines[: most - 1], f"{lines[most - 1]} …"]
 
-def _wrapped(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> list[str]:
+
+def _wrapped(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> list[str]:
     lines, line = [], ""
     for word in text.split():
         longer = f"{line} {word}".strip()

@@ -111,8 +111,13 @@ def random_identity(reference: str, architecture: Architecture, seed: int) -> Mo
     return ModelIdentity(reference=reference, architecture=architecture.name, sha256=digest, random=True)
 
 
+def embedded_folder() -> Path:
+    """Where the package keeps the embedded model, its card beside the weights."""
+    return Path(str(package_files("calotype.assets") / EMBEDDED))
+
+
 def _embedded() -> Found:
-    folder = Path(str(package_files("calotype.assets") / EMBEDDED))
+    folder = embedded_folder()
     if not is_model_folder(folder):
         return _random(f"{RANDOM}{EMBEDDED}")
     title = catalogue.architecture(EMBEDDED).title

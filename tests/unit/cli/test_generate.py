@@ -12,12 +12,25 @@ from calotype.core.errors import ExitCode
 from calotype.engine.engine import Engine
 from tests.unit.cli.conftest import Calotype
 
+Pixels = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
 SMALL = ("--width", 64, "--height", 64, "--steps", 2, "--out", "made")
 
 
-def pixels(path: str | Path) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
+def pixels(path: str | Path) -> Pixels:
     with Image.open(path) as image:
         return np.asarray(image.convert("RGB")).astype(np.int32)
+
+
+def place(sheet: Pixels, cell: Pixels) -> tuple[int, int]:
+    """Where on the sheet the picture is, exactly once."""
+    found = [
+        (y, x)
+        for y in range(sheet.shape[0] - 63)
+        for x in range(sheet.shape[1] - 63)
+        if np.array_equal(sheet[y, x], cell[0, 0]) and np.array_equal(sheet[y : y + 64, x : x + 64], cell)
+    ]
+    assert len(found) == 1
+    return found[0]
 
 
 def files(folder: str = "made") -> list[str]:
@@ -29,7 +42,11 @@ def test_pictures_are_written_and_named_after_prompt_and_seed(calotype: Calotype
     assert seen.code == ExitCode.OK
     assert files() == ["a-red-apple-seed7.png", "a-red-apple-seed8.png"]
     assert pixels("made/a-red-apple-seed7.png").shape == (64, 64, 3)
-    assert "random weights" in seen.err
+    assert seen.err == ""
+
+
+def test_random_weights_are_said_to_show_nothing(calotype: Calotype) -> None:
+    assert "random weights" in calotype("generate", "x", *SMALL, "--model", "random:emoji").err
 
 
 def test_nothing_is_overwritten(calotype: Calotype) -> None:
@@ -66,7 +83,7 @@ def test_json_names_files_and_the_whole_request(calotype: Calotype) -> None:
     seen = calotype("generate", "x", *SMALL, "--json")
     (made,) = json.loads(seen.out)
     assert Path(made["file"]).is_file()
-    assert made["record"]["model"]["random"] is True
+    assert (made["record"]["model"]["reference"], made["record"]["model"]["random"]) == ("emoji", False)
     assert made["record"]["request"]["sampler"] == "dpmpp_2m"
     assert set(made["record"]["versions"]) == {"torch", "diffusers", "transformers"}
 
@@ -90,16 +107,36 @@ def test_a_sheet_holds_every_combination_and_repeats_itself(calotype: Calotype) 
     assert seen.code == ExitCode.OK, seen.err
     sheet = pixels("made/x-grid.png")
     calotype("generate", "x", *SMALL, "--cfg", 11, "--seed", 3)
-    cell = pixels("made/x-seed3.png")
-    found = [
-        (y, x)
-        for y in range(sheet.shape[0] - 63)
-        for x in range(sheet.shape[1] - 63)
-        if np.array_equal(sheet[y, x], cell[0, 0]) and np.array_equal(sheet[y : y + 64, x : x + 64], cell)
-    ]
-    assert len(found) == 1, "the cell for steps=2, cfg=11 should be on the sheet exactly once"
+    place(sheet, pixels("made/x-seed3.png"))  # the cell for steps=2, cfg=11
     calotype("generate", "--from", "made/x-grid.png", "--out", "again")
     assert np.array_equal(pixels("again/x-grid.png"), sheet)
+
+
+def test_all_pictures_on_one_sheet_that_repeats_itself(calotype: Calotype) -> None:
+    long = "a pear " * 40
+    seen = calotype("generate", "x", long, *SMALL, "--seed", 3, "--count", 2, "--sheet")
+    assert seen.code == ExitCode.OK, seen.err
+    pictures = ["x-seed3.png", "x-seed4.png", *(name for name in files() if name.startswith("a-pear"))]
+    assert len(pictures) == 4
+    assert files() == sorted([*pictures, "x-sheet.png"])
+    assert "contact sheet: made/x-sheet.png" in seen.out.splitlines()[-1]
+    sheet = pixels("made/x-sheet.png")
+    rows, columns = zip(*(place(sheet, pixels(f"made/{name}")) for name in pictures), strict=True)
+    assert rows[0] == rows[1] < rows[2] == rows[3], "a row for each prompt"
+    assert columns[0] == columns[2] < columns[1] == columns[3], "a column for each seed"
+    assert rows[2] - rows[0] < 80, "a label ends where it would be higher than its picture"
+    assert columns[0] < 3 * 64, "a long prompt is wrapped"
+    again = calotype("generate", "--from", "made/x-sheet.png", "--out", "again")
+    assert again.code == ExitCode.OK, again.err
+    # Made in batches of two, and again one by one.
+    assert np.abs(pixels("again/x-grid.png") - sheet).max() <= 1
+
+
+def test_a_sheet_of_a_sheet_is_refused(calotype: Calotype) -> None:
+    calotype("generate", "x", *SMALL, "--steps", 1, "--grid", "seed=1")
+    seen = calotype("generate", "--from", "made/x-grid.png", "--sheet")
+    assert seen.code == ExitCode.BAD_REQUEST
+    assert "is a sheet already" in seen.err
 
 
 def test_image_to_image_and_inpainting(calotype: Calotype) -> None:
@@ -143,6 +180,10 @@ REFUSED = [
     (("--grid", "steps="), "names no values"),
     (("--grid", "steps=0,1"), "at least 1"),
     (("--grid", "steps=1", "--grid", "cfg=1", "--grid", "seed=1"), "two axes at most"),
+    (("--sheet", "--grid", "steps=1,2"), "a --grid is a sheet already"),
+    (("--sheet", "--trials", 2), "--trials makes the same pictures again"),
+    (("--sheet", "--count", 65), "65 pictures a prompt; a sheet has 64 at most"),
+    (("--sheet", *(["y"] * 64)), "65 prompts; a sheet has 64 at most"),
     (("--format", "bmp"), "png, webp, jpeg"),
     (("--trials", 0), "use 1 or more"),
     (("--strength", 0.5), "give `image` too"),

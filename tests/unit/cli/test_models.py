@@ -33,6 +33,13 @@ def test_show_counts_parameters(calotype: Calotype, name: str, words: str) -> No
     assert words in calotype("models", "show", name).out
 
 
+def test_show_names_the_card_of_the_embedded_model(calotype: Calotype) -> None:
+    (line,) = [line for line in calotype("models", "show", "emoji").out.splitlines() if "model card" in line]
+    card = Path(line.split(maxsplit=2)[2])
+    assert all(licence in card.read_text(encoding="utf-8") for licence in ("Apache-2.0", "MIT", "CC-BY-4.0"))
+    assert "model card" not in calotype("models", "show", "sd15").out
+
+
 def test_show_of_an_unknown_name(calotype: Calotype) -> None:
     seen = calotype("models", "show", "sdx1")
     assert seen.code == ExitCode.NOT_FOUND

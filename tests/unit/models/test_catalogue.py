@@ -65,8 +65,9 @@ def test_scheduler_is_one_that_diffusers_makes(name: str) -> None:
     config = catalogue.architecture(name).scheduler
     scheduler = getattr(diffusers, config["_class_name"]).from_config(dict(config))
     assert scheduler.config.prediction_type == catalogue.architecture(name).prediction_type
-    # The last signal level of the schedule that all Stable Diffusion models were trained with.
-    assert float(scheduler.alphas_cumprod[-1]) == pytest.approx(0.0047, abs=1e-4)
+    # The last signal level of the schedule that the published models were trained with; ours ends with less.
+    last = 0.00023 if name == "emoji" else 0.0047
+    assert float(scheduler.alphas_cumprod[-1]) == pytest.approx(last, rel=0.02)
 
 
 @pytest.mark.parametrize("name", catalogue.names())

@@ -73,12 +73,12 @@ def test_weights_are_min_snr(
 def test_a_last_timestep_without_signal_is_asked_and_judged(
     numbers: tuple[torch.Tensor, ...], prediction: str, last_sigma: float | None
 ) -> None:
-    """Zero terminal SNR, as our schedule rounds it and as it is written."""
+    """Zero terminal SNR of the published models' schedule, as ours rounds it and as it is written."""
     clean, noise, steps = numbers
     sigmas = training_schedule(rescale_betas_zero_snr=True).sigmas
     schedule: Any = SimpleNamespace(sigmas=sigmas if last_sigma is None else (*sigmas[:-1], last_sigma))
-    betas: dict[str, Any] = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}
-    without = DDPMScheduler(**betas, rescale_betas_zero_snr=True)
+    published: dict[str, Any] = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
+    without = DDPMScheduler(**published, rescale_betas_zero_snr=True)
     part = ObjectivePart(snr_gamma=5.0)
     question = Objective(part, prediction, schedule, CPU).ask(clean, noise, steps)
     near: dict[str, Any] = {"rtol": 1e-5, "atol": 2e-6 if last_sigma else 1e-3}
