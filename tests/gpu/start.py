@@ -1,8 +1,8 @@
 """How long a fresh process takes to its first picture, with a prepared engine and without one.
 
-Run by hand on a machine with a GPU: `python -m tests.gpu.start`. Every start has a Triton cache of its own that
-is empty at first, as on a new machine or in a new container. Prints one JSON object. Not collected by pytest:
-the machines that run the tests have no GPU. `--shrunk --device cpu` rehearses it anywhere.
+Run by hand on a machine with a GPU: `python -m tests.gpu.start`. Every start has a Triton cache of its own,
+empty at first as on a new machine or in a new container. Prints one JSON object. Not collected by pytest: the
+machines that run the tests have no GPU. `--shrunk --device cpu` rehearses it anywhere.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Compiles kernels with the real Triton for a Hopper GPU, with none at hand.
 
-A program of its own: Triton keeps in memory what one process has compiled. `build` keeps an engine of what it
-compiles, `start` begins with that engine. Prints a list: whether each kernel was found compiled.
+For processes of their own: Triton keeps in memory what one has compiled. Knows nothing of any test.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,7 +52,8 @@ def compile_kernels() -> list[bool]:
     return found
 
 
-def kept() -> list[bool]:
+def build() -> list[bool]:
+    """Keep an engine of what is compiled."""
     found: list[bool] = []
 
     def fill(folder: Path) -> None:
@@ -66,14 +64,7 @@ def kept() -> list[bool]:
     return found
 
 
-def main() -> None:
-    if sys.argv[1] == "build":
-        found = kept()
-    else:
-        assert use_engine(target()) == target(SMALL)
-        found = compile_kernels()
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+def start() -> list[bool]:
+    """Begin with that engine."""
+    assert use_engine(target()) == target(SMALL)
+    return compile_kernels()

@@ -15,9 +15,9 @@ from calotype.core.errors import ExitCode
 from calotype.engine import presets
 from calotype.engine.store import build as building
 from calotype.engine.store.artefact import engines_dir
-from calotype.engine.store.target import Device
+from calotype.engine.store.target import Device, Target
 from tests.unit.cli.conftest import Calotype, calotype
-from tests.unit.store.kept import KERNEL, SMALL, WIDE, Target, keep, leftovers, target
+from tests.unit.store.kept import KERNEL, SMALL, WIDE, keep, leftovers, target
 
 __all__ = ["calotype"]
 

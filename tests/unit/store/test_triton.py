@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
 from calotype.engine.store.artefact import engines_dir
+from tests.unit.store.compiling import build, start
 from tests.unit.store.kept import SMALL, target, verdicts
 
-ROOT = Path(__file__).parents[3]
+
+def in_a_process(work: Callable[[], list[bool]]) -> list[bool]:
+    """Which kernels a process found compiled. Forked: it has all modules, and has compiled nothing."""
+    with get_context("fork").Pool(1) as pool:
+        return pool.apply(work)
 
 
-def kernels_found(what: str, triton: Path) -> list[bool]:
-    """In a process of its own, for which `triton` is the user's choice of a folder."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.unit.store.compiling", what],
-        cwd=ROOT,
-        env={**os.environ, "TRITON_CACHE_DIR": str(triton)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: list[bool] = json.loads(done.stdout)
-    return found
-
-
-def test_a_fresh_process_compiles_nothing_that_was_kept(
+def test_another_process_compiles_nothing_that_was_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert kernels_found("build", tmp_path / "builder") == [False, False]
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "builder"))
+    assert in_a_process(build) == [False, False]
     # The user's own cache is not what an engine is built from or into.
     assert not (tmp_path / "builder").exists()
     kept = engines_dir() / target(SMALL).key
@@ -45,5 +34,6 @@ def test_a_fresh_process_compiles_nothing_that_was_kept(
     # The engine works wherever it lies.
     kept.parents[1].rename(tmp_path / "elsewhere")
     monkeypatch.setenv("CALOTYPE_CACHE", str(tmp_path / "elsewhere"))
-    assert kernels_found("start", tmp_path / "with") == [True, True]
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "user"))
+    assert in_a_process(start) == [True, True]
     assert [one.state for one in verdicts()] == ["ok"]

@@ -17,7 +17,8 @@ import pytest
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.core.progress import Silent
 from calotype.engine.store.artefact import artefacts, engines_dir, locked, remove, remove_abandoned
-from tests.unit.store.kept import SMALL, WIDE, Built, built, collected, keep, leftovers, target, verdicts
+from calotype.engine.store.build import Built
+from tests.unit.store.kept import SMALL, WIDE, built, collected, keep, leftovers, target, verdicts
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 

@@ -8,13 +8,11 @@ Triton uses anyway, whoever chose that: Triton writes into its folder, and a kep
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-
-from calotype.core.paths import written_whole
+from uuid import uuid4
 
 _LIST = "__grp__"
 _FILES = "child_paths"
@@ -47,11 +45,20 @@ def hand_to_triton(folder: Path, files: Sequence[Path]) -> None:
     for name in sorted(files, key=lambda file: file.name.startswith(_LIST)):
         file, place = folder / name, destination / name
         if file.name.startswith(_LIST):
-            with written_whole(place, "w") as out:
-                out.write(_moved(file, place.parent))
+            _put(place, _moved(file, place.parent).encode())
         elif not (place.exists() and place.stat().st_size == file.stat().st_size):
-            with written_whole(place) as copy, file.open("rb") as kept:
-                shutil.copyfileobj(kept, copy)
+            _put(place, file.read_bytes())
+
+
+def _put(place: Path, content: bytes) -> None:
+    """Whole or not at all for other processes. Not synced: there are hundreds, and a start is not to wait."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_name(f".{uuid4().hex}")
+    try:
+        partial.write_bytes(content)
+        partial.replace(place)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _moved(listing: Path, folder: Path) -> str:
