@@ -81,6 +81,7 @@ def test_weights_order_and_place_do_not_matter(tmp_path: Path) -> None:
         target_of(read_architecture(one), **wanted).key,
         target_of(read_architecture(other), **turned).key,
         target_of(shrunk("emoji"), **wanted).key,
+        target_of(with_unet(shrunk("emoji"), _diffusers_version="0.1"), **wanted).key,
     }
     assert len(keys) == 1
 

@@ -148,6 +148,14 @@ def test_a_cache_that_cannot_be_read_is_not_in_the_way(
     assert "written by another torch" in caplog.text
 
 
+def test_a_store_that_cannot_be_read_is_not_in_the_way(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CALOTYPE_CACHE", "/" + 300 * "x")
+    assert use_engine(target()) is None
+    assert "prepared engines are not used" in caplog.text
+
+
 def test_another_serves_in_the_place_of_a_damaged_one() -> None:
     for shapes in ((SMALL,), (SMALL, WIDE)):
         keep(target(*shapes))

@@ -41,7 +41,11 @@ def _candidates(target: Target) -> list[Artefact]:
     def num_shapes(one: Artefact) -> int:
         return len(one.description.target.shapes) if one.description else 0
 
-    kept = (one for one in artefacts() if not one.other_format)
+    try:
+        kept = [one for one in artefacts() if not one.other_format]
+    except OSError as error:
+        _log.warning("prepared engines are not used: %s", error)
+        return []
     serving = [one for one in kept if one.description is None or one.description.target.serves(target)]
     return sorted(serving, key=num_shapes, reverse=True)
 
