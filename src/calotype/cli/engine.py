@@ -1,18 +1,18 @@
-"""`calotype engine`: models made ready for a runtime."""
+"""`calotype engine`: models made ready for a runtime; `engine_store.py` has the verbs of prepared engines."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from calotype.cli import engine_store
 from calotype.cli.options import AsJson, ModelsFolder
 
 app = typer.Typer(no_args_is_help=True, help="Make models ready for a runtime.")
-
-
-@app.callback()
-def _root() -> None:
-    """One verb is not to stand for the whole command."""
+app.command("build")(engine_store.build)
+app.command("list")(engine_store.list_engines)
+app.command("verify")(engine_store.verify)
+app.command("remove")(engine_store.remove)
 
 
 @app.command()

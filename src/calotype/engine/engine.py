@@ -20,7 +20,7 @@ from torch import Tensor
 
 from calotype.core.errors import DoesNotFitError, Problem, RequestError
 from calotype.core.paths import models_dir
-from calotype.core.progress import CancelToken
+from calotype.core.progress import CancelToken, Progress, Silent
 from calotype.engine.abilities import check_model, resolve, schedule_of
 from calotype.engine.autoencoder import Autoencoder
 from calotype.engine.denoiser import Denoiser, Guidance
@@ -33,6 +33,7 @@ from calotype.engine.record import records
 from calotype.engine.resources import Resources
 from calotype.engine.run import Run
 from calotype.engine.starting import start_from
+from calotype.engine.store.shapes import Shape
 from calotype.engine.text import Conditioning, TextConditioner
 from calotype.models.model import Model
 from calotype.sampling import NoiseStream, begin, sigmas_for
@@ -115,6 +116,23 @@ class Engine:
                 pictures.images.extend(self.finish(run, resolved, inputs))
         pictures.records.extend(records(self.model, self.preset, resolved, files))
         return pictures
+
+    def warm_up(self, shapes: Sequence[Shape], progress: Progress | None = None) -> None:
+        """Make pictures of each shape for nobody, so that nothing of it is left to compile or to record."""
+        watcher = progress or Silent()
+        watcher.start("warming up", len(shapes))
+        for shape in shapes:
+            watcher.describe(f"warming up {shape}")
+            self.generate(
+                "",
+                width=shape.width,
+                height=shape.height,
+                count=shape.count,
+                batch_size=shape.count,
+                sampler="euler",
+                steps=self._networks.settled_after,
+            )
+            watcher.advance()
 
     def resolve(self, request: GenerateRequest, inputs: Inputs | None = None) -> GenerateRequest:
         """Fill in what the model decides, and refuse what it cannot do."""

@@ -5,11 +5,15 @@ Knows nothing of requests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from calotype.core.progress import Progress
 from calotype.engine.device import choose_device, choose_dtype
 from calotype.engine.engine import Engine
+from calotype.engine.store.shapes import Shape
+from calotype.engine.store.target import target_of
+from calotype.engine.store.use import use_engine
 from calotype.models.model import assemble
 from calotype.models.reference import find_model
 
@@ -23,11 +27,15 @@ def load(
     models_folder: Path | str | None = None,
     config: Path | None = None,
     prediction_type: str | None = None,
+    shapes: Sequence[Shape] = (),
+    warm: bool = False,
     progress: Progress | None = None,
 ) -> Engine:
-    """Load a model and make an engine of it.
+    """Load a model and make an engine of it, with what `calotype engine build` has prepared for it.
 
     `model` is a catalogue name, a file, a folder, a name in the model folder, a hub id, or `random:NAME`.
+    `shapes` are what will be asked for. `warm` runs them, or all that the prepared engine was built for if
+    none are said, so that the first request is as quick as the next.
     """
     folder = None if models_folder is None else Path(models_folder)
     chosen = choose_device(device)
@@ -35,4 +43,10 @@ def load(
     found = find_model(model, models=folder, config=config, prediction_type=prediction_type)
     with found.weights as weights:
         live = assemble(weights, found.identity, dtype=dtype, device=chosen, progress=progress)
-    return Engine(live, preset=preset, models_folder=folder)
+    prepared = use_engine(
+        target_of(live.architecture, preset=preset, shapes=shapes, dtype=dtype, device=chosen)
+    )
+    engine = Engine(live, preset=preset, models_folder=folder)
+    if warm:
+        engine.warm_up(shapes or (prepared.shapes if prepared else ()), progress)
+    return engine

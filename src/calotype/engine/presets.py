@@ -10,7 +10,7 @@ from calotype.engine.evaluation import Network, PlainNetwork
 from calotype.engine.network.decoder import OwnDecoders
 from calotype.engine.network.graphed import Graphed
 from calotype.engine.network.own import OwnNetwork
-from calotype.engine.network.step_cached import StepCached
+from calotype.engine.network.step_cached import SETTLED_AFTER, StepCached
 from calotype.engine.network.unet import Unet
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.channels_last import CHANNELS_LAST
@@ -60,6 +60,8 @@ class Networks:
     """Share of the timesteps at which the negative prompt is asked too."""
     text_aside: bool = False
     """Text encoders wait in main memory."""
+    settled_after: int = 2
+    """Evaluations of one shape until nothing is left to record: a graph is recorded at its second."""
 
 
 def networks_of(model: Model, preset: str) -> Networks:
@@ -68,15 +70,24 @@ def networks_of(model: Model, preset: str) -> Networks:
 
 
 def passes_of(model: Model, preset: str) -> tuple[Pass, ...]:
-    """A preset's passes as far as they concern the model's device."""
-    if preset not in PRESETS:
-        raise NotFoundError(f"no preset {preset!r}; {near_matches(preset, PRESETS)}")
-    chosen = tuple(p for p in PRESETS[preset] if model.device.type == "cuda" or p.name not in ON_A_GPU)
+    """A preset's passes as far as they concern the model's device, which has all they need."""
+    chosen = _concerning(preset, model.device.type)
     for one in chosen:
         lacking = one.missing(model)
         if lacking:
             raise NotFoundError(f"preset {preset!r} needs the pass {one.name!r}, and {lacking}")
     return chosen
+
+
+def pass_names(preset: str, device_type: str) -> tuple[str, ...]:
+    """The names of a preset's passes as far as they concern a kind of device."""
+    return tuple(one.name for one in _concerning(preset, device_type))
+
+
+def _concerning(preset: str, device_type: str) -> tuple[Pass, ...]:
+    if preset not in PRESETS:
+        raise NotFoundError(f"no preset {preset!r}; {near_matches(preset, PRESETS)}")
+    return tuple(p for p in PRESETS[preset] if device_type == "cuda" or p.name not in ON_A_GPU)
 
 
 def put_together(model: Model, passes: tuple[Pass, ...]) -> Networks:
@@ -85,7 +96,13 @@ def put_together(model: Model, passes: tuple[Pass, ...]) -> Networks:
     for one in passes:
         one.apply(assembly)
     decode = OwnDecoders(assembly.operations, model.dtype) if assembly.own_decoder else plain_decode
-    return Networks(_unet(assembly), decode, assembly.guided_between, assembly.text_aside)
+    return Networks(
+        _unet(assembly),
+        decode,
+        guided_between=assembly.guided_between,
+        text_aside=assembly.text_aside,
+        settled_after=Networks.settled_after if assembly.whole_every == 1 else SETTLED_AFTER,
+    )
 
 
 def _unet(assembly: Assembly) -> Network:

@@ -15,6 +15,8 @@ from calotype.engine.network.own import OwnNetwork
 
 FIRST_WHOLE = 2
 """Evaluations at the start that are never cut short: what the picture will show is decided there."""
+SETTLED_AFTER = FIRST_WHOLE + 3
+"""Evaluations until both kinds have been run twice, however many lie between two whole ones."""
 
 
 class StepCached:

@@ -1,0 +1,156 @@
+"""`calotype engine build|list|verify|remove`: engines prepared ahead of time."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calotype.cli.options import AsJson, ModelsFolder
+
+if TYPE_CHECKING:
+    from calotype.engine.store.artefact import Artefact
+    from calotype.engine.store.verdict import Verdict
+
+
+def build(
+    model: Annotated[str, typer.Argument(help="Catalogue name, file, folder, hub id or random:NAME.")],
+    shapes: Annotated[
+        str, typer.Option(help="WIDTHxHEIGHTxCOUNT, several with commas: 512x512x1,1024x1024x4.")
+    ],
+    preset: Annotated[str, typer.Option(help="Optimisations.")] = "fast",
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, fp16 or bf16; fp16 on a GPU, fp32 on a CPU if not said.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    models: ModelsFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile ahead of time what a model needs for these shapes, and keep it for every later start.
+
+    It serves all models of the same architecture, on this kind of GPU, with these versions of torch and
+    Triton; for anything else it is not used. What is built already is not built again.
+    """
+    from calotype.cli.output import print_json
+    from calotype.cli.progress import followed
+    from calotype.engine.store.build import build as prepare
+    from calotype.engine.store.shapes import parse_shapes
+
+    wanted = parse_shapes(shapes)
+    with followed() as bar:
+        built = prepare(
+            model,
+            preset=preset,
+            shapes=wanted,
+            precision=precision,
+            device=device,
+            models_folder=models,
+            progress=bar,
+        )
+    kept = built.artefact
+    assert kept.description
+    if as_json:
+        print_json({**_facts(kept), "already": built.already})
+        return
+    size = sum(file.size_bytes for file in kept.description.files)
+    done = "was built already" if built.already else "built"
+    typer.echo(f"{kept.key}: {done}, {len(kept.description.files)} files, {size / 1e6:.1f} MB")
+    if not kept.description.files:
+        typer.echo(f"nothing is compiled for {kept.description.target.device.name} with preset {preset!r}")
+
+
+def list_engines(as_json: AsJson = False) -> None:
+    """List the engines that are kept, and whether each can be used here."""
+    from calotype.cli.output import console, print_json
+    from calotype.engine.store.artefact import artefacts, engines_dir
+    from calotype.engine.store.verdict import here, verdict
+
+    machine = here()
+    kept = [(one, verdict(one, machine)) for one in artefacts()]
+    if as_json:
+        print_json([{**_facts(one), "state": found.state, "reason": found.reason} for one, found in kept])
+        return
+    if not kept:
+        typer.echo(f"no engines in {engines_dir()}; `calotype engine build` makes one")
+        return
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("key", "model", "preset", "precision", "device", "shapes", "built", "state"):
+        table.add_column(column, overflow="fold", no_wrap=column == "key")
+    for one, found in kept:
+        table.add_row(one.key, *_cells(one), found.state)
+    console().print(table)
+
+
+def verify(
+    key: Annotated[str | None, typer.Argument(help="An engine's key; all if not said.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read every file of the engines again: ok, damaged (exit code 3), or stale and why.
+
+    Stale are those built by other versions or for a GPU that is not here.
+    """
+    from calotype.cli.output import print_json
+    from calotype.core.errors import ExitCode
+    from calotype.engine.store.artefact import artefact, artefacts
+    from calotype.engine.store.verdict import here, verdict
+
+    machine = here()
+    found = [verdict(one, machine) for one in ([artefact(key)] if key is not None else artefacts())]
+    if as_json:
+        print_json(found)
+    else:
+        for one in found:
+            typer.echo(_sentence(one))
+    if any(one.state == "damaged" for one in found):
+        raise typer.Exit(ExitCode.BAD_MODEL_FILE)
+
+
+def remove(
+    key: Annotated[str | None, typer.Argument(help="An engine's key.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All engines.")] = False,
+    stale: Annotated[bool, typer.Option("--stale", help="Those that are stale or damaged.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove engines. They can be built again at any time."""
+    from calotype.cli.output import print_json
+    from calotype.core.errors import Problem, RequestError
+    from calotype.engine.store import artefact as store
+    from calotype.engine.store.verdict import here, verdict
+
+    if (key is not None) + every + stale != 1:
+        raise RequestError([Problem("remove", "needs one of KEY, --all and --stale")])
+    if key is not None:
+        keys = [store.artefact(key).key]
+    else:
+        machine = here() if stale else None
+        keys = [one.key for one in store.artefacts() if not machine or verdict(one, machine).state != "ok"]
+        store.remove_abandoned()
+    for one in keys:
+        store.remove(one)
+    if as_json:
+        print_json({"removed": keys})
+    else:
+        typer.echo("\n".join(f"removed {one}" for one in keys) or "nothing to remove")
+
+
+def _facts(one: "Artefact") -> dict[str, Any]:
+    return {"key": one.key, "folder": one.folder, "description": one.description}
+
+
+def _cells(one: "Artefact") -> list[str]:
+    if one.description is None:
+        return ["?"] * 6
+    target = one.description.target
+    shapes = ", ".join(str(shape) for shape in target.shapes)
+    return [
+        one.description.model,
+        target.preset,
+        target.precision,
+        target.device.name,
+        shapes,
+        one.description.created[:10],
+    ]
+
+
+def _sentence(one: "Verdict") -> str:
+    return f"{one.key}: {one.state}" + (f" ({one.reason})" if one.reason else "")

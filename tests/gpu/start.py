@@ -1,0 +1,118 @@
+"""How long a fresh process takes to its first picture, with a prepared engine and without one.
+
+Run by hand on a machine with a GPU: `python -m tests.gpu.start`. Every start has a Triton cache of its own,
+empty at first as on a new machine or in a new container. Prints one JSON object. Not collected by pytest: the
+machines that run the tests have no GPU. `--shrunk --device cpu` rehearses it anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+STARTED = "CALOTYPE_STARTED_S"
+"""When the process was started, by the clock that all processes of a machine share."""
+
+
+def start(chosen: argparse.Namespace) -> dict[str, float]:
+    """The process that is timed: load, and one picture after another. Seconds since it was started."""
+    begun = float(os.environ[STARTED])
+    times: dict[str, float] = {}
+
+    def note(what: str) -> None:
+        times[what] = round(time.time() - begun, 3)
+
+    from calotype.engine.load import load
+
+    note("imported")
+    engine = load(chosen.model, preset=chosen.preset, device=chosen.device, precision=chosen.precision)
+    note("loaded")
+    width, height, count = (int(number) for number in chosen.shape.split("x"))
+    request: dict[str, Any] = {"width": width, "height": height, "count": count, "steps": chosen.steps}
+    for name in ("first_picture", "second_picture"):
+        # The picture is on the host: nothing is left to wait for.
+        engine.generate("a red apple", **request, batch_size=count)
+        note(name)
+    return times
+
+
+def in_a_process(arguments: list[str], environment: dict[str, str]) -> Any:
+    """What a fresh process prints as JSON on its last line."""
+    given = {**os.environ, **environment, STARTED: repr(time.time())}
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], env=given, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def measured(chosen: argparse.Namespace, place: Path) -> dict[str, Any]:
+    """Starts in turn with and without the engine, so that both see the same state of the disk's cache."""
+    common = ["--preset", chosen.preset]
+    for name in ("device", "precision"):
+        if getattr(chosen, name):
+            common += [f"--{name}", getattr(chosen, name)]
+    prepared, none = {"CALOTYPE_CACHE": str(place / "cache")}, {"CALOTYPE_CACHE": str(place / "none")}
+    build = ["calotype", "engine", "build", chosen.model, "--shapes", chosen.shape, *common, "--json"]
+    built = in_a_process(build, {**prepared, "TRITON_CACHE_DIR": str(place / "build")})
+    again = ["tests.gpu.start", "--as-start", "--model", chosen.model, "--shape", chosen.shape]
+    again += ["--steps", str(chosen.steps), *common]
+    runs: dict[str, list[dict[str, float]]] = {"without": [], "with": []}
+    for turn in range(chosen.turns):
+        for kind, environment in (("without", none), ("with", prepared)):
+            triton = {"TRITON_CACHE_DIR": str(place / f"{kind}-{turn}")}
+            runs[kind].append(in_a_process(again, {**environment, **triton}))
+    first = {kind: median(run["first_picture"] for run in found) for kind, found in runs.items()}
+    return {
+        "model": chosen.model,
+        "preset": chosen.preset,
+        "shape": chosen.shape,
+        "steps": chosen.steps,
+        "engine": {"key": built["key"], "target": built["description"]["target"]},
+        "engine_files": len(built["description"]["files"]),
+        "engine_bytes": sum(file["size_bytes"] for file in built["description"]["files"]),
+        "seconds_to_first_picture": first,
+        "runs": runs,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="random:sd15")
+    parser.add_argument("--preset", default="fast")
+    parser.add_argument("--shape", default="512x512x1")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--device")
+    parser.add_argument("--precision")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--shrunk", action="store_true", help="a small model of the same blocks, at 64x64x1")
+    parser.add_argument("--out", type=Path, help="a file for the result, as JSON")
+    parser.add_argument("--as-start", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.as_start:
+        print(json.dumps(start(chosen)))
+        return
+    with tempfile.TemporaryDirectory() as made:
+        place = Path(made)
+        if chosen.shrunk:
+            from tests.shrunk import shrunk_folder
+
+            chosen.model, chosen.shape = str(shrunk_folder(place, "sd15", 0)), "64x64x1"
+        result = measured(chosen, place)
+    from calotype.engine.probe import full_fingerprint
+
+    text = json.dumps({**result, "environment": full_fingerprint().as_dict()}, indent=1)
+    print(text)
+    if chosen.out:
+        chosen.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

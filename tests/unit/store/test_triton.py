@@ -1,0 +1,39 @@
+"""What the real Triton does with kernels that another process has kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from calotype.engine.store.artefact import engines_dir
+from tests.unit.store.compiling import build, start
+from tests.unit.store.kept import SMALL, target, verdicts
+
+
+def in_a_process(work: Callable[[], list[bool]]) -> list[bool]:
+    """Which kernels a process found compiled. Forked: it has all modules, and has compiled nothing."""
+    with get_context("fork").Pool(1) as pool:
+        return pool.apply(work)
+
+
+def test_another_process_compiles_nothing_that_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "builder"))
+    assert in_a_process(build) == [False, False]
+    # The user's own cache is not what an engine is built from or into.
+    assert not (tmp_path / "builder").exists()
+    kept = engines_dir() / target(SMALL).key
+    lists = list(kept.rglob("__grp__*.json"))
+    assert len(lists) == 2
+    assert not any(str(tmp_path) in listing.read_text() for listing in lists)
+
+    # The engine works wherever it lies.
+    kept.parents[1].rename(tmp_path / "elsewhere")
+    monkeypatch.setenv("CALOTYPE_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "user"))
+    assert in_a_process(start) == [True, True]
+    assert [one.state for one in verdicts()] == ["ok"]
