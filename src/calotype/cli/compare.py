@@ -58,7 +58,7 @@ def command(
     from calotype.bench.quality.recogniser import read_recogniser
     from calotype.cli.generating import check_out, read_prompts
     from calotype.cli.output import print_json
-    from calotype.cli.progress import cancellable, shown
+    from calotype.cli.progress import cancellable, followed
     from calotype.engine.device import choose_device, choose_dtype
     from calotype.engine.engine import Engine
     from calotype.engine.load import load
@@ -84,7 +84,7 @@ def command(
     )
     check_out(out)
     who = read_recogniser(judge, torch.device("cpu")) if judge else None
-    with shown() as bar, cancellable() as cancel:
+    with followed() as bar, cancellable() as cancel:
 
         def loaded(*, preset: str, precision: str) -> Engine:
             return load(
@@ -100,13 +100,16 @@ def command(
 
 
 def _show(record: "CompareRecord") -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from calotype.bench.compare.report import rows
     from calotype.cli.output import console
 
-    lines = rows(record, seconds=True)
-    table = Table(*lines[0])
+    lines = rows(record, ranges=False)
+    table = Table(*lines[0], box=SIMPLE_HEAD)
+    # Names are what a table is read by; anything else may be broken where it is narrow.
+    table.columns[0].no_wrap = True
     for line in lines:
         table.add_row(*line.values())
     console().print(table)

@@ -95,8 +95,7 @@ class _Comparison:
         return precision_name(choose_dtype(candidate.precision, self.plan.device))
 
     def made(self, engine: Engine, label: str) -> Made:
-        self.progress.start(label, len(self.requests) + 1)
-        made = make(engine, self.requests, self.progress, self.cancel)
+        made = make(engine, self.requests, label, self.progress, self.cancel)
         self.columns[label] = thumbnails(made.images)
         return made
 

@@ -48,7 +48,7 @@ class Made:
 
 
 def make(
-    engine: Engine, requests: Sequence[GenerateRequest], progress: Progress, cancel: CancelToken
+    engine: Engine, requests: Sequence[GenerateRequest], label: str, progress: Progress, cancel: CancelToken
 ) -> Made:
     """One picture for each request; the first is made once more beforehand, and that is not counted."""
     device = engine.model.device
@@ -56,9 +56,11 @@ def make(
 
     def picture(request: GenerateRequest) -> Image.Image:
         (image,) = engine.generate(request, cancel=cancel).images
+        progress.describe(label)
         progress.advance()
         return image
 
+    progress.start(label, len(requests) + 1)
     picture(requests[0])
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(device)
