@@ -103,13 +103,19 @@ def _show(record: "CompareRecord") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from calotype.bench.compare.report import rows
+    from calotype.bench.compare.report import brief_rows
     from calotype.cli.output import console
 
-    lines = rows(record, ranges=False)
-    table = Table(*lines[0], box=SIMPLE_HEAD)
-    # Names are what a table is read by; anything else may be broken where it is narrow.
-    table.columns[0].no_wrap = True
+    lines = brief_rows(record)
+    table = Table(box=SIMPLE_HEAD, padding=0)
+    for head in lines[0]:
+        # Heads in two lines, so that all columns of a GPU's table fit into a terminal.
+        table.add_column("\n".join(head.rsplit(" ", 1)), no_wrap=True)
     for line in lines:
         table.add_row(*line.values())
     console().print(table)
+    if record.recogniser_sha256:
+        typer.echo("recognised, as the reference: emoji/style/background, per cent")
+    for row in record.presets:
+        if row.message:
+            typer.echo(f"{row.preset}: {row.outcome}: {row.message}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from calotype.spec.benchmark_record import markdown
 from calotype.spec.compare_record import CompareRecord, Figures, PresetRow
 from calotype.spec.quality_record import Accuracy, Spread
@@ -24,16 +22,16 @@ _LEGEND = """\
 - Ranges are the median and what nine in ten lie between. One picture at a time, after one not counted."""
 
 
-def rows(record: CompareRecord, *, seconds: bool = True, ranges: bool = True) -> list[dict[str, str]]:
-    """A row for each preset, the reference first; columns that would be empty are left out.
+def rows(record: CompareRecord, *, seconds: bool) -> list[dict[str, str]]:
+    """A row for each preset, the reference first; columns that would be empty are left out."""
+    cells = [_row(record.reference, f"{record.reference.preset} (reference)", seconds=seconds)]
+    return _without_empty(cells + [_row(row, row.preset, seconds=seconds) for row in record.presets])
 
-    Without `ranges` it is narrow enough for a terminal.
-    """
-    how = _How(seconds=seconds, ranges=ranges)
-    all_ = [how.row(record.reference, f"{record.reference.preset} (reference)")]
-    all_ += [how.row(row, row.preset) for row in record.presets]
-    used = [column for column in all_[0] if any(row[column] for row in all_)]
-    return [{column: row[column] for column in used} for row in all_]
+
+def brief_rows(record: CompareRecord) -> list[dict[str, str]]:
+    """The same in medians alone, narrow enough for a terminal."""
+    cells = [_brief(record.reference, "reference")]
+    return _without_empty(cells + [_brief(row, row.preset) for row in record.presets])
 
 
 def summary(record: CompareRecord, sheet: str) -> str:
@@ -56,57 +54,79 @@ def summary(record: CompareRecord, sheet: str) -> str:
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
 
-@dataclass(frozen=True)
-class _How:
-    """How much a row says."""
+def _without_empty(cells: list[dict[str, str]]) -> list[dict[str, str]]:
+    used = [column for column in cells[0] if any(row[column] for row in cells)]
+    return [{column: row[column] for column in used} for row in cells]
 
-    seconds: bool
-    ranges: bool
 
-    def row(self, row: PresetRow, name: str) -> dict[str, str]:
-        cells = {"preset": name, "precision": row.precision, **self._costs(row.figures)}
-        cells |= self._quality(row.figures)
-        return cells | {"outcome": f"{row.outcome}: {row.message}" if row.message else ""}
+def _brief(row: PresetRow, name: str) -> dict[str, str]:
+    figures = row.figures
+    near = figures.likeness if figures else None
+    return {
+        "preset": f"{name} {row.precision}",
+        "s a picture": f"{figures.wall_s.median:.3f}" if figures else "failed",
+        "peak MiB": _mebibytes(figures.peak_bytes if figures else None),
+        "PSNR dB": f"{near.psnr_db.median:.1f}" if near else "",
+        "SSIM": f"{near.ssim.median:.4f}" if near else "",
+        "feature distance": _median(figures.feature_distance if figures else None),
+        "recognised": _numbers(figures.recognised if figures else None),
+        "as the reference": _numbers(figures.agreeing if figures else None),
+    }
 
-    def _costs(self, figures: Figures | None) -> dict[str, str]:
-        clock = figures if self.seconds else None
-        detailed = figures if self.ranges else None
-        return {
-            "s a picture": self._range(clock.wall_s if clock else None, 3),
-            "GPU s": self._range(clock.device_s if clock else None, 3),
-            "peak MiB": _mebibytes(figures.peak_bytes if figures else None),
-            "staying MiB": _mebibytes(detailed.resident_bytes if detailed else None),
-            "weights MiB": _mebibytes(figures.weights_bytes if figures else None),
-            "PNG bytes": self._range(detailed.png_bytes if detailed else None, 0),
-        }
 
-    def _quality(self, figures: Figures | None) -> dict[str, str]:
-        near = figures.likeness if figures else None
-        return {
-            "PSNR dB": self._and_worst(near.psnr_db, near.worst_psnr_db, 1) if near else "",
-            "SSIM": self._and_worst(near.ssim, near.worst_ssim, 4) if near else "",
-            "feature distance": self._range(figures.feature_distance if figures else None, 4),
-            "recognised": _shares(figures.recognised if figures else None),
-            "as the reference": _shares(figures.agreeing if figures else None),
-        }
+def _row(row: PresetRow, name: str, *, seconds: bool) -> dict[str, str]:
+    cells = {"preset": name, "precision": row.precision}
+    cells |= _costs(row.figures, seconds=seconds) | _quality(row.figures)
+    return cells | {"outcome": f"{row.outcome}: {row.message}" if row.message else ""}
 
-    def _range(self, values: Spread | None, digits: int) -> str:
-        """The median, and what nine in ten lie between."""
-        if values is None:
-            return ""
-        between = f" ({values.p5:.{digits}f} to {values.p95:.{digits}f})" if self.ranges else ""
-        return f"{values.median:.{digits}f}{between}"
 
-    def _and_worst(self, values: Spread, worst: float, digits: int) -> str:
-        return f"{values.median:.{digits}f}" + (f", worst {worst:.{digits}f}" if self.ranges else "")
+def _costs(figures: Figures | None, *, seconds: bool) -> dict[str, str]:
+    clock = figures if seconds else None
+    return {
+        "s a picture": _range(clock.wall_s if clock else None, 3),
+        "GPU s": _range(clock.device_s if clock else None, 3),
+        "peak MiB": _mebibytes(figures.peak_bytes if figures else None),
+        "staying MiB": _mebibytes(figures.resident_bytes if figures else None),
+        "weights MiB": _mebibytes(figures.weights_bytes if figures else None),
+        "PNG bytes": _range(figures.png_bytes if figures else None, 0),
+    }
+
+
+def _quality(figures: Figures | None) -> dict[str, str]:
+    near = figures.likeness if figures else None
+    return {
+        "PSNR dB": f"{near.psnr_db.median:.1f}, worst {near.worst_psnr_db:.1f}" if near else "",
+        "SSIM": f"{near.ssim.median:.4f}, worst {near.worst_ssim:.4f}" if near else "",
+        "feature distance": _range(figures.feature_distance if figures else None, 4),
+        "recognised": _words(figures.recognised if figures else None),
+        "as the reference": _words(figures.agreeing if figures else None),
+    }
 
 
 def _mebibytes(count: int | None) -> str:
     return "" if count is None else f"{count / _MIB:.1f}"
 
 
-def _shares(figure: Accuracy | None) -> str:
-    if figure is None:
+def _median(values: Spread | None) -> str:
+    return "" if values is None else f"{values.median:.4f}"
+
+
+def _range(values: Spread | None, digits: int) -> str:
+    if values is None:
         return ""
+    return f"{values.median:.{digits}f} ({values.p5:.{digits}f} to {values.p95:.{digits}f})"
+
+
+def _shares(figure: Accuracy | None) -> dict[str, str]:
+    if figure is None:
+        return {}
     parts = {"emoji": figure.emoji_top1, "style": figure.style, "background": figure.background}
-    return ", ".join(f"{what} {share:.0%}" for what, share in parts.items() if share is not None)
+    return {what: "–" if share is None else f"{100 * share:.0f}" for what, share in parts.items()}
+
+
+def _words(figure: Accuracy | None) -> str:
+    return ", ".join(f"{what} {share}%" for what, share in _shares(figure).items())
+
+
+def _numbers(figure: Accuracy | None) -> str:
+    return "/".join(_shares(figure).values())
