@@ -72,7 +72,7 @@ def run(job: Job) -> None:
     _check_grid(requests, axes)
     if job.sheet:
         _check_sheet(job, requests, axes)
-    _check_out(job.out)
+    check_out(job.out)
     written: list[dict[str, Any]] = []
     with shown() as bar, cancellable() as cancel:
         engine = _load(job, record, bar)
@@ -102,7 +102,7 @@ def _requests(job: Job, record: PictureRecord | None) -> list[GenerateRequest]:
     """One request a prompt, each checked; a seed is chosen here if none was given."""
     prompts = list(job.prompts)
     if job.prompts_file:
-        prompts += _read_prompts(job.prompts_file)
+        prompts += read_prompts(job.prompts_file)
     base = dict(record.request) if record else {}
     if not prompts and not record:
         raise RequestError(
@@ -124,7 +124,8 @@ def _requests(job: Job, record: PictureRecord | None) -> list[GenerateRequest]:
     return [GenerateRequest.parse({**values, "prompt": text}) for text in prompts or [base["prompt"]]]
 
 
-def _read_prompts(file: Path) -> list[str]:
+def read_prompts(file: Path) -> list[str]:
+    """One prompt a line; empty lines and those that start with # are none."""
     if not file.is_file():
         raise NotFoundError(f"no prompts file {file}")
     lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
@@ -161,7 +162,7 @@ def _check_sheet(job: Job, requests: list[GenerateRequest], axes: list[GridAxis]
         raise RequestError(problems)
 
 
-def _check_out(folder: Path) -> None:
+def check_out(folder: Path) -> None:
     """Finding out after the work that pictures cannot be written would lose them."""
     existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not existing.is_dir():

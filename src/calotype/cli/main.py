@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli import bench, data, doctor, engine, generate, mig, models, train
+from calotype.cli import bench, compare, data, doctor, engine, generate, mig, models, train
 from calotype.core.errors import CalotypeError, ExitCode
 from calotype.version import VERSION
 
@@ -27,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("generate")(generate.command)
+app.command("compare")(compare.command)
 app.command("doctor")(doctor.command)
 app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")

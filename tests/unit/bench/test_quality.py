@@ -18,7 +18,7 @@ from calotype.core.errors import CancelledError, ExitCode, RequestError
 from calotype.core.progress import CancelToken, Silent
 from calotype.engine import presets
 from calotype.engine.load import load
-from calotype.models.model import Model
+from calotype.engine.passes import Assembly, Pass
 from calotype.spec.quality_record import QualityRecord
 from calotype.spec.request import GenerateRequest
 from tests.shrunk import shrunk_folder
@@ -120,16 +120,11 @@ def test_a_model_that_shows_the_real_artwork_is_as_good_as_the_recogniser(
 def test_another_preset_that_changes_pictures_is_told(
     real: EmojiSet, taught: Recogniser, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Rough:
-        name, tolerance = "rough", 0.0
+    def apply(assembly: Assembly) -> None:
+        assembly.model.unet.conv_out.weight.mul_(1.02)
 
-        def missing(self, _: Model) -> str | None:
-            return None
-
-        def apply(self, model: Model) -> None:
-            model.unet.conv_out.weight.mul_(1.02)
-
-    monkeypatch.setitem(presets.PRESETS, "rough", (Rough(),))
+    rough = Pass("rough", "lossy", lambda _: None, apply)
+    monkeypatch.setitem(presets.PRESETS, "rough", (rough,))
     record = measure(
         load(str(small_model), device="cpu"),
         taught,

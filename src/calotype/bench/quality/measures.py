@@ -11,7 +11,8 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from calotype.spec.quality_record import Spread
+from calotype.spec.quality_record import Comparison, Spread
+from calotype.train.vae_loss import psnr as psnr_of_floats
 
 COMPARED_SIDE = 32
 """Pictures are compared with the whole training set at this size."""
@@ -29,6 +30,11 @@ def sharpness(pixels: Tensor) -> Tensor:
     """
     gray = torch.einsum("nchw,c->nhw", pixels.float(), torch.tensor(_GRAY))
     return sum((gray.diff(dim=side).square().mean(dim=(1, 2)) for side in (1, 2)), torch.zeros(len(gray)))
+
+
+def psnr(one: Tensor, other: Tensor) -> Tensor:
+    """Peak signal-to-noise ratio in decibels of each pair."""
+    return psnr_of_floats(one.float() / 127.5 - 1, other.float() / 127.5 - 1)
 
 
 def ssim(one: Tensor, other: Tensor) -> Tensor:
@@ -77,6 +83,18 @@ def spread(values: Tensor) -> Spread:
         float(value) for value in values.double().quantile(torch.tensor([0.05, 0.5, 0.95]).double())
     )
     return Spread(mean=float(values.double().mean()), p5=p5, median=median, p95=p95)
+
+
+def comparison(preset: str, psnr_db: Tensor, likeness: Tensor) -> Comparison:
+    """A preset's pictures beside another's, from the PSNR and SSIM of each pair."""
+    return Comparison(
+        preset=preset,
+        pictures=len(psnr_db),
+        psnr_db=spread(psnr_db),
+        worst_psnr_db=float(psnr_db.min()),
+        ssim=spread(likeness),
+        worst_ssim=float(likeness.min()),
+    )
 
 
 def _flat(pixels: Tensor) -> Tensor:

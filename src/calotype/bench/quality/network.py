@@ -33,10 +33,16 @@ class Recognising(nn.Module):
         seen = self.norm(self._seen(pictures))
         return self.emoji(seen), self.style(seen)
 
-    def _seen(self, pictures: Tensor) -> Tensor:
+    def features(self, pictures: Tensor) -> list[Tensor]:
+        """What its layers see, the earliest first, as (number, channels, height, width)."""
         # Half as many places with four times the channels: the first layer is the dearest otherwise.
-        early = relu(self.stem(pixel_unshuffle(pictures, 2)))
-        return self.embedding(self.blocks(early).flatten(1))
+        seen = [relu(self.stem(pixel_unshuffle(pictures, 2)))]
+        for block in self.blocks:
+            seen.append(block(seen[-1]))
+        return seen
+
+    def _seen(self, pictures: Tensor) -> Tensor:
+        return self.embedding(self.features(pictures)[-1].flatten(1))
 
 
 class _Halving(nn.Module):

@@ -29,7 +29,6 @@ from calotype.engine.engine import Engine
 from calotype.engine.probe import full_fingerprint
 from calotype.spec.quality_record import Accuracy, Comparison, Part, PictureQuality, QualityRecord
 from calotype.spec.request import GenerateRequest
-from calotype.train.vae_loss import psnr
 
 TRAIN, HELD_OUT = "train", "heldout"
 RECORD, SUMMARY = "results.json", "README.md"
@@ -205,16 +204,7 @@ def _compared(one: _Measurement, found: dict[str, _Found], other: Engine) -> Com
     label = f"making with {other.preset}"
     # Part by part as before, so that batches are the same and only the presets differ.
     theirs = torch.cat([one.made(other, part.questions, label) for part in found.values()])
-    noise = psnr(theirs.float() / 127.5 - 1, mine.float() / 127.5 - 1)
-    likeness = measures.ssim(theirs, mine)
-    return Comparison(
-        preset=other.preset,
-        pictures=len(mine),
-        psnr_db=measures.spread(noise),
-        worst_psnr_db=float(noise.min()),
-        ssim=measures.spread(likeness),
-        worst_ssim=float(likeness.min()),
-    )
+    return measures.comparison(other.preset, measures.psnr(theirs, mine), measures.ssim(theirs, mine))
 
 
 def _share_of_copies(distance: Tensor) -> float:

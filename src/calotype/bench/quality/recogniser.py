@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 from torch import Tensor
-from torch.nn.functional import interpolate
+from torch.nn.functional import interpolate, normalize
 
 from calotype.bench.quality.artwork import EmojiSet
 from calotype.bench.quality.learning import as_floats
@@ -57,11 +57,28 @@ class Recogniser:
         """At pictures of any size as (number, 3, height, width) in uint8."""
         emoji, style = [], []
         for some in pixels.split(_AT_A_TIME):
-            small = interpolate(as_floats(some.to(self._device)), (SIDE, SIDE), mode="area")
-            of_emoji, of_style = self._network(small)
+            of_emoji, of_style = self._network(self._small(some))
             emoji.append(of_emoji.softmax(1).cpu())
             style.append(of_style.softmax(1).cpu())
         return Seen(torch.cat(emoji), torch.cat(style))
+
+    @torch.inference_mode()
+    def feature_distances(self, one: Tensor, other: Tensor) -> Tensor:
+        """How differently it sees two pictures of any size, (number, layers): 0 is the same, 2 the most.
+
+        The form of LPIPS (Zhang et al. 2018) without its learned weights: at every place of a layer the
+        squared distance of the two features scaled to length 1, the mean over places.
+        """
+        pairs = zip(one.split(_AT_A_TIME), other.split(_AT_A_TIME), strict=True)
+        return torch.cat([self._distances(a, b).cpu() for a, b in pairs])
+
+    def _distances(self, one: Tensor, other: Tensor) -> Tensor:
+        seen = (self._network.features(self._small(pixels)) for pixels in (one, other))
+        layers = [normalize(a, dim=1) - normalize(b, dim=1) for a, b in zip(*seen, strict=True)]
+        return torch.stack([layer.square().sum(1).mean((1, 2)) for layer in layers], dim=1)
+
+    def _small(self, pixels: Tensor) -> Tensor:
+        return interpolate(as_floats(pixels.to(self._device)), (SIDE, SIDE), mode="area")
 
     def check_made_for(self, data: EmojiSet) -> None:
         """Refuse to judge artwork that it did not learn."""

@@ -1,0 +1,132 @@
+"""A comparison in tables and words. Measures nothing."""
+
+from __future__ import annotations
+
+from calotype.spec.benchmark_record import markdown
+from calotype.spec.compare_record import CompareRecord, Figures, PresetRow
+from calotype.spec.quality_record import Accuracy, Spread
+
+_MIB = 2**20
+_ON_A_CPU = (
+    "Only quality counts here. This was made on a CPU, where eight-bit presets compute with wider numbers; "
+    "the seconds are in `results.json` and say nothing about a GPU."
+)
+_LEGEND = """\
+- PSNR, SSIM and feature distance are to the reference's picture of the same prompt and seed. Equal pictures
+  have 106 dB, 1 and 0.
+- Feature distance: how differently a recogniser of emoji sees two pictures. It has the form of LPIPS
+  (features scaled to length 1, squared distances, the mean over places and layers), but the features learned
+  emoji alone and LPIPS's learned weights are left out: its numbers are not LPIPS's. It goes from 0 to 2.
+- Recognised: emoji, style and background are what the prompt asks for; of prompts in the usual wording. As
+  the reference: they are what is seen in the reference's picture; of all other prompts.
+- Ranges are the median and what nine in ten lie between. One picture at a time, after one not counted."""
+
+
+def rows(record: CompareRecord, *, seconds: bool) -> list[dict[str, str]]:
+    """A row for each preset, the reference first; columns that would be empty are left out."""
+    cells = [_row(record.reference, f"{record.reference.preset} (reference)", seconds=seconds)]
+    return _without_empty(cells + [_row(row, row.preset, seconds=seconds) for row in record.presets])
+
+
+def brief_rows(record: CompareRecord) -> list[dict[str, str]]:
+    """The same in medians alone, narrow enough for a terminal."""
+    cells = [_brief(record.reference, "reference")]
+    return _without_empty(cells + [_brief(row, row.preset) for row in record.presets])
+
+
+def summary(record: CompareRecord, sheet: str) -> str:
+    """The whole record but for single pictures and the machine."""
+    model, on_cpu = record.model, record.device == "cpu"
+    knobs = ", ".join(f"{knob} {record.request[knob]}" for knob in ("steps", "cfg", "sampler", "schedule"))
+    asked = [f"- {one.prompt} (seed {one.seed})" for one in record.reference.pictures]
+    paragraphs = [
+        f"# Presets of {model.reference} side by side",
+        f"`{record.command}`",
+        f"Model sha256 {model.sha256[:16]}…, {record.device}; {knobs}; {len(asked)} pictures a preset.",
+        "Random weights: the pictures show nothing." if model.random else "",
+        markdown(rows(record, seconds=not on_cpu)),
+        _ON_A_CPU if on_cpu else "",
+        _LEGEND,
+        f"![the pictures side by side]({sheet})",
+        "## Pictures",
+        "\n".join(asked),
+    ]
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
+
+
+def _without_empty(cells: list[dict[str, str]]) -> list[dict[str, str]]:
+    used = [column for column in cells[0] if any(row[column] for row in cells)]
+    return [{column: row[column] for column in used} for row in cells]
+
+
+def _brief(row: PresetRow, name: str) -> dict[str, str]:
+    figures = row.figures
+    near = figures.likeness if figures else None
+    return {
+        "preset": f"{name} {row.precision}",
+        "s a picture": f"{figures.wall_s.median:.3f}" if figures else "failed",
+        "peak MiB": _mebibytes(figures.peak_bytes if figures else None),
+        "PSNR dB": f"{near.psnr_db.median:.1f}" if near else "",
+        "SSIM": f"{near.ssim.median:.4f}" if near else "",
+        "feature distance": _median(figures.feature_distance if figures else None),
+        "recognised": _numbers(figures.recognised if figures else None),
+        "as the reference": _numbers(figures.agreeing if figures else None),
+    }
+
+
+def _row(row: PresetRow, name: str, *, seconds: bool) -> dict[str, str]:
+    cells = {"preset": name, "precision": row.precision}
+    cells |= _costs(row.figures, seconds=seconds) | _quality(row.figures)
+    return cells | {"outcome": f"{row.outcome}: {row.message}" if row.message else ""}
+
+
+def _costs(figures: Figures | None, *, seconds: bool) -> dict[str, str]:
+    clock = figures if seconds else None
+    return {
+        "s a picture": _range(clock.wall_s if clock else None, 3),
+        "GPU s": _range(clock.device_s if clock else None, 3),
+        "peak MiB": _mebibytes(figures.peak_bytes if figures else None),
+        "staying MiB": _mebibytes(figures.resident_bytes if figures else None),
+        "weights MiB": _mebibytes(figures.weights_bytes if figures else None),
+        "PNG bytes": _range(figures.png_bytes if figures else None, 0),
+    }
+
+
+def _quality(figures: Figures | None) -> dict[str, str]:
+    near = figures.likeness if figures else None
+    return {
+        "PSNR dB": f"{near.psnr_db.median:.1f}, worst {near.worst_psnr_db:.1f}" if near else "",
+        "SSIM": f"{near.ssim.median:.4f}, worst {near.worst_ssim:.4f}" if near else "",
+        "feature distance": _range(figures.feature_distance if figures else None, 4),
+        "recognised": _words(figures.recognised if figures else None),
+        "as the reference": _words(figures.agreeing if figures else None),
+    }
+
+
+def _mebibytes(count: int | None) -> str:
+    return "" if count is None else f"{count / _MIB:.1f}"
+
+
+def _median(values: Spread | None) -> str:
+    return "" if values is None else f"{values.median:.4f}"
+
+
+def _range(values: Spread | None, digits: int) -> str:
+    if values is None:
+        return ""
+    return f"{values.median:.{digits}f} ({values.p5:.{digits}f} to {values.p95:.{digits}f})"
+
+
+def _shares(figure: Accuracy | None) -> dict[str, str]:
+    if figure is None:
+        return {}
+    parts = {"emoji": figure.emoji_top1, "style": figure.style, "background": figure.background}
+    return {what: "–" if share is None else f"{100 * share:.0f}" for what, share in parts.items()}
+
+
+def _words(figure: Accuracy | None) -> str:
+    return ", ".join(f"{what} {share}%" for what, share in _shares(figure).items())
+
+
+def _numbers(figure: Accuracy | None) -> str:
+    return "/".join(_shares(figure).values())
