@@ -10,11 +10,14 @@ from torch import Tensor
 from calotype.engine.kernels import choice
 from calotype.engine.kernels.choice import runs_triton
 
+HOPPER, AMPERE = torch.device("cuda", 0), torch.device("cuda", 1)
+CAPABILITIES = {0: (9, 0), 1: (8, 0)}
+
 
 @pytest.fixture(autouse=True)
 def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "_has_triton", lambda: True)
-    monkeypatch.setattr(choice, "_capability", lambda device: {"hopper": (9, 0), "ampere": (8, 0)}[device])
+    monkeypatch.setattr(choice, "_capability", lambda device: CAPABILITIES[device.index])
 
 
 def on_gpu(**changes: Any) -> Tensor:
@@ -23,7 +26,7 @@ def on_gpu(**changes: Any) -> Tensor:
         "dtype": torch.float16,
         "numel": lambda: 8,
         "requires_grad": False,
-        "device": "hopper",
+        "device": HOPPER,
     }
     return cast("Tensor", SimpleNamespace(**{**usual, **changes}))
 
@@ -57,8 +60,8 @@ def test_rows_too_wide_for_registers_are_plain_torchs() -> None:
 
 
 def test_older_gpus_do_not_know_fp8() -> None:
-    assert runs_triton(on_gpu(device="ampere"))
-    assert not runs_triton(on_gpu(device="ampere"), fp8=True)
+    assert runs_triton(on_gpu(device=AMPERE))
+    assert not runs_triton(on_gpu(device=AMPERE), fp8=True)
     assert runs_triton(on_gpu(), fp8=True)
 
 
