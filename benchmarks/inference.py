@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from baseline import DEVICE, PROMPT, cast, diffusers_pipeline, gpu_model
+from baseline import DEVICE, PROMPT, cast, diffusers_pipeline, gpu_model, request_for
 
 from calotype.engine.engine import Engine
 from calotype.engine.inputs import Inputs
@@ -115,17 +115,7 @@ def _timed(make: Callable[[], object]) -> float:
 
 def ours(model: Model, work: Work) -> dict[str, Any]:
     engine = Engine(model, preset=work.system)
-    request = GenerateRequest(
-        prompt=PROMPT,
-        width=work.side,
-        height=work.side,
-        steps=work.steps,
-        count=work.batch,
-        seed=1,
-        sampler="euler",
-        schedule="normal",
-        tile_vae=False,
-    )
+    request = request_for(work)
 
     def make() -> None:
         engine._text.forget()
