@@ -73,16 +73,17 @@ def wide_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     precision between them; as many queries at a time as keep those scores small.
     """
     at_once = max(1, _MOST_SCORES // (len(query) * key.shape[1]))
-    parts = [_shares(part, key).to(value.dtype) @ value for part in query.split(at_once, dim=1)]
+    scale = query.shape[-1] ** -0.5
+    shares = ((scores(part, key) * scale).softmax(-1) for part in query.split(at_once, dim=1))
+    parts = [each.to(value.dtype) @ value for each in shares]
     return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
 
 
-def _shares(query: Tensor, key: Tensor) -> Tensor:
+def scores(query: Tensor, key: Tensor) -> Tensor:
+    """The product of every query with every key, in single precision."""
     if query.is_cuda and query.dtype != torch.float32:
-        scores = torch.bmm(query, key.transpose(1, 2), out_dtype=torch.float32)
-    else:
-        scores = torch.bmm(query.float(), key.float().transpose(1, 2))
-    return scores.mul_(query.shape[-1] ** -0.5).softmax(-1)
+        return torch.bmm(query, key.transpose(1, 2), out_dtype=torch.float32)
+    return torch.bmm(query.float(), key.float().transpose(1, 2))
 
 
 def enlarged(x: Tensor, size: tuple[int, int]) -> Tensor:

@@ -14,6 +14,8 @@ import torch
 from diffusers.models.attention_processor import Attention
 from torch import Tensor, nn
 
+from calotype.engine.network.operations import scores
+
 _WIDEST_FUSED = 256
 _MOST_PLACES = 64 * 64
 
@@ -42,13 +44,6 @@ class WideAttention:
         shares = (scores(query, key) / math.sqrt(c)).softmax(-1).to(value.dtype)
         mixed = attention.to_out[0](torch.bmm(shares, value))
         return mixed.reshape(n, h, w, c).permute(0, 3, 1, 2) + hidden_states
-
-
-def scores(query: Tensor, key: Tensor) -> Tensor:
-    """The product of every query with every key, in single precision."""
-    if query.is_cuda and query.dtype != torch.float32:
-        return torch.bmm(query, key.transpose(1, 2), out_dtype=torch.float32)
-    return torch.bmm(query.float(), key.float().transpose(1, 2))
 
 
 def use_wide_attention(network: nn.Module) -> None:
