@@ -1,0 +1,161 @@
+"""What the server and a worker say to each other. Knows nothing of how messages travel.
+
+Pictures travel as attachments: bytes beside the message, which says what they are. Every job that was handed
+over ends with exactly one of Finished, Failed or Stopped, or with the worker's death.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from calotype.spec.job import JobFailure
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Work(_Message):
+    """To a worker: make this job's pictures. Attachments: the given image and mask, where there are any."""
+
+    kind: Literal["work"] = "work"
+    job_id: str
+    model: str
+    request: dict[str, Any]
+    has_image: bool = False
+    has_mask: bool = False
+    previews: bool = False
+    """Whether anybody is looking."""
+
+
+class Stop(_Message):
+    """To a worker: leave this job at the next step."""
+
+    kind: Literal["stop"] = "stop"
+    job_id: str
+
+
+class Watch(_Message):
+    """To a worker: somebody looks at this job now, or nobody any more."""
+
+    kind: Literal["watch"] = "watch"
+    job_id: str
+    previews: bool
+
+
+class Load(_Message):
+    """To a worker: have this model ready. Answered by Models, or by ModelFailed."""
+
+    kind: Literal["load"] = "load"
+    model: str
+
+
+class Unload(_Message):
+    """To a worker: let this model go when no job of its own uses it. Answered by Models."""
+
+    kind: Literal["unload"] = "unload"
+    model: str
+
+
+class LoadedModel(_Message):
+    name: str
+    architecture: str
+    sha256: str
+    random: bool
+    bytes: int
+
+
+class Hello(_Message):
+    """From a worker, once, when it can take work."""
+
+    kind: Literal["hello"] = "hello"
+    pid: int
+    device: str
+    """Its name for people: 'cpu', or the GPU's."""
+    preset: str
+    precision: str
+    room: int
+    """Jobs it wants at a time: enough to fill a batch while another is being finished."""
+
+
+class Models(_Message):
+    """From a worker: what it holds now, and how much memory is left to it."""
+
+    kind: Literal["models"] = "models"
+    models: tuple[LoadedModel, ...]
+    memory_bytes: int
+    free_bytes: int
+
+
+class ModelFailed(_Message):
+    """From a worker: a model that could not be loaded, and why."""
+
+    kind: Literal["model_failed"] = "model_failed"
+    model: str
+    failure: JobFailure
+
+
+class Loading(_Message):
+    """From a worker: how far loading has come."""
+
+    kind: Literal["loading"] = "loading"
+    label: str
+    done: int
+    total: int
+
+
+class Stepped(_Message):
+    """From a worker: a step of a job is done. Attachment: a small PNG where `has_preview`."""
+
+    kind: Literal["stepped"] = "stepped"
+    job_id: str
+    steps_done: int
+    steps_total: int
+    has_preview: bool = False
+
+
+class Finished(_Message):
+    """From a worker: a job's pictures. Attachments: PNG files, in the order of the seeds."""
+
+    kind: Literal["finished"] = "finished"
+    job_id: str
+    request: dict[str, Any]
+    """With everything filled in that the model decided."""
+    widths: tuple[int, ...]
+    heights: tuple[int, ...]
+    seeds: tuple[int, ...]
+
+
+class Failed(_Message):
+    """From a worker: a job that cannot be done; the others are not touched by it."""
+
+    kind: Literal["failed"] = "failed"
+    job_id: str
+    failure: JobFailure
+
+
+class Stopped(_Message):
+    """From a worker: a job it left because it was told to."""
+
+    kind: Literal["stopped"] = "stopped"
+    job_id: str
+
+
+class Evaluated(_Message):
+    """From a worker: one UNet evaluation, for the metrics."""
+
+    kind: Literal["evaluated"] = "evaluated"
+    rows: int
+    jobs: int
+    seconds: float
+
+
+ToWorker = Annotated[Work | Stop | Watch | Load | Unload, Field(discriminator="kind")]
+FromWorker = Annotated[
+    Hello | Models | ModelFailed | Loading | Stepped | Finished | Failed | Stopped | Evaluated,
+    Field(discriminator="kind"),
+]
+TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(ToWorker)
+FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(FromWorker)

@@ -1,0 +1,106 @@
+"""What a deployment does for its interfaces, whichever they are. All methods belong to one event loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from calotype.core.errors import CalotypeError
+from calotype.serve.messages import LoadedModel
+from calotype.spec.job import Job, JobNews, JobState, Submission
+
+
+class QueueFullError(CalotypeError):
+    """More work than the deployment takes in; the message says the limit."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class UnavailableError(CalotypeError):
+    """The deployment cannot take work now: it drains, or its disk refuses."""
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """One worker as it stands."""
+
+    name: str
+    state: str
+    """starting, ready, or restarting."""
+    pid: int | None
+    device: str | None
+    jobs: int
+    restarts: int
+    models: tuple[LoadedModel, ...]
+    memory_bytes: int | None
+    free_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Status:
+    """The deployment as it stands."""
+
+    name: str
+    ready: bool
+    draining: bool
+    queued: int
+    running: int
+    workers: tuple[WorkerStatus, ...]
+
+
+class Service(Protocol):
+    """What goes wrong is a CalotypeError: of a request, a name, memory, a full queue, a closed door."""
+
+    async def submit(
+        self, submission: Submission, *, client: str, image: bytes | None = None, mask: bytes | None = None
+    ) -> Job:
+        """Accept a job: it is on disk when this returns. A known idempotency key answers with its job."""
+        ...
+
+    async def job(self, job_id: str, *, client: str | None = None) -> Job:
+        """A job as it stands; with `client`, only if it is that client's."""
+        ...
+
+    async def jobs(
+        self,
+        *,
+        client: str | None = None,
+        state: JobState | None = None,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> Sequence[Job]:
+        """Newest first; `before` is the last id of the page before."""
+        ...
+
+    async def cancel(self, job_id: str, *, client: str | None = None) -> Job:
+        """Ask for a stop: a queued job ends at once, a running one at its next step; an ended one stays."""
+        ...
+
+    async def delete(self, job_id: str, *, client: str | None = None) -> None:
+        """Forget an ended job and its pictures."""
+        ...
+
+    async def picture(self, job_id: str, index: int, *, client: str | None = None) -> bytes:
+        """The PNG file of a finished picture."""
+        ...
+
+    def watch(
+        self, job_id: str, *, previews: bool = False, client: str | None = None
+    ) -> AsyncIterator[JobNews]:
+        """The job as it is, then each change, up to its end. A slow reader misses steps, never the end."""
+        ...
+
+    async def wait(self, job_id: str, *, client: str | None = None) -> Job:
+        """The job once it has ended."""
+        ...
+
+    async def models(self) -> Sequence[LoadedModel]: ...
+
+    async def load_model(self, model: str) -> Sequence[LoadedModel]: ...
+
+    async def unload_model(self, model: str) -> Sequence[LoadedModel]: ...
+
+    def status(self) -> Status: ...

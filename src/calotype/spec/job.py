@@ -1,0 +1,86 @@
+"""A request that a deployment has accepted, and the news of it. Knows nothing of queues, workers or wires."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from calotype.spec.request import GenerateRequest
+
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+FINAL_STATES: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})
+"""A job enters one of these once and never leaves it."""
+
+FailureKind = Literal[
+    "bad_request", "not_found", "bad_model_file", "does_not_fit", "deadline", "worker_lost", "internal"
+]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Submission(_Frozen):
+    """What a client hands in."""
+
+    request: GenerateRequest
+    model: Annotated[str, Field(max_length=255)] | None = None
+    """One of the deployment's models; its first if not said."""
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    """Higher goes first."""
+    deadline_s: Annotated[float, Field(gt=0, le=7 * 86400, allow_inf_nan=False)] | None = None
+    """Seconds after acceptance by which it must have ended; it fails when they are over."""
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """The same key from the same client is the same job: sending it again makes nothing twice."""
+
+
+class JobFailure(_Frozen):
+    """Why there are no pictures."""
+
+    kind: FailureKind
+    message: str
+
+
+class JobPicture(_Frozen):
+    """One finished picture, which the deployment keeps as a file."""
+
+    sha256: str
+    bytes: int
+    width: int
+    height: int
+    seed: int
+
+
+class Job(_Frozen):
+    """A job as it stands. Times are seconds since 1970."""
+
+    id: str
+    client: str
+    """Name of the API key that asked, or `local`."""
+    state: JobState
+    model: str
+    request: dict[str, Any]
+    """As accepted; what the model decides is filled in once it runs."""
+    priority: int
+    position: int | None
+    """Jobs in front of it while it is queued."""
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    deadline_at: float | None
+    steps_done: int
+    steps_total: int
+    attempts: int
+    """How often it was begun: more than once when a worker died under it."""
+    pictures: tuple[JobPicture, ...]
+    failure: JobFailure | None
+    idempotency_key: str | None
+
+
+class JobNews(_Frozen):
+    """One piece of news of a job, in the order it happened."""
+
+    job: Job
+    preview: bytes | None = None
+    """A small PNG of what is there so far."""
