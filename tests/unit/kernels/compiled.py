@@ -24,7 +24,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from calotype.engine.kernels import geglu, group_norm, layer_norm, quantise, upsample
+from calotype.engine.kernels import geglu, group_norm, int8_product_triton, layer_norm, quantise, upsample
 
 Found = dict[str, Any]
 _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
@@ -42,19 +42,21 @@ def resources(kernel: Any) -> Found:
     used = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", said))
     return {
         "name": kernel.name,
-        "wide_loads": wide_share(text, "ld.global"),
-        "wide_stores": wide_share(text, "st.global"),
+        "wide_loads": wide_share(text, "ld.global", 16),
+        # Eight bits are half of what was read: what a thread loads in sixteen bytes it stores in eight.
+        "wide_stores": wide_share(text, "st.global", 8),
+        "tensor_cores": "wgmma.mma_async" in text,
         "registers": int(used["REG"]),
         "spilled_bytes": int(used["STACK"]) + int(used["LOCAL"]),
         "warps": kernel.metadata.num_warps,
     }
 
 
-def wide_share(text: str, instruction: str) -> float:
-    """Of what one thread loads or stores, the part that moves sixteen bytes at a time."""
+def wide_share(text: str, instruction: str, least: int) -> float:
+    """Of what one thread loads or stores, the part that moves so many bytes at a time."""
     found = re.findall(rf"{re.escape(instruction)}[.\w:]*?(?:\.v(\d))?\.[bsuf](\d+)\b", text)
     bits = [int(count or 1) * int(each) for count, each in found]
-    return sum(each for each in bits if each == 128) / sum(bits)
+    return sum(each for each in bits if each >= 8 * least) / max(1, sum(bits))
 
 
 def pictures(case: Found, channels: int) -> Tensor:
@@ -93,9 +95,19 @@ def run_rows(case: Found) -> None:
     ways[case["of"]]()
 
 
+def run_product(case: Found) -> None:
+    rows, depth, width = case["shape"]
+    x, weight = (
+        quantise.Quantised(torch.empty(size, depth, dtype=torch.int8), torch.empty(size, 1))
+        for size in (rows, width)
+    )
+    int8_product_triton.launch(x, weight, torch.empty(width, dtype=torch.float16), torch.float16)
+
+
 RUNS: dict[str, Callable[[Found], object]] = {
     "group_norm": run_group_norm,
     "rows": run_rows,
+    "product": run_product,
     "upsample": lambda case: upsample.upsample_nearest2x(pictures(case, case["shape"][1])),
 }
 

@@ -18,7 +18,17 @@ from torch import Tensor
 from torch.nn import functional
 from triton.runtime import interpreter
 
-from calotype.engine.kernels import add, geglu, group_norm, layer_norm, quantise, rescale, upsample
+from calotype.engine.kernels import (
+    add,
+    geglu,
+    group_norm,
+    int8_product,
+    int8_product_triton,
+    layer_norm,
+    quantise,
+    rescale,
+    upsample,
+)
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 EPS = 1e-5
@@ -167,6 +177,25 @@ def compare_rescaled(case: Found) -> Found:
     }
 
 
+def compare_product(case: Found) -> Found:
+    """Sums of whole numbers are exact, so any difference is of the scaling after them."""
+    rows, depth, width = case["shape"]
+    x, weight = (
+        quantise.plain(numbers({"dtype": "fp32"}, size, depth, seed=size), "int8") for size in (rows, width)
+    )
+    bias = numbers(case, width, seed=4) if case["bias"] else None
+    dtype = DTYPES[case["dtype"]]
+    found = int8_product_triton.launch(x, weight, bias, dtype)
+    wanted = (x.values.double() * x.scale) @ (weight.values.double() * weight.scale).T
+    last = quantise.Quantised(x.values[-1:], x.scale[-1:])
+    return {
+        "error": error(found, wanted if bias is None else wanted + bias.double()),
+        "alone": torch.equal(int8_product_triton.launch(last, weight, bias, dtype), found[-1:]),
+        "dtype": found.dtype == dtype,
+        "plain": error(int8_product.plain(x, weight, bias, dtype), found.double()),
+    }
+
+
 def compare_quantised(case: Found) -> Found:
     """Errors are in units of the row's scale; rounding alone makes up to half a step."""
     x = numbers(case, *case["shape"])
@@ -228,6 +257,7 @@ COMPARISONS: dict[str, Callable[[Found], Found]] = {
     "sum": compare_sum,
     "rescaled": compare_rescaled,
     "quantised": compare_quantised,
+    "product": compare_product,
 }
 
 

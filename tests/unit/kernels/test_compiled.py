@@ -24,13 +24,19 @@ CASES: dict[str, dict[str, Any]] = {
     "rows in fp8": {"operation": "rows", "of": "quantise_rows", "shape": [8, 640], "kind": "fp8"},
     "pixels": {"operation": "upsample", "shape": [1, 640, 32, 32]},
 }
+PRODUCTS: dict[str, dict[str, Any]] = {
+    "wide": {"operation": "product", "shape": [16384, 1280, 10240]},
+    "tall": {"operation": "product", "shape": [16384, 5120, 1280]},
+    "small": {"operation": "product", "shape": [128, 1280, 1280]},
+}
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     cache: Path = tmp_path_factory.mktemp("compiled")
-    answers = ask("compiled", list(CASES.values()), TRITON_CACHE_DIR=str(cache))
-    return dict(zip(CASES, answers, strict=True))
+    cases = {**CASES, **PRODUCTS}
+    answers = ask("compiled", list(cases.values()), TRITON_CACHE_DIR=str(cache))
+    return dict(zip(cases, answers, strict=True))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -47,3 +53,10 @@ def test_numbers_stay_in_registers(found: dict[str, list[dict[str, Any]]], name:
     for kernel in found[name]:
         assert kernel["spilled_bytes"] == 0, kernel
         assert kernel["registers"] <= 128, kernel
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_runs_on_the_tensor_cores(found: dict[str, list[dict[str, Any]]], name: str) -> None:
+    (kernel,) = found[name]
+    assert kernel["tensor_cores"]
+    assert kernel["spilled_bytes"] == 0, kernel

@@ -26,6 +26,8 @@ CASES: dict[str, dict[str, Any]] = {
     "sum": {"operation": "sum", "shape": [3, 7, 99], "dtype": "fp16"},
     "sum, one row": {"operation": "sum", "shape": [1, 5000], "dtype": "bf16"},
     "rescaled": {"operation": "rescaled", "shape": [19, 600], "dtype": "fp16", "bias": True},
+    "product": {"operation": "product", "shape": [150, 160, 144], "dtype": "fp16", "bias": True},
+    "product, few rows": {"operation": "product", "shape": [3, 96, 400], "dtype": "bf16", "bias": False},
     "rescaled, no bias": {"operation": "rescaled", "shape": [8, 512], "dtype": "bf16", "bias": False},
 }
 PIXELS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from calotype.engine.kernels.quantise import LARGEST, Kind, Quantised
-from calotype.engine.kernels.quantise_triton import empty, store_quantised
+from calotype.engine.kernels.quantise_triton import empty, largest_of, store_scaled, store_scales
 from calotype.engine.kernels.rows_triton import tile_of_rows
 
 _TILE = 2048
@@ -71,12 +71,27 @@ def _geglu(x, out, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["num_rows"])
 def _geglu_quantised(
-    x, values, scale, num_rows, width, LARGEST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+    x,
+    values,
+    scale,
+    num_rows,
+    width,
+    LARGEST: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    REST: tl.constexpr,
 ):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    columns = tl.arange(0, COLUMNS)
     kept = rows < num_rows
+    columns = tl.arange(0, COLUMNS)
     taken = kept[:, None] & (columns < width)[None, :]
     y = _gated(x, rows, columns, taken, width)
-    places = rows[:, None] * width + columns[None, :]
-    store_quantised(y, values, scale, rows, places, kept, taken, LARGEST)
+    largest = largest_of(y)
+    if REST > 0:
+        others = COLUMNS + tl.arange(0, REST)
+        z = _gated(x, rows, others, kept[:, None], width)
+        largest = tl.maximum(largest, largest_of(z))
+    factor = store_scales(largest, scale, rows, kept, LARGEST)
+    store_scaled(y, factor, values, rows[:, None] * width + columns[None, :], taken, LARGEST)
+    if REST > 0:
+        store_scaled(z, factor, values, rows[:, None] * width + others[None, :], kept[:, None], LARGEST)

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from calotype.engine.kernels.quantise import LARGEST, Kind, Quantised
-from calotype.engine.kernels.quantise_triton import empty, store_quantised
+from calotype.engine.kernels.quantise_triton import empty, largest_of, store_scaled, store_scales
 from calotype.engine.kernels.rows_triton import tile_of_rows
 
 
@@ -83,6 +83,29 @@ def _run(
     return total
 
 
+@triton.jit
+def _read(x, residual, extra, total, rows, columns, taken, width, ADD: tl.constexpr, EXTRA: tl.constexpr):
+    """Some columns of the rows that are normalised; sums are written as well."""
+    places = rows[:, None] * width + columns[None, :]
+    numbers = tl.load(x + places, mask=taken, other=0.0).to(tl.float32)
+    if ADD:
+        numbers += tl.load(residual + places, mask=taken, other=0.0).to(tl.float32)
+        if EXTRA:
+            numbers += tl.load(extra + columns, mask=columns < width, other=0.0).to(tl.float32)[None, :]
+        # The sum that is normalised is the sum that is handed on.
+        rounded = numbers.to(total.dtype.element_ty)
+        tl.store(total + places, rounded, mask=taken)
+        numbers = rounded.to(tl.float32)
+    return numbers
+
+
+@triton.jit
+def _scaled(away, deviation, weight, bias, columns, width):
+    factor = tl.load(weight + columns, mask=columns < width, other=0.0).to(tl.float32)
+    offset = tl.load(bias + columns, mask=columns < width, other=0.0).to(tl.float32)
+    return away * deviation[:, None] * factor[None, :] + offset[None, :]
+
+
 @triton.jit(do_not_specialize=["num_rows"])
 def _layer_norm(
     x,
@@ -101,29 +124,39 @@ def _layer_norm(
     LARGEST: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    REST: tl.constexpr,
 ):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    columns = tl.arange(0, COLUMNS)
     kept = rows < num_rows
-    inside = columns < width
-    taken = kept[:, None] & inside[None, :]
+    columns = tl.arange(0, COLUMNS)
+    taken = kept[:, None] & (columns < width)[None, :]
+    numbers = _read(x, residual, extra, total, rows, columns, taken, width, ADD, EXTRA)
+    sums = tl.sum(numbers, 1)
+    if REST > 0:
+        others = COLUMNS + tl.arange(0, REST)
+        more = _read(x, residual, extra, total, rows, others, kept[:, None], width, ADD, EXTRA)
+        sums += tl.sum(more, 1)
+    mean = sums / width
+    away = tl.where((columns < width)[None, :], numbers - mean[:, None], 0.0)
+    squares = tl.sum(away * away, 1)
+    if REST > 0:
+        more = more - mean[:, None]
+        squares += tl.sum(more * more, 1)
+    deviation = tl.rsqrt(squares / width + eps)
+    y = _scaled(away, deviation, weight, bias, columns, width)
     places = rows[:, None] * width + columns[None, :]
-    numbers = tl.load(x + places, mask=taken, other=0.0).to(tl.float32)
-    if ADD:
-        numbers += tl.load(residual + places, mask=taken, other=0.0).to(tl.float32)
-        if EXTRA:
-            numbers += tl.load(extra + columns, mask=inside, other=0.0).to(tl.float32)[None, :]
-        # The sum that is normalised is the sum that is handed on.
-        rounded = numbers.to(total.dtype.element_ty)
-        tl.store(total + places, rounded, mask=taken)
-        numbers = rounded.to(tl.float32)
-    factor = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
-    offset = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
-    mean = tl.sum(numbers, 1) / width
-    away = tl.where(inside[None, :], numbers - mean[:, None], 0.0)
-    variance = tl.sum(away * away, 1) / width
-    y = away * tl.rsqrt(variance + eps)[:, None] * factor[None, :] + offset[None, :]
+    if REST > 0:
+        z = _scaled(more, deviation, weight, bias, others, width)
+        other_places = rows[:, None] * width + others[None, :]
     if LARGEST > 0.0:
-        store_quantised(y, out, scale, rows, places, kept, taken, LARGEST)
+        largest = largest_of(y)
+        if REST > 0:
+            largest = tl.maximum(largest, largest_of(z))
+        quantiser = store_scales(largest, scale, rows, kept, LARGEST)
+        store_scaled(y, quantiser, out, places, taken, LARGEST)
+        if REST > 0:
+            store_scaled(z, quantiser, out, other_places, kept[:, None], LARGEST)
     else:
         tl.store(out + places, y.to(out.dtype.element_ty), mask=taken)
+        if REST > 0:
+            tl.store(out + other_places, z.to(out.dtype.element_ty), mask=kept[:, None])

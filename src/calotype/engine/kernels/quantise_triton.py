@@ -35,25 +35,53 @@ def empty(x: Tensor, width: int, kind: Kind) -> Quantised:
 
 
 @triton.jit
-def store_quantised(y, values, scale, rows, places, kept, taken, LARGEST: tl.constexpr):
-    """Write rows of fp32 numbers, zero where not `taken`, and their scales."""
-    largest = tl.maximum(tl.max(tl.abs(y), 1), _SMALLEST)
+def largest_of(y):
+    """Of each row's numbers, which are zero where there are none."""
+    return tl.max(tl.abs(y), 1)
+
+
+@triton.jit
+def store_scales(largest, scale, rows, kept, LARGEST: tl.constexpr):
+    """Write the rows' scales; what their numbers are to be multiplied with."""
+    largest = tl.maximum(largest, _SMALLEST)
     limit = tl.full(largest.shape, LARGEST, tl.float32)
-    scaled = y * tl.div_rn(limit, largest)[:, None]
+    tl.store(scale + rows, tl.div_rn(largest, limit), mask=kept)
+    return tl.div_rn(limit, largest)
+
+
+@triton.jit
+def store_scaled(y, factor, values, places, taken, LARGEST: tl.constexpr):
+    """Write a part of the rows in eight bits."""
+    scaled = y * factor[:, None]
     if LARGEST == 127.0:
         scaled = (scaled + _ROUNDER) - _ROUNDER
     tl.store(values + places, scaled.to(values.dtype.element_ty), mask=taken)
-    tl.store(scale + rows, tl.div_rn(largest, limit), mask=kept)
 
 
 @triton.jit(do_not_specialize=["num_rows"])
 def _quantise(
-    x, values, scale, num_rows, width, LARGEST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+    x,
+    values,
+    scale,
+    num_rows,
+    width,
+    LARGEST: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    REST: tl.constexpr,
 ):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    columns = tl.arange(0, COLUMNS)
     kept = rows < num_rows
+    columns = tl.arange(0, COLUMNS)
     taken = kept[:, None] & (columns < width)[None, :]
     places = rows[:, None] * width + columns[None, :]
     y = tl.load(x + places, mask=taken, other=0.0).to(tl.float32)
-    store_quantised(y, values, scale, rows, places, kept, taken, LARGEST)
+    largest = largest_of(y)
+    if REST > 0:
+        more = rows[:, None] * width + (COLUMNS + tl.arange(0, REST))[None, :]
+        z = tl.load(x + more, mask=kept[:, None], other=0.0).to(tl.float32)
+        largest = tl.maximum(largest, largest_of(z))
+    factor = store_scales(largest, scale, rows, kept, LARGEST)
+    store_scaled(y, factor, values, places, taken, LARGEST)
+    if REST > 0:
+        store_scaled(z, factor, values, more, kept[:, None], LARGEST)

@@ -11,13 +11,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from calotype.engine.kernels.int8_product import int8_product
 from calotype.engine.kernels.quantise import Kind, Quantised, quantise_rows
 from calotype.engine.kernels.rescale import rescale
-
-_FEWEST_ROWS = 17
-"""That `_int_mm` takes on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,6 @@ class QuantisedLinear:
 
     def __call__(self, x: Tensor | Quantised, weight: Tensor, bias: Tensor | None) -> Tensor:
         given = x.values if isinstance(x, Quantised) else x
-        if isinstance(x, Tensor) and given.numel() // given.shape[-1] < _FEWEST_ROWS:
-            return functional.linear(x, weight, bias)
         quantised = x if isinstance(x, Quantised) else quantise_rows(x, self._kind)
         rows = Quantised(quantised.values.flatten(0, -2), quantised.scale.flatten(0, -2))
         product = _product(rows, self._weight(weight), bias, self._dtype)
@@ -61,8 +56,7 @@ class QuantisedLinear:
 
 def _product(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     if x.values.dtype == torch.int8:
-        whole = torch._int_mm(x.values, weight.values.T)
-        return rescale(whole, x.scale, weight.scale, bias, dtype)
+        return int8_product(x, weight, bias, dtype)
     if x.values.is_cuda:
         return torch._scaled_mm(
             x.values,
@@ -71,6 +65,8 @@ def _product(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.
             scale_b=weight.scale.T,
             bias=bias,
             out_dtype=dtype,
+            # Sums keep fewer bits than fp32, and still more than the products have. A quarter faster.
+            use_fast_accum=True,
         )
     # A CPU has no product of such numbers; this is what a GPU's comes to.
     return rescale(x.values.float() @ weight.values.float().T, x.scale, weight.scale, bias, dtype)

@@ -1,0 +1,39 @@
+"""A matrix product of whole numbers in eight bits, back in the units of its factors.
+
+Knows nothing of how they were quantised.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from calotype.engine.kernels.choice import runs_triton_on
+from calotype.engine.kernels.quantise import Quantised
+from calotype.engine.kernels.rescale import rescale
+
+_HOPPER = (9, 0)
+_FEWEST_ROWS = 17
+"""That torch's own product takes on a GPU."""
+
+
+def int8_product(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """`x` (M, K) times the transpose of `weight` (N, K), plus a bias (N); widths are multiples of 16."""
+    device = x.values.device
+    # The kernel fetches tiles by Hopper's copy engine; older GPUs have torch's own product.
+    if runs_triton_on(device) and torch.cuda.get_device_capability(device) >= _HOPPER:
+        from calotype.engine.kernels import int8_product_triton  # noqa: PLC0415 - needs Triton
+
+        return int8_product_triton.launch(x, weight, bias, dtype)
+    return plain(x, weight, bias, dtype)
+
+
+def plain(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The same with torch's own product, which gives whole numbers that are scaled after it."""
+    num_rows = len(x.values)
+    values = x.values
+    if values.is_cuda and num_rows < _FEWEST_ROWS:
+        values = functional.pad(values, (0, 0, 0, _FEWEST_ROWS - num_rows))
+    whole = torch._int_mm(values, weight.values.T)[:num_rows]
+    return rescale(whole, x.scale, weight.scale, bias, dtype)
