@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -10,6 +12,11 @@ from torch import Tensor
 from calotype.models.model import Model
 
 _LARGEST_INDEX = 2**31 - 1
+_MOST_CAPTIONS = 2**18
+"""Whose tokens are remembered: some 100 MB."""
+_ROWS: WeakKeyDictionary[Any, dict[str, Tensor]] = WeakKeyDictionary()
+"""Token numbers by tokenizer and caption. Captions come again every epoch, and a small model's step is over
+before a batch of them is tokenised."""
 
 
 @torch.no_grad()
@@ -20,14 +27,23 @@ def encode_captions(model: Model, captions: Sequence[str]) -> tuple[Tensor, Tens
 
 def tokenise(model: Model, captions: Sequence[str]) -> list[Tensor]:
     """Token numbers of the captions, one tensor per text encoder."""
-    found = [
-        tokenizer(list(captions), padding="max_length", truncation=True, return_tensors="pt").input_ids
-        for tokenizer in model.tokenizers
-    ]
+    found = [_token_rows(tokenizer, captions) for tokenizer in model.tokenizers]
     if model.device.type == "cuda":
         # From anywhere else a copy would wait until the device has done all it was asked before.
         found = [ids.pin_memory() for ids in found]
     return [ids.to(model.device, non_blocking=True) for ids in found]
+
+
+def _token_rows(tokenizer: Any, captions: Sequence[str]) -> Tensor:
+    rows = _ROWS.setdefault(tokenizer, {})
+    new = [caption for caption in dict.fromkeys(captions) if caption not in rows]
+    if len(rows) + len(new) > _MOST_CAPTIONS:
+        rows.clear()
+        new = list(dict.fromkeys(captions))
+    if new:
+        numbers = tokenizer(new, padding="max_length", truncation=True, return_tensors="pt").input_ids
+        rows.update(zip(new, numbers.int(), strict=True))
+    return torch.stack([rows[caption] for caption in captions]).long()
 
 
 def encode_tokens(model: Model, tokens: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:

@@ -79,8 +79,10 @@ class Loop:
         self._decides_itself = can_decide_itself(self.optimizer) and not scaled
         self.step, self.samples, self.skips = 0, 0, 0
         self._ahead: Loss | None = None
-        if recipe.model.cuda_graphs:
-            # A replayed backward pass writes where it wrote before: gradients need a place of their own.
+        # A replayed backward pass writes where it wrote before, so gradients that are summed need a place of
+        # their own. It costs a kernel for each of them, and a single micro-batch has nothing to sum.
+        self._keeps_gradients = recipe.model.cuda_graphs and recipe.accumulation > 1
+        if self._keeps_gradients:
             for parameter in ordered:
                 parameter.grad = torch.zeros_like(parameter)
 
@@ -94,7 +96,7 @@ class Loop:
     def update(self, batches: Iterator[Batch]) -> StepNews:
         """One update from `accumulation` micro-batches."""
         started = time.perf_counter()
-        self.optimizer.zero_grad(set_to_none=not self.recipe.model.cuda_graphs)
+        self.optimizer.zero_grad(set_to_none=not self._keeps_gradients)
         loss = self._accumulate(batches)
         exchange_after(list(self._parameters.values()), self.recipe, self.process)
         self.scaler.unscale_(self.optimizer)

@@ -1,4 +1,4 @@
-"""Pictures are encoded in parts where a batch is large, and nothing changes but that."""
+"""Pictures in parts, and captions whose tokens are remembered: nothing changes but the time it takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calotype.train import conditions
-from calotype.train.conditions import encode_pictures
+from calotype.train.conditions import encode_pictures, tokenise
 from calotype.train.live import load_model
 from tests.unit.train.runs import CPU, small_recipe
 
@@ -26,3 +26,17 @@ def test_parts_are_equal_and_together_the_whole(
     monkeypatch.setattr(conditions, "_LARGEST_INDEX", most * numbers_a_picture)
     torch.testing.assert_close(encode_pictures(model, pixels, posterior), whole)
     assert seen == parts
+
+
+@pytest.mark.parametrize("most", [2**18, 3])
+def test_captions_have_the_tokens_of_the_library_however_often_they_come(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    model = load_model(small_recipe(base, tmp_path), CPU)
+    monkeypatch.setattr(conditions, "_MOST_CAPTIONS", most)
+    batches = [["a cat", "", "a cat"], ["a dog " * 200, "a cat"], ["a bird", "a fox", "", "a cat"]]
+    for captions in (*batches, *batches):
+        (found,) = tokenise(model, captions)
+        (tokenizer,) = model.tokenizers
+        wanted = tokenizer(captions, padding="max_length", truncation=True, return_tensors="pt").input_ids
+        assert torch.equal(found, wanted)
