@@ -9,6 +9,7 @@ from calotype.cli.options import AsJson
 
 if TYPE_CHECKING:
     from calotype.bench.conclusions.conclude import Conclusions
+    from calotype.core.errors import Problem
 
 
 def command(
@@ -29,9 +30,12 @@ def command(
     from calotype.bench.references.library import sources
     from calotype.bench.references.records import read_records
     from calotype.cli.output import print_json
+    from calotype.core.errors import RequestError
 
-    _check("source", source or [], [RECORDS, *(known.name for known in sources())])
-    _check("topic", topic or [], TOPICS)
+    problems = _unknown("--source", source or [], [RECORDS, *(known.name for known in sources())])
+    problems += _unknown("--topic", topic or [], list(TOPICS))
+    if problems:
+        raise RequestError(problems)
     read = read_records(records or [])
     for problem in read.skipped:
         typer.echo(f"skipped {problem}", err=True)
@@ -44,14 +48,11 @@ def command(
         _show(found)
 
 
-def _check(option: str, given: list[str], known: "list[str] | tuple[str, ...]") -> None:
-    from calotype.core.errors import Problem, RequestError, near_matches
+def _unknown(option: str, given: list[str], known: list[str]) -> "list[Problem]":
+    from calotype.core.errors import Problem, near_matches
 
     wrong = [name for name in given if name not in known]
-    if wrong:
-        raise RequestError(
-            [Problem(f"--{option}", f"{name!r} is none; {near_matches(name, known)}") for name in wrong]
-        )
+    return [Problem(option, f"there is no {name!r}; {near_matches(name, known)}", name) for name in wrong]
 
 
 def _show(conclusions: "Conclusions") -> None:

@@ -39,15 +39,17 @@ def read_records(paths: Sequence[Path]) -> ReadRecords:
         for place, text in _texts(path):
             try:
                 entries.append(entry_of(json.loads(text), place))
-            except ValidationError as error:
-                skipped += [
-                    Problem(place, str(problem)) for problem in problems_of(BenchmarkRecord, error)[:1]
-                ]
-            except (ValueError, RequestError) as error:
-                skipped.append(Problem(place, f"is no record: {error}"))
+            except (ValueError, KeyError, RequestError) as error:
+                skipped.append(Problem(place, f"is no record: {_reason(error)}"))
     if paths and not entries:
         raise RequestError(skipped or [Problem("records", "the files are empty; give files with records")])
     return ReadRecords(tuple(entries), tuple(skipped))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(map(str, problems_of(BenchmarkRecord, error))) or str(error)
+    return f"it lacks {error}" if isinstance(error, KeyError) else str(error)
 
 
 def entry_of(values: object, place: str) -> Entry:
