@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from calotype.bench.references.library import by_id, distinct
 from calotype.bench.references.records import read_records
 from calotype.bench.references.units import measures
 from calotype.core.errors import NotFoundError, RequestError
-from calotype.spec.reference import Figure, Settings
+from calotype.spec.reference import Figure, Flag, Settings
 from tests.unit.cli.conftest import Calotype
 from tests.unit.references.conftest import ROOT, entry, record
 
@@ -233,3 +234,19 @@ def test_a_record_that_lacks_parts_is_skipped(tmp_path: Path) -> None:
     read = read_records([path])
     assert len(read.entries) == 1
     assert "lacks 'model'" in read.skipped[0].message
+
+
+def test_what_failed_has_no_measures_whatever_is_written_beside_it() -> None:
+    assert measures(replace(entry(), outcome="error")) == {}
+
+
+def test_a_doubtful_row_is_further_away_than_its_twin() -> None:
+    sound = by_id("aws-mosaicml/single-node/7/P5 Throughput")
+    flag = Flag(about="time", certainty="doubtful", reason="for the test")
+    doubtful = replace(sound, id="doubtful", flags=(flag,))
+    assert [one.reference.id for one in compare(entry(), [doubtful, sound]).besides] == [sound.id, "doubtful"]
+
+
+def test_a_large_model_is_not_set_beside_a_small_one() -> None:
+    mine = pictures(Figure(what="time", value=0.5, unit="s"))
+    assert {one.reference.settings.model for one in compare(mine, distinct()).besides} == {"sdxl"}

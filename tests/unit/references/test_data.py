@@ -124,6 +124,7 @@ WRONG_OR_DOUBTFUL = {
     "mig-tensorrt/slice-inference/2": "1g.10gb+me",
     "mig-tensorrt/int8/2": "screenshots",
     "comfyui/resolution/4": "yet less time",
+    "comfyui/steps/1/1": "did not settle",
     "comfyui/steps/2/2": "did not settle",
     "comfyui/cfg/2": "five tries",
     "comfyui/kernels/2": "64 warps",
@@ -185,6 +186,20 @@ def test_failures_and_gaps_are_rows_too() -> None:
 @pytest.mark.parametrize(("name", "words"), WRONG_OR_DOUBTFUL.items())
 def test_known_mistakes_are_flagged_with_the_reason(name: str, words: str) -> None:
     assert words in " ".join(flag.reason for flag in by_id(name).flags)
+
+
+def test_no_flag_is_lost() -> None:
+    found = {source.name: sum(len(r.flags) for t in source.tables for r in t.rows) for source in sources()}
+    assert found == {
+        "aws-mosaicml": 4,
+        "comfyui": 6,
+        "deepspeed-mii": 0,
+        "mig-tensorrt": 4,
+        "nemo": 44,
+        "performance": 3,
+    }
+    certainties = [flag.certainty for entry in entries() for flag in entry.flags]
+    assert {kind: certainties.count(kind) for kind in certainties} == {"wrong": 38, "doubtful": 23}
 
 
 def test_what_is_corrected_is_flagged() -> None:
