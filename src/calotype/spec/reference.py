@@ -95,6 +95,8 @@ class Settings(_Frozen):
     model: Family | None = None
     weights: str | None = None
     """Which checkpoint exactly."""
+    trains: str | None = None
+    """What is trained: `unet` is the whole of it."""
     gpu: str | None = None
     gpus_per_node: Count | None = None
     num_nodes: Count | None = None

@@ -250,3 +250,27 @@ def test_a_doubtful_row_is_further_away_than_its_twin() -> None:
 def test_a_large_model_is_not_set_beside_a_small_one() -> None:
     mine = pictures(Figure(what="time", value=0.5, unit="s"))
     assert {one.reference.settings.model for one in compare(mine, distinct()).besides} == {"sdxl"}
+
+
+def test_rounds_of_one_point_count_as_their_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def adapter(values: Mapping[str, Any], place: str) -> Entry:
+        ended = values["outcome"]
+        figures = (Figure(what="time", value=values["time"], unit="s"),) if ended == "ok" else ()
+        return Entry(place, "records", Settings(), figures, outcome=ended, trial_of="point")
+
+    monkeypatch.setitem(records_module.ADAPTERS, "rounds.1", adapter)
+    path = tmp_path / "rounds.jsonl"
+    rounds: list[dict[str, Any]] = [
+        {"outcome": "ok", "time": 1.0},
+        {"outcome": "oom"},
+        {"outcome": "ok", "time": 2.0},
+    ]
+    path.write_text("\n".join(json.dumps({"format": "rounds.1", **one}) for one in rounds), encoding="utf-8")
+    mean, failed = read_records([path]).entries
+    assert (mean.id, mean.trials, mean.figures[0].value) == ("point", 2, 1.5)
+    assert failed.outcome == "oom"
+
+
+def test_training_a_lora_is_not_training_a_unet() -> None:
+    assert apart(entry(train="lora"), "nemo/benchmark/8")["what is trained"] == ("lora", "unet")
+    assert compare(entry(width=2), distinct()).besides == ()

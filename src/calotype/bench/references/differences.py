@@ -118,6 +118,7 @@ class _Aspect:
 
 _ASPECTS = (
     _Aspect("model", _plain("model"), 1.0),
+    _Aspect("what is trained", _plain("trains"), 3.0),
     _Aspect("GPU", _plain("gpu"), 2.0, same_gpu),
     _Aspect("number of GPUs", _plain("num_gpus")),
     _Aspect("nodes", _plain("num_nodes"), 0.5),

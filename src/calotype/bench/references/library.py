@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from statistics import fmean
 
 from calotype.bench.references.entry import Entry
+from calotype.bench.references.trials import trials_as_one
 from calotype.spec.reference import Row, Source, Table
 
 
@@ -36,7 +34,7 @@ def entries() -> tuple[Entry, ...]:
 
 def distinct() -> tuple[Entry, ...]:
     """The same without rows that only repeat another, and with the mean of trials as one."""
-    return tuple(_with_means(entry for entry in entries() if entry.repeats is None))
+    return tuple(trials_as_one(entry for entry in entries() if entry.repeats is None))
 
 
 def by_id(name: str) -> Entry:
@@ -60,27 +58,4 @@ def _entry(source: str, table: Table, row: Row) -> Entry:
         flags=row.flags,
         repeats=row.repeats,
         trial_of=f"{source}/{table.name}" if table.trials else None,
-    )
-
-
-def _with_means(found: Iterable[Entry]) -> Iterable[Entry]:
-    trials: dict[str, list[Entry]] = {}
-    for entry in found:
-        if entry.trial_of:
-            trials.setdefault(entry.trial_of, []).append(entry)
-        else:
-            yield entry
-    for place, group in trials.items():
-        yield mean_of(place, group)
-
-
-def mean_of(place: str, group: list[Entry]) -> Entry:
-    """Repetitions of one measurement as one, each figure the mean of theirs."""
-    means = zip(*(entry.figures for entry in group), strict=True)
-    figures = tuple(
-        same[0].model_copy(update={"value": fmean(figure.value for figure in same)}) for same in means
-    )
-    flags = tuple(flag for entry in group for flag in entry.flags)
-    return replace(
-        group[0], id=place, label="", figures=figures, flags=flags, trial_of=None, trials=len(group)
     )

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from calotype.bench.references.entry import Entry
+from calotype.bench.references.trials import trials_as_one
 from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
 from calotype.spec.benchmark_record import FORMAT as TRAINING
 from calotype.spec.benchmark_record import BenchmarkRecord
@@ -43,7 +44,7 @@ def read_records(paths: Sequence[Path]) -> ReadRecords:
                 skipped.append(Problem(place, f"is no record: {_reason(error)}"))
     if paths and not entries:
         raise RequestError(skipped or [Problem("records", "the files are empty; give files with records")])
-    return ReadRecords(tuple(entries), tuple(skipped))
+    return ReadRecords(tuple(trials_as_one(entries)), tuple(skipped))
 
 
 def _reason(error: Exception) -> str:
@@ -89,25 +90,32 @@ def _of_training(values: Mapping[str, Any], place: str) -> Entry:
     return Entry(
         id=place,
         source="records",
-        settings=_training_settings(record),
+        settings=training_settings(record.recipe).model_copy(
+            update={
+                "gpu": record.gpu,
+                "gpus_per_node": record.devices,
+                "num_nodes": record.nodes,
+                "command": record.command,
+            }
+        ),
         figures=tuple(figures),
         label=str(record.recipe.get("name", "")),
         outcome=_OUTCOMES[record.outcome],
     )
 
 
-def _training_settings(record: BenchmarkRecord) -> Settings:
-    model, data = record.recipe["model"], record.recipe["data"]
+def training_settings(recipe: Mapping[str, Any]) -> Settings:
+    """What a recipe says; not where it ran."""
+    model, data = recipe["model"], recipe["data"]
     base = str(model["base"])
     side = model.get("resolution") or _SIDES.get(base)
     loop: tuple[Part, ...] = ("unet",) if data["kind"] in _MADE_BEFOREHAND else ("text", "vae", "unet")
     return Settings(
         work="training",
-        model=_FAMILIES.get(base),
+        # A model of another width is another model.
+        model=_FAMILIES.get(base) if model.get("width", 1) == 1 else None,
         weights=base,
-        gpu=record.gpu,
-        gpus_per_node=max(1, record.devices),
-        num_nodes=max(1, record.nodes),
+        trains=model.get("train"),
         precision=model["precision"],
         data="synthetic" if str(data["kind"]).startswith("synthetic") else str(data["kind"]),
         num_workers=data.get("num_workers") or None,
@@ -119,7 +127,6 @@ def _training_settings(record: BenchmarkRecord) -> Settings:
         loop=loop,
         software="calotype",
         switches={key: model[key] for key in _SWITCHES if model.get(key) not in (None, False)},
-        command=record.command,
     )
 
 
