@@ -1,0 +1,106 @@
+"""What one change gives: a switch, EMA, or another system on the same work. Knows one source at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from calotype.bench.conclusions.groups import alike_but, speed
+from calotype.bench.conclusions.statement import Statement, doubts
+from calotype.bench.references.differences import shown_switches
+from calotype.bench.references.entry import Entry
+from calotype.bench.references.units import measures
+from calotype.spec.reference import Settings
+
+
+def effects(entries: Sequence[Entry]) -> list[Statement]:
+    """Every run against its neighbour without the change."""
+    statements = []
+    # Rates of kernels are no run of anything.
+    runs = [entry for entry in entries if entry.settings.work != "kernel"]
+    plain = {entry.source for entry in runs if speed(entry) and not entry.settings.switches}
+    for free in (("switches", "ema", "precision"), ("software",), ("loop",)):
+        for group in alike_but(runs, *free):
+            base = min(group, key=_plainness)
+            others = [entry for entry in group if _names(entry.settings) != _names(base.settings)]
+            statements += [_effect(entry, base) for entry in others if speed(base) and _tried(entry)]
+            if _is_alone(group, plain) and "switches" in free:
+                statements.append(_alone(base))
+    return statements
+
+
+def _tried(entry: Entry) -> bool:
+    return entry.outcome != "not_given"
+
+
+def _is_alone(group: list[Entry], plain: set[str]) -> bool:
+    """A change that the source has other runs without, but none at these settings."""
+    [entry, *others] = group
+    return not others and bool(entry.settings.switches and speed(entry)) and entry.source in plain
+
+
+def _alone(entry: Entry) -> Statement:
+    settings = entry.settings
+    return Statement(
+        topic="one thing changed",
+        source=entry.source,
+        says=f"{shown_switches(settings)} on {settings.gpu}: no run without it has the same settings",
+        value=None,
+        unit="×",
+        arithmetic="",
+        inputs=(entry.id,),
+        notes=doubts((entry,)),
+    )
+
+
+def _plainness(entry: Entry) -> tuple[bool, int, bool, int]:
+    settings = entry.settings
+    return speed(entry) is None, len(settings.switches), bool(settings.ema), -len(settings.loop or ())
+
+
+def _names(settings: Settings) -> tuple[object, ...]:
+    switches = tuple(settings.switches.items())
+    return settings.software, settings.precision, bool(settings.ema), settings.loop, switches
+
+
+def changed(settings: Settings, base: Settings) -> str:
+    """What sets one apart from the other."""
+    parts = [f"{key}={value}" for key, value in settings.switches.items() if base.switches.get(key) != value]
+    if settings.software != base.software:
+        parts.append(f"{settings.software} instead of {base.software}")
+    if (
+        None not in (settings.ema, base.ema)
+        and settings.ema != base.ema
+        and not any("ema" in part for part in parts)
+    ):
+        parts.append("EMA" if settings.ema else "no EMA")
+    if settings.precision != base.precision:
+        parts.append(f"{settings.precision} instead of {base.precision}")
+    if settings.loop != base.loop:
+        parts.append(f"only {' + '.join(settings.loop or ())} in the loop")
+    return ", ".join(parts)
+
+
+def _effect(entry: Entry, base: Entry) -> Statement:
+    ours, theirs = speed(entry), speed(base)
+    assert theirs is not None
+    what = f"{changed(entry.settings, base.settings)} on {base.settings.gpu}"
+    if batch := base.settings.micro_batch or base.settings.batch:
+        what += f" at batch {batch}"
+    ratio = ours[1] / theirs[1] if ours and ours[0] == theirs[0] else None
+    return Statement(
+        topic="one thing changed",
+        source=entry.source,
+        says=f"{what}: {entry.outcome}" if ratio is None else f"{what}: {ratio:.3f}× the speed",
+        value=ratio,
+        unit="×",
+        arithmetic=f"{ours[1]:.4g} / {theirs[1]:.4g} {theirs[0]} = {ratio:.4f}" if ours and ratio else "",
+        inputs=(entry.id, base.id),
+        notes=(*_memory(entry, base), *doubts((entry, base))),
+    )
+
+
+def _memory(entry: Entry, base: Entry) -> list[str]:
+    more, less = measures(entry).get("GiB"), measures(base).get("GiB")
+    if more is None or less is None:
+        return []
+    return [f"memory {more:.2f} - {less:.2f} = {more - less:+.2f} GiB"]

@@ -1,0 +1,32 @@
+"""Which measurements differ in one thing only. Draws no conclusion."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from calotype.bench.references.entry import Entry
+from calotype.bench.references.units import SPEEDS, Measure, measures
+
+_NEVER = {"command", "weights", "num_workers"}
+"""Settings that set no two measurements of one source apart."""
+
+
+def alike_but(entries: Iterable[Entry], *free: str) -> list[list[Entry]]:
+    """Entries of one source that share every setting but `free`, in the order they come."""
+    groups: dict[Hashable, list[Entry]] = {}
+    for entry in entries:
+        rest = entry.settings.model_dump(mode="json", exclude=_NEVER | set(free))
+        groups.setdefault((entry.source, repr(rest)), []).append(entry)
+    return list(groups.values())
+
+
+def speed(entry: Entry) -> tuple[Measure, float] | None:
+    """The first speed there is, per GPU."""
+    found = measures(entry)
+    return next(((name, found[name]) for name in SPEEDS if name in found), None)
+
+
+def with_speed(entries: Iterable[Entry]) -> list[tuple[Entry, float]]:
+    """Entries that have a speed in the unit of the first."""
+    known = [(entry, found) for entry in entries if (found := speed(entry))]
+    return [(entry, found[1]) for entry, found in known if found[0] == known[0][1][0]]

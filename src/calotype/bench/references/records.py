@@ -1,0 +1,135 @@
+"""Records of ours as entries. A kind of record is one adapter, found by the record's `format`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from calotype.bench.references.entry import Entry
+from calotype.bench.references.trials import trials_as_one
+from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
+from calotype.spec.benchmark_record import FORMAT as TRAINING
+from calotype.spec.benchmark_record import BenchmarkRecord
+from calotype.spec.problems import problems_of
+from calotype.spec.reference import Family, Figure, Outcome, Part, Settings
+
+_OUTCOMES: dict[str, Outcome] = {"OK": "ok", "OOM": "oom", "Error!": "error"}
+_FAMILIES: dict[str, Family] = {"sd15": "sd1", "sd2-base": "sd2", "sdxl": "sdxl"}
+_SIDES = {"sd15": 512, "sd2-base": 512, "sdxl": 1024}
+_MADE_BEFOREHAND = ("synthetic_latents", "precomputed")
+
+
+@dataclass(frozen=True)
+class ReadRecords:
+    """What files hold that can be compared, and what of them cannot."""
+
+    entries: tuple[Entry, ...]
+    skipped: tuple[Problem, ...]
+
+
+def read_records(paths: Sequence[Path]) -> ReadRecords:
+    """Records of JSON and JSON Lines files. What is none is skipped and named; an error if all is."""
+    entries: list[Entry] = []
+    skipped: list[Problem] = []
+    for path in paths:
+        for place, text in _texts(path):
+            try:
+                entries.append(entry_of(json.loads(text), place))
+            except (ValueError, KeyError, RequestError) as error:
+                skipped.append(Problem(place, f"is no record: {_reason(error)}"))
+    if paths and not entries:
+        raise RequestError(skipped or [Problem("records", "the files are empty; give files with records")])
+    return ReadRecords(tuple(trials_as_one(entries)), tuple(skipped))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(map(str, problems_of(BenchmarkRecord, error))) or str(error)
+    return f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+
+
+def entry_of(values: object, place: str) -> Entry:
+    """One record as an entry."""
+    kind = values.get("format") if isinstance(values, Mapping) else None
+    adapter = ADAPTERS.get(str(kind))
+    if adapter is None or not isinstance(values, Mapping):
+        raise RequestError([Problem("format", f"{kind!r}; {near_matches(str(kind), ADAPTERS)}")])
+    return adapter(values, place)
+
+
+def _texts(path: Path) -> list[tuple[str, str]]:
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: no such file; give a JSON or JSON Lines file of records") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError([Problem(str(path), f"cannot be read: {error}")]) from None
+    if path.suffix != ".jsonl":
+        return [(str(path), text)]
+    lines = enumerate(text.splitlines(), start=1)
+    return [(f"{path}:{number}", line) for number, line in lines if line.strip()]
+
+
+def _of_training(values: Mapping[str, Any], place: str) -> Entry:
+    # Committed records carry what their script added.
+    known = {key: value for key, value in values.items() if key in BenchmarkRecord.model_fields}
+    record = BenchmarkRecord.model_validate(known)
+    figures: list[Figure] = []
+    if record.window:
+        figures.append(
+            Figure(what="throughput", value=record.window.samples_per_device_s, unit="samples/s/GPU")
+        )
+        if record.window.tflops_per_device:
+            figures.append(Figure(what="compute_rate", value=record.window.tflops_per_device, unit="TFLOP/s"))
+    figures += [Figure(what="peak_memory", value=m.reserved_bytes, unit="bytes") for m in record.memory]
+    return Entry(
+        id=place,
+        source="records",
+        settings=training_settings(record.recipe).model_copy(
+            update={
+                "gpu": record.gpu,
+                "gpus_per_node": record.devices,
+                "num_nodes": record.nodes,
+                "command": record.command,
+            }
+        ),
+        figures=tuple(figures),
+        label=str(record.recipe.get("name", "")),
+        outcome=_OUTCOMES[record.outcome],
+    )
+
+
+def training_settings(recipe: Mapping[str, Any]) -> Settings:
+    """What a recipe says; not where it ran."""
+    model, data = recipe["model"], recipe["data"]
+    base = str(model["base"])
+    side = model.get("resolution") or _SIDES.get(base)
+    loop: tuple[Part, ...] = ("unet",) if data["kind"] in _MADE_BEFOREHAND else ("text", "vae", "unet")
+    return Settings(
+        work="training",
+        # A model of another width is another model.
+        model=_FAMILIES.get(base) if model.get("width", 1) == 1 else None,
+        weights=base,
+        trains=model.get("train"),
+        precision=model["precision"],
+        data="synthetic" if str(data["kind"]).startswith("synthetic") else str(data["kind"]),
+        num_workers=data.get("num_workers") or None,
+        micro_batch=model["micro_batch_size"],
+        global_batch=model["global_batch_size"],
+        width=side,
+        height=side,
+        ema=model["use_ema"],
+        loop=loop,
+        software="calotype",
+        switches={key: model[key] for key in _SWITCHES if model.get(key) not in (None, False)},
+    )
+
+
+_SWITCHES = ("compile", "channels_last", "cuda_graphs", "gradient_checkpointing", "low_precision_weights")
+ADAPTERS: dict[str, Callable[[Mapping[str, Any], str], Entry]] = {TRAINING: _of_training}
+"""How each format of record becomes an entry."""

@@ -1,0 +1,65 @@
+"""`calotype bench compare`: records beside what others published."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from calotype.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from calotype.bench.references.comparing import Comparison
+
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
+Records = Annotated[list[Path], typer.Argument(metavar="RECORD…", help="JSON or JSON Lines files.")]
+
+
+def command(
+    records: Records,
+    limit: Annotated[int, typer.Option(min=1, help="How many of the nearest references to show.")] = 10,
+    everything: Annotated[bool, typer.Option("--all", help="Show all of them.")] = False,
+    markdown: AsMarkdown = False,
+    as_json: AsJson = False,
+) -> None:
+    """Set records beside all references with comparable settings, and say what is not comparable."""
+    from calotype.bench.references import report
+    from calotype.bench.references.comparing import compare
+    from calotype.bench.references.library import distinct
+    from calotype.bench.references.records import read_records
+    from calotype.cli.output import print_json
+
+    read = read_records(records)
+    for problem in read.skipped:
+        typer.echo(f"skipped {problem}", err=True)
+    found = [compare(record, distinct()) for record in read.entries]
+    most = None if everything else limit
+    if as_json:
+        print_json([report.as_values(comparison, most) for comparison in found])
+    elif markdown:
+        typer.echo("\n".join(report.as_markdown(comparison, most) for comparison in found))
+    else:
+        for comparison in found:
+            _show(comparison, most)
+
+
+def _show(comparison: "Comparison", limit: int | None) -> None:
+    from rich.table import Table
+
+    from calotype.bench.references import report
+    from calotype.cli.output import console
+
+    out = console()
+    out.print(report.headline(comparison), style="bold")
+    shown = report.rows(comparison, limit)
+    if not shown:
+        out.print("No reference has comparable settings.")
+        return
+    table = Table(show_lines=True)
+    for column in shown[0]:
+        table.add_column(column, justify="right" if "÷" in column else "left", overflow="fold", max_width=60)
+    for row in shown:
+        table.add_row(*row.values())
+    out.print(table)
+    for line in report.flagged(comparison, limit):
+        out.print(f"⚑ {line}")
+    out.print(report.remainder(comparison, limit))

@@ -1,0 +1,73 @@
+"""`calotype bench conclude`: what follows from references and records, with the arithmetic shown."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from calotype.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from calotype.bench.conclusions.conclude import Conclusions
+    from calotype.core.errors import Problem
+
+
+def command(
+    records: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RECORD…]", help="JSON or JSON Lines files.")
+    ] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help="Only what concerns it; `records` for yours. Repeatable.")
+    ] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this kind. Repeatable.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Derive ratios, scaling, fits and gains from references and records, and check what sources conclude."""
+    from calotype.bench.conclusions import report
+    from calotype.bench.conclusions.conclude import RECORDS, conclude, only
+    from calotype.bench.conclusions.statement import TOPICS
+    from calotype.bench.references.library import sources
+    from calotype.bench.references.records import read_records
+    from calotype.cli.output import print_json
+    from calotype.core.errors import RequestError
+
+    problems = _unknown("--source", source or [], [RECORDS, *(known.name for known in sources())])
+    problems += _unknown("--topic", topic or [], list(TOPICS))
+    if problems:
+        raise RequestError(problems)
+    read = read_records(records or [])
+    for problem in read.skipped:
+        typer.echo(f"skipped {problem}", err=True)
+    found = only(conclude(read.entries), source or [], topic or [])
+    if as_json:
+        print_json(found)
+    elif markdown:
+        typer.echo(report.as_markdown(found))
+    else:
+        _show(found)
+
+
+def _unknown(option: str, given: list[str], known: list[str]) -> "list[Problem]":
+    from calotype.core.errors import Problem, near_matches
+
+    wrong = [name for name in given if name not in known]
+    return [Problem(option, f"there is no {name!r}; {near_matches(name, known)}", name) for name in wrong]
+
+
+def _show(conclusions: "Conclusions") -> None:
+    from rich.table import Table
+
+    from calotype.bench.conclusions import report
+    from calotype.cli.output import console
+
+    out = console()
+    for heading, rows in report.tables(conclusions).items():
+        table = Table(title=heading, title_justify="left", show_lines=True)
+        # Where a figure came from is for --json and --markdown.
+        columns = [column for column in rows[0] if column != "from"]
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*(row[column] for column in columns))
+        out.print(table)

@@ -1,0 +1,1 @@
+"""What others measured, one JSON file a source; `calotype.bench.references` reads them."""
