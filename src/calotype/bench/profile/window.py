@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from calotype.bench.profile.stages import stage
 from calotype.bench.profile.trace import WINDOW
+from calotype.core.paths import written_whole
 
 Job = Callable[[], object]
 
@@ -28,12 +32,20 @@ def wall_s(job: Job, device: torch.device) -> float:
 def record(job: Job, device: torch.device, trace: Path) -> None:
     """Run under torch's profiler and write what it saw."""
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    if device.type == "cuda":
+        # The first profile of a process sets up the driver's side, which would stand in ours as gaps.
+        with profile(activities=kinds):
+            _settle(device)
     _settle(device)
     with profile(activities=kinds) as seen, stage(WINDOW):
         job()
         _settle(device)
-    trace.parent.mkdir(parents=True, exist_ok=True)
-    seen.export_chrome_trace(str(trace))
+    with TemporaryDirectory() as folder:
+        plain = Path(folder) / "trace.json"
+        seen.export_chrome_trace(str(plain))
+        # Torch would pack it line by line, which takes longer than most jobs.
+        with plain.open("rb") as source, written_whole(trace) as file, gzip.open(file, "wb", 5) as packed:
+            shutil.copyfileobj(source, packed, 2**20)
 
 
 def mark(job: Job, device: torch.device) -> None:

@@ -64,12 +64,16 @@ def test_a_picture_from_end_to_end(calotype: Calotype, tmp_path: Path) -> None:
     assert sorted(file.name for file in out.iterdir()) == ["profile.json", "profile.md", "trace.json.gz"]
     record = ProfileRecord.model_validate_json((out / "profile.json").read_text())
     _check(record)
-    # The prompt and the empty one are encoded although the warm-up has encoded them before.
     assert _counts(record) == {"text encode": 2, "step": 2, "decode": 1}
     assert record.asked["request"]["prompt"] == "a red [apple]"
     assert record.fingerprint["torch"]["version"] == str(torch.__version__)
     assert str(tmp_path) not in record.command
-    assert read_trace(out / "trace.json.gz").window.length * 1e-6 == pytest.approx(record.window_s)
+    trace = read_trace(out / "trace.json.gz")
+    assert trace.window.length * 1e-6 == pytest.approx(record.window_s)
+    # The prompt and the empty one are encoded although the warm-up has encoded them before.
+    encoding = [one.when for one in trace.ranges if one.name == "text encode"]
+    looked_up = [one.when.start for one in trace.operations if one.name == "aten::embedding"]
+    assert all(any(one.start < start < one.end for start in looked_up) for one in encoding)
     page = (out / "profile.md").read_text()
     for words in ("mkldnn_convolution", "a convolution (oneDNN", "launch gaps", "all ran on the processor"):
         assert words in done.out.replace("\n", " ")
