@@ -1,4 +1,4 @@
-"""`calotype bench`: measure models. How good their pictures are, and who judges that."""
+"""`calotype bench`: measure models. How good their pictures are, who judges that, what a device can do."""
 
 import shlex
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calotype.cli import bench_compare, bench_conclude
+from calotype.cli import bench_ceiling, bench_compare, bench_conclude
 from calotype.cli.options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Measure models.")
 app.command("compare")(bench_compare.command)
 app.command("conclude")(bench_conclude.command)
+app.command("ceiling")(bench_ceiling.command)
 
 Data = Annotated[Path, typer.Argument(help="A set built by `calotype data emoji`.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")]

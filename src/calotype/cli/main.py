@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli import bench, compare, data, doctor, engine, generate, mig, models, train
+from calotype.cli import bench, compare, data, doctor, engine, generate, mig, models, profile, train
 from calotype.core.errors import CalotypeError, ExitCode
 from calotype.version import VERSION
 
@@ -33,6 +33,7 @@ app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
+app.add_typer(profile.app, name="profile")
 app.add_typer(engine.app, name="engine")
 app.add_typer(mig.app, name="mig")
 

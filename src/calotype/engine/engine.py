@@ -134,6 +134,10 @@ class Engine:
             )
             watcher.advance()
 
+    def forget_texts(self) -> None:
+        """Encode every prompt anew, for measurements: a prompt's second picture costs less than its first."""
+        self._text.forget()
+
     def resolve(self, request: GenerateRequest, inputs: Inputs | None = None) -> GenerateRequest:
         """Fill in what the model decides, and refuse what it cannot do."""
         return resolve(self.model, request, inputs or Inputs())

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from calotype.models import catalogue
+from calotype.spec.ceiling_record import NoRate
 from calotype.spec.recipe import Recipe
+from calotype.train import ceiling
 from calotype.train import readings as module
-from calotype.train.ceiling import measured_ceiling, product_tflops
+from calotype.train.ceiling import measured_ceiling
 from calotype.train.counted_work import training_tflop
 from calotype.train.loop import StepNews
 from calotype.train.readings import Readings, most_samples_per_s
@@ -16,31 +18,28 @@ from calotype.train.readings import Readings, most_samples_per_s
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
-class Clock:
-    """Says what it was told to say."""
-
-    def __init__(self, *durations: float) -> None:
-        self._times = [time for duration in durations for time in (0.0, duration)]
-
-    def __call__(self) -> float:
-        return self._times.pop(0)
-
-
 def news(samples_per_s: float) -> StepNews:
     return StepNews(7, 0.5, 1.0, 1e-4, 70, samples_per_s, False, 0, {})
 
 
-def test_the_ceiling_is_two_operations_for_each_product_in_the_best_round() -> None:
-    waits: list[None] = []
-    one, other = torch.randn(16, 32), torch.randn(32, 8)
-    # The first is the warm-up, however quick.
-    reached = product_tflops(one, other, lambda: waits.append(None), Clock(0.1, 2.0, 1.0, 4.0))
-    assert reached == pytest.approx(10 * 2 * 16 * 32 * 8 / 1.0 / 1e12)
-    assert len(waits) == 8
-
-
 def test_a_cpu_has_no_ceiling() -> None:
     assert measured_ceiling(CPU, torch.float32) is None
+
+
+def test_what_is_remembered_of_a_device_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def known(name: str, precision: str) -> float | None:
+        return {("A GPU", "bf16"): 700.0}.get((name, precision))
+
+    def measured(*_: object, **__: object) -> NoRate:
+        return NoRate(what="matmul", dtype="fp16", reason="no room")
+
+    monkeypatch.setattr(ceiling, "device_name", lambda _: "A GPU")
+    monkeypatch.setattr(ceiling, "known", known)
+    monkeypatch.setattr(ceiling, "rate", measured)
+    # Without the memory of the process, which other tests share.
+    ask = measured_ceiling.__wrapped__
+    assert ask(GPU, torch.bfloat16) == 700.0
+    assert ask(GPU, torch.float16) is None
 
 
 def test_mfu_is_the_counted_work_over_all_devices_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,40 @@
+"""What to look into, beside the job itself, and what of it is refused. Knows nothing of torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from calotype.core.errors import Problem, RequestError
+
+TRACE, RECORD, SUMMARY = "trace.json.gz", "profile.json", "profile.md"
+MOST_STEPS = 50
+"""More show nothing new, and every one of them adds tens of thousands of events to the trace."""
+
+
+@dataclass(frozen=True)
+class ProfilePlan:
+    """How a profile is taken and where it goes."""
+
+    command: str
+    """As a person would type it again, without the folder."""
+    out: Path
+    steps: int
+    """Sampling steps of the picture, or training steps."""
+    warmup: int
+    """Whole pictures, or training steps, before anybody looks."""
+    marks_only: bool = False
+    """Another profiler looks; only mark what it should see."""
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not 1 <= self.steps <= MOST_STEPS:
+            rule = (
+                f"{self.steps} is out of range; a profile looks into 1 to {MOST_STEPS}; more show nothing new"
+            )
+            problems.append(Problem("--steps", rule, self.steps))
+        if self.warmup < 1:
+            rule = f"{self.warmup} is too few; the first run loads kernels and compiles, use 1 or more"
+            problems.append(Problem("--warmup", rule, self.warmup))
+        if problems:
+            raise RequestError(problems)

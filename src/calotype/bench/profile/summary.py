@@ -1,0 +1,73 @@
+"""What a trace amounts to: time by group, by kernel and by stage. Knows nothing of why."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from calotype.bench.profile.intervals import Interval, gaps, shared_out
+from calotype.bench.profile.kinds import device_kind, host_kind, short_name
+from calotype.bench.profile.trace import Event, Trace
+from calotype.spec.profile_record import GROUPS, GroupTime, KernelTime, StageTime
+
+_US = 1e-6
+
+
+def kernels_of(trace: Trace) -> list[KernelTime]:
+    """Every name, the one with the most time first."""
+    kind_of = device_kind if trace.has_device else host_kind
+    parts = shared_out(trace.pieces)
+    counts = Counter(event.name for event in (trace.device if trace.has_device else trace.operations))
+    found = [
+        KernelTime(
+            name=name,
+            short_name=short_name(name),
+            group=kind_of(name).group,
+            what=kind_of(name).what,
+            count=counts[name],
+            seconds=time * _US,
+            share=time / trace.window.length,
+            mean_us=time / counts[name],
+        )
+        for name, time in parts.items()
+    ]
+    return sorted(found, key=lambda kernel: (-kernel.seconds, kernel.name))
+
+
+def groups_of(trace: Trace, kernels: Iterable[KernelTime]) -> list[GroupTime]:
+    """The window by group, gaps included: all of it."""
+    seconds: dict[str, float] = defaultdict(float)
+    counts: Counter[str] = Counter()
+    for kernel in kernels:
+        seconds[kernel.group] += kernel.seconds
+        counts[kernel.group] += kernel.count
+    idle = gaps((when for _, when in trace.pieces), trace.window)
+    seconds["launch gaps"], counts["launch gaps"] = sum(gap.length for gap in idle) * _US, len(idle)
+    window_s = trace.window.length * _US
+    return [
+        GroupTime(group=group, seconds=seconds[group], share=seconds[group] / window_s, count=counts[group])
+        for group in GROUPS
+    ]
+
+
+def stages_of(trace: Trace, names: Iterable[str]) -> list[StageTime]:
+    """The stages of those names that the trace has, in the order of their first run."""
+    wanted = set(names)
+    host, device = _by_name(trace.ranges), _by_name(trace.device_ranges)
+    return [
+        StageTime(
+            name=name,
+            count=len(runs),
+            host_s=sum(run.length for run in runs) * _US,
+            device_s=sum(run.length for run in device[name]) * _US if name in device else None,
+        )
+        for name, runs in host.items()
+        if name in wanted
+    ]
+
+
+def _by_name(events: Iterable[Event]) -> dict[str, list[Interval]]:
+    found: dict[str, list[Interval]] = defaultdict(list)
+    for event in events:
+        found[event.name].append(event.when)
+    return dict(found)

@@ -1,0 +1,161 @@
+"""A Chrome trace of torch's profiler, read into what is needed of it. Knows nothing of what kernels do.
+
+The format is open: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU. Times are
+in microseconds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from calotype.bench.profile.intervals import Interval, clipped
+from calotype.core.errors import NotFoundError, Problem, RequestError
+
+WINDOW = "calotype profile"
+"""The range around what is looked into."""
+_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_CALLS = ("cuda_runtime", "cuda_driver")
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that took a while."""
+
+    name: str
+    when: Interval
+    lane: tuple[Any, ...] = ()
+    """The stream of a device or the thread of a process."""
+    correlation: int | None = None
+    """The call that started it on the device."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What happened inside the window, each kind in the order of its start."""
+
+    window: Interval
+    device_name: str | None = None
+    device: list[Event] = field(default_factory=list)
+    """Kernels and copies."""
+    calls: dict[int, Event] = field(default_factory=dict)
+    """What the host asked of the device, by correlation."""
+    operations: list[Event] = field(default_factory=list)
+    """Of torch on the host, one inside another."""
+    ranges: list[Event] = field(default_factory=list)
+    """Stages that were marked, as the host saw them."""
+    device_ranges: list[Event] = field(default_factory=list)
+    """The same from the first kernel to the last of each."""
+
+    @property
+    def has_device(self) -> bool:
+        return bool(self.device)
+
+    @cached_property
+    def pieces(self) -> list[tuple[str, Interval]]:
+        """What time is told by: the device's work, or without any the innermost operations of the host."""
+        if self.has_device:
+            return [(event.name, event.when) for event in self.device]
+        return innermost(self.operations)
+
+
+def read_trace(file: Path) -> Trace:
+    """Read a trace, packed or not."""
+    if not file.is_file():
+        raise NotFoundError(f"no trace {file}")
+    try:
+        data = file.read_bytes()
+        text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        content = json.loads(text)
+        devices = [str(one.get("name")) for one in content.get("deviceProperties", [])]
+        return replace(trace_of(content["traceEvents"]), device_name=devices[0] if devices else None)
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError) as error:
+        rule = f"{file} is no Chrome trace of torch's profiler ({type(error).__name__}: {error})"
+        raise RequestError([Problem("trace", rule)]) from None
+
+
+def trace_of(events: Iterable[dict[str, Any]]) -> Trace:
+    """A trace from its events; the window is the range of that name, else all that there is."""
+    sorted_out: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        if event.get("ph") == "X" and event.get("cat"):
+            sorted_out[_kind(event["cat"])].append(_event(event))
+    ranges = sorted_out["user_annotation"]
+    asked = [one.when for one in ranges if one.name == WINDOW]
+    window = _around(asked or [e.when for e in sorted_out["device"] or sorted_out["cpu_op"]])
+
+    def inside(kind: str) -> list[Event]:
+        return sorted(_cut(sorted_out[kind], window), key=lambda event: event.when)
+
+    return Trace(
+        window=window,
+        device=inside("device"),
+        calls={e.correlation: e for e in sorted_out["call"] if e.correlation is not None},
+        operations=inside("cpu_op"),
+        ranges=[one for one in inside("user_annotation") if one.name != WINDOW],
+        device_ranges=[one for one in inside("gpu_user_annotation") if one.name != WINDOW],
+    )
+
+
+def _kind(category: str) -> str:
+    if category in _ON_DEVICE:
+        return "device"
+    return "call" if category in _CALLS else category
+
+
+def _event(event: dict[str, Any]) -> Event:
+    start = float(event["ts"])
+    when = Interval(start, start + float(event.get("dur", 0)))
+    return Event(
+        name=str(event["name"]),
+        when=when,
+        lane=(event.get("pid"), event.get("tid")),
+        correlation=event.get("args", {}).get("correlation"),
+    )
+
+
+def _around(intervals: list[Interval]) -> Interval:
+    if not intervals:
+        raise ValueError("nothing in it took any time")
+    return Interval(min(one.start for one in intervals), max(one.end for one in intervals))
+
+
+def _cut(events: Iterable[Event], window: Interval) -> Iterable[Event]:
+    for event in events:
+        part = clipped(event.when, window)
+        if part:
+            yield Event(event.name, part, event.lane, event.correlation)
+
+
+def innermost(operations: Iterable[Event]) -> list[tuple[str, Interval]]:
+    """Each operation's own time: where nothing else runs inside it on its thread."""
+    lanes: dict[tuple[object, ...], list[Event]] = defaultdict(list)
+    for event in operations:
+        lanes[event.lane].append(event)
+    return [piece for lane in lanes.values() for piece in _own_time(lane)]
+
+
+def _own_time(lane: list[Event]) -> Iterable[tuple[str, Interval]]:
+    # The outer before the inner where both start at once.
+    ordered = sorted(lane, key=lambda event: (event.when.start, -event.when.end))
+    around: list[Event] = []
+    reached = 0.0
+    for event in [*ordered, None]:
+        until = event.when.start if event else float("inf")
+        while around and around[-1].when.end <= until:
+            outer = around.pop()
+            if reached < outer.when.end:
+                yield outer.name, Interval(reached, outer.when.end)
+                reached = outer.when.end
+        if event is None:
+            return
+        if around and reached < until:
+            yield around[-1].name, Interval(reached, until)
+        reached = max(reached, until) if around else until
+        around.append(event)

@@ -1,0 +1,78 @@
+"""`calotype bench ceiling`: the most this machine's device reaches, measured once and remembered."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from calotype.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from calotype.spec.ceiling_record import CeilingRecord
+
+_STEADY = 0.9
+
+
+def command(
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Measure although it is known already.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A file to append the record to, one JSON line.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the device's best: matrix products, convolution, attention and copies.
+
+    Remembered for this device, driver and torch; shares of the ceiling are told from it from then on. Best
+    done while nothing else uses the device.
+    """
+    from calotype.bench.ceiling import measure
+    from calotype.bench.ceiling.lines import append_line
+    from calotype.cli.output import print_json
+    from calotype.cli.progress import cancellable, shown
+    from calotype.engine.ceilings import ceilings_file, remembered
+    from calotype.engine.device import choose_device, device_name
+
+    place = choose_device(device)
+    record = None if again else remembered(device_name(place))
+    fresh = record is None
+    if record is None:
+        words = "calotype bench ceiling" + (f" --device {device}" if device else "")
+        with shown() as bar, cancellable() as cancel:
+            record = measure(place, command=words, progress=bar, cancel=cancel)
+    if out:
+        append_line(out, record)
+    if as_json:
+        print_json(record)
+        return
+    _show(record)
+    when = f"{record.measured:%Y-%m-%d %H:%M} UTC"
+    typer.echo(
+        f"kept in {ceilings_file()}" if fresh else f"measured {when} and remembered; --again measures anew"
+    )
+
+
+def _show(record: "CeilingRecord") -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from calotype.cli.output import console
+
+    page = console()
+    driver = f", driver {record.driver}" if record.driver else ""
+    page.print(f"{record.device}, torch {record.torch}{driver}", soft_wrap=True)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for head in ("work", "precision"):
+        table.add_column(head, no_wrap=True)
+    for head in ("best", "median"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("unit", no_wrap=True)
+    table.add_column("shape")
+    for rate in record.rates:
+        figures = (f"{rate.best:.4g}", f"{rate.median:.4g}")
+        table.add_row(rate.what, rate.dtype, *figures, rate.unit, rate.shape)
+    page.print(table)
+    if any(rate.median < _STEADY * rate.best for rate in record.rates):
+        page.print("note: samples differ by more than a tenth; measure --again with the device to yourself")
+    for one in record.missing:
+        page.print(f"{one.what} in {one.dtype}: {one.reason}", soft_wrap=True)
