@@ -84,7 +84,12 @@ class Engine:
         self.model = model
         self.preset = preset
         self._resources = Resources(model, models_folder or models_dir())
-        self._text = TextConditioner(model, self._resources.embedding, aside=self._networks.text_aside)
+        self._text = TextConditioner(
+            model,
+            self._resources.embedding,
+            aside=self._networks.text_aside,
+            run=self._networks.run_text,
+        )
         self._preview = Preview(model)
 
     def generate(

@@ -24,7 +24,9 @@ from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.engine.passes.prompts_once import PROMPTS_ONCE
 from calotype.engine.passes.step_cache import STEP_CACHE
 from calotype.engine.passes.text_aside import TEXT_ASIDE
+from calotype.engine.passes.text_graph import TEXT_GRAPH
 from calotype.engine.passes.times_once import TIMES_ONCE
+from calotype.engine.text import Encoding
 from calotype.models.model import Model
 
 _EVERYWHERE = (
@@ -40,13 +42,13 @@ _EVERYWHERE = (
 
 PRESETS: dict[str, tuple[Pass, ...]] = {
     "baseline": (),
-    "fast": (*_EVERYWHERE, CUDA_GRAPH),
-    "int8": (*_EVERYWHERE, INT8, CUDA_GRAPH),
-    "fp8": (*_EVERYWHERE, FP8, CUDA_GRAPH),
+    "fast": (*_EVERYWHERE, CUDA_GRAPH, TEXT_GRAPH),
+    "int8": (*_EVERYWHERE, INT8, CUDA_GRAPH, TEXT_GRAPH),
+    "fp8": (*_EVERYWHERE, FP8, CUDA_GRAPH, TEXT_GRAPH),
     "low-memory": (OWN_FORWARD, CHANNELS_LAST, PROMPTS_ONCE, OWN_DECODER, TEXT_ASIDE),
-    "cached": (*_EVERYWHERE, STEP_CACHE, CUDA_GRAPH),
+    "cached": (*_EVERYWHERE, STEP_CACHE, CUDA_GRAPH, TEXT_GRAPH),
 }
-ON_A_GPU = frozenset({CUDA_GRAPH.name, TEXT_ASIDE.name})
+ON_A_GPU = frozenset({CUDA_GRAPH.name, TEXT_ASIDE.name, TEXT_GRAPH.name})
 """Passes that a preset goes without on a CPU, where there is nothing for them to do."""
 
 
@@ -60,6 +62,8 @@ class Networks:
     """Share of the timesteps at which the negative prompt is asked too."""
     text_aside: bool = False
     """Text encoders wait in main memory."""
+    run_text: Callable[[Encoding], Encoding] = lambda encoding: encoding
+    """How a text encoder is run."""
     settled_after: int = 2
     """Evaluations of one shape until nothing is left to record: a graph is recorded at its second."""
 
@@ -101,6 +105,7 @@ def put_together(model: Model, passes: tuple[Pass, ...]) -> Networks:
         decode,
         guided_between=assembly.guided_between,
         text_aside=assembly.text_aside,
+        run_text=Graphed if assembly.text_graphed else _as_it_is,
         settled_after=Networks.settled_after if assembly.whole_every == 1 else SETTLED_AFTER,
     )
 

@@ -27,6 +27,8 @@ Lookup = Callable[[str], list[Tensor]]
 """Name of a learned word → its vectors, one tensor per text encoder."""
 Token = tuple[int, float]
 """Token id and weight."""
+Encoding = Callable[[Tensor], tuple[Tensor, Tensor | None]]
+"""Token ids of windows → what the UNet reads of them, and the summary of each where there is one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +51,25 @@ class Conditioning:
 class TextConditioner:
     """Encodes prompts with all of a model's text encoders and remembers the last ones."""
 
-    def __init__(self, model: Model, lookup: Lookup, *, aside: bool = False) -> None:
-        """With `aside` the encoders wait in main memory and are on the device only while they encode."""
+    def __init__(
+        self,
+        model: Model,
+        lookup: Lookup,
+        *,
+        aside: bool = False,
+        run: Callable[[Encoding], Encoding] = lambda encoding: encoding,
+    ) -> None:
+        """With `aside` the encoders wait in main memory and are on the device only while they encode.
+
+        `run` decides how an encoder is run; its answers may be overwritten by the next ones.
+        """
         self._model = model
         self._lookup = lookup
         self._aside = aside
         if aside:
             self._move(torch.device("cpu"))
+        self._run = run
+        self._encodings: dict[tuple[int, int], Encoding] = {}
         self._learned: dict[str, list[list[int]]] = {}
         self._remembered: OrderedDict[Hashable, Conditioning] = OrderedDict()
 
@@ -126,6 +140,8 @@ class TextConditioner:
             vectors = self._lookup(name)
             encoders = self._model.text_encoders
             self._learned[name] = [_extend_table(enc, v) for enc, v in zip(encoders, vectors, strict=True)]
+            # The tables lie elsewhere now, and a recording would read where they were.
+            self._encodings.clear()
         return self._learned[name]
 
     def _encode_windows(
@@ -137,13 +153,26 @@ class TextConditioner:
         rows = [_row([token for token, _ in window], tokenizer, places) for window in windows]
         if weighted:
             rows.append(_row([], tokenizer, places))
-        hidden, pooled = _run_encoder(self._model, index, rows, clip_skip)
+        hidden, pooled = self._encoded(rows, index, clip_skip)
         if weighted:
             weights = torch.tensor([_row_weights(window, places) for window in windows], device=hidden.device)
             empty = hidden[-1:].float()
             hidden = ((hidden[:-1].float() - empty) * weights[..., None] + empty).to(hidden.dtype)
         # The summary of the whole is that of the first window: models were trained on one window only.
         return hidden.reshape(1, -1, hidden.shape[-1]), None if pooled is None else pooled[:1]
+
+    def _encoded(
+        self, rows: Sequence[Sequence[int]], index: int, clip_skip: int
+    ) -> tuple[Tensor, Tensor | None]:
+        key = (index, clip_skip)
+        if key not in self._encodings:
+            self._encodings[key] = self._run(_encoding(self._model, index, clip_skip))
+        contexts, summaries = [], []
+        for some in torch.tensor(rows, device=self._model.device).split(WINDOWS_AT_ONCE):
+            context, summary = self._encodings[key](some)
+            contexts.append(context.clone())
+            summaries.append(None if summary is None else summary.clone())
+        return torch.cat(contexts), summaries[0]
 
 
 def _row(tokens: list[int], tokenizer: Any, places: int) -> list[int]:
@@ -156,24 +185,23 @@ def _row_weights(window: Sequence[Token], places: int) -> list[float]:
     return weights + [1.0] * (places - len(weights))
 
 
-def _run_encoder(
-    model: Model, index: int, rows: Sequence[Sequence[int]], clip_skip: int
-) -> tuple[Tensor, Tensor | None]:
+def _encoding(model: Model, index: int, clip_skip: int) -> Encoding:
     encoder = model.text_encoders[index]
     body = getattr(encoder, "text_model", encoder)
     # Old configurations give an end mark of 2, which makes the encoder take the largest id for the end; but
     # learned words have larger ids.
     body.eos_token_id = model.tokenizers[index].eos_token_id
-    ids = torch.tensor(rows, device=model.device)
-    outputs = [encoder(input_ids=some, output_hidden_states=True) for some in ids.split(WINDOWS_AT_ONCE)]
-    if model.architecture.family == "sdxl":
-        # SDXL was trained on the last but one layer, without the final norm.
-        hidden = torch.cat([output.hidden_states[-(clip_skip + 2)] for output in outputs])
-        return hidden, getattr(outputs[0], "text_embeds", None)
-    if clip_skip == 0:
-        return torch.cat([output.last_hidden_state for output in outputs]), None
-    hidden = torch.cat([output.hidden_states[-(clip_skip + 1)] for output in outputs])
-    return body.final_layer_norm(hidden), None
+
+    def encoded(ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        output = encoder(input_ids=ids, output_hidden_states=True)
+        if model.architecture.family == "sdxl":
+            # SDXL was trained on the last but one layer, without the final norm.
+            return output.hidden_states[-(clip_skip + 2)], getattr(output, "text_embeds", None)
+        if clip_skip == 0:
+            return output.last_hidden_state, None
+        return body.final_layer_norm(output.hidden_states[-(clip_skip + 1)]), None
+
+    return encoded
 
 
 # The table outlives the call: it must not become a tensor of inference mode, which nobody may change later.

@@ -234,3 +234,38 @@ class TestLearnedWords:
         own = small_engine("emoji", models_folder=self.folder(tmp_path, {"emb_params": torch.ones(1, 768)}))
         with pytest.raises(ModelFileError, match="the embedding is for another base model"):
             own.generate("embedding:shiny", **SIZE)
+
+
+def test_an_encoder_may_answer_in_the_same_place_every_time() -> None:
+    """As a replayed graph does, which also reads the table of words where it was when it was recorded."""
+    engine = small_engine("sdxl")
+    made: list[int] = []
+
+    def graphed(encoding: text.Encoding) -> text.Encoding:
+        made.append(0)
+        places: dict[Any, Any] = {}
+
+        def replayed(ids: Tensor) -> tuple[Tensor, Tensor | None]:
+            context, summary = places.setdefault(ids.shape, encoding(ids))
+            now, now_summary = encoding(ids)
+            context.copy_(now)
+            if summary is not None and now_summary is not None:
+                summary.copy_(now_summary)
+            return context, summary
+
+        return replayed
+
+    widths = [each.get_input_embeddings().weight.shape[1] for each in engine.model.text_encoders]
+    words = [torch.randn(2, width) for width in widths]
+    found = TextConditioner(engine.model, lambda _: words, run=graphed)
+    prompts = ["a red apple", "a very long description " * 60, "a fox", "a (red:1.3) apple"]
+    kept = [found.encode(prompt) for prompt in prompts]
+    for prompt, one in zip(prompts, kept, strict=True):
+        plain = conditioner(engine).encode(prompt)
+        assert torch.equal(one.context, plain.context)
+        assert one.pooled is not None
+        assert plain.pooled is not None
+        assert torch.equal(one.pooled, plain.pooled)
+    assert len(made) == len(widths)
+    found.encode("embedding:new")
+    assert len(made) == 2 * len(widths)

@@ -35,6 +35,7 @@ class Assembly:
     """Share of the timesteps at which the negative prompt is asked too."""
     text_aside: bool = False
     """Text encoders wait in main memory."""
+    text_graphed: bool = False
     operations: Operations = field(default_factory=Operations)
     on_change: list[Callable[[], None]] = field(default_factory=list)
     """Called when weights have changed."""

@@ -1,0 +1,19 @@
+"""Each text encoder launched as one CUDA graph.
+
+A prompt is a few rows: its kernels are over long before the next can be launched from Python. SDXL's two
+encoders have more than a thousand of them.
+"""
+
+from calotype.engine.passes import Assembly, Pass
+from calotype.models.model import Model
+
+
+def _missing(model: Model) -> str | None:
+    return None if model.device.type == "cuda" else "CUDA graphs need a GPU"
+
+
+def _apply(assembly: Assembly) -> None:
+    assembly.text_graphed = True
+
+
+TEXT_GRAPH = Pass("text_graph", "exact", _missing, _apply)
