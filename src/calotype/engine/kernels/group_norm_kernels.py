@@ -1,7 +1,7 @@
 """The kernels of group normalisation. Know nothing of how a picture is cut into programs.
 
-What is normalised may come in parts: a sum, `a + addend + extra`, and then the channels of `b`, as if they were
-concatenated; groups and blocks may lie across the seam. The kernel that reads the parts writes the whole.
+What is normalised may come in parts: a sum, `a + addend + extra`, and the channels of `b` as if concatenated;
+groups and blocks may lie across the seam. The kernel that reads the parts writes the whole.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import triton.language as tl
 def _parts(
     a, b, addend, first, rows, columns, taken, channels_a, channels_b, TWO: tl.constexpr, ADD: tl.constexpr
 ):
-    """What stands at these columns, and what is added there, `rows` after the row `first` of the whole batch."""
+    """What these columns have, and what is to be added, `rows` after the row `first` of the whole batch."""
     own = rows[:, None] * channels_a + columns[None, :]
     source = a + first * channels_a + own
     summed = taken
