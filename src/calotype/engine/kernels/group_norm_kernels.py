@@ -237,9 +237,9 @@ def apply_chunks(
     rows = tl.arange(0, ROWS)
     start = part * (ROWS * TILES)
     taken = (rows < num_rows - start)[:, None] & inside[None, :]
-    first = (n * num_rows + start) * channels
+    first = n * num_rows + start
     own = rows[:, None] * channels + columns[None, :]
-    raw = tl.load(whole + first + own, mask=taken, other=0.0)
+    raw = tl.load(whole + first * channels + own, mask=taken, other=0.0)
     scale = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
     offset = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
 
@@ -266,8 +266,8 @@ def apply_chunks(
     for tile in range(TILES):
         after = (tile + 1) * ROWS
         expected = (rows < num_rows - start - after)[:, None] & inside[None, :] & (tile + 1 < TILES)
-        following = tl.load(whole + first + after * channels + own, mask=expected, other=0.0)
+        following = tl.load(whole + (first + after) * channels + own, mask=expected, other=0.0)
         y = _finish(raw.to(tl.float32), center[None, :], scale[None, :], offset[None, :], SILU)
-        tl.store(out + first + tile * ROWS * channels + own, y.to(out.dtype.element_ty), mask=taken)
+        tl.store(out + (first + tile * ROWS) * channels + own, y.to(out.dtype.element_ty), mask=taken)
         raw = following
         taken = expected

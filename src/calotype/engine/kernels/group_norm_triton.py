@@ -85,7 +85,7 @@ class _Work:
 
     n: int
     num_groups: int
-    parts: tuple[Tensor, Tensor, Tensor, Tensor]
+    parts: tuple[Tensor, ...]
     whole: Tensor
     shift: tuple[Tensor, int]
     sizes: tuple[int, int, int]
