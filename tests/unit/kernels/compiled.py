@@ -69,12 +69,26 @@ def pictures(case: Found, channels: int) -> Tensor:
 def run_group_norm(case: Found) -> None:
     channels = case["shape"][1]
     weight = torch.empty(channels, dtype=torch.float16)
-    if "first" in case:
-        a, b = (pictures(case, part) for part in (case["first"], channels - case["first"]))
-        group_norm.group_norm_of_pair(a, b, weight, weight, 32, 1e-5, silu=True)
+    first = case.get("first", channels)
+    x = pictures(case, first)
+    addend, extra = (x, weight[:first]) if case.get("sum") else (None, None)
+    if first < channels:
+        group_norm.group_norm_of_pair(
+            x,
+            pictures(case, channels - first),
+            weight,
+            weight,
+            32,
+            1e-5,
+            silu=True,
+            addend=addend,
+            extra=extra,
+        )
+    elif case.get("sum"):
+        group_norm.add_group_norm(x, addend, extra, weight, weight, 32, 1e-5, silu=True)
     else:
         shift = torch.empty(case["shape"][0], channels, dtype=torch.float16) if case.get("shift") else None
-        group_norm.group_norm(pictures(case, channels), weight, weight, 32, 1e-5, silu=True, shift=shift)
+        group_norm.group_norm(x, weight, weight, 32, 1e-5, silu=True, shift=shift)
 
 
 def run_rows(case: Found) -> None:

@@ -74,35 +74,48 @@ def compare_group_norm_of_tiles(case: Found) -> Found:
 
 def compare_group_norm(case: Found) -> Found:
     n, channels, height, width = case["shape"]
+    first = case.get("first", channels)
     weight, bias = parameters(case, channels)
     x = channels_last(numbers(case, n, channels, height, width))
+    a, b = (channels_last(part) for part in x.split([first, channels - first], 1))
+    addend = channels_last(numbers(case, *a.shape, seed=5)) if case.get("addend") else None
+    extra = numbers(case, first, seed=6) if case.get("extra") else None
+    # A slice of a wider tensor, as of one product for all resnets.
+    shift = numbers(case, n, 2 * channels, seed=3)[:, channels:] if case.get("shift") else None
     settings: Found = {"silu": case["silu"]}
-    shift = None
-    if case.get("shift"):
-        # A slice of a wider tensor, as of one product for all resnets.
-        shift = numbers(case, n, 2 * channels, seed=3)[:, channels:]
-    groups = case["groups"]
-    if "first" in case:
-        a, b = (channels_last(part) for part in x.split([case["first"], channels - case["first"]], 1))
-        keep = case["keep"]
-        found, joined = group_norm.group_norm_of_pair(a, b, weight, bias, groups, EPS, keep=keep, **settings)
-        kept = None if joined is None else torch.equal(joined, x) and same_layout(joined)
-        alone = group_norm.group_norm_of_pair(a[-1:], b[-1:], weight, bias, groups, EPS, **settings)[0]
-    else:
-        kept = None
-        found = group_norm.group_norm(x, weight, bias, groups, EPS, shift=shift, **settings)
-        last = None if shift is None else shift[-1:]
-        alone = group_norm.group_norm(x[-1:], weight, bias, groups, EPS, shift=last, **settings)
-    exact = x.double() if shift is None else x.double() + shift.double()[:, :, None, None]
-    wanted = functional.group_norm(exact, groups, weight.double(), bias.double(), EPS)
+    norm = (weight, bias, case["groups"], EPS)
+
+    def run(a: Tensor, b: Tensor, addend: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor]:
+        if first < channels:
+            return group_norm.group_norm_of_pair(a, b, *norm, addend=addend, extra=extra, **settings)
+        if addend is None and extra is None:
+            return group_norm.group_norm(a, *norm, shift=shift, **settings), a
+        return group_norm.add_group_norm(a, addend, extra, *norm, **settings)
+
+    found, whole = run(a, b, addend, shift)
+    alone, _ = run(*(None if each is None else each[-1:] for each in (a, b, addend, shift)))  # type: ignore[arg-type]
+    wanted_whole = torch.cat([summed(a, addend, extra), b], 1)
+    exact = wanted_whole.double() if shift is None else x.double() + shift.double()[:, :, None, None]
+    wanted = functional.group_norm(exact, case["groups"], weight.double(), bias.double(), EPS)
     wanted = functional.silu(wanted) if case["silu"] else wanted
     return {
         "error": error(found, wanted),
         "alone": torch.equal(alone, found[-1:]),
-        "kept": kept,
+        "whole": torch.equal(whole, wanted_whole) and same_layout(whole),
+        "as_if_whole": whole is a or torch.equal(group_norm.group_norm(whole, *norm, **settings), found),
         "dtype": found.dtype == x.dtype,
         "channels_last": same_layout(found),
     }
+
+
+def summed(x: Tensor, addend: Tensor | None, extra: Tensor | None) -> Tensor:
+    """By the kernel that does nothing else, where there is something to add."""
+    if addend is None:
+        return x if extra is None else x + extra[:, None, None]
+    if extra is None:
+        return x + addend
+    total = add.add(x.permute(0, 2, 3, 1), addend.permute(0, 2, 3, 1), extra)
+    return total.permute(0, 3, 1, 2)
 
 
 def same_layout(x: Tensor) -> bool:

@@ -10,6 +10,18 @@ from tests.unit.kernels.asked import ask
 CASES: dict[str, dict[str, Any]] = {
     "group norm in chunks": {"operation": "group_norm", "shape": [1, 320, 64, 64], "shift": True},
     "group norm of a pair": {"operation": "group_norm", "shape": [1, 960, 64, 64], "first": 640},
+    "group norm of a sum": {"operation": "group_norm", "shape": [1, 320, 64, 64], "sum": True},
+    "group norm of a pair with a sum": {
+        "operation": "group_norm",
+        "shape": [1, 960, 64, 64],
+        "first": 640,
+        "sum": True,
+    },
+    "group norm of whole groups of a sum": {
+        "operation": "group_norm",
+        "shape": [1, 1280, 16, 16],
+        "sum": True,
+    },
     "group norm of whole groups": {"operation": "group_norm", "shape": [1, 1280, 16, 16], "shift": True},
     "group norm of the autoencoder": {"operation": "group_norm", "shape": [1, 128, 512, 512]},
     "layer norm of a sum": {"operation": "rows", "of": "add_layer_norm", "shape": [8, 640]},

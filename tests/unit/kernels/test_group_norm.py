@@ -44,6 +44,21 @@ CASES: dict[str, dict[str, Any]] = {
         "first": 24,
     },
 }
+SUMS: dict[str, dict[str, Any]] = {
+    "whole, sum": {"shape": [2, 40, 3, 9], "groups": 4, "dtype": "fp16", "silu": True, "addend": True},
+    "whole, bias": {"shape": [2, 21, 5, 7], "groups": 3, "dtype": "bf16", "silu": False, "extra": True},
+    "whole, pair with sum": {
+        **CASES["whole, pair, odd seam"],
+        "dtype": "bf16",
+        "addend": True,
+        "extra": True,
+    },
+    "chunks, sum": {**CASES["chunks, wide group"], "addend": True, "extra": True},
+    "chunks, even sum": {**CASES["chunks, wide group"], "shape": [2, 192, 16, 16], "addend": True},
+    "chunks, bias": {**CASES["chunks, wide group"], "dtype": "bf16", "extra": True},
+    "chunks, pair with sum": {**CASES["chunks, pair, odd seam"], "addend": True, "extra": True},
+    "tiles, pair with sum": {**CASES["tiles"], "addend": True, "extra": True},
+}
 # A mean this far from zero would cost a sum of squares all its digits.
 OFF_CENTRE: dict[str, dict[str, Any]] = {
     "whole": {"shape": [2, 40, 6, 7], "groups": 4, "dtype": "fp32", "silu": False},
@@ -57,17 +72,16 @@ Found = dict[str, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def found() -> Found:
-    shared = {"operation": "group_norm", "keep": True}
-    cases = {name: {**shared, **case} for name, case in CASES.items()}
+    shared = {"operation": "group_norm"}
+    cases = {name: {**shared, **case} for name, case in (CASES | SUMS).items()}
     cases |= {
         f"off centre, {name}": {**shared, **case, "mean": 2000.0, "spread": 0.5}
         for name, case in OFF_CENTRE.items()
     }
-    cases["not kept"] = {**shared, **CASES["whole, pair"], "keep": False}
     return dict(zip(cases, interpret(list(cases.values())), strict=True))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES | SUMS)
 def test_is_torchs_up_to_rounding(found: Found, name: str) -> None:
     assert found[name]["error"] < 1e-5
     assert found[name]["dtype"]
@@ -80,16 +94,21 @@ def test_a_large_mean_costs_no_digits(found: Found, name: str) -> None:
     assert found[f"off centre, {name}"]["error"] < 2e-3
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES | SUMS)
 def test_a_picture_is_the_same_alone(found: Found, name: str) -> None:
     assert found[name]["alone"]
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "first" in case])
-def test_the_pair_is_handed_on_joined(found: Found, name: str) -> None:
-    assert found[name]["kept"] is True
+IN_PARTS = [*SUMS, *(name for name, case in CASES.items() if "first" in case)]
 
 
-def test_the_pair_is_not_joined_for_nobody(found: Found) -> None:
-    assert found["not kept"]["kept"] is None
-    assert found["not kept"]["error"] < 1e-5
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_what_was_put_together_is_handed_on(found: Found, name: str) -> None:
+    """To the bit what the sum's own kernel and a concatenation make of it."""
+    assert found[name]["whole"]
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_it_does_not_matter_who_put_it_together(found: Found, name: str) -> None:
+    """Of parts it is to the bit what it is of the whole."""
+    assert found[name]["as_if_whole"]

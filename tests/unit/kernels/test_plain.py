@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from calotype.engine.kernels.geglu import geglu, geglu_quantised
-from calotype.engine.kernels.group_norm import group_norm, group_norm_of_pair
+from calotype.engine.kernels.group_norm import add_group_norm, group_norm, group_norm_of_pair
 from calotype.engine.kernels.layer_norm import (
     add_layer_norm,
     add_layer_norm_quantised,
@@ -47,11 +47,19 @@ def test_group_norm_adds_the_shift_first(silu: bool) -> None:
 def test_group_norm_of_a_pair_is_of_their_concatenation() -> None:
     a, b = pictures(2, 7, 5, 3), pictures(2, 5, 5, 3, seed=3)
     found, joined = group_norm_of_pair(a, b, WEIGHT, BIAS, 2, EPS)
-    assert joined is not None
     assert torch.equal(joined, torch.cat([a, b], 1))
     assert joined.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(found, functional.group_norm(torch.cat([a, b], 1), 2, WEIGHT, BIAS, EPS))
-    assert group_norm_of_pair(a, b, WEIGHT, BIAS, 2, EPS, keep=False)[1] is None
+
+
+def test_group_norm_of_a_sum_hands_the_sum_on() -> None:
+    x, addend, extra = pictures(2, 12, 5, 3), pictures(2, 12, 5, 3, seed=3), drawn(12, seed=4)
+    found, total = add_group_norm(x, addend, extra, WEIGHT, BIAS, 4, EPS)
+    torch.testing.assert_close(total, x + addend + extra[:, None, None])
+    torch.testing.assert_close(found, functional.group_norm(total, 4, WEIGHT, BIAS, EPS))
+    a, b = x.split([7, 5], 1)
+    _, joined = group_norm_of_pair(a, b, WEIGHT, BIAS, 2, EPS, addend=addend[:, :7], extra=extra[:7])
+    torch.testing.assert_close(joined, torch.cat([total[:, :7], b], 1))
 
 
 def test_weights_may_have_more_digits_than_the_pictures() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calotype.engine.network.operations import Operations
+from calotype.engine.network.operations import Operations, add
 from calotype.engine.network.unet import Unet, reason_against
 from calotype.models.model import Model, assemble
 from calotype.models.reference import random_identity
@@ -101,6 +101,22 @@ def test_half_precision_is_as_near_to_full_as_diffusers_is() -> None:
     theirs = far(asked.of_diffusers(half.unet).float(), exact)
     ours = far(asked.of_ours(Unet(half.unet, Operations())).float(), exact)
     assert ours < 1.5 * theirs
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_sums_are_left_to_norms(name: str) -> None:
+    """By themselves are done those before a change of size, and the last one of each transformer."""
+    model = model_of(name)
+    sums: list[torch.Size] = []
+
+    def noted(x: Tensor, addend: Tensor, bias: Tensor | None = None) -> Tensor:
+        sums.append(x.shape)
+        return add(x, addend, bias)
+
+    Asked(model).of_ours(Unet(model.unet, Operations(add=noted)))
+    parts = [type(part).__name__ for part in model.unet.modules()]
+    alone = sum(map(parts.count, ("Downsample2D", "Upsample2D", "Transformer2DModel")))
+    assert len(sums) == alone
 
 
 def test_weights_changed_in_place_are_the_ones_used() -> None:

@@ -29,8 +29,30 @@ def group_norm(
     if runs_triton(x):
         from calotype.engine.kernels import group_norm_triton  # noqa: PLC0415 - needs Triton
 
-        return group_norm_triton.launch(x, None, weight, bias, num_groups, eps, silu=silu, shift=shift)[0]
+        return group_norm_triton.launch(x, weight, bias, num_groups, eps, silu=silu, shift=shift)[0]
     return plain(x, weight, bias, num_groups, eps, silu=silu, shift=shift)
+
+
+def add_group_norm(
+    x: Tensor,
+    addend: Tensor | None,
+    extra: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    num_groups: int,
+    eps: float,
+    *,
+    silu: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Of `x + addend + extra`, and the sum itself; `extra` has a number for each channel."""
+    if runs_triton(x):
+        from calotype.engine.kernels import group_norm_triton  # noqa: PLC0415 - needs Triton
+
+        return group_norm_triton.launch(
+            x, weight, bias, num_groups, eps, silu=silu, addend=addend, extra=extra
+        )
+    total = plain_sum(x, addend, extra)
+    return plain(total, weight, bias, num_groups, eps, silu=silu), total
 
 
 def group_norm_of_pair(
@@ -42,15 +64,18 @@ def group_norm_of_pair(
     eps: float,
     *,
     silu: bool = False,
-    keep: bool = True,
-) -> tuple[Tensor, Tensor | None]:
-    """Of `cat([a, b], 1)`; the concatenation itself comes second where it is to be kept."""
+    addend: Tensor | None = None,
+    extra: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Of `cat([a + addend + extra, b], 1)`, and the concatenation itself."""
     if runs_triton(a):
         from calotype.engine.kernels import group_norm_triton  # noqa: PLC0415 - needs Triton
 
-        return group_norm_triton.launch(a, b, weight, bias, num_groups, eps, silu=silu, keep=keep)
-    joined = torch.cat([a, b], 1)
-    return plain(joined, weight, bias, num_groups, eps, silu=silu), joined if keep else None
+        return group_norm_triton.launch(
+            a, weight, bias, num_groups, eps, silu=silu, b=b, addend=addend, extra=extra
+        )
+    joined = torch.cat([plain_sum(a, addend, extra), b], 1)
+    return plain(joined, weight, bias, num_groups, eps, silu=silu), joined
 
 
 def plain(
@@ -68,3 +93,9 @@ def plain(
         x = x + shift[:, :, None, None]
     x = functional.group_norm(x, num_groups, weight.to(x.dtype), bias.to(x.dtype), eps)
     return (functional.silu(x) if silu else x).contiguous(memory_format=torch.channels_last)
+
+
+def plain_sum(x: Tensor, addend: Tensor | None, extra: Tensor | None) -> Tensor:
+    if addend is not None:
+        x = x + addend
+    return x if extra is None else x + extra[:, None, None]

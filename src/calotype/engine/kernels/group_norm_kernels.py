@@ -1,6 +1,7 @@
 """The kernels of group normalisation. Know nothing of how a picture is cut into programs.
 
-Two inputs are read as if they were concatenated; groups and blocks may lie across the seam.
+What is normalised may come in parts: a sum, `a + addend + extra`, and the channels of `b` as if concatenated;
+groups and blocks may lie across the seam. The kernel that reads the parts writes the whole.
 """
 
 from __future__ import annotations
@@ -10,13 +11,45 @@ import triton.language as tl
 
 
 @triton.jit
-def _addresses(a, b, first, rows, columns, channels_a, channels_b, TWO: tl.constexpr):
-    """Where `cat([a, b])` has these columns, `rows` after the row `first` of the whole batch."""
-    found = a + first * channels_a + (rows[:, None] * channels_a + columns[None, :])
+def _parts(
+    a, b, addend, first, rows, columns, taken, channels_a, channels_b, TWO: tl.constexpr, ADD: tl.constexpr
+):
+    """What these columns have, and what is to be added, `rows` after the row `first` of the whole batch."""
+    own = rows[:, None] * channels_a + columns[None, :]
+    source = a + first * channels_a + own
+    summed = taken
     if TWO:
+        left = (columns < channels_a)[None, :]
         other = b + first * channels_b + (rows[:, None] * channels_b + (columns - channels_a)[None, :])
-        found = tl.where((columns < channels_a)[None, :], found, other)
+        source = tl.where(left, source, other)
+        summed = taken & left
+    raw = tl.load(source, mask=taken, other=0.0)
+    more = raw
+    if ADD:
+        more = tl.load(addend + first * channels_a + own, mask=summed, other=0.0)
+    return raw, more
+
+
+@triton.jit
+def _extra(extra, columns, channels_a, EXTRA: tl.constexpr):
+    """What is added to each of these columns besides."""
+    found = columns
+    if EXTRA:
+        found = tl.load(extra + columns, mask=columns < channels_a, other=0.0).to(tl.float32)
     return found
+
+
+@triton.jit
+def _sum(raw, more, extra, ADD: tl.constexpr, EXTRA: tl.constexpr):
+    """Rounded as it is stored: what is normalised is what is handed on."""
+    if ADD or EXTRA:
+        exact = raw.to(tl.float32)
+        if ADD:
+            exact += more.to(tl.float32)
+        if EXTRA:
+            exact += extra[None, :]
+        raw = exact.to(raw.dtype)
+    return raw
 
 
 @triton.jit
@@ -31,21 +64,24 @@ def _finish(x, center, scale, bias, SILU: tl.constexpr):
 def whole_groups(
     a,
     b,
+    addend,
+    extra,
+    whole,
     shift,
     shift_stride,
-    weight,
-    bias,
-    out,
-    joined,
     channels_a,
     channels_b,
     num_rows,
+    weight,
+    bias,
+    out,
     eps,
     GROUP: tl.constexpr,
     TWO: tl.constexpr,
+    ADD: tl.constexpr,
+    EXTRA: tl.constexpr,
     SHIFTED: tl.constexpr,
     SILU: tl.constexpr,
-    KEEP: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -57,14 +93,16 @@ def whole_groups(
     taken = (rows < num_rows)[:, None] & inside[None, :]
     channels = channels_a + channels_b
     first = n * num_rows
-    raw = tl.load(_addresses(a, b, first, rows, columns, channels_a, channels_b, TWO), mask=taken, other=0.0)
+    raw, more = _parts(a, b, addend, first, rows, columns, taken, channels_a, channels_b, TWO, ADD)
+    raw = _sum(raw, more, _extra(extra, columns, channels_a, EXTRA), ADD, EXTRA)
     places = first * channels + (rows[:, None] * channels + columns[None, :])
-    if KEEP:
-        tl.store(joined + places, raw, mask=taken)
+    if TWO or ADD or EXTRA:
+        tl.store(whole + places, raw, mask=taken)
     x = raw.to(tl.float32)
     if SHIFTED:
-        added = tl.load(shift + n * shift_stride + columns, mask=inside, other=0.0).to(tl.float32)
-        x = tl.where(taken, x + added[None, :], 0.0)
+        x += tl.load(shift + n * shift_stride + columns, mask=inside, other=0.0).to(tl.float32)[None, :]
+    if EXTRA or SHIFTED:
+        x = tl.where(taken, x, 0.0)
     scale = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
     offset = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
     count = num_rows * GROUP
@@ -80,20 +118,27 @@ def whole_groups(
 def chunk_statistics(
     a,
     b,
+    addend,
+    extra,
+    whole,
     shift,
     shift_stride,
-    partial,
     channels_a,
     channels_b,
     num_rows,
     num_groups,
+    partial,
     GROUP: tl.constexpr,
     TWO: tl.constexpr,
+    ADD: tl.constexpr,
+    EXTRA: tl.constexpr,
     SHIFTED: tl.constexpr,
+    EVEN: tl.constexpr,
     GROUPS: tl.constexpr,
     GROUPS_PADDED: tl.constexpr,
     COLUMNS: tl.constexpr,
     ROWS: tl.constexpr,
+    FOLD: tl.constexpr,
     TILES: tl.constexpr,
 ):
     block, chunk, n = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -104,61 +149,78 @@ def chunk_statistics(
     start = chunk * (ROWS * TILES)
     count = tl.minimum(ROWS * TILES, num_rows - start)
     first = n * num_rows + start
-    top = tl.arange(0, 1)
-    pivot = tl.load(
-        _addresses(a, b, first, top, columns, channels_a, channels_b, TWO), mask=inside[None, :], other=0.0
-    ).to(tl.float32)
-    sums = tl.zeros((ROWS, COLUMNS), tl.float32)
-    squares = tl.zeros((ROWS, COLUMNS), tl.float32)
     rows = tl.arange(0, ROWS)
-    for tile in range(TILES):
-        taken = (rows < count - tile * ROWS)[:, None] & inside[None, :]
-        places = _addresses(a, b, first + tile * ROWS, rows, columns, channels_a, channels_b, TWO)
-        x = tl.load(places, mask=taken, other=0.0).to(tl.float32)
-        away = tl.where(taken, x - pivot, 0.0)
-        sums += away
-        squares += away * away
-    total = tl.sum(sums, 0)
-    mean = total / count
-    spread = tl.maximum(tl.sum(squares, 0) - total * mean, 0.0)
-    mean += tl.sum(pivot, 0)
-    if SHIFTED:
-        mean += tl.load(shift + n * shift_stride + columns, mask=inside, other=0.0).to(tl.float32)
+    # Asked for one tile ahead: memory answers late.
+    taken = ((rows < count) | EVEN)[:, None] & inside[None, :]
+    raw, more = _parts(a, b, addend, first, rows, columns, taken, channels_a, channels_b, TWO, ADD)
+
+    # A group's first number is its pivot: being one of them, it is not far from the others' mean.
     numbers = tl.arange(0, GROUPS_PADDED)
-    member = (within // GROUP)[None, :] == numbers[:, None]
-    group_mean = tl.sum(tl.where(member, mean[None, :], 0.0), 1) / GROUP
-    apart = mean - tl.sum(tl.where(member, group_mean[:, None], 0.0), 0)
-    group_spread = tl.sum(tl.where(member, (spread + count * apart * apart)[None, :], 0.0), 1)
     groups = block * GROUPS + numbers
     kept = (numbers < GROUPS) & (groups < num_groups)
+    heads = groups * GROUP
+    one, more_of_one = _parts(
+        a, b, addend, first, tl.arange(0, 1), heads, kept[None, :], channels_a, channels_b, TWO, ADD
+    )
+    one = _sum(one, more_of_one, _extra(extra, heads, channels_a, EXTRA), ADD, EXTRA)
+    pivot = tl.sum(one.to(tl.float32), 0)
+    if SHIFTED:
+        pivot += tl.load(shift + n * shift_stride + heads, mask=kept, other=0.0).to(tl.float32)
+    offset = -tl.gather(pivot, tl.minimum(within // GROUP, GROUPS_PADDED - 1), 0)
+    if SHIFTED:
+        offset += tl.load(shift + n * shift_stride + columns, mask=inside, other=0.0).to(tl.float32)
+    offset = tl.where(inside, offset, 0.0)
+    added = _extra(extra, columns, channels_a, EXTRA)
+
+    # Rows that lie in one thread are put together at once, so that the sums take few registers.
+    sums = tl.zeros((ROWS // FOLD, COLUMNS), tl.float32)
+    squares = tl.zeros((ROWS // FOLD, COLUMNS), tl.float32)
+    for tile in range(TILES):
+        at = first + tile * ROWS
+        left = count - (tile + 1) * ROWS
+        expected = ((rows < left) | EVEN)[:, None] & (inside & (tile + 1 < TILES))[None, :]
+        following, further = _parts(
+            a, b, addend, at + ROWS, rows, columns, expected, channels_a, channels_b, TWO, ADD
+        )
+        raw = _sum(raw, more, added, ADD, EXTRA)
+        if TWO or ADD or EXTRA:
+            tl.store(whole + at * channels + (rows[:, None] * channels + columns[None, :]), raw, mask=taken)
+        away = raw.to(tl.float32) + offset[None, :]
+        if not EVEN:
+            away = tl.where(taken, away, 0.0)
+        sums += tl.sum(tl.reshape(away, (FOLD, ROWS // FOLD, COLUMNS)), 0)
+        squares += tl.sum(tl.reshape(away * away, (FOLD, ROWS // FOLD, COLUMNS)), 0)
+        raw = following
+        more = further
+        taken = expected
+    both = tl.sum(tl.join(sums, squares), 0)
+    member = (within // GROUP)[None, :] == numbers[:, None]
+    total, square = tl.split(tl.sum(tl.where(member[:, :, None], both[None, :, :], 0.0), 1))
+    mean = total / (count * GROUP)
+    spread = tl.maximum(square - total * mean, 0.0)
     place = partial + ((n * tl.num_programs(1) + chunk) * 2) * num_groups + groups
-    tl.store(place, group_mean, mask=kept)
-    tl.store(place + num_groups, group_spread, mask=kept)
+    tl.store(place, pivot + mean, mask=kept)
+    tl.store(place + num_groups, spread, mask=kept)
 
 
 @triton.jit(do_not_specialize=["num_rows", "chunk_rows", "num_chunks"])
 def apply_chunks(
-    a,
-    b,
+    whole,
     shift,
     shift_stride,
-    weight,
-    bias,
-    out,
-    joined,
-    partial,
-    channels_a,
-    channels_b,
+    channels,
     num_rows,
     num_groups,
     chunk_rows,
     num_chunks,
+    partial,
+    weight,
+    bias,
+    out,
     eps,
     GROUP: tl.constexpr,
-    TWO: tl.constexpr,
     SHIFTED: tl.constexpr,
     SILU: tl.constexpr,
-    KEEP: tl.constexpr,
     GROUPS_PADDED: tl.constexpr,
     CHUNKS_PADDED: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -169,15 +231,15 @@ def apply_chunks(
     block = tl.program_id(0)
     part = tl.num_programs(1) - 1 - tl.program_id(1)
     n = (tl.num_programs(2) - 1 - tl.program_id(2)).to(tl.int64)
-    channels = channels_a + channels_b
     columns = block * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < channels
-    # Asked for before the statistics and one tile ahead after that: memory answers late.
+    # Asked for before the statistics, and one tile ahead here too.
     rows = tl.arange(0, ROWS)
     start = part * (ROWS * TILES)
     taken = (rows < num_rows - start)[:, None] & inside[None, :]
     first = n * num_rows + start
-    raw = tl.load(_addresses(a, b, first, rows, columns, channels_a, channels_b, TWO), mask=taken, other=0.0)
+    own = rows[:, None] * channels + columns[None, :]
+    raw = tl.load(whole + first * channels + own, mask=taken, other=0.0)
     scale = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
     offset = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
 
@@ -204,12 +266,8 @@ def apply_chunks(
     for tile in range(TILES):
         after = (tile + 1) * ROWS
         expected = (rows < num_rows - start - after)[:, None] & inside[None, :] & (tile + 1 < TILES)
-        source = _addresses(a, b, first + after, rows, columns, channels_a, channels_b, TWO)
-        following = tl.load(source, mask=expected, other=0.0)
-        to = (first + tile * ROWS) * channels + (rows[:, None] * channels + columns[None, :])
-        if KEEP:
-            tl.store(joined + to, raw, mask=taken)
+        following = tl.load(whole + (first + after) * channels + own, mask=expected, other=0.0)
         y = _finish(raw.to(tl.float32), center[None, :], scale[None, :], offset[None, :], SILU)
-        tl.store(out + to, y.to(out.dtype.element_ty), mask=taken)
+        tl.store(out + (first + tile * ROWS) * channels + own, y.to(out.dtype.element_ty), mask=taken)
         raw = following
         taken = expected

@@ -46,8 +46,8 @@ def _split(channels: int, num_rows: int, num_groups: int) -> _Split:
     groups_per_block = min(num_groups, max(1, _COLUMNS // group))
     columns = triton.next_power_of_2(groups_per_block * group)
     rows = max(1, _TILE // columns)
-    # Enough programs for every multiprocessor with two pictures, and not many more with one.
-    programs = min(256, max(96, channels * num_rows // 16384))
+    # Enough programs for every multiprocessor with one picture.
+    programs = min(256, max(192, channels * num_rows // 16384))
     chunks = min(_MOST_CHUNKS, max(1, programs // triton.cdiv(num_groups, groups_per_block)))
     chunk_rows = _share(num_rows, chunks, rows)
     # Whole powers of two leave no lane idle: the activation keeps the special function units busy.
@@ -85,17 +85,18 @@ class _Work:
 
     n: int
     num_groups: int
-    sources: tuple[Tensor, Tensor, Tensor, int]
-    results: tuple[Tensor, Tensor, Tensor, Tensor]
+    parts: tuple[Tensor, ...]
+    whole: Tensor
+    shift: tuple[Tensor, int]
     sizes: tuple[int, int, int]
-    eps: float
-    inputs: dict[str, int]
-    ends: dict[str, bool]
+    results: tuple[Tensor, Tensor, Tensor, float]
+    given: dict[str, bool]
+    settings: dict[str, int]
+    silu: bool
 
 
 def launch(
     a: Tensor,
-    b: Tensor | None,
     weight: Tensor,
     bias: Tensor,
     num_groups: int,
@@ -103,35 +104,45 @@ def launch(
     *,
     silu: bool,
     shift: Tensor | None = None,
-    keep: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """The normalised pictures and, if it is to be kept, the concatenation of `a` and `b`."""
+    b: Tensor | None = None,
+    addend: Tensor | None = None,
+    extra: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The normalised pictures, and the pictures that were normalised: `cat([a + addend + extra, b])`."""
     a = a.contiguous(memory_format=torch.channels_last)
     if b is not None:
         assert (b.shape[0], *b.shape[2:], b.dtype) == (a.shape[0], *a.shape[2:], a.dtype), (a.shape, b.shape)
         b = b.contiguous(memory_format=torch.channels_last)
+    if addend is not None:
+        assert (addend.shape, addend.dtype) == (a.shape, a.dtype), (addend.shape, a.shape)
+        addend = addend.contiguous(memory_format=torch.channels_last)
+    if extra is not None:
+        assert extra.shape == a.shape[1:2], (extra.shape, a.shape)
+        extra = extra.contiguous()
     channels_b = 0 if b is None else b.shape[1]
     channels = a.shape[1] + channels_b
     assert channels % num_groups == 0, (channels, num_groups)
     if shift is not None:
         assert shift.shape == (a.shape[0], channels), (shift.shape, a.shape)
         shift = shift if shift.stride(1) == 1 else shift.contiguous()
-    out = _empty(a, channels)
-    joined = _empty(a, channels) if keep else None
+    given = {"TWO": b is not None, "ADD": addend is not None, "EXTRA": extra is not None}
+    whole, out = _empty(a, channels) if any(given.values()) else a, _empty(a, channels)
     work = _Work(
         n=a.shape[0],
         num_groups=num_groups,
-        sources=(a, a if b is None else b, *((a, 0) if shift is None else (shift, shift.stride(0)))),
-        results=(weight.contiguous(), bias.contiguous(), out, out if joined is None else joined),
+        parts=(a, *(a if each is None else each for each in (b, addend, extra))),
+        whole=whole,
+        shift=(a, 0) if shift is None else (shift, shift.stride(0)),
         sizes=(a.shape[1], channels_b, a.shape[2] * a.shape[3]),
-        eps=eps,
-        inputs={"GROUP": channels // num_groups, "TWO": b is not None, "SHIFTED": shift is not None},
-        ends={"SILU": silu, "KEEP": keep},
+        results=(weight.contiguous(), bias.contiguous(), out, eps),
+        given=given,
+        settings={"GROUP": channels // num_groups, "SHIFTED": shift is not None},
+        silu=silu,
     )
     with torch.cuda.device_of(a):
         if not _whole(work):
             _in_chunks(work)
-    return out, joined
+    return out, whole
 
 
 def _empty(like: Tensor, channels: int) -> Tensor:
@@ -141,17 +152,19 @@ def _empty(like: Tensor, channels: int) -> Tensor:
 
 def _whole(work: _Work) -> bool:
     """Group by group, if one program can hold a group; whether it can."""
-    rows, columns = (triton.next_power_of_2(side) for side in (work.sizes[2], work.inputs["GROUP"]))
+    rows, columns = (triton.next_power_of_2(side) for side in (work.sizes[2], work.settings["GROUP"]))
     numbers = rows * columns
     if numbers > _WHOLE:
         return False
     whole_groups[work.num_groups, work.n](
-        *work.sources,
-        *work.results,
+        *work.parts,
+        work.whole,
+        *work.shift,
         *work.sizes,
-        work.eps,
-        **work.inputs,
-        **work.ends,
+        *work.results,
+        **work.given,
+        **work.settings,
+        SILU=work.silu,
         ROWS=rows,
         COLUMNS=columns,
         num_warps=4 if numbers <= 4096 else 8 if numbers <= 16384 else 16,
@@ -163,34 +176,40 @@ def _in_chunks(work: _Work) -> None:
     channels, num_rows = work.sizes[0] + work.sizes[1], work.sizes[2]
     cut = _split(channels, num_rows, work.num_groups)
     partial = torch.empty(
-        (work.n, cut.num_chunks, 2, work.num_groups), dtype=torch.float32, device=work.sources[0].device
+        (work.n, cut.num_chunks, 2, work.num_groups), dtype=torch.float32, device=work.whole.device
     )
     blocks = triton.cdiv(work.num_groups, cut.groups_per_block)
     chunk_statistics[blocks, cut.num_chunks, work.n](
-        *work.sources,
-        partial,
+        *work.parts,
+        work.whole,
+        *work.shift,
         *work.sizes,
         work.num_groups,
-        **work.inputs,
+        partial,
+        **work.given,
+        **work.settings,
+        EVEN=num_rows % cut.chunk_rows == 0,
         GROUPS=cut.groups_per_block,
         GROUPS_PADDED=triton.next_power_of_2(cut.groups_per_block),
         COLUMNS=cut.columns,
         ROWS=cut.rows,
+        FOLD=min(4, cut.rows),
         TILES=cut.chunk_rows // cut.rows,
-        num_warps=8,
+        num_warps=4,
     )
     parts = triton.cdiv(num_rows, cut.part_rows)
     apply_chunks[triton.cdiv(channels, cut.apply_columns), parts, work.n](
-        *work.sources,
-        *work.results,
-        partial,
-        *work.sizes,
+        work.whole,
+        *work.shift,
+        channels,
+        num_rows,
         work.num_groups,
         cut.chunk_rows,
         cut.num_chunks,
-        work.eps,
-        **work.inputs,
-        **work.ends,
+        partial,
+        *work.results,
+        **work.settings,
+        SILU=work.silu,
         GROUPS_PADDED=triton.next_power_of_2(cut.apply_groups),
         CHUNKS_PADDED=triton.next_power_of_2(cut.num_chunks),
         COLUMNS=cut.apply_columns,

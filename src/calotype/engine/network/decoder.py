@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from calotype.engine.network.joined import joined
-from calotype.engine.network.operations import Operations, linear, picture_of, tokens_of
+from calotype.engine.network.operations import Operations, Sum, convolved, linear, picture_of, tokens_of
 from calotype.engine.network.resnet import Resnet
 from calotype.engine.network.resnet import reason_against as reason_against_resnet
 
@@ -46,20 +46,21 @@ class Decoder:
     def __call__(self, latents: Tensor) -> Tensor:
         """Pixels in about −1…1 of latents in the autoencoder's own scale, both fp32."""
         module, do = self._module, self._do
-        x = latents.to(self._dtype, memory_format=torch.channels_last)
+        given = latents.to(self._dtype, memory_format=torch.channels_last)
         if self._before is not None:
-            x = do.convolution(x, self._before, self._before.bias)
-        x = do.convolution(x, module.conv_in, module.conv_in.bias)
-        x = self._middle[1](self._attention(self._middle[0](x)))
+            given = do.convolution(given, self._before, self._before.bias)
+        x = convolved(do, given, module.conv_in)
+        x, _ = self._middle[0](x)
+        x, _ = self._middle[1](self._attention(x))
         for resnets, block in self._up:
             for resnet in resnets:
-                x = resnet(x)
+                x, _ = resnet(x)
             for upsampler in block.upsamplers or []:
-                height, width = x.shape[-2:]
-                x = do.enlarged(x, (2 * height, 2 * width))
-                x = do.convolution(x, upsampler.conv, upsampler.conv.bias)
-        x = do.group_norm(x, module.conv_norm_out, silu=True)
-        return do.convolution(x, module.conv_out, module.conv_out.bias).float()
+                height, width = x.x.shape[-2:]
+                enlarged = do.enlarged(x.settled(do.add), (2 * height, 2 * width))
+                x = convolved(do, enlarged, upsampler.conv)
+        normal, _ = do.group_norm(x, module.conv_norm_out, silu=True)
+        return do.convolution(normal, module.conv_out, module.conv_out.bias).float()
 
 
 class _Attention:
@@ -69,12 +70,12 @@ class _Attention:
         self._block, self._do = block, operations
         self._weight, self._bias = joined([block.to_q, block.to_k, block.to_v])
 
-    def __call__(self, picture: Tensor) -> Tensor:
+    def __call__(self, picture: Sum) -> Sum:
         block, do = self._block, self._do
-        normal = tokens_of(do.group_norm(picture, block.group_norm, silu=False))
-        query, key, value = linear(normal, self._weight, self._bias).chunk(3, dim=-1)
+        normal, whole = do.group_norm(picture, block.group_norm, silu=False)
+        query, key, value = linear(tokens_of(normal), self._weight, self._bias).chunk(3, dim=-1)
         seen = linear(do.wide_attention(query, key, value), block.to_out[0].weight, None)
-        return picture_of(do.add(tokens_of(picture), seen, block.to_out[0].bias), picture)
+        return Sum(whole, picture_of(seen, whole), block.to_out[0].bias)
 
 
 @torch.no_grad()

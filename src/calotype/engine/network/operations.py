@@ -19,18 +19,41 @@ _MOST_SCORES = 2**26
 """Of an attention at a time: 256 MiB in single precision."""
 
 
-def group_norm(x: Tensor, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None) -> Tensor:
-    """Normalise a picture; `shift` is added to each channel of each picture before that."""
-    if shift is not None:
-        x = x + shift[:, :, None, None]
+@dataclass(frozen=True)
+class Sum:
+    """A picture that is still to be put together: `x`, perhaps another, perhaps a number for each channel.
+
+    Left to whoever normalises it next, who reads it anyway.
+    """
+
+    x: Tensor
+    addend: Tensor | None = None
+    bias: Tensor | None = None
+
+    def settled(self, add: Callable[..., Tensor]) -> Tensor:
+        """The picture, for somebody who does not normalise it."""
+        if self.addend is not None:
+            return picture_of(add(tokens_of(self.x), tokens_of(self.addend), self.bias), self.x)
+        return self.x if self.bias is None else self.x + self.bias[:, None, None]
+
+
+def group_norm(
+    x: Sum, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """A picture normalised, and not; `shift` is added to each channel of each picture for the norm alone."""
+    whole = x.settled(add)
+    return _normal(whole if shift is None else whole + shift[:, :, None, None], norm, silu=silu), whole
+
+
+def joined_group_norm(x: Sum, skip: Tensor, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
+    """Two pictures' channels one after the other, normalised and with SiLU; and as they are."""
+    both = torch.cat([x.settled(add), skip], dim=1)
+    return _normal(both, norm, silu=True), both
+
+
+def _normal(x: Tensor, norm: nn.GroupNorm, *, silu: bool) -> Tensor:
     normal = functional.group_norm(x, norm.num_groups, norm.weight, norm.bias, norm.eps)
     return functional.silu(normal, inplace=True) if silu else normal
-
-
-def joined_group_norm(x: Tensor, skip: Tensor, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
-    """Two pictures' channels one after the other, normalised and with SiLU; and as they are."""
-    both = torch.cat([x, skip], dim=1)
-    return group_norm(both, norm, silu=True), both
 
 
 def layer_norm(
@@ -95,7 +118,7 @@ def enlarged(x: Tensor, size: tuple[int, int]) -> Tensor:
 class Operations:
     """The functions a network is run with."""
 
-    group_norm: Callable[..., Tensor] = group_norm
+    group_norm: Callable[..., tuple[Tensor, Tensor]] = group_norm
     joined_group_norm: Callable[..., tuple[Tensor, Tensor]] = joined_group_norm
     layer_norm: Callable[..., tuple[Any, Tensor]] = layer_norm
     """What it and the gate make is for `linear` alone, which may want it in eight bits."""
@@ -107,6 +130,11 @@ class Operations:
     attention: Callable[..., Tensor] = attention
     wide_attention: Callable[..., Tensor] = wide_attention
     enlarged: Callable[..., Tensor] = enlarged
+
+
+def convolved(do: Operations, x: Tensor, layer: nn.Conv2d) -> Sum:
+    """A convolution whose bias is left to whoever normalises next."""
+    return Sum(do.convolution(x, layer, None), bias=layer.bias)
 
 
 def tokens_of(picture: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from calotype.engine.network.operations import Operations, linear, picture_of, pointwise, tokens_of
+from calotype.engine.network.operations import Operations, Sum, linear, picture_of, pointwise, tokens_of
 
 
 class Resnet:
@@ -15,24 +15,27 @@ class Resnet:
     def __init__(self, block: Any, operations: Operations) -> None:
         self._block, self._do = block, operations
 
-    def __call__(self, x: Tensor, skip: Tensor | None = None, shift: Tensor | None = None) -> Tensor:
-        """`skip` brings more channels; `shift` is a number for each channel that the first convolution makes.
+    def __call__(self, x: Sum, skip: Tensor | None = None, shift: Tensor | None = None) -> tuple[Sum, Tensor]:
+        """The answer, and what it is the answer to, put together.
 
+        `skip` brings more channels; `shift` is a number for each channel that the first convolution makes.
         The first convolution's bias is part of the shift where there is one.
         """
         block, do = self._block, self._do
         if skip is None:
-            inside = do.group_norm(x, block.norm1, silu=True)
+            inside, whole = do.group_norm(x, block.norm1, silu=True)
         else:
-            inside, x = do.joined_group_norm(x, skip, block.norm1)
-        inside = do.convolution(inside, block.conv1, block.conv1.bias if shift is None else None)
-        inside = do.group_norm(inside, block.norm2, silu=True, shift=shift)
+            inside, whole = do.joined_group_norm(x, skip, block.norm1)
+        inside = do.convolution(inside, block.conv1, None)
+        if shift is None:
+            shift = block.conv1.bias.expand(len(inside), -1)
+        inside, _ = do.group_norm(Sum(inside), block.norm2, silu=True, shift=shift)
         inside = do.convolution(inside, block.conv2, None)
+        shortcut = whole
         if block.conv_shortcut is not None:
-            shortcut = linear(tokens_of(x), pointwise(block.conv_shortcut), block.conv_shortcut.bias)
-        else:
-            shortcut = tokens_of(x)
-        return picture_of(do.add(shortcut, tokens_of(inside), block.conv2.bias), x)
+            tokens = linear(tokens_of(whole), pointwise(block.conv_shortcut), block.conv_shortcut.bias)
+            shortcut = picture_of(tokens, whole)
+        return Sum(shortcut, inside, block.conv2.bias), whole
 
 
 def reason_against(block: Any) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from calotype.engine.network.joined import joined
-from calotype.engine.network.operations import Operations, linear, picture_of, pointwise, tokens_of
+from calotype.engine.network.operations import Operations, Sum, linear, picture_of, pointwise, tokens_of
 
 
 class Layer:
@@ -64,18 +64,18 @@ class Transformer:
         self._module, self._do = module, operations
         self.layers = [Layer(block, operations, joined_qkv=joined_qkv) for block in module.transformer_blocks]
 
-    def __call__(self, picture: Tensor, prompts: list[Tensor], mask: Tensor | None) -> Tensor:
+    def __call__(self, picture: Sum, prompts: list[Tensor], mask: Tensor | None) -> Sum:
         """`prompts` has keys and values for each layer."""
         module, do = self._module, self._do
-        normal = tokens_of(do.group_norm(picture, module.norm, silu=False))
-        x = linear(normal, pointwise(module.proj_in), module.proj_in.bias)
+        normal, whole = do.group_norm(picture, module.norm, silu=False)
+        x = linear(tokens_of(normal), pointwise(module.proj_in), module.proj_in.bias)
         addend: Tensor | None = None
         bias: Tensor | None = None
         for layer, prompt in zip(self.layers, prompts, strict=True):
             x, addend, bias = layer(x, addend, bias, prompt, mask)
         assert addend is not None
         out = linear(do.add(x, addend, bias), pointwise(module.proj_out), None)
-        return picture_of(do.add(tokens_of(picture), out, module.proj_out.bias), picture)
+        return Sum(whole, picture_of(out, whole), module.proj_out.bias)
 
 
 def reason_against(module: Any) -> str | None:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from calotype.engine.network import resnet, transformer
 from calotype.engine.network.joined import joined
-from calotype.engine.network.operations import Operations
+from calotype.engine.network.operations import Operations, Sum, convolved
 from calotype.engine.network.resnet import Resnet
 from calotype.engine.network.transformer import Transformer
 
@@ -84,24 +84,26 @@ class Unet:
         """The answer, and the picture before the last step, which changes little from one noise level on."""
         do, given = self._do, self._given(shifts, prompts, mask)
         x = self._first(sample)
-        skips = [x]
+        # Whoever goes on from a picture puts it together, and it is kept then.
+        skips: list[Tensor] = []
         for stage in self._down:
             for step in range(len(stage.resnets)):
-                x = stage.step(step, x, None, given)
-                skips.append(x)
+                x, whole = stage.step(step, x, None, given)
+                skips.append(whole)
             if stage.resize is not None:
-                x = do.convolution(x, stage.resize.conv, stage.resize.conv.bias)
-                skips.append(x)
-        x = self._mid.middle(x, given)
+                skips.append(x.settled(do.add))
+                x = convolved(do, skips[-1], stage.resize.conv)
+        x, whole = self._mid.middle(x, given)
+        skips.append(whole)
         for stage in self._up:
             last = stage is self._up[-1]
             for step in range(len(stage.resnets) - last):
-                x = stage.step(step, x, skips.pop(), given)
+                x, _ = stage.step(step, x, skips.pop(), given)
             if stage.resize is not None:
                 height, width = skips[-1].shape[-2:]
-                x = do.enlarged(x, (height, width))
-                x = do.convolution(x, stage.resize.conv, stage.resize.conv.bias)
-        return self._last(x, skips.pop(), given), x
+                x = convolved(do, do.enlarged(x.settled(do.add), (height, width)), stage.resize.conv)
+        answer, both = self._last(x, skips.pop(), given)
+        return answer, both[:, : x.x.shape[1]]
 
     @torch.inference_mode()
     def shallow(
@@ -112,21 +114,20 @@ class Unet:
         skipped = len(self._layers) - (len(stage.transformers[-1].layers) if stage.transformers else 0)
         given = self._given(shifts, prompts, mask)
         given.skip(len(self._shift_widths) - 1, skipped)
-        return self._last(deep, self._first(sample), given)
+        return self._last(Sum(deep), self._first(sample).settled(self._do.add), given)[0]
 
     def _given(self, shifts: Tensor, prompts: Tensor, mask: Tensor | None) -> _Given:
         mask = None if mask is None else mask[:, None, None]
         return _Given(shifts.split(self._shift_widths, dim=1), self._per_layer(prompts), mask)
 
-    def _first(self, sample: Tensor) -> Tensor:
-        layer = self._module.conv_in
-        return self._do.convolution(sample.contiguous(memory_format=self._layout), layer, layer.bias)
+    def _first(self, sample: Tensor) -> Sum:
+        return convolved(self._do, sample.contiguous(memory_format=self._layout), self._module.conv_in)
 
-    def _last(self, x: Tensor, skip: Tensor, given: _Given) -> Tensor:
+    def _last(self, x: Sum, skip: Tensor, given: _Given) -> tuple[Tensor, Tensor]:
         module, do, stage = self._module, self._do, self._up[-1]
-        x = stage.step(len(stage.resnets) - 1, x, skip, given)
-        x = do.group_norm(x, module.conv_norm_out, silu=True)
-        return do.convolution(x, module.conv_out, module.conv_out.bias)
+        x, both = stage.step(len(stage.resnets) - 1, x, skip, given)
+        normal, _ = do.group_norm(x, module.conv_norm_out, silu=True)
+        return do.convolution(normal, module.conv_out, module.conv_out.bias), both
 
     def _per_layer(self, prompts: Tensor) -> Iterator[Tensor]:
         tokens = prompts.shape[1] // sum(self._prompt_widths)
@@ -161,18 +162,19 @@ class _Stage:
         resizers = getattr(block, "downsamplers", None) or getattr(block, "upsamplers", None)
         self.resize: Any = resizers[0] if resizers else None
 
-    def step(self, index: int, x: Tensor, skip: Tensor | None, given: _Given) -> Tensor:
-        x = self.resnets[index](x, skip, next(given.shifts))
-        return self._looked(index, x, given) if self.transformers else x
+    def step(self, index: int, x: Sum, skip: Tensor | None, given: _Given) -> tuple[Sum, Tensor]:
+        """What comes out, and what came in, put together."""
+        x, whole = self.resnets[index](x, skip, next(given.shifts))
+        return self._looked(index, x, given) if self.transformers else x, whole
 
-    def middle(self, x: Tensor, given: _Given) -> Tensor:
+    def middle(self, x: Sum, given: _Given) -> tuple[Sum, Tensor]:
         """The middle block begins with a residual block of its own."""
-        x = self.resnets[0](x, None, next(given.shifts))
+        x, whole = self.resnets[0](x, None, next(given.shifts))
         for index, each in enumerate(self.resnets[1:]):
-            x = each(self._looked(index, x, given), None, next(given.shifts))
-        return x
+            x, _ = each(self._looked(index, x, given), None, next(given.shifts))
+        return x, whole
 
-    def _looked(self, index: int, x: Tensor, given: _Given) -> Tensor:
+    def _looked(self, index: int, x: Sum, given: _Given) -> Sum:
         looker = self.transformers[index]
         return looker(x, given.prompts(len(looker.layers)), given.mask)
 

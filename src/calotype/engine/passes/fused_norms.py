@@ -14,20 +14,24 @@ from calotype.engine.kernels import group_norm as group
 from calotype.engine.kernels import layer_norm as layer
 from calotype.engine.kernels.upsample import upsample_nearest2x
 from calotype.engine.network import operations
+from calotype.engine.network.operations import Sum
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.own_forward import OWN_FORWARD, nothing_more
 
 
-def group_norm(x: Tensor, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None) -> Tensor:
-    return group.group_norm(x, norm.weight, norm.bias, norm.num_groups, norm.eps, silu=silu, shift=shift)
+def group_norm(
+    x: Sum, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    parameters = (norm.weight, norm.bias, norm.num_groups, norm.eps)
+    if shift is not None:
+        whole = x.settled(sums.add)
+        return group.group_norm(whole, *parameters, silu=silu, shift=shift), whole
+    return group.add_group_norm(x.x, x.addend, x.bias, *parameters, silu=silu)
 
 
-def joined_group_norm(x: Tensor, skip: Tensor, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
-    normal, both = group.group_norm_of_pair(
-        x, skip, norm.weight, norm.bias, norm.num_groups, norm.eps, silu=True
-    )
-    assert both is not None
-    return normal, both
+def joined_group_norm(x: Sum, skip: Tensor, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
+    parameters = (norm.weight, norm.bias, norm.num_groups, norm.eps)
+    return group.group_norm_of_pair(x.x, skip, *parameters, silu=True, addend=x.addend, extra=x.bias)
 
 
 def layer_norm(
