@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calotype.cli.bench_query import query
 from calotype.cli.options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
     from calotype.spec.quality_record import Accuracy
 
 app = typer.Typer(no_args_is_help=True, help="Measure models.")
+app.command()(query)
 
 Data = Annotated[Path, typer.Argument(help="A set built by `calotype data emoji`.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")]

@@ -84,6 +84,8 @@ class BenchmarkRecord(_Frozen):
     memory: list[DeviceMemory]
     """One for each device of the run; after a failure, of the device that failed. Empty on the CPU."""
     fingerprint: dict[str, Any]
+    seconds_in_all: float | None = None
+    """Of the whole process, where whoever started it took the time."""
 
     def row(self) -> dict[str, str]:
         """The cells by column."""
