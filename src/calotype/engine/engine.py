@@ -134,6 +134,10 @@ class Engine:
             )
             watcher.advance()
 
+    def forget_prompts(self) -> None:
+        """Encode the next prompts anew, also those that are known: for who measures."""
+        self._text.forget()
+
     def resolve(self, request: GenerateRequest, inputs: Inputs | None = None) -> GenerateRequest:
         """Fill in what the model decides, and refuse what it cannot do."""
         return resolve(self.model, request, inputs or Inputs())
@@ -169,7 +173,7 @@ class Engine:
         assert request.strength
         self._resources.use_vae(request.vae)
         self._use_loras(request.loras)
-        sigmas = self._sigmas(request)
+        sigmas = self.sigmas(request)
         factor = self.model.architecture.vae_factor
         shape = (self.model.architecture.latent_channels, request.height // factor, request.width // factor)
         stream = NoiseStream(seeds, shape, self.model.device)
@@ -231,7 +235,8 @@ class Engine:
             self._text.forget()
             self._networks.unet.forget()
 
-    def _sigmas(self, request: GenerateRequest) -> tuple[float, ...]:
+    def sigmas(self, request: GenerateRequest) -> tuple[float, ...]:
+        """The noise levels that a resolved request visits."""
         assert request.strength
         try:
             return sigmas_for(

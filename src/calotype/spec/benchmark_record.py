@@ -59,6 +59,8 @@ class Window(_Frozen):
     tflops_per_device: float | None
     mfu: float | None
     """Share of `ceiling_tflops` that was reached; None without one."""
+    energy_j: float | None = None
+    """What the device drew; None without a driver that counts, and of several devices."""
 
 
 class BenchmarkRecord(_Frozen):

@@ -58,6 +58,7 @@ def measurement_of(
         preparation=_preparation(record),
         memory=[PeakMemory(**memory.model_dump(), device_bytes=None) for memory in record.memory],
         work=_work(record),
+        energy_j=window.energy_j if window else None,
     )
 
 
