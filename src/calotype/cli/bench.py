@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calotype.cli.bench_ablate import ablate
 from calotype.cli.bench_query import query
+from calotype.cli.bench_sweep import inference, train
 from calotype.cli.options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
     from calotype.spec.quality_record import Accuracy
 
 app = typer.Typer(no_args_is_help=True, help="Measure models.")
+app.command()(inference)
+app.command()(train)
+app.command()(ablate)
 app.command()(query)
 
 Data = Annotated[Path, typer.Argument(help="A set built by `calotype data emoji`.")]

@@ -122,7 +122,7 @@ class Measurement(_Frozen):
     """What the sweep varies, by axis: batch, size, steps, cfg, preset, without, …"""
 
     device: str
-    """The GPU's name, or `cpu`."""
+    """The GPU's name, or `CPU` and its model."""
     devices: int = 1
     nodes: int = 1
     fingerprint: dict[str, Any]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.bench.records.columns import COLUMNS
+from calotype.bench.records.columns import COLUMNS, SAMPLE_COLUMNS
 from calotype.bench.records.query import ask
 from calotype.bench.records.store import FILE, append, read_all
 from calotype.core.errors import RequestError
@@ -112,6 +112,7 @@ def test_the_command_answers_as_table_csv_and_json(records: Path, calotype: Calo
     assert rows == [{"point": "fast", "wall_median_s": "2.0"}, {"point": "large", "wall_median_s": ""}]
     told = json.loads(calotype("bench", "query", sql, "-r", records, "--json").out)
     assert told == [{"point": "fast", "wall_median_s": 2.0}, {"point": "large", "wall_median_s": None}]
+    # Whatever the clock on the wall says.
     when = calotype("bench", "query", "SELECT started_at FROM measurements", "-r", records, "--json")
     assert json.loads(when.out)[0] == {"started_at": "2026-11-15 12:00:00"}
 
@@ -132,3 +133,10 @@ def test_the_command_says_what_is_missing(
     monkeypatch.setitem(sys.modules, "duckdb", None)
     told = calotype("bench", "query", "SELECT 1", "-r", records)
     assert (told.code, "calotype[query]" in told.err) == (4, True)
+
+
+def test_the_documented_columns_are_those_there_are() -> None:
+    documented = (Path(__file__).parents[3] / "docs" / "measuring.md").read_text(encoding="utf-8")
+    rows = [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in COLUMNS]
+    rows += [f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in SAMPLE_COLUMNS.items()]
+    assert [row for row in rows if row not in documented] == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from calotype.bench.records.store import Stored
@@ -48,6 +49,10 @@ def _work(m: Measurement, attribute: str) -> Any:
     return getattr(m.work, attribute) if m.work else None
 
 
+def _when(m: Measurement) -> datetime | None:
+    return m.started_at and m.started_at.astimezone(UTC).replace(tzinfo=None)
+
+
 COLUMNS: tuple[Column, ...] = (
     Column("file", "VARCHAR", "the run's file", lambda s: str(s.file)),
     Column("line", "BIGINT", "line in it, from 1", lambda s: s.line),
@@ -71,7 +76,7 @@ COLUMNS: tuple[Column, ...] = (
     _of("steps", "BIGINT", "of the sampler", lambda m: (m.request or {}).get("steps")),
     _of("cfg", "DOUBLE", "guidance", lambda m: (m.request or {}).get("cfg")),
     _of("settings", "VARCHAR", "what the sweep varies, as JSON", lambda m: _json(m.settings)),
-    _of("device", "VARCHAR", "the GPU's name, or cpu", lambda m: m.device),
+    _of("device", "VARCHAR", "the GPU's name, or CPU and its model", lambda m: m.device),
     _of("devices", "BIGINT", "on each node", lambda m: m.devices),
     _of("nodes", "BIGINT", "machines", lambda m: m.nodes),
     _of("status", "VARCHAR", "ok, oom or error", lambda m: m.status),
@@ -102,7 +107,7 @@ COLUMNS: tuple[Column, ...] = (
     _of("commit", "VARCHAR", "of the checkout", lambda m: m.commit),
     _of("modified", "BOOLEAN", "whether it was changed since", lambda m: m.modified),
     _of("command", "VARCHAR", "to measure it again", lambda m: m.command),
-    _of("started_at", "TIMESTAMP", "in UTC", lambda m: m.started_at),
+    _of("started_at", "TIMESTAMP", "in UTC", _when),
     _of("seconds_in_all", "DOUBLE", "of the whole process", lambda m: m.seconds_in_all),
 )
 """Of the table `measurements`."""

@@ -71,8 +71,10 @@ def _fill(connection: Any, stored: list[Stored]) -> None:
         declared = ", ".join(f'"{column}" {kind}' for column, kind in columns.items())
         connection.execute(f"CREATE TABLE {name} ({declared})")
         if rows:
-            places = ", ".join("?" * len(columns))
-            connection.executemany(f"INSERT INTO {name} VALUES ({places})", rows)  # noqa: S608 - our names
+            # Column by column: row by row takes DuckDB milliseconds each.
+            lists = ", ".join(f"unnest(?::{kind}[])" for kind in columns.values())
+            values = [list(column) for column in zip(*rows, strict=True)]
+            connection.execute(f"INSERT INTO {name} SELECT {lists}", values)
 
 
 def _one_line(error: Exception) -> str:
