@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calotype.cli import bench_ceiling, bench_compare, bench_conclude
+from calotype.cli.bench_ablate import ablate
+from calotype.cli.bench_query import query
+from calotype.cli.bench_sweep import inference, train
 from calotype.cli.options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
@@ -16,6 +19,10 @@ app = typer.Typer(no_args_is_help=True, help="Measure models.")
 app.command("compare")(bench_compare.command)
 app.command("conclude")(bench_conclude.command)
 app.command("ceiling")(bench_ceiling.command)
+app.command()(inference)
+app.command()(train)
+app.command()(ablate)
+app.command()(query)
 
 Data = Annotated[Path, typer.Argument(help="A set built by `calotype data emoji`.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")]

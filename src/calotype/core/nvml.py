@@ -1,7 +1,8 @@
 """Asks the NVIDIA driver about its cards, through the NVML bindings of nvidia-ml-py.
 
-Reads only: nothing here changes a card. Each question opens and closes the driver's interface by itself.
-Knows nothing of torch, which may see fewer cards (CUDA_VISIBLE_DEVICES) in another order.
+Reads only: nothing here changes a card. Each question opens and closes the driver's interface by itself, but
+for the energy meter's. Knows nothing of torch, which may see fewer cards (CUDA_VISIBLE_DEVICES) in another
+order.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,6 +42,25 @@ class NvmlGpus:
         finally:
             with suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
+
+
+def energy_meter(uuid: str) -> Callable[[], float | None]:
+    """Asks how many joules a card has drawn since its driver was loaded; None from cards that do not count.
+
+    The driver's interface stays open: opening it takes longer than what is measured may.
+    """
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except pynvml.NVMLError:
+        return lambda: None
+
+    def joules() -> float | None:
+        with suppress(pynvml.NVMLError):
+            return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
+        return None
+
+    return joules
 
 
 class _Questions:

@@ -178,7 +178,7 @@ class Engine:
         assert request.strength
         self._resources.use_vae(request.vae)
         self._use_loras(request.loras)
-        sigmas = self._sigmas(request)
+        sigmas = self.sigmas(request)
         factor = self.model.architecture.vae_factor
         shape = (self.model.architecture.latent_channels, request.height // factor, request.width // factor)
         stream = NoiseStream(seeds, shape, self.model.device)
@@ -240,7 +240,8 @@ class Engine:
             self._text.forget()
             self._networks.unet.forget()
 
-    def _sigmas(self, request: GenerateRequest) -> tuple[float, ...]:
+    def sigmas(self, request: GenerateRequest) -> tuple[float, ...]:
+        """The noise levels that a resolved request visits."""
         assert request.strength
         try:
             return sigmas_for(

@@ -13,11 +13,13 @@ from calotype.engine.network.own import OwnNetwork
 from calotype.engine.network.step_cached import SETTLED_AFTER, StepCached
 from calotype.engine.network.unet import Unet
 from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes.attention import CUDNN_ATTENTION, FLASH_ATTENTION
 from calotype.engine.passes.channels_last import CHANNELS_LAST
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
 from calotype.engine.passes.eight_bits import FP8, INT8
 from calotype.engine.passes.fused_geglu import FUSED_GEGLU
 from calotype.engine.passes.fused_norms import FUSED_NORMS
+from calotype.engine.passes.guidance_interval import GUIDANCE_INTERVAL
 from calotype.engine.passes.joined_qkv import JOINED_QKV
 from calotype.engine.passes.own_decoder import OWN_DECODER
 from calotype.engine.passes.own_forward import OWN_FORWARD
@@ -48,6 +50,10 @@ PRESETS: dict[str, tuple[Pass, ...]] = {
     "low-memory": (OWN_FORWARD, CHANNELS_LAST, PROMPTS_ONCE, OWN_DECODER, TEXT_ASIDE),
     "cached": (*_EVERYWHERE, STEP_CACHE, CUDA_GRAPH, TEXT_GRAPH),
 }
+CUSTOM = "passes:"
+"""What a list of passes begins with where a preset is named: `passes:own_forward+cuda_graph`."""
+PASSES = {one.name: one for passes in PRESETS.values() for one in passes}
+PASSES |= {one.name: one for one in (GUIDANCE_INTERVAL, CUDNN_ATTENTION, FLASH_ATTENTION)}
 ON_A_GPU = frozenset({CUDA_GRAPH.name, TEXT_ASIDE.name, TEXT_GRAPH.name})
 """Passes that a preset goes without on a CPU, where there is nothing for them to do."""
 
@@ -89,9 +95,26 @@ def pass_names(preset: str, device_type: str) -> tuple[str, ...]:
 
 
 def _concerning(preset: str, device_type: str) -> tuple[Pass, ...]:
+    return tuple(p for p in all_passes(preset) if device_type == "cuda" or p.name not in ON_A_GPU)
+
+
+def all_passes(preset: str) -> tuple[Pass, ...]:
+    """A preset's passes, or those of a list of them, on whatever device."""
+    if preset.startswith(CUSTOM):
+        return _listed([name for name in preset.removeprefix(CUSTOM).split("+") if name])
     if preset not in PRESETS:
         raise NotFoundError(f"no preset {preset!r}; {near_matches(preset, PRESETS)}")
-    return tuple(p for p in PRESETS[preset] if device_type == "cuda" or p.name not in ON_A_GPU)
+    return PRESETS[preset]
+
+
+def _listed(names: list[str]) -> tuple[Pass, ...]:
+    for place, name in enumerate(names):
+        if name not in PASSES:
+            raise NotFoundError(f"no pass {name!r}; {near_matches(name, PASSES)}")
+        lacking = [needed for needed in PASSES[name].after if needed not in names[:place]]
+        if lacking:
+            raise NotFoundError(f"the pass {name!r} builds on {lacking[0]!r}; name that before it")
+    return tuple(PASSES[name] for name in names)
 
 
 def put_together(model: Model, passes: tuple[Pass, ...]) -> Networks:

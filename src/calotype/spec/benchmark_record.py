@@ -59,6 +59,8 @@ class Window(_Frozen):
     tflops_per_device: float | None
     mfu: float | None
     """Share of `ceiling_tflops` that was reached; None without one."""
+    energy_j: float | None = None
+    """What the device drew; None without a driver that counts, and of several devices."""
 
 
 class BenchmarkRecord(_Frozen):
@@ -84,6 +86,8 @@ class BenchmarkRecord(_Frozen):
     memory: list[DeviceMemory]
     """One for each device of the run; after a failure, of the device that failed. Empty on the CPU."""
     fingerprint: dict[str, Any]
+    seconds_in_all: float | None = None
+    """Of the whole process, where whoever started it took the time."""
 
     def row(self) -> dict[str, str]:
         """The cells by column."""

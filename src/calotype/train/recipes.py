@@ -48,6 +48,11 @@ def load_table(name: str) -> BenchmarkTable:
         raise RequestError(problems_of(BenchmarkTable, error)) from None
 
 
+def named_values(name: str, what: str) -> dict[str, Any]:
+    """The values of one of our YAML files of a kind (`recipe`, `table`, `sweep`), or of a file."""
+    return _parse_yaml(*_read(name, what))
+
+
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
     """The recipe `name` (ours, or a YAML file) with `a.b=c` overrides on top."""
     text, source = _read(name, "recipe")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from calotype.core.nvml import energy_meter
 from calotype.core.progress import Progress
 from calotype.spec.benchmark_record import DeviceMemory, Window
 from calotype.spec.recipe import Recipe
@@ -27,6 +29,7 @@ class Timed:
     host_step_s: list[float]
     device_step_s: list[float] | None
     losses: list[float | None]
+    energy_j: float | None = None
 
 
 def timed(loop: Loop, feed: Feed, steps: int, progress: Progress) -> Timed:
@@ -36,7 +39,9 @@ def timed(loop: Loop, feed: Feed, steps: int, progress: Progress) -> Timed:
     losses: list[float | None] = []
     host: list[float] = []
     loop.process.barrier()
+    joules = _energy_meter(loop.process)
     _synchronize(loop.process)
+    drawn = joules()
     started = last = time.perf_counter()
     if on_gpu:
         marks[0].record()
@@ -51,8 +56,16 @@ def timed(loop: Loop, feed: Feed, steps: int, progress: Progress) -> Timed:
         progress.advance()
     _synchronize(loop.process)
     seconds = time.perf_counter() - started
+    drawn_at_last = joules()
+    energy_j = None if drawn is None or drawn_at_last is None else drawn_at_last - drawn
     device = [a.elapsed_time(b) / 1000 for a, b in pairwise(marks)] if on_gpu else None
-    return Timed(seconds, host, device, losses)
+    return Timed(seconds, host, device, losses, energy_j)
+
+
+def _energy_meter(process: Process) -> Callable[[], float | None]:
+    if process.device.type != "cuda" or process.world_size > 1:
+        return lambda: None
+    return energy_meter(f"GPU-{torch.cuda.get_device_properties(process.device).uuid}")
 
 
 def _synchronize(process: Process) -> None:
@@ -77,6 +90,7 @@ def window_of(timed: Timed, recipe: Recipe, tflop: float | None, ceiling: float 
         tflop_per_sample=tflop,
         tflops_per_device=reached,
         mfu=None if reached is None or ceiling is None else reached / ceiling,
+        energy_j=timed.energy_j,
     )
 
 

@@ -62,6 +62,21 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, thing **handle) {
 }
 
 int nvmlDeviceGetName(thing *of, char *to, unsigned size) { return copy(to, size, of->name); }
+int nvmlDeviceGetHandleByUUID(const char *uuid, thing **handle) {
+    for (int i = 0; i < 2; i++) {
+        if (strcmp(cards[i].uuid, uuid) == 0) { *handle = &cards[i]; return SUCCESS; }
+    }
+    return NOT_FOUND;
+}
+
+/* Each question finds it 2.5 J later. */
+int nvmlDeviceGetTotalEnergyConsumption(thing *of, unsigned long long *millijoules) {
+    static unsigned long long drawn = 0;
+    (void)of;
+    *millijoules = drawn += 2500;
+    return asked_error("STAND_IN_ENERGY_ERROR");
+}
+
 int nvmlDeviceGetUUID(thing *of, char *to, unsigned size) { return copy(to, size, of->uuid); }
 
 int nvmlDeviceGetCudaComputeCapability(thing *of, int *major, int *minor) {

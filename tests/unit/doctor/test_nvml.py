@@ -24,6 +24,12 @@ NvmlGpus().survey()
 print(library.stand_in_ever_opened(), library.stand_in_open_count())
 """
 
+_JOULES = """
+from calotype.core.nvml import energy_meter
+meter, nobody = (energy_meter(f"GPU-{uuid}-0000-0000-0000-000000000000") for uuid in ("aaaaaaaa", "dddddddd"))
+print(meter(), meter(), nobody())
+"""
+
 
 def survey(run_python: RunPython, driver: str, **environment: str) -> dict[str, Any]:
     done = run_python("-c", _SURVEY, driver=driver, **environment)
@@ -133,3 +139,18 @@ def test_a_refused_slice_is_told(run_python: RunPython) -> None:
 def test_importing_opens_nothing_and_every_opening_is_closed(run_python: RunPython, failure: str) -> None:
     done = run_python("-c", _COUNTS, driver="current", **({failure: "4"} if failure else {}))
     assert done.stdout.split() == ["0", "2", "0"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "joules"), [({}, "2.5 5.0 None"), ({"STAND_IN_ENERGY_ERROR": "3"}, "None None None")]
+)
+def test_energy_is_told_by_cards_that_count_it(
+    run_python: RunPython, environment: dict[str, str], joules: str
+) -> None:
+    done = run_python("-c", _JOULES, driver="current", **environment)
+    assert done.stdout.strip() == joules, done.stderr
+
+
+def test_without_a_driver_there_is_no_energy(run_python: RunPython) -> None:
+    done = run_python("-c", _JOULES, driver="current", STAND_IN_INIT_ERROR="9")
+    assert done.stdout.strip() == "None None None", done.stderr

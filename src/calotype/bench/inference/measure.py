@@ -1,0 +1,139 @@
+"""Measures one inference point: loads, warms up, times, weighs, and looks at the picture.
+
+End to end: from the text to pixels on the host, the prompt encoded anew each time. Knows nothing of sweeps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from calotype.bench.inference.likeness import can_differ, likeness
+from calotype.bench.inference.peers import peer
+from calotype.bench.inference.stages import staged
+from calotype.bench.inference.work import tflop_per_picture
+from calotype.bench.sweep.devices import Cpu, Cuda, watched
+from calotype.bench.sweep.notebook import Notebook
+from calotype.bench.sweep.timing import Timings, overhead_s, repeated
+from calotype.engine.device import precision_name
+from calotype.engine.engine import Engine
+from calotype.engine.load import load
+from calotype.engine.presets import pass_names
+from calotype.spec.measurement import WALL, Preparation, Series, Work
+from calotype.spec.measurement_job import OURS, InferenceJob
+from calotype.spec.measurement_statistics import summarise
+from calotype.spec.request import GenerateRequest
+
+
+@dataclass
+class _Loaded:
+    """A model that is ready, and how long that took."""
+
+    engine: Engine
+    request: GenerateRequest
+    """With all that the model decides."""
+    device: Cpu | Cuda
+    load_s: float
+
+
+def measure_inference(job: InferenceJob, book: Notebook, *, models: Path | None = None) -> None:
+    """Note down all there is to know of a point."""
+    loaded = _load(job, book, models)
+    last: list[list[Image.Image]] = []
+    make = _maker(job, loaded)
+
+    def unit() -> None:
+        last[:] = [make()]
+
+    loaded.device.forget_peaks()
+    timings = repeated(unit, loaded.device, units=job.units, warmup=job.warmup)
+    book.note(
+        memory=loaded.device.peak_memory(),
+        **_figures(timings, loaded, job.request.count),
+        series=_series(timings, loaded, job),
+    )
+    _note_work(loaded, book)
+    if job.judged and can_differ(job, loaded.engine.model):
+        _note_likeness(last[0][0], job, loaded, book)
+
+
+def _load(job: InferenceJob, book: Notebook, models: Path | None) -> _Loaded:
+    started = time.perf_counter()
+    engine = load(
+        job.model,
+        device=job.device,
+        precision=job.precision,
+        preset=job.preset or "baseline",
+        models_folder=models,
+    )
+    load_s = time.perf_counter() - started
+    model, device = engine.model, watched(engine.model.device)
+    request = engine.resolve(job.request)
+    request = request.with_changes(tile_vae=engine.plan(request, request.count).tiled)
+    book.note(
+        device=device.name,
+        weights_sha256=model.identity.sha256,
+        precision=precision_name(model.dtype),
+        passes=list(pass_names(job.preset, model.device.type)) if job.preset else None,
+        request=request.as_dict(),
+        samples_per_unit=request.count,
+    )
+    book.keep()
+    return _Loaded(engine, request, device, load_s)
+
+
+def _maker(job: InferenceJob, loaded: _Loaded) -> Callable[[], list[Image.Image]]:
+    engine, request = loaded.engine, loaded.request
+    if job.system != OURS:
+        return peer(engine.model, job.system, request)
+
+    def make() -> list[Image.Image]:
+        engine.forget_texts()
+        return engine.generate(request, batch_size=request.count).images
+
+    return make
+
+
+def _figures(timings: Timings, loaded: _Loaded, batch: int) -> dict[str, object]:
+    return {
+        "samples_per_s": batch / summarise(timings.wall_s).median,
+        "energy_j": timings.energy_j,
+        "preparation": Preparation(
+            load_s=loaded.load_s, warmup_s=timings.warmup_s, compile_s=timings.compile_s
+        ),
+    }
+
+
+def _series(timings: Timings, loaded: _Loaded, job: InferenceJob) -> dict[str, Series]:
+    found = {WALL: Series.of("s", timings.wall_s)}
+    if timings.device_s:
+        found["device"] = Series.of("s", timings.device_s)
+    found["clock"] = Series.of("s", [overhead_s(loaded.device)])
+    if job.system == OURS:
+        found |= staged(loaded.engine, loaded.request, loaded.device)
+    return found
+
+
+def _note_work(loaded: _Loaded, book: Notebook) -> None:
+    """After the clock has stopped: counting takes seconds of its own."""
+    architecture, rate = loaded.engine.model.architecture, book.measurement.samples_per_s
+    assert rate
+    try:
+        each = tflop_per_picture(architecture, loaded.request, loaded.engine.sigmas(loaded.request))
+    # A network that torch cannot count is no reason to lose a measurement.
+    except Exception as error:
+        book.remark(f"work was not counted: {type(error).__name__}: {error}")
+        return
+    book.note(work=Work(tflop_per_sample=each, tflops=each * rate))
+
+
+def _note_likeness(image: Image.Image, job: InferenceJob, loaded: _Loaded, book: Notebook) -> None:
+    try:
+        book.note(quality=likeness(image, job, loaded.engine.model))
+    # The figures stand without it.
+    except Exception as error:
+        book.remark(f"the picture was not compared: {type(error).__name__}: {error}")

@@ -1,0 +1,93 @@
+"""Settings of an inference sweep as jobs. Loads no model and runs nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from calotype.core.errors import Problem, RequestError, near_matches
+from calotype.engine.presets import all_passes
+from calotype.spec.measurement import Setting
+from calotype.spec.measurement_job import OURS, InferenceJob, System
+from calotype.spec.names import PRECISIONS
+from calotype.spec.request import GenerateRequest
+
+PROMPT = "a photo of an astronaut riding a horse on mars"
+PEERS_SAMPLER = {"sampler": "euler", "schedule": "normal"}
+"""At which diffusers' pipeline visits the same noise levels as ours."""
+OURS_ALONE = ("preset",)
+"""Settings that mean nothing to peers: one point of theirs stands beside all of ours that differ in them."""
+_REQUEST = (
+    "steps",
+    "cfg",
+    "sampler",
+    "schedule",
+    "seed",
+    "prompt",
+    "negative_prompt",
+    "clip_skip",
+    "tile_vae",
+)
+KNOWN = ("model", "batch", "size", "preset", "precision", *_REQUEST)
+_SIZE = re.compile(r"(\d+)[x×*](\d+)")
+
+
+def job_of(
+    settings: Mapping[str, Setting],
+    system: System,
+    *,
+    device: str | None = None,
+    units: int | None = None,
+    warmup: int | None = None,
+) -> InferenceJob:
+    """One point's job; every problem with its settings at once."""
+    problems = _problems(settings, system)
+    asked: dict[str, Any] = {"prompt": PROMPT, **PEERS_SAMPLER}
+    asked |= {name: settings[name] for name in _REQUEST if name in settings}
+    asked["count"] = settings.get("batch", 1)
+    size = str(settings["size"]) if "size" in settings else None
+    if size is not None and (found := _SIZE.fullmatch(size)):
+        asked |= {"width": int(found[1]), "height": int(found[2])}
+    elif size is not None:
+        problems.append(Problem("size", f"{size!r} should be WIDTHxHEIGHT, for instance 768x512", size))
+    request = None
+    try:
+        request = GenerateRequest.parse(asked)
+    except RequestError as error:
+        problems += error.problems
+    if problems or request is None:
+        raise RequestError(problems)
+    counts = {"units": units, "warmup": warmup}
+    return InferenceJob(
+        system=system,
+        model=str(settings.get("model", "emoji")),
+        preset=str(settings.get("preset", "baseline")) if system == OURS else None,
+        precision=_text(settings.get("precision")),
+        device=device,
+        request=request,
+        **{name: count for name, count in counts.items() if count is not None},
+    )
+
+
+def _problems(settings: Mapping[str, Setting], system: System) -> list[Problem]:
+    unknown = [name for name in settings if name not in KNOWN]
+    problems = [Problem(name, f"is no setting of a picture; {near_matches(name, KNOWN)}") for name in unknown]
+    precision = settings.get("precision")
+    if precision is not None and precision not in PRECISIONS:
+        problems.append(
+            Problem("precision", f"{precision!r} is not one of {', '.join(PRECISIONS)}", precision)
+        )
+    if system == OURS:
+        all_passes(str(settings.get("preset", "baseline")))
+    else:
+        problems += [
+            Problem(name, f"{settings[name]!r} beside {system}: the two are known to agree at {value}")
+            for name, value in PEERS_SAMPLER.items()
+            if settings.get(name, value) != value
+        ]
+    return problems
+
+
+def _text(value: Setting) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,76 @@
+"""The process of one point: reads its ticket, measures, writes one measurement, whatever became of it.
+
+    python -m calotype.bench.sweep.child TICKET.json MEASUREMENT.json
+
+Knows nothing of sweeps.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import traceback
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from calotype.bench.inference.measure import measure_inference
+from calotype.bench.sweep.devices import host_peak_bytes
+from calotype.bench.sweep.notebook import Notebook, blank
+from calotype.bench.training.measure import measure_training
+from calotype.core.errors import CalotypeError, DoesNotFitError
+from calotype.core.fingerprint import fingerprint
+from calotype.engine.probe import torch_facts
+from calotype.spec.measurement import Status
+from calotype.spec.measurement_job import InferenceJob, Ticket
+
+_NO_MORE_MAIN_MEMORY = "can't allocate memory"
+
+
+def main(ticket_file: Path, measurement_file: Path) -> None:
+    """Measure; only a ticket that cannot be read raises."""
+    at = datetime.now(UTC)
+    ticket = Ticket.model_validate_json(ticket_file.read_bytes())
+    speaks = os.environ.get("RANK", "0") == "0"
+    book = Notebook(blank(ticket, fingerprint(), at), measurement_file if speaks else None)
+    book.keep()
+    try:
+        _measure(ticket, book)
+        book.note(status="ok", message=None)
+    # Whatever a point breaks, it is a row of its own.
+    except Exception as error:
+        traceback.print_exc()
+        status, message = verdict(error)
+        book.note(status=status, message=message)
+    book.note(host_peak_bytes=host_peak_bytes())
+    # Asking the device about itself may fail where the measuring did.
+    book.keep()
+    gc.collect()
+    torch.cuda.empty_cache()
+    book.note(fingerprint={**book.measurement.fingerprint, "torch": asdict(torch_facts())})
+    book.keep()
+
+
+def _measure(ticket: Ticket, book: Notebook) -> None:
+    models = Path(ticket.models) if ticket.models else None
+    job = ticket.point.job
+    if isinstance(job, InferenceJob):
+        measure_inference(job, book, models=models)
+    else:
+        measure_training(job, book, models=models)
+
+
+def verdict(error: Exception) -> tuple[Status, str]:
+    """What an error makes of a measurement, in one line."""
+    words = " ".join(str(error).split())
+    ours = isinstance(error, CalotypeError)
+    short = isinstance(error, DoesNotFitError | torch.OutOfMemoryError | MemoryError)
+    short = short or _NO_MORE_MAIN_MEMORY in words
+    return ("oom" if short else "error"), (words if ours else f"{type(error).__name__}: {words}")[:2000]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

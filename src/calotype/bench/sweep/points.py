@@ -1,0 +1,87 @@
+"""From a sweep as it is written to the list of its points. Runs nothing.
+
+A peer stands once beside all of our points that differ only in what means nothing to it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from calotype.bench.inference import points as inference
+from calotype.bench.sweep.axes import combinations, name_of, shown
+from calotype.bench.training import points as training
+from calotype.core.errors import Problem, RequestError
+from calotype.spec.measurement import Setting
+from calotype.spec.measurement_job import OURS, InferenceJob, Point, System, TrainJob
+from calotype.spec.measurement_sweep import Sweep
+from calotype.spec.problems import problems_of
+from calotype.spec.recipe import with_tuples
+from calotype.train.recipes import named_values
+
+OURS_ALONE = {"inference": inference.OURS_ALONE, "train": training.OURS_ALONE}
+
+
+def load_sweep(name: str) -> Sweep:
+    """The sweep `name` (ours, or a YAML file)."""
+    return parse_sweep(named_values(name, "sweep"))
+
+
+def parse_sweep(values: Mapping[str, Any]) -> Sweep:
+    """A sweep of plain values; raises RequestError listing every problem."""
+    try:
+        return Sweep.model_validate(with_tuples(values))
+    except ValidationError as error:
+        raise RequestError(problems_of(Sweep, error)) from None
+
+
+def points_of(sweep: Sweep, *, device: str | None = None) -> list[Point]:
+    """Every point, each once; all that is wrong with any of them at once."""
+    points: dict[str, Point] = {}
+    problems: list[Problem] = []
+    for varied in combinations(sweep.points, sweep.axes):
+        for system in sweep.systems:
+            try:
+                point = _point(sweep, varied, system, device)
+                points.setdefault(point.id, point)
+            except RequestError as error:
+                place = f"{name_of(varied)}: " if varied else ""
+                problems += [Problem(place + one.field, one.message, one.value) for one in error.problems]
+    if problems:
+        raise RequestError(problems)
+    return list(points.values())
+
+
+def _point(sweep: Sweep, varied: Mapping[str, Setting], system: System, device: str | None) -> Point:
+    alone = () if system == OURS else OURS_ALONE[sweep.kind]
+    own = {name: value for name, value in varied.items() if name not in alone}
+    everything = {name: value for name, value in {**sweep.settings, **own}.items() if name not in alone}
+    job: InferenceJob | TrainJob
+    make = inference.job_of if sweep.kind == "inference" else training.job_of
+    job = make(everything, system, device=device, units=sweep.units, warmup=sweep.warmup)
+    fixed = [name for name, values in sweep.axes.items() if len(values) == 1]
+    told = {name: value for name, value in own.items() if name not in fixed}
+    words = [name_of(told), *([] if system == OURS else [system])]
+    return Point(
+        name=" ".join(word for word in words if word) or "only",
+        settings=own,
+        job=job,
+        command=_command(sweep, everything, system),
+    )
+
+
+def _command(sweep: Sweep, settings: Mapping[str, Setting], system: System) -> str:
+    """What measures the point again, beside ours if it is a peer's."""
+    words = ["calotype", "bench", sweep.kind, "--out", "OUT"]
+    words += [] if system == OURS else ["--against", system]
+    counts = {"--units": sweep.units, "--warmup": sweep.warmup}
+    words += [f"{option}={count}" for option, count in counts.items() if count is not None]
+    return shlex.join([*words, "--sweep", *(f"{name}={shown(value)}" for name, value in settings.items())])
+
+
+def with_systems(sweep: Sweep, against: Sequence[System]) -> Sweep:
+    """The same sweep beside peers."""
+    return sweep.model_copy(update={"systems": tuple(dict.fromkeys([*sweep.systems, *against]))})

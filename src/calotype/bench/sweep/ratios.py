@@ -1,0 +1,56 @@
+"""How many times faster one point is than another, and whether the spread lets anybody say so.
+
+Rounds are compared one by one, since what drifts from round to round hits both sides alike. Knows nothing of
+what the points are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calotype.spec.measurement import Measurement
+from calotype.spec.measurement_statistics import summarise
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Seconds of another divided by seconds of one: above 1, the one is faster."""
+
+    value: float
+    low: float
+    high: float
+    """The spread: over rounds, or over single units where there is one round."""
+    rounds: int
+
+    @property
+    def separated(self) -> bool:
+        """Whether the spread leaves no doubt which of the two is faster."""
+        return not self.low <= 1 <= self.high
+
+    def __str__(self) -> str:
+        """A question mark says that the spread is larger than the difference."""
+        doubt = "" if self.separated else " ?"
+        return f"{self.value:.2f}× ({self.low:.2f}–{self.high:.2f}){doubt}"
+
+
+def ratio(one: Sequence[Measurement], other: Sequence[Measurement]) -> Ratio | None:
+    """How many times faster `one` is than `other`; each holds a point's rounds. None if either failed."""
+    ours = {m.round: m.wall for m in one if m.wall}
+    theirs = {m.round: m.wall for m in other if m.wall}
+    both = sorted(ours.keys() & theirs.keys())
+    if not both:
+        return None
+    if len(both) == 1:
+        mine, yours = ours[both[0]], theirs[both[0]]
+        return Ratio(yours.median / mine.median, yours.p5 / mine.p95, yours.p95 / mine.p5, 1)
+    each = [theirs[number].median / ours[number].median for number in both]
+    return Ratio(summarise(each).median, min(each), max(each), len(both))
+
+
+def by_point(measurements: Sequence[Measurement]) -> dict[str, list[Measurement]]:
+    """Rounds by the point's id, in order."""
+    found: dict[str, list[Measurement]] = {}
+    for one in measurements:
+        found.setdefault(one.id, []).append(one)
+    return {key: sorted(rounds, key=lambda m: m.round) for key, rounds in found.items()}

@@ -1,0 +1,92 @@
+"""What people see of a sweep: a line a point, the ratios to peers, and warnings. Runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from calotype.bench.sweep.points import OURS_ALONE
+from calotype.bench.sweep.ratios import Ratio, by_point, ratio
+from calotype.spec.measurement import Measurement, Setting
+from calotype.spec.measurement_job import OURS
+from calotype.spec.measurement_statistics import summarise
+
+_GIB = 2**30
+
+
+def lines_of(measurements: Sequence[Measurement]) -> list[dict[str, str]]:
+    """The cells of each point by column; all lines have the same columns."""
+    points = by_point(measurements)
+    lines = [_line(rounds) for rounds in points.values()]
+    for peer in dict.fromkeys(m.system for m in measurements if m.system != OURS):
+        for line, rounds in zip(lines, points.values(), strict=True):
+            found = against(rounds, measurements, peer)
+            line[f"faster than {peer}"] = str(found) if found else ""
+    kept = [column for column in lines[0] if any(line[column] for line in lines)] if lines else []
+    return [{column: line[column] for column in kept} for line in lines]
+
+
+def against(rounds: Sequence[Measurement], measurements: Sequence[Measurement], peer: str) -> Ratio | None:
+    """How much faster a point of ours is than the peer's at the same settings; None without one."""
+    if rounds[0].system != OURS:
+        return None
+    wanted = _shared(rounds[0])
+    theirs = [m for m in measurements if m.system == peer and _shared(m) == wanted]
+    return ratio(rounds, theirs)
+
+
+def warnings_of(measurements: Sequence[Measurement]) -> list[str]:
+    """Differences that are claimed and that the spread does not bear out."""
+    found = []
+    for rounds in by_point(measurements).values():
+        for peer in dict.fromkeys(m.system for m in measurements if m.system != OURS):
+            compared = against(rounds, measurements, peer)
+            if compared and not compared.separated:
+                found.append(
+                    f"{rounds[0].point}: {compared.value:.2f}× of {peer} is within the spread of "
+                    f"{compared.low:.2f} to {compared.high:.2f}; add --rounds before saying so"
+                )
+    return found
+
+
+def _shared(measurement: Measurement) -> tuple[tuple[str, Setting], ...]:
+    """The settings that a peer has too."""
+    alone = OURS_ALONE.get(measurement.kind, ())
+    return tuple(sorted((k, v) for k, v in measurement.settings.items() if k not in alone))
+
+
+def _line(rounds: Sequence[Measurement]) -> dict[str, str]:
+    first = rounds[0]
+    good = [m for m in rounds if m.status == "ok" and m.wall]
+    failed = next((m for m in rounds if m.status != "ok"), None)
+    line = {"point": first.point, "status": "ok" if failed is None else failed.status}
+    line |= _figures(good) if good else dict.fromkeys(_COLUMNS, "")
+    return {**line, "why": failed.message or "" if failed else ""}
+
+
+_COLUMNS = ("seconds", "spread", "per s", "first s", "peak GiB", "TFLOP/s", "of ceiling", "PSNR dB", "J each")
+
+
+def _figures(good: Sequence[Measurement]) -> dict[str, str]:
+    walls = [m.wall for m in good if m.wall]
+    medians = [wall.median for wall in walls]
+    low = min(medians) if len(medians) > 1 else walls[0].p5
+    high = max(medians) if len(medians) > 1 else walls[0].p95
+    rates = [m.samples_per_s for m in good if m.samples_per_s]
+    peaks = [memory.reserved_bytes for m in good for memory in m.memory]
+    work = [m.work for m in good if m.work]
+    shares = [w.share_of_ceiling for w in work if w.share_of_ceiling is not None]
+    energy = [m.energy_per_sample_j for m in good if m.energy_per_sample_j is not None]
+    looked = next((m.quality for m in good if m.quality), None)
+    firsts = [m.preparation.warmup_s[0] for m in good if m.preparation.warmup_s]
+    values = (
+        f"{summarise(medians).median:.4g}",
+        f"{low:.4g}–{high:.4g}",
+        f"{summarise(rates).median:.4g}" if rates else "",
+        f"{max(firsts):.3g}" if firsts else "",
+        f"{max(peaks) / _GIB:.1f}" if peaks else "",
+        f"{summarise([w.tflops for w in work]).median:.3g}" if work else "",
+        f"{summarise(shares).median:.1%}" if shares else "",
+        "" if looked is None else "same" if looked.psnr_db is None else f"{looked.psnr_db:.1f}",
+        f"{summarise(energy).median:.3g}" if energy else "",
+    )
+    return dict(zip(_COLUMNS, values, strict=True))

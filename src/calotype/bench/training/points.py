@@ -1,0 +1,78 @@
+"""Settings of a training sweep as jobs: a recipe and its dotted keys. Runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from calotype.core.errors import Problem, RequestError
+from calotype.spec.measurement import Setting
+from calotype.spec.measurement_job import OURS, System, TrainJob
+from calotype.spec.recipe import Recipe
+from calotype.train.recipes import load_recipe
+
+OURS_ALONE = (
+    "model.compile",
+    "model.channels_last",
+    "model.cuda_graphs",
+    "model.attention",
+    "model.low_precision_weights",
+    "optimizer.fused",
+)
+"""Settings that mean nothing to peers, which have one way to do each of these."""
+SHORT = {"batch": ("model.micro_batch_size", "model.global_batch_size")}
+"""One word for several keys: so many samples at once, and an update after each."""
+
+
+def job_of(
+    settings: Mapping[str, Setting],
+    system: System,
+    *,
+    device: str | None = None,
+    units: int | None = None,
+    warmup: int | None = None,
+) -> TrainJob:
+    """One point's job; every problem with its recipe at once."""
+    given = {key: value for key, value in settings.items() if key != "recipe"}
+    if system != OURS:
+        given = {key: value for key, value in given.items() if key not in OURS_ALONE}
+    overrides = [
+        f"{key}={_typed(value)}" for name, value in given.items() for key in SHORT.get(name, (name,))
+    ]
+    recipe = load_recipe(str(settings.get("recipe", "emoji")), overrides).recipe
+    problems = _problems(recipe, system)
+    if problems:
+        raise RequestError(problems)
+    counts = {"units": units, "warmup": warmup}
+    return TrainJob(
+        system=system,
+        recipe=recipe,
+        device=device,
+        **{name: count for name, count in counts.items() if count is not None},
+    )
+
+
+def _problems(recipe: Recipe, system: System) -> list[Problem]:
+    found = []
+    if recipe.trainer.nodes > 1:
+        rule = f"{recipe.trainer.nodes} nodes cannot be started from here"
+        found.append(Problem("trainer.nodes", f"{rule}; use calotype train --benchmark under your launcher"))
+    if system == OURS:
+        return found
+    allowed = {
+        "model.train": (recipe.model.train, ("unet",)),
+        "model.precision": (recipe.model.precision, ("bf16", "fp32")),
+        "data.kind": (recipe.data.kind, ("synthetic", "synthetic_latents")),
+        "trainer.devices": (recipe.trainer.devices, (1,)),
+    }
+    for key, (value, known) in allowed.items():
+        if value not in known:
+            fix = " or ".join(str(one) for one in known)
+            found.append(Problem(key, f"{value!r} is not what {system}'s loop does; use {fix}", value))
+    return found
+
+
+def _typed(value: Setting) -> str:
+    """As a recipe's override is typed."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    return str(value)

@@ -1,0 +1,107 @@
+"""`calotype bench ablate`: what each pass of a preset, or each switch of a recipe, gives."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calotype.cli.bench_sweep import CeilingTflops, Device, Limit, Out, Retry, Units, Warmup
+from calotype.cli.options import AsJson, ModelsFolder
+
+if TYPE_CHECKING:
+    from calotype.bench.ablation.gains import Gain
+    from calotype.bench.ablation.variants import Variant
+    from calotype.spec.measurement_sweep import Sweep
+
+FILE = "ablation.md"
+
+
+def ablate(
+    out: Out,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="batch, size, steps, …; or a recipe's dotted keys."),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Whose passes to switch off; or give --recipe.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Whose switches to turn.")] = None,
+    switches: Annotated[
+        str | None, typer.Option(help="With --recipe: some of its switches, with commas between.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="How often to go over all variants.")] = 3,
+    units: Units = None,
+    warmup: Warmup = None,
+    limit_s: Limit = None,
+    retry_failed: Retry = False,
+    ceiling_tflops: CeilingTflops = None,
+    device: Device = None,
+    models: ModelsFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Switch each pass of a preset, or each switch of a recipe, off; and on alone. Says what each gives.
+
+    For instance: calotype bench ablate --preset fast model=random:sdxl size=1024x1024 steps=20, or
+    calotype bench ablate --recipe bench-sd1. Goes on where it stopped.
+    """
+    from calotype.bench.ablation.gains import gains
+    from calotype.bench.ablation.variants import variant_points
+    from calotype.bench.sweep.runner import SweepPlan
+    from calotype.cli.bench_sweep import how_to, measured
+
+    sweep, variants = _asked(preset, recipe, switches, settings or [], device)
+    counts = {"rounds": rounds, "units": units, "warmup": warmup}
+    sweep = sweep.model_copy(update={name: count for name, count in counts.items() if count is not None})
+    points = variant_points(sweep, variants, device)
+    once = list({point.id: point for point in points.values()}.values())
+    told = how_to(limit_s, retry_failed, ceiling_tflops, models)
+    done = measured(SweepPlan(once, out, rounds=rounds, **told))
+    _show(gains(variants, points, done.measurements), out, as_json)
+    if not done.finished:
+        typer.echo("stopped; the same command goes on", err=True)
+
+
+def _asked(
+    preset: str | None, recipe: str | None, switches: str | None, words: list[str], device: str | None
+) -> "tuple[Sweep, list[Variant]]":
+    from calotype.bench.ablation.passes import pass_variants
+    from calotype.bench.ablation.switches import switch_variants
+    from calotype.bench.sweep.axes import parse_axes
+    from calotype.bench.sweep.points import parse_sweep
+    from calotype.bench.training.points import job_of
+    from calotype.core.errors import Problem, RequestError
+    from calotype.engine.device import choose_device
+
+    if (preset is None) == (recipe is None):
+        raise RequestError([Problem("--preset", "or --recipe: say whose passes or switches, one of the two")])
+    given = parse_axes(words)
+    several = [name for name, values in given.items() if len(values) > 1]
+    if several:
+        rule = f"{several[0]!r} has several values; an ablation is of one configuration"
+        raise RequestError([Problem("ablate", rule)])
+    settings: dict[str, Any] = {name: values[0] for name, values in given.items()}
+    if preset is not None:
+        kind = choose_device(device).type
+        return parse_sweep({"kind": "inference", "settings": settings}), pass_variants(preset, kind)
+    chosen = [name.strip() for name in (switches or "").split(",") if name.strip()]
+    settings["recipe"] = recipe
+    whole = job_of(settings, "calotype").recipe
+    return parse_sweep({"kind": "train", "settings": settings}), switch_variants(whole, chosen)
+
+
+def _show(found: "list[Gain]", out: Path, as_json: bool) -> None:
+    from calotype.cli.bench_sweep import print_lines
+    from calotype.cli.output import print_json
+    from calotype.core.paths import written_whole
+    from calotype.spec.benchmark_record import markdown
+
+    lines = [gain.cells() for gain in found]
+    with written_whole(out / FILE, "w") as file:
+        file.write(markdown(lines) + "\n")
+    if as_json:
+        print_json(found)
+        return
+    print_lines(lines)
+    doubtful = [gain.what for gain in found if gain.in_company and not gain.in_company.separated]
+    if doubtful:
+        told = f"{', '.join(doubtful)}: the spread is larger than the difference"
+        typer.echo(f"warning: {told}; add --rounds before saying so", err=True)
+    typer.echo(f"the table is in {out / FILE}")

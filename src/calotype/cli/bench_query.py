@@ -1,0 +1,116 @@
+"""`calotype bench query`: SQL over every measurement that was kept."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from calotype.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from calotype.bench.records.query import Answer
+
+
+def query(
+    sql: Annotated[
+        str | None,
+        typer.Argument(metavar="SELECT...", help="Over the tables measurements and samples."),
+    ] = None,
+    places: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--records", "-r", help="A run's folder or file; folders are searched. Default: here. Repeatable."
+        ),
+    ] = None,
+    columns: Annotated[bool, typer.Option("--columns", help="List the tables' columns and stop.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask all measurements a question, for instance "SELECT point, wall_median_s FROM measurements".
+
+    Reads only, and nothing but the records. Lines that are no measurement are named and skipped.
+    """
+    from calotype.core.errors import Problem, RequestError
+
+    if columns:
+        _show_columns(as_json)
+        return
+    if sql is None:
+        raise RequestError([Problem("query", "is missing; ask a SELECT, or see --columns")])
+    if as_csv and as_json:
+        raise RequestError([Problem("--csv", "and --json are two forms of one answer; choose one")])
+    from calotype.bench.records.query import ask
+    from calotype.bench.records.store import read_all
+
+    reading = read_all(places or [Path()])
+    for fault in reading.faults:
+        typer.echo(str(fault), err=True)
+    answer = ask(sql, reading.stored)
+    if as_json:
+        _print_json(answer)
+    elif as_csv:
+        _print_csv(answer)
+    else:
+        _print_table(answer)
+
+
+def _show_columns(as_json: bool) -> None:
+    from calotype.bench.records.columns import COLUMNS, SAMPLE_COLUMNS
+    from calotype.cli.output import print_json
+
+    tables = {
+        "measurements": [(column.name, column.type, column.meaning) for column in COLUMNS],
+        "samples": [(name, kind, meaning) for name, (kind, meaning) in SAMPLE_COLUMNS.items()],
+    }
+    if as_json:
+        print_json(
+            {
+                table: [dict(zip(("name", "type", "meaning"), row, strict=True)) for row in rows]
+                for table, rows in tables.items()
+            }
+        )
+        return
+    for table, rows in tables.items():
+        typer.echo(table)
+        for name, kind, meaning in rows:
+            typer.echo(f"  {name:<20} {kind:<10} {meaning}")
+
+
+def _print_json(answer: "Answer") -> None:
+    from calotype.cli.output import print_json
+
+    print_json([dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows])
+
+
+def _print_csv(answer: "Answer") -> None:
+    import csv
+    import sys
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(answer.columns)
+    writer.writerows([["" if value is None else value for value in row] for row in answer.rows])
+
+
+def _print_table(answer: "Answer") -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from calotype.cli.output import console
+
+    table = Table(box=SIMPLE_HEAD, padding=0)
+    for name in answer.columns:
+        table.add_column(name, overflow="fold")
+    for row in answer.rows:
+        table.add_row(*(_cell(value) for value in row))
+    console().print(table)
+
+
+def _plain(value: object) -> object:
+    """DuckDB answers with dates and decimals too, which JSON does not have."""
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "" if value is None else str(value)

@@ -1,0 +1,219 @@
+"""`calotype bench inference` and `calotype bench train`: sweeps, every point in a process of its own."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from calotype.cli.options import AsJson, ModelsFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from calotype.bench.sweep.runner import SweepOutcome, SweepPlan
+    from calotype.spec.measurement import Measurement
+    from calotype.spec.measurement_job import Point
+    from calotype.spec.measurement_sweep import Sweep
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME] [KEY=A,B,C]...", help="Sweeps of ours or YAML files, and axes over them."),
+]
+Axes = Annotated[
+    list[str] | None, typer.Option("--sweep", metavar="KEY=A,B,C...", help="Axes; more may follow as words.")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="A folder for the records, or one to go on with.")]
+Against = Annotated[
+    str | None, typer.Option(help="Peers beside ours: diffusers-eager,diffusers-compile, or one of them.")
+]
+Rounds = Annotated[
+    int | None, typer.Option(min=1, help="How often to go over all points. Default: the sweep's, or 1.")
+]
+Units = Annotated[int | None, typer.Option(min=1, help="Batches or steps by the clock: 5, or 30.")]
+Warmup = Annotated[int | None, typer.Option(min=0, help="Batches or steps before: 2, or 10.")]
+Limit = Annotated[float | None, typer.Option("--limit-s", min=0, help="Give up points that take longer.")]
+Retry = Annotated[bool, typer.Option("--retry-failed", help="Run again what is recorded as failed.")]
+CeilingTflops = Annotated[
+    float | None, typer.Option(min=1e-6, help="The device's best, to tell shares of it.")
+]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")]
+
+
+def inference(
+    out: Out,
+    words: Words = None,
+    axes: Axes = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Catalogue name or random:NAME.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="What all pictures show.")] = None,
+    against: Against = None,
+    rounds: Rounds = None,
+    units: Units = None,
+    warmup: Warmup = None,
+    limit_s: Limit = None,
+    retry_failed: Retry = False,
+    ceiling_tflops: CeilingTflops = None,
+    device: Device = None,
+    models: ModelsFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure pictures: calotype bench inference --sweep batch=1,2,4 size=512x512,768x768 preset=fast.
+
+    Axes: model, batch, size, steps, cfg, preset, precision, sampler, schedule, seed. Ours by name:
+    sdxl-batch, sdxl-resolution, sdxl-steps, sdxl-cfg. A point that runs out of memory, crashes or hangs is a
+    row; the same command goes on where it stopped.
+    """
+    settings = {"model": model, "prompt": prompt}
+    sweep = _sweeps("inference", words, axes, settings, _counts(rounds, units, warmup))
+    _run(sweep, out, against, device, how_to(limit_s, retry_failed, ceiling_tflops, models), as_json)
+
+
+def train(
+    out: Out,
+    words: Words = None,
+    axes: Axes = None,
+    recipe: Annotated[str | None, typer.Option(help="A recipe's name, or a YAML file.")] = None,
+    against: Against = None,
+    rounds: Rounds = None,
+    units: Units = None,
+    warmup: Warmup = None,
+    limit_s: Limit = None,
+    retry_failed: Retry = False,
+    ceiling_tflops: CeilingTflops = None,
+    device: Device = None,
+    models: ModelsFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure training: calotype bench train --recipe sd15 --sweep batch=1,2,4 model.compile=true,false.
+
+    Axes are a recipe's dotted keys, and batch for micro and global batch together. Ours by name:
+    sd1-train-batch. A point that fails is a row; the same command goes on where it stopped.
+    """
+    sweep = _sweeps("train", words, axes, {"recipe": recipe}, _counts(rounds, units, warmup))
+    _run(sweep, out, against, device, how_to(limit_s, retry_failed, ceiling_tflops, models), as_json)
+
+
+def _counts(rounds: int | None, units: int | None, warmup: int | None) -> dict[str, Any]:
+    given = {"rounds": rounds, "units": units, "warmup": warmup}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def how_to(
+    limit_s: float | None, retry_failed: bool, ceiling_tflops: float | None, models: Path | None
+) -> dict[str, Any]:
+    """What a plan is told beside its points; the one place that knows of ceilings."""
+    from calotype.bench.ceiling import known
+
+    told: dict[str, Any] = {"limit_s": limit_s, "retry_failed": retry_failed, "models": models}
+    if ceiling_tflops is None:
+        return {**told, "ceiling": known}
+    return {**told, "ceiling": lambda *_: ceiling_tflops, "ceiling_source": "given"}
+
+
+def _sweeps(
+    kind: Literal["inference", "train"],
+    words: list[str] | None,
+    axes: list[str] | None,
+    settings: dict[str, str | None],
+    counts: dict[str, Any],
+) -> "list[Sweep]":
+    """What was asked for: named sweeps with the axes on top, or the axes alone."""
+    from calotype.bench.sweep.axes import parse_axes
+    from calotype.bench.sweep.points import load_sweep, parse_sweep
+    from calotype.core.errors import Problem, RequestError
+
+    named = [word for word in words or [] if "=" not in word]
+    typed = [part for word in [*(axes or []), *(w for w in words or [] if "=" in w)] for part in word.split()]
+    given = {name: value for name, value in settings.items() if value is not None}
+    varied = parse_axes(typed)
+    sweeps = [load_sweep(name) for name in named] or [parse_sweep({"kind": kind})]
+    wrong = [name for name, sweep in zip(named, sweeps, strict=False) if sweep.kind != kind]
+    if wrong:
+        rule = f"{wrong[0]!r} is for `calotype bench {'train' if kind == 'inference' else 'inference'}`"
+        raise RequestError([Problem("sweep", rule, wrong[0])])
+    return [
+        sweep.model_copy(
+            update={**counts, "settings": {**sweep.settings, **given}, "axes": {**sweep.axes, **varied}}
+        )
+        for sweep in sweeps
+    ]
+
+
+def _run(
+    sweeps: "list[Sweep]",
+    out: Path,
+    against: str | None,
+    device: str | None,
+    how: dict[str, Any],
+    as_json: bool,
+) -> None:
+    from calotype.bench.sweep.points import points_of, with_systems
+    from calotype.bench.sweep.runner import SweepPlan
+
+    peers = parse_peers(against)
+    points = [point for sweep in sweeps for point in points_of(with_systems(sweep, peers), device=device)]
+    once: list[Point] = list({point.id: point for point in points}.values())
+    rounds = max(sweep.rounds for sweep in sweeps)
+    done = measured(SweepPlan(once, out, rounds=rounds, **how))
+    show(done, out, as_json)
+
+
+def parse_peers(text: str | None) -> "Sequence[Any]":
+    """Names of peers with commas between."""
+    from calotype.core.errors import Problem, RequestError, near_matches
+    from calotype.spec.measurement_job import PEERS
+
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    problems = [
+        Problem("--against", f"no peer {name!r}; {near_matches(name, PEERS)}", name)
+        for name in names
+        if name not in PEERS
+    ]
+    if problems:
+        raise RequestError(problems)
+    return names
+
+
+def measured(plan: "SweepPlan") -> "SweepOutcome":
+    """Run a plan, with a bar."""
+    from calotype.bench.sweep.runner import run_sweep
+    from calotype.cli.progress import followed
+
+    with followed() as bar:
+        return run_sweep(plan, bar)
+
+
+def show(done: "SweepOutcome", out: Path, as_json: bool) -> None:
+    """What came of a sweep, and what to make of it."""
+    from calotype.bench.records.store import FILE
+    from calotype.bench.sweep.table import lines_of, warnings_of
+    from calotype.cli.output import print_json
+
+    if as_json:
+        print_json([_brief(one) for one in done.measurements])
+    elif done.measurements:
+        print_lines(lines_of(done.measurements))
+    for warning in warnings_of(done.measurements):
+        typer.echo(f"warning: {warning}", err=True)
+    if not done.finished:
+        typer.echo("stopped; the same command goes on", err=True)
+    elif not as_json:
+        typer.echo(f"everything is in {out / FILE}")
+
+
+def _brief(one: "Measurement") -> dict[str, Any]:
+    return one.model_dump(mode="json", exclude={"fingerprint"})
+
+
+def print_lines(lines: "list[dict[str, str]]") -> None:
+    """Rows with the same columns, as a table."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from calotype.cli.output import console
+
+    table = Table(box=SIMPLE_HEAD, padding=0)
+    for name in lines[0]:
+        table.add_column(name, overflow="fold")
+    for line in lines:
+        table.add_row(*line.values())
+    console().print(table)

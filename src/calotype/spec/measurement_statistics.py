@@ -1,0 +1,64 @@
+"""What is told of a list of measured numbers: one function that all records and reports derive it by.
+
+Percentiles lie between the two nearest values, as numpy's and most spreadsheets' do by default. Knows
+nothing of what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Summary(BaseModel):
+    """Of at least one number."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    count: int
+    mean: float
+    stdev: float
+    """Of the sample, divided by count − 1; 0 for a single number."""
+    min: float
+    p5: float
+    p25: float
+    median: float
+    p75: float
+    p95: float
+    p99: float
+    max: float
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    """Mean, spread and percentiles; refuses an empty list and what is not finite."""
+    if not values:
+        raise ValueError("nothing was measured: a summary needs at least one number")
+    strange = [value for value in values if not math.isfinite(value)]
+    if strange:
+        raise ValueError(f"{strange[0]} is no measured number; leave out what failed")
+    ordered, count = sorted(map(float, values)), len(values)
+    mean = math.fsum(ordered) / count
+    squares = math.fsum((value - mean) ** 2 for value in ordered)
+    return Summary(
+        count=count,
+        mean=mean,
+        stdev=math.sqrt(squares / (count - 1)) if count > 1 else 0.0,
+        min=ordered[0],
+        p5=percentile(ordered, 5),
+        p25=percentile(ordered, 25),
+        median=percentile(ordered, 50),
+        p75=percentile(ordered, 75),
+        p95=percentile(ordered, 95),
+        p99=percentile(ordered, 99),
+        max=ordered[-1],
+    )
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Of numbers in ascending order, `share` from 0 to 100."""
+    place = (len(ordered) - 1) * share / 100
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

@@ -1,0 +1,101 @@
+"""Sweeps and ablations as people type them, with real processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from calotype.bench.records.store import FILE, read
+from calotype.bench.sweep import runner
+from calotype.spec.measurement import Measurement
+from tests.unit.bench_sweep.children import Children
+from tests.unit.cli.conftest import Calotype
+from tests.unit.train.children import surroundings
+
+Narrow = Callable[[str], str]
+
+
+@pytest.fixture
+def stand_ins(children: Children, monkeypatch: pytest.MonkeyPatch) -> Children:
+    """Points' processes are stood for by quick ones."""
+    monkeypatch.setattr(runner, "child_command", children.command)
+    return children
+
+
+def test_a_point_that_does_not_fit_is_a_row_and_the_sweep_goes_on(
+    calotype: Calotype, narrow: Narrow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in surroundings().items():
+        monkeypatch.setenv(name, value)
+    written = tmp_path / "two.yaml"
+    points = [{"size": "16384x16384", "batch": 1000}, {"size": "64x64", "batch": 1}]
+    written.write_text(json.dumps({"kind": "inference", "points": points, "units": 1, "warmup": 0}))
+    words = ["bench", "inference", written, "--model", narrow("emoji"), "--device", "cpu"]
+    words += ["--out", tmp_path / "run", "--sweep", "steps=1"]
+    done = calotype(*words)
+    assert done.code == 0, done.err
+    large, small = read(tmp_path / "run" / FILE).measurements
+    assert (large.status, small.status) == ("oom", "ok")
+    assert small.wall
+    assert small.request
+    assert (small.request["width"], small.request["steps"]) == (64, 1)
+    assert "oom" in done.out
+    told = json.loads(calotype(*words, "--json").out)
+    assert [one["point"] for one in told] == ["size=16384x16384 batch=1000", "size=64x64 batch=1"]
+    assert len(read(tmp_path / "run" / FILE).measurements) == 2
+
+
+def test_named_sweeps_axes_and_peers_make_the_points(
+    calotype: Calotype, stand_ins: Children, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    done = calotype(
+        *("bench", "inference", "sdxl-cfg", "sdxl-batch", "--out", run, "--rounds", 1),
+        *("--against", "diffusers-eager", "--sweep", "preset=baseline,fast"),
+    )
+    assert done.code == 0, done.err
+    names = [name.rpartition("/")[0] for name in stand_ins.ran()]
+    assert len(names) == (3 + 6) * 3
+    assert "batch=32" in " ".join(names)
+    assert "cfg=11" in " ".join(names)
+    measurements: list[Measurement] = read(run / FILE).measurements
+    assert {m.settings.get("preset") for m in measurements} == {"baseline", "fast", None}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["inference", "--sweep", "batch=0"], "count"),
+        (["inference", "sdxl"], "sdxl-batch"),
+        (["inference", "sd1-train-batch"], "bench train"),
+        (["inference", "--against", "diffusers"], "diffusers-eager"),
+        (["train", "--recipe", "sd16"], "sd15"),
+        (["ablate"], "--recipe"),
+        (["ablate", "--preset", "fast", "batch=1,2"], "several values"),
+        (["ablate", "--preset", "fastest"], "fast"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_runs(
+    words: list[str], told: str, calotype: Calotype, tmp_path: Path
+) -> None:
+    done = calotype("bench", *words, "--out", tmp_path / "run")
+    assert done.code in (2, 4)
+    assert told in done.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_ablation_says_what_each_switch_gives(
+    calotype: Calotype, stand_ins: Children, tmp_path: Path
+) -> None:
+    words = ["bench", "ablate", "--recipe", "bench-sd1", "--switches", "compile,ema", "--rounds", 1]
+    done = calotype(*words, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert sorted(stand_ins.ran()) == [
+        f"{name}/1" for name in ("all", "none", "only compile", "only ema", "with compile", "with ema")
+    ]
+    table = (tmp_path / "run" / "ablation.md").read_text()
+    assert "| compile |" in table
+    assert "| ema |" in table

@@ -1,0 +1,117 @@
+"""The process of an inference point, on narrow models: what it finds out, and what it says when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from calotype.bench.inference.work import decode_tflop, tflop_per_picture, unet_tflop
+from calotype.bench.sweep.child import main, verdict
+from calotype.bench.sweep.points import parse_sweep, points_of
+from calotype.core.errors import DoesNotFitError
+from calotype.models import catalogue
+from calotype.spec.measurement import Measurement
+from calotype.spec.measurement_job import Ticket
+from calotype.spec.request import GenerateRequest
+
+Narrow = Callable[[str], str]
+
+
+def measured(tmp_path: Path, system: str = "calotype", **settings: object) -> Measurement:
+    """What the process of a point writes, run here."""
+    asked = {"kind": "inference", "settings": {"batch": 1, "steps": 2, **settings}, "systems": [system]}
+    [point] = points_of(parse_sweep({**asked, "units": 2, "warmup": 1}), device="cpu")
+    given, out = tmp_path / "ticket.json", tmp_path / "measurement.json"
+    given.write_text(Ticket(point=point, round=1).model_dump_json())
+    main(given, out)
+    return Measurement.model_validate_json(out.read_bytes())
+
+
+def test_a_point_is_measured_from_text_to_pixels(tmp_path: Path, narrow: Narrow) -> None:
+    made = measured(tmp_path, model=narrow("emoji"), batch=2, size="64x32", preset="fast")
+    assert (made.status, made.message) == ("ok", None)
+    assert made.request
+    assert (made.request["width"], made.request["height"], made.samples_per_unit) == (64, 32, 2)
+    assert made.passes
+    assert "own_forward" in made.passes
+    assert "cuda_graph" not in made.passes
+    assert [len(made.series[name].values) for name in ("wall", "evaluation", "text", "decode")] == [
+        2,
+        2,
+        1,
+        1,
+    ]
+    assert made.wall
+    assert made.samples_per_s
+    assert made.samples_per_s == pytest.approx(2 / made.wall.median)
+    assert len(made.preparation.warmup_s) == 1
+    assert made.work
+    assert made.work.tflops == pytest.approx(made.work.tflop_per_sample * made.samples_per_s)
+    assert made.quality
+    assert made.quality.psnr_db is None or made.quality.psnr_db > 60
+    assert made.quality.ssim > 0.999
+    assert made.precision == "fp32"
+    assert made.fingerprint["torch"]["version"] == str(torch.__version__)
+    assert made.host_peak_bytes
+    assert (made.memory, made.energy_j, made.notes) == ([], None, [])
+
+
+def test_the_peer_makes_the_same_picture(tmp_path: Path, narrow: Narrow) -> None:
+    made = measured(tmp_path, "diffusers-eager", model=narrow("sdxl"), batch=2)
+    assert (made.status, made.message, made.system) == ("ok", None, "diffusers-eager")
+    assert (made.preset, made.passes, made.samples_per_unit) == (None, None, 2)
+    assert made.quality
+    assert made.quality.psnr_db is None or made.quality.psnr_db > 60
+
+
+def test_the_peer_has_the_same_weights_and_work(tmp_path: Path, narrow: Narrow) -> None:
+    theirs = measured(tmp_path, "diffusers-eager", model=narrow("emoji"))
+    ours = measured(tmp_path, model=narrow("emoji"))
+    assert ours.weights_sha256 == theirs.weights_sha256
+    assert ours.work
+    assert theirs.work
+    assert ours.work.tflop_per_sample == theirs.work.tflop_per_sample
+    assert theirs.quality
+    assert theirs.quality.psnr_db is None or theirs.quality.psnr_db > 60
+    # Nothing was changed, so nothing is held against anything.
+    assert ours.quality is None
+
+
+def test_a_request_that_does_not_fit_is_out_of_memory(tmp_path: Path, narrow: Narrow) -> None:
+    made = measured(tmp_path, model=narrow("emoji"), batch=4096, size="16384x16384")
+    assert made.status == "oom"
+    assert "largest" in str(made.message)
+    assert made.series == {}
+    assert made.samples_per_unit is None
+
+
+def test_a_model_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    made = measured(tmp_path, model="nothing.safetensors")
+    assert made.status == "error"
+    assert "nothing.safetensors" in str(made.message)
+    assert made.fingerprint["machine"]["python"]
+
+
+def test_what_counts_as_out_of_memory() -> None:
+    assert verdict(DoesNotFitError("too large")) == ("oom", "too large")
+    assert verdict(torch.OutOfMemoryError("CUDA"))[0] == "oom"
+    assert verdict(MemoryError())[0] == "oom"
+    failed = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+    assert verdict(failed)[0] == "oom"
+    assert verdict(ValueError("two\nlines")) == ("error", "ValueError: two lines")
+
+
+def test_the_work_is_what_others_have_counted() -> None:
+    architecture = catalogue.architecture("sd15")
+    unet, decode = unet_tflop(architecture, 64, 64), decode_tflop(architecture, 64, 64)
+    assert unet == pytest.approx(0.803, rel=1e-3)
+    assert decode == pytest.approx(2.51, rel=2e-3)
+    asked = GenerateRequest(prompt="", width=512, height=512, sampler="heun", cfg=1)
+    # Heun asks twice a step, but for the last; without guidance there is one row.
+    sigmas = (14.0, 5.0, 1.0, 0.0)
+    assert tflop_per_picture(architecture, asked, sigmas) == pytest.approx(5 * unet + decode)
+    guided = asked.with_changes(cfg=7.5, sampler="euler")
+    assert tflop_per_picture(architecture, guided, sigmas) == pytest.approx(2 * 3 * unet + decode)
