@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,11 @@ from calotype.core.paths import written_whole
 def name_of(data: bytes) -> str:
     """The SHA-256 of a file's content, which is its name."""
     return hashlib.sha256(data).hexdigest()
+
+
+def named(pieces: Sequence[bytes]) -> dict[str, bytes]:
+    """Files by their names."""
+    return {name_of(data): data for data in pieces}
 
 
 class PictureFiles:
@@ -29,19 +34,19 @@ class PictureFiles:
     def read(self, name: str) -> bytes:
         return (self._folder / name).read_bytes()
 
-    def write(self, pieces: Sequence[bytes]) -> None:
-        """Bring all to disk; one that is there already stays."""
-        for data in pieces:
-            path = self._folder / name_of(data)
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Bring all to disk, by name; one that is there already stays."""
+        for name, data in files.items():
+            path = self._folder / name
             if not path.exists():
                 with written_whole(path) as file:
                     file.write(data)
-        if pieces:
-            sync_folder(self._folder)
+        sync_folder(self._folder)
 
     @contextmanager
-    def held(self, names: Sequence[str]) -> Iterator[None]:
+    def held(self, names: Collection[str]) -> Iterator[None]:
         """Nothing of these is removed meanwhile: somebody is about to say that they are used."""
+        names = tuple(names)
         with self._lock:
             self._held.update(names)
         try:

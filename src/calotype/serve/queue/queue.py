@@ -21,7 +21,7 @@ from calotype.serve.queue.database import Database, Work
 from calotype.serve.queue.deadlines import Deadlines, left_after_restart
 from calotype.serve.queue.ending import Ending
 from calotype.serve.queue.entering import NewJob
-from calotype.serve.queue.files import PictureFiles, name_of
+from calotype.serve.queue.files import PictureFiles, name_of, named
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.opening import PICTURES, open_database, unavailable
 from calotype.serve.queue.rows import find_job
@@ -121,15 +121,16 @@ class JobQueue:
 
     async def submit(self, new: NewJob, given: Sequence[bytes] = ()) -> Job:
         """Accept a job with the pictures that belong to it."""
+        files = await asyncio.to_thread(named, given) if given else {}
         enter = partial(
             entering.enter,
             new=new,
-            given={name_of(data): len(data) for data in given},
+            given={name: len(data) for name, data in files.items()},
             limits=self.limits,
             now=self._clock.wall(),
             retry_after_s=self.retry_after_s(),
         )
-        job = await self._with_files(given, enter)
+        job = await self._with_files(files, enter)
         if new.deadline_s is not None and job.state == "queued":
             self._deadlines.add(job.id, new.deadline_s)
         return job
@@ -192,14 +193,13 @@ class JobQueue:
         steps: tuple[int, int] | None = None,
     ) -> Job | None:
         """Keep a job's pictures and end it; None if it had ended already."""
-        described = tuple(await asyncio.to_thread(lambda: [picture.described() for picture in pictures]))
-        return await self._end(
-            job_id, Ending("done", described, request=request, steps=steps), [made.data for made in pictures]
-        )
+        described = await asyncio.to_thread(lambda: tuple(made.described() for made in pictures))
+        files = {said.sha256: made.data for said, made in zip(described, pictures, strict=True)}
+        return await self._end(job_id, Ending("done", described, request=request, steps=steps), files)
 
     async def end(self, job_id: str, how: Ending) -> Job | None:
         """End a job without pictures; None if it had ended already."""
-        return await self._end(job_id, how, ())
+        return await self._end(job_id, how, {})
 
     async def fail_overdue(self) -> list[Job]:
         """End all jobs whose deadline has passed; answers with these."""
@@ -237,7 +237,7 @@ class JobQueue:
         forget = partial(history.forget_old, limits=self.limits, now=self._clock.wall())
         await self._remove_unused(await self._call(forget))
 
-    async def _end(self, job_id: str, how: Ending, files: Sequence[bytes]) -> Job | None:
+    async def _end(self, job_id: str, how: Ending, files: Mapping[str, bytes]) -> Job | None:
         end = partial(ending.end, job_id=job_id, ending=how, now=self._clock.wall())
         job = await self._with_files(files, end)
         return None if job is None else await self._noted(job)
@@ -249,18 +249,17 @@ class JobQueue:
             await self._remove_unused(list(_given(job).values()))
         return job
 
-    async def _with_files(self, files: Sequence[bytes], work: Work[T]) -> T:
+    async def _with_files(self, files: Mapping[str, bytes], work: Work[T]) -> T:
         """Bring files to disk, then run what says that they are used; if it does not, they go again."""
         if not files:
             return await self._call(work)
-        names = [name_of(data) for data in files]
         try:
-            with self._files.held(names):
+            with self._files.held(files):
                 with _refusals(self.folder):
                     await asyncio.to_thread(self._files.write, files)
                 return await self._call(work)
         finally:
-            await self._remove_unused(names)
+            await self._remove_unused(list(files))
 
     async def _remove_unused(self, names: Sequence[str]) -> None:
         """Done by the thread that makes files used, so that none becomes so in between."""
