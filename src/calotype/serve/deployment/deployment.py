@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol, Self
 
 from calotype.core.errors import CalotypeError
@@ -157,7 +157,7 @@ class Deployment:
 
     async def watch(
         self, job_id: str, *, previews: bool = False, client: str | None = None
-    ) -> AsyncIterator[JobNews]:
+    ) -> AsyncGenerator[JobNews, None]:
         # Looking begins before the job is read, so that nothing falls between.
         with self._dispatcher.watchers.watching(job_id, previews=previews) as watcher:
             job = await self.job(job_id, client=client)
