@@ -76,7 +76,7 @@ async def test_what_ran_is_queued_again_until_it_was_lost_too_often(open_queue: 
             back = await queue.job(job.id)
             assert (back.state, back.position, back.attempts) == ("queued", 0, attempts)
             assert await queue.waiting() == (2, int(alone))
-            (again,) = await queue.claim(1, alone=alone)
+            (again,) = (await queue.claim(1, alone=alone)).jobs
             assert again.id == job.id
     async with open_queue() as queue:
         failed = await queue.job(job.id)

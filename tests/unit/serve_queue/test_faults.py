@@ -109,7 +109,7 @@ async def test_reading_goes_on_when_nothing_can_be_written(tmp_path: Path) -> No
         ]
         assert outcomes[1] == job
         await queue._call(lambda c: c.execute("PRAGMA query_only = 0").fetchone())
-        assert [claimed.id for claimed in await queue.claim(5)] == [job.id]
+        assert [claimed.id for claimed in (await queue.claim(5)).jobs] == [job.id]
 
 
 async def test_pictures_that_do_not_fit_leave_the_job_unfinished(tmp_path: Path) -> None:

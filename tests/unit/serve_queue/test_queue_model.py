@@ -94,7 +94,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 3), alone=st.booleans())
     def claim(self, most: int, alone: bool) -> None:
-        for job in self.runner.run(self.queue.claim(most, alone=alone)):
+        for job in self.runner.run(self.queue.claim(most, alone=alone)).jobs:
             known = self.known[job.id]
             assert known.state == "queued"
             assert alone == (known.losses >= 2)

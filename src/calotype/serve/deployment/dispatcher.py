@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,7 @@ class Dispatcher:
         self._outcomes = Outcomes(queue, self.watchers, metrics, settings, sleep)
         self._timekeeper = Timekeeper(queue, self._overdue, settings, sleep)
         self.draining = False
-        self.queued = 0
+        self.queued, self._alone = 0, 0
         self._questions = ModelQuestions()
         self._wanted_models: dict[str, None] = {}
         """Loaded by request, so that a worker's successor has to load them too."""
@@ -204,39 +204,40 @@ class Dispatcher:
                 self._wake.set()
 
     async def _fill(self) -> None:
-        self._count_queued(waiting := await self._queue.waiting())
-        if self.draining or self._outcomes.refused or not self.queued:
-            return
-        await self._fill_alone(waiting[1])
-        while room := sum(self._room(seat) for seat in self.seats):
-            jobs = await self._queue.claim(room)
-            await self._hand_out(jobs, self.seats)
-            if len(jobs) < room:
-                break
-        self._count_queued(await self._queue.waiting())
+        room = sum(self._room(seat) for seat in self.seats)
+        # Nothing more is begun while what was done cannot be kept.
+        if self.draining or self._outcomes.refused or not room:
+            self._count_queued(*await self._queue.waiting())
+        else:
+            claimed = await self._queue.claim(room)
+            self._count_queued(claimed.queued, claimed.alone)
+            await self._hand_out(claimed.jobs, self.seats)
+        if not self.draining and not self._outcomes.refused:
+            await self._fill_alone()
 
-    def _count_queued(self, waiting: tuple[int, int]) -> None:
-        self.queued = waiting[0]
-        self._metrics.queued.set(self.queued)
+    def _count_queued(self, queued: int, alone: int) -> None:
+        self.queued, self._alone = queued, alone
+        self._metrics.queued.set(queued)
 
     def _room(self, seat: Seat) -> int:
         return 0 if seat is self._reserved else seat.room
 
-    async def _fill_alone(self, waiting: int) -> None:
+    async def _fill_alone(self) -> None:
         """One job at a time of those that may be what kills workers, on a worker that has nothing else."""
         ready = [seat for seat in self.seats if seat.state == "ready"]
         self._reserved = None
-        if not waiting or not ready or any(seat.alone for seat in ready):
+        if not self._alone or not ready or any(seat.alone for seat in ready):
             return
         emptiest = min(ready, key=lambda seat: len(seat.jobs))
         if emptiest.jobs:
             self._reserved = emptiest
             return
-        jobs = await self._queue.claim(1, alone=True)
-        await self._hand_out(jobs, [emptiest])
-        emptiest.alone = next((job.id for job in jobs if job.id in emptiest.jobs), None)
+        claimed = await self._queue.claim(1, alone=True)
+        self._count_queued(claimed.queued, claimed.alone)
+        await self._hand_out(claimed.jobs, [emptiest])
+        emptiest.alone = next((job.id for job in claimed.jobs if job.id in emptiest.jobs), None)
 
-    async def _hand_out(self, jobs: list[Job], seats: list[Seat]) -> None:
+    async def _hand_out(self, jobs: Sequence[Job], seats: Sequence[Seat]) -> None:
         """Give claimed jobs to workers, all before any wait: from then on each can be stopped."""
         given = [self._give(job, seats) for job in jobs]
         nowhere = [job.id for job, running in zip(jobs, given, strict=True) if running is None]
@@ -246,7 +247,7 @@ class Dispatcher:
             if running is not None:
                 await self._send_work(running)
 
-    def _give(self, job: Job, seats: list[Seat]) -> _Running | None:
+    def _give(self, job: Job, seats: Sequence[Seat]) -> _Running | None:
         """Choose a worker: one that has the model, then the one with most room."""
         free = [seat for seat in seats if self._room(seat) > 0]
         if not free:

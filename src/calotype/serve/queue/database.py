@@ -25,6 +25,7 @@ MOST_TOGETHER = 256
 @dataclass(eq=False)
 class _Call(Generic[T]):
     work: Work[T]
+    durable: bool = True
     answer: Future[T] = field(default_factory=Future)
 
     def succeed_or_fail(self, outcome: T | BaseException) -> None:
@@ -43,9 +44,12 @@ class Database:
         self._thread = threading.Thread(target=self._serve, name="job-queue", daemon=True)
         self._thread.start()
 
-    async def call(self, work: Work[T]) -> T:
-        """Run `work` in a transaction; when this returns, it is committed."""
-        call = _Call(work)
+    async def call(self, work: Work[T], *, durable: bool = True) -> T:
+        """Run `work` in a transaction; when this returns, it is committed.
+
+        What is not `durable` outlives this process, but a loss of power only if something durable came later.
+        """
+        call = _Call(work, durable)
         self._calls.put(call)
         return await asyncio.wrap_future(call.answer)
 
@@ -96,6 +100,8 @@ class Database:
             self._connection.execute("ROLLBACK")
 
     def _together(self, group: list[_Call[Any]]) -> list[Any]:
+        durable = any(call.durable for call in group)
+        self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         self._connection.execute("BEGIN")
         outcomes = [self._one(call.work) for call in group]
         self._connection.execute("COMMIT")

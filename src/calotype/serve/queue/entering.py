@@ -148,8 +148,18 @@ def waiting(connection: sqlite3.Connection) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
-def claim(connection: sqlite3.Connection, most: int, now: float, *, alone: bool = False) -> list[Job]:
-    """The next jobs, which are running from here on; with `alone`, of those to be handed out so."""
+@dataclass(frozen=True)
+class Claimed:
+    """Jobs that run from here on, and what is left behind them."""
+
+    jobs: tuple[Job, ...]
+    queued: int
+    alone: int
+    """Of those that are queued, the ones that are to run by themselves."""
+
+
+def claim(connection: sqlite3.Connection, most: int, now: float, *, alone: bool = False) -> Claimed:
+    """The next jobs; with `alone`, of those to be handed out so."""
     rows = connection.execute(
         f"""
         SELECT * FROM jobs WHERE state = 'queued' AND losses {">=" if alone else "<"} ?
@@ -163,7 +173,8 @@ def claim(connection: sqlite3.Connection, most: int, now: float, *, alone: bool 
             (now, row["sequence"]),
         )
         _count_turn(connection, row)
-    return [as_job(connection, find_row(connection, row["id"])) for row in rows]
+    jobs = tuple(as_job(connection, find_row(connection, row["id"])) for row in rows)
+    return Claimed(jobs, *waiting(connection))
 
 
 def _count_turn(connection: sqlite3.Connection, row: sqlite3.Row) -> None:

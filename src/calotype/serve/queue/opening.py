@@ -69,6 +69,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     try:
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA journal_mode = WAL")
+        # Every commit is on disk when it returns; `database` makes its exceptions.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]

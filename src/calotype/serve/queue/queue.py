@@ -20,7 +20,7 @@ from calotype.serve.queue import ending, entering, history
 from calotype.serve.queue.database import Database, Work
 from calotype.serve.queue.deadlines import Deadlines, left_after_restart
 from calotype.serve.queue.ending import Ending
-from calotype.serve.queue.entering import NewJob
+from calotype.serve.queue.entering import Claimed, NewJob
 from calotype.serve.queue.files import PictureFiles, name_of, named
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.opening import PICTURES, open_database, unavailable
@@ -32,6 +32,8 @@ LOCK = ".lock"
 _RETRY_UNKNOWN_S, _RETRY_LEAST_S, _RETRY_MOST_S = 5.0, 1.0, 60.0
 _PACE_OF = 32
 """Latest ends that say how fast places become free."""
+
+_HASHED_AT_ONCE = 2**18
 
 T = TypeVar("T")
 
@@ -121,7 +123,7 @@ class JobQueue:
 
     async def submit(self, new: NewJob, given: Sequence[bytes] = ()) -> Job:
         """Accept a job with the pictures that belong to it."""
-        files = await asyncio.to_thread(named, given) if given else {}
+        files = await _aside(sum(map(len, given)), lambda: named(given))
         enter = partial(
             entering.enter,
             new=new,
@@ -142,9 +144,11 @@ class JobQueue:
         between = (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
         return min(max(between, _RETRY_LEAST_S), _RETRY_MOST_S)
 
-    async def claim(self, most: int, *, alone: bool = False) -> list[Job]:
+    async def claim(self, most: int, *, alone: bool = False) -> Claimed:
         """The next jobs, which run from here on. With `alone`: those that are to run by themselves."""
-        return await self._call(partial(entering.claim, most=most, now=self._clock.wall(), alone=alone))
+        claim = partial(entering.claim, most=most, now=self._clock.wall(), alone=alone)
+        # A claim that a loss of power takes back has done no harm: the job waits, and its worker is gone.
+        return await self._call(claim, durable=False)
 
     async def given(self, job: Job) -> dict[str, bytes]:
         """The pictures that came with an unfinished job: `image`, `mask`."""
@@ -193,7 +197,8 @@ class JobQueue:
         steps: tuple[int, int] | None = None,
     ) -> Job | None:
         """Keep a job's pictures and end it; None if it had ended already."""
-        described = await asyncio.to_thread(lambda: tuple(made.described() for made in pictures))
+        size = sum(len(made.data) for made in pictures)
+        described = await _aside(size, lambda: tuple(made.described() for made in pictures))
         files = {said.sha256: made.data for said, made in zip(described, pictures, strict=True)}
         return await self._end(job_id, Ending("done", described, request=request, steps=steps), files)
 
@@ -253,13 +258,15 @@ class JobQueue:
         """Bring files to disk, then run what says that they are used; if it does not, they go again."""
         if not files:
             return await self._call(work)
+        unused = list(files)
         try:
             with self._files.held(files):
                 with _refusals(self.folder):
                     await asyncio.to_thread(self._files.write, files)
-                return await self._call(work)
+                answer, unused = await self._call(lambda c: (work(c), history.unused(c, files)))
+            return answer
         finally:
-            await self._remove_unused(list(files))
+            await self._remove_unused(unused)
 
     async def _remove_unused(self, names: Sequence[str]) -> None:
         """Done by the thread that makes files used, so that none becomes so in between."""
@@ -270,14 +277,19 @@ class JobQueue:
         if names:
             await self._call(remove)
 
-    async def _call(self, work: Work[T]) -> T:
+    async def _call(self, work: Work[T], *, durable: bool = True) -> T:
         with _refusals(self.folder):
-            return await self._database.call(work)
+            return await self._database.call(work, durable=durable)
 
 
 def _given(job: Job) -> dict[str, str]:
     """Names of the files that came with a job, by what they are."""
     return {place: said["sha256"] for place in ending.GIVEN if (said := job.request.get(place))}
+
+
+async def _aside(size: int, work: Callable[[], T]) -> T:
+    """Hash so many bytes in a thread of its own, if that takes longer than to get there."""
+    return await asyncio.to_thread(work) if size > _HASHED_AT_ONCE else work()
 
 
 @contextmanager
