@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from calotype.core.errors import NotFoundError, RequestError
+from calotype.serve.queue import history
 from calotype.serve.queue.ending import CANCELLED, Ending
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.service import QueueFullError
@@ -343,6 +344,16 @@ async def test_the_first_to_end_makes_room(open_queue: OpenQueue, hands: Hands) 
         assert [job.id for job in await queue.jobs()] == [ids[3], ids[2]]
         assert await queue.picture(ids[2], 0) == b"2" * 50
         assert sum(path.stat().st_size for path in (queue.folder / "pictures").iterdir()) == 90
+
+
+async def test_a_long_history_is_forgotten_to_its_end(
+    open_queue: OpenQueue, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MOST_FORGOTTEN", 2)
+    async with open_queue(max_bytes=10, max_age_s=45.0) as queue:
+        ids = await ended_jobs(queue, hands, [1, 1, 1, 4, 4, 4, 4])
+        await queue.forget_old()
+        assert [job.id for job in await queue.jobs()] == [ids[6], ids[5]]
 
 
 async def test_given_pictures_stay_until_the_end(open_queue: OpenQueue, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
+_MOST_STALE = 100
+
 
 class Deadlines:
     """Moments of `monotonic`, by job."""
@@ -23,6 +25,9 @@ class Deadlines:
 
     def drop(self, job_id: str) -> None:
         self._due.pop(job_id, None)
+        # Most jobs end long before their deadline; what is left of them must not pile up.
+        if len(self._soonest) > 2 * len(self._due) + _MOST_STALE:
+            self._soonest = sorted((due, job_id) for job_id, due in self._due.items())
 
     def passed(self) -> list[str]:
         """Jobs whose time is over, until they are dropped."""

@@ -142,7 +142,10 @@ def _check_room(
 def waiting(connection: sqlite3.Connection) -> tuple[int, int]:
     """How many jobs are queued, and how many of these are to run by themselves."""
     row = connection.execute(
-        "SELECT count(*), count(CASE WHEN losses >= ? THEN 1 END) FROM jobs WHERE state = 'queued'",
+        """
+        SELECT count(*), count(CASE WHEN losses >= ? THEN 1 END)
+        FROM jobs INDEXED BY jobs_waiting WHERE state = 'queued'
+        """,
         (ALONE_AFTER,),
     ).fetchone()
     return int(row[0]), int(row[1])
@@ -162,7 +165,8 @@ def claim(connection: sqlite3.Connection, most: int, now: float, *, alone: bool 
     """The next jobs; with `alone`, of those to be handed out so."""
     rows = connection.execute(
         f"""
-        SELECT * FROM jobs WHERE state = 'queued' AND losses {">=" if alone else "<"} ?
+        SELECT * FROM jobs INDEXED BY jobs_waiting
+        WHERE state = 'queued' AND losses {">=" if alone else "<"} ?
         ORDER BY priority DESC, turn, sequence LIMIT ?
         """,  # noqa: S608
         (ALONE_AFTER, most),

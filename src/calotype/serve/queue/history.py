@@ -14,6 +14,8 @@ from calotype.serve.queue.rows import as_job, find_row
 from calotype.spec.job import FINAL_STATES, Job, JobState
 
 LARGEST_PAGE = 1000
+MOST_FORGOTTEN = 200
+"""At once, so that nobody has to wait long behind it."""
 
 
 def page(
@@ -55,21 +57,37 @@ def forget(connection: sqlite3.Connection, job_id: str, client: str | None) -> l
     return _forget(connection, [row["sequence"]])
 
 
-def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) -> list[str]:
-    """Remove ended jobs that are too old, and the first to end until the rest fit; answers with files."""
+def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) -> list[str] | None:
+    """Remove some ended jobs that are too old or, the first to end first, too many; answers with files.
+
+    None when there is nothing more to remove.
+    """
+    rows = connection.execute(
+        "SELECT sequence FROM jobs WHERE ended_at < ? LIMIT ?", (now - limits.max_age_s, MOST_FORGOTTEN)
+    ).fetchall()
+    sequences = [row["sequence"] for row in rows] or _beyond(connection, limits.max_bytes)
+    return _forget(connection, sequences) if sequences else None
+
+
+def _beyond(connection: sqlite3.Connection, max_bytes: int) -> list[int]:
+    """Of the jobs that ended first, as many as have to go."""
+    total = connection.execute("SELECT coalesce(sum(bytes), 0) FROM files WHERE given = 0").fetchone()[0]
+    if total <= max_bytes:
+        return []
     rows = connection.execute(
         """
-        SELECT sequence FROM (
-            SELECT sequence, ended_at, sum(size) OVER (ORDER BY end_order DESC) AS with_newer FROM (
-                SELECT sequence, ended_at, end_order,
-                       (SELECT coalesce(sum(bytes), 0) FROM files WHERE job = sequence) AS size
-                FROM jobs WHERE end_order IS NOT NULL
-            )
-        ) WHERE ended_at < ? OR with_newer > ?
+        SELECT sequence, (SELECT coalesce(sum(bytes), 0) FROM files WHERE job = sequence) AS size
+        FROM jobs WHERE end_order IS NOT NULL ORDER BY end_order LIMIT ?
         """,
-        (now - limits.max_age_s, limits.max_bytes),
+        (MOST_FORGOTTEN,),
     ).fetchall()
-    return _forget(connection, [row["sequence"] for row in rows])
+    going = []
+    for row in rows:
+        if total <= max_bytes:
+            break
+        going.append(row["sequence"])
+        total -= row["size"]
+    return going
 
 
 def _forget(connection: sqlite3.Connection, sequences: Iterable[int]) -> list[str]:

@@ -240,7 +240,8 @@ class JobQueue:
     async def forget_old(self) -> None:
         """Keep the history within the limits of age and size."""
         forget = partial(history.forget_old, limits=self.limits, now=self._clock.wall())
-        await self._remove_unused(await self._call(forget))
+        while (files := await self._call(forget)) is not None:
+            await self._remove_unused(files)
 
     async def _end(self, job_id: str, how: Ending, files: Mapping[str, bytes]) -> Job | None:
         end = partial(ending.end, job_id=job_id, ending=how, now=self._clock.wall())

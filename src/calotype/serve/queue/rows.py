@@ -10,7 +10,7 @@ from calotype.core.errors import NotFoundError
 from calotype.spec.job import Job, JobFailure, JobPicture
 
 _POSITION = """
-    SELECT count(*) FROM jobs WHERE state = 'queued'
+    SELECT count(*) FROM jobs INDEXED BY jobs_waiting WHERE state = 'queued'
     AND (priority > :priority OR (priority = :priority AND (turn, sequence) < (:turn, :sequence)))
 """
 

@@ -13,6 +13,7 @@ from calotype.serve.service import UnavailableError
 MIGRATIONS: tuple[str, ...] = (
     # turn and cost: see `entering`. end_order: which ended first, whatever the clock said.
     # A seed can be larger than SQLite's integers, so pictures are JSON.
+    # Indexes hold all that is asked of them, the state they are restricted to included: rows are large.
     """
     CREATE TABLE jobs (
         sequence INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -41,9 +42,12 @@ MIGRATIONS: tuple[str, ...] = (
         end_order INTEGER UNIQUE
     ) STRICT;
     CREATE UNIQUE INDEX jobs_by_key ON jobs (client, idempotency_key) WHERE idempotency_key IS NOT NULL;
-    CREATE INDEX jobs_waiting ON jobs (priority DESC, turn, sequence) WHERE state = 'queued';
-    CREATE INDEX jobs_waiting_of_client ON jobs (client, priority, turn) WHERE state = 'queued';
-    CREATE INDEX jobs_running ON jobs (sequence) WHERE state = 'running';
+    CREATE INDEX jobs_waiting ON jobs (priority DESC, turn, sequence, losses, state)
+        WHERE state = 'queued';
+    CREATE INDEX jobs_waiting_of_client ON jobs (client, priority, turn, cost, state)
+        WHERE state = 'queued';
+    CREATE INDEX jobs_by_state ON jobs (state, sequence);
+    CREATE INDEX jobs_by_end ON jobs (ended_at) WHERE ended_at IS NOT NULL;
     CREATE INDEX jobs_of_client ON jobs (client, sequence);
 
     CREATE TABLE rounds (priority INTEGER PRIMARY KEY, turn INTEGER NOT NULL) STRICT;
