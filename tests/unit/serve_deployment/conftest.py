@@ -45,6 +45,12 @@ async def soon(awaited: Awaitable[T]) -> T:
         return await awaited
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0)
+
+
 class Puppet:
     """A worker, its handle and its channel in one."""
 

@@ -17,7 +17,16 @@ from calotype.serve.queue.files import name_of
 from calotype.serve.service import QueueFullError, UnavailableError, WorkerStatus
 from calotype.spec.job import JobFailure
 from calotype.spec.request import GenerateRequest
-from tests.unit.serve_deployment.conftest import EMOJI, OpenDeployment, Puppet, Stage, asking, metric, soon
+from tests.unit.serve_deployment.conftest import (
+    EMOJI,
+    OpenDeployment,
+    Puppet,
+    Stage,
+    asking,
+    metric,
+    soon,
+    until,
+)
 
 pytestmark = pytest.mark.anyio
 OTHER = LoadedModel(name="other", architecture="sd15", sha256="0" * 64, random=True, bytes=1)
@@ -30,8 +39,7 @@ def png(width: int = 8, height: int = 8) -> bytes:
 
 
 async def ready(deployment: Deployment) -> None:
-    while not deployment.status().ready:
-        await asyncio.sleep(0)
+    await until(lambda: all(worker.state == "ready" for worker in deployment.status().workers))
 
 
 async def test_everything_over_a_limit_is_said_at_once(deployed: OpenDeployment) -> None:
@@ -135,8 +143,7 @@ async def test_what_fits_no_worker_is_refused_before_it_waits(deployed: OpenDepl
     async with deployed(*(stage.start for stage in stages), fits=fits) as deployment:
         for stage in stages:
             await stage.next()
-        while not all(worker.models for worker in deployment.status().workers):
-            await asyncio.sleep(0)
+        await ready(deployment)
         assert (await deployment.submit(asking(width=128), client="ann")).state == "queued"
         with pytest.raises(DoesNotFitError, match="136 wide"):
             await deployment.submit(asking(width=136), client="ann")
@@ -166,8 +173,6 @@ async def test_loading_and_unloading(deployed: OpenDeployment) -> None:
     stages = [Stage(Puppet.greet), Stage(Puppet.greet)]
     async with deployed(*(stage.start for stage in stages), find_model=lambda _: None) as deployment:
         workers = [await stage.next() for stage in stages]
-        while not all(worker.models for worker in deployment.status().workers):
-            await asyncio.sleep(0)
         await ready(deployment)
         loading = asyncio.create_task(deployment.load_model("other"))
         for worker in workers:

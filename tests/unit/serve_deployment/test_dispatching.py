@@ -21,6 +21,7 @@ from tests.unit.serve_deployment.conftest import (
     metric,
     soon,
     submitted,
+    until,
 )
 
 pytestmark = pytest.mark.anyio
@@ -58,9 +59,11 @@ async def test_a_worker_gets_as_many_as_it_has_room_for(deployed: OpenDeployment
         assert [first.job_id, second.job_id] == [jobs[0].id, jobs[1].id]
         worker.step(first.job_id, 1)
         await stepped_to(deployment, first.job_id, steps=1)
+        await until(lambda: deployment.status().queued == 2)
         assert worker.told_nothing()
         worker.finish(second)
         assert (await worker.told(Work)).job_id == jobs[2].id
+        await until(lambda: deployment.status().queued == 1)
         assert worker.told_nothing()
         status = deployment.status()
         assert (status.running, status.ready) == (2, True)
@@ -152,6 +155,8 @@ async def test_a_passed_deadline_ends_waiting_and_running_jobs(deployed: OpenDep
         running = await deployment.submit(asking(deadline_s=100.0), client="ann")
         work = await worker.told(Work)
         waiting = await deployment.submit(asking(deadline_s=100.0), client="ann")
+        slow = deployment.watch(running.id)
+        await anext(slow)
         now[0] += 100
         # A new deadline makes it look at the clock.
         after = await deployment.submit(asking(deadline_s=100.0), client="ann")
@@ -159,8 +164,11 @@ async def test_a_passed_deadline_ends_waiting_and_running_jobs(deployed: OpenDep
             ended = await soon(deployment.wait(job.id))
             assert (ended.state, ended.failure and ended.failure.kind) == ("failed", "deadline")
         assert (await worker.told(Stop)).job_id == running.id
+        # What its worker says after that changes nothing, for nobody.
+        worker.step(running.id, 3)
         worker.finish(work)
         assert (await worker.told(Work)).job_id == after.id
+        assert [news.job.state async for news in slow] == ["failed"]
         assert (await deployment.job(running.id)).state == "failed"
         assert metric(deployment, "calotype_job_failures_total", kind="deadline") == 2
 
@@ -202,26 +210,23 @@ async def test_a_job_that_kills_workers_fails_alone(deployed: OpenDeployment) ->
     stage = Stage(lambda puppet: puppet.greet(room=3))
     async with deployed(stage.start) as deployment:
         poison, *others = await submitted(deployment, 3)
-        lives = 0
-        ended: set[str] = set()
-        while len(ended) < 2:
+        for _ in range(2):
             worker = await stage.next()
-            lives += 1
-            together = 3 if lives <= 2 else 1
-            works = [await worker.told(Work) for _ in range(together)]
-            while all(work.job_id != poison.id for work in works):
-                worker.finish(works[0])
-                await soon(deployment.wait(works[0].job_id))
-                ended.add(works[0].job_id)
-                if len(ended) == 2:
-                    break
-                works = [await worker.told(Work)]
-            else:
-                worker.die()
+            for _ in range(3):
+                await worker.told(Work)
+            worker.die()
+        worker = await stage.next()
+        assert (await worker.told(Work)).job_id == poison.id
+        await until(lambda: deployment.status().queued == 2)
+        assert worker.told_nothing()
+        worker.die()
         lost = await soon(deployment.wait(poison.id))
         assert (lost.state, lost.failure and lost.failure.kind, lost.attempts) == ("failed", "worker_lost", 3)
-        assert ended == {other.id for other in others}
-        assert lives == 4
+        worker = await stage.next()
+        for other in others:
+            worker.finish(await worker.told(Work))
+            done = await soon(deployment.wait(other.id))
+            assert (done.state, done.attempts) == ("done", 3)
 
 
 async def test_a_suspect_waits_until_a_worker_has_nothing_else(deployed: OpenDeployment) -> None:
@@ -235,8 +240,7 @@ async def test_a_suspect_waits_until_a_worker_has_nothing_else(deployed: OpenDep
         worker = await stage.next()
         assert (await worker.told(Work)).job_id == suspect.id
         (other,) = await submitted(deployment, 1)
-        worker.step(suspect.id, 1)
-        await stepped_to(deployment, suspect.id, steps=1)
+        await until(lambda: deployment.status().queued == 1)
         assert worker.told_nothing()
         worker.say(Failed(job_id=suspect.id, failure=JobFailure(kind="internal", message="so it was")))
         assert (await worker.told(Work)).job_id == other.id
@@ -250,8 +254,7 @@ async def test_workers_that_never_live_are_given_up(
         job = await deployment.submit(asking(), client="ann")
         for _ in range(4):
             await stage.next()
-        while deployment.status().workers[0].state != "given up":
-            await asyncio.sleep(0)
+        await until(lambda: deployment.status().workers[0].state == "given up")
         assert pauses == [0.5, 1.0, 2.0]
         assert not deployment.status().ready
         with pytest.raises(UnavailableError, match="workers keep dying: worker0: it ended with status 0"):
@@ -266,8 +269,7 @@ async def test_a_worker_that_cannot_be_started(deployed: OpenDeployment) -> None
         raise FileNotFoundError("no such program")
 
     async with deployed(nowhere, settings={"max_deaths": 2}) as deployment:
-        while deployment.status().workers[0].state != "given up":
-            await asyncio.sleep(0)
+        await until(lambda: deployment.status().workers[0].state == "given up")
         assert "no such program" in (deployment.status().workers[0].problem or "")
 
 

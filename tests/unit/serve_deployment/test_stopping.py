@@ -8,7 +8,15 @@ import pytest
 
 from calotype.serve.messages import Stop, Stopped, Work
 from calotype.serve.service import UnavailableError
-from tests.unit.serve_deployment.conftest import OpenDeployment, Puppet, Stage, asking, soon, submitted
+from tests.unit.serve_deployment.conftest import (
+    OpenDeployment,
+    Puppet,
+    Stage,
+    asking,
+    soon,
+    submitted,
+    until,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -94,6 +102,5 @@ async def test_a_worker_that_does_not_end_is_killed(deployed: OpenDeployment) ->
         return puppets[0]
 
     async with deployed(start, settings={"stop_s": 0.01}) as deployment:
-        while not deployment.status().ready:
-            await asyncio.sleep(0)
+        await until(lambda: deployment.status().ready)
     assert puppets[0].killed
