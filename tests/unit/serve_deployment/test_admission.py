@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
+import struct
+import subprocess
+import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -81,9 +85,6 @@ async def test_a_file_that_is_too_large_is_not_even_read(deployed: OpenDeploymen
 async def test_a_bomb_of_a_picture_is_refused(deployed: OpenDeployment) -> None:
     header = png()
     at = header.index(b"IHDR") + 4
-    import struct
-    import zlib
-
     body = b"IHDR" + struct.pack(">II", 100_000, 100_000) + header[at + 8 : at + 13]
     bomb = header[: at - 4] + body + struct.pack(">I", zlib.crc32(body)) + header[at + 17 :]
     async with deployed(Stage(None).start) as deployment:
@@ -226,3 +227,8 @@ async def test_a_model_that_cannot_be_loaded(
         worker.die()
         with pytest.raises(UnavailableError, match="worker0 died"):
             await soon(dying)
+
+
+def test_the_server_needs_no_torch() -> None:
+    program = "import sys, calotype.serve.deployment.deployment; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -137,10 +137,16 @@ async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         JobQueue(tmp_path / "file" / "deployment")
 
 
+async def test_a_queue_opened_in_another_thread_leaves_its_folder(tmp_path: Path) -> None:
+    for _ in range(2):
+        queue = await asyncio.to_thread(JobQueue, tmp_path)
+        await queue.close()
+
+
 async def test_a_second_server_is_refused(open_queue: OpenQueue) -> None:
     async with open_queue() as queue:
         command = [sys.executable, str(Path(victim.__file__)), str(queue.folder)]
-        second = subprocess.run(command, capture_output=True, text=True, check=False)
+        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert second.returncode == 1
         assert "in use by another server" in second.stderr
         with pytest.raises(UnavailableError, match="in use by another server"):

@@ -88,6 +88,8 @@ class Dispatcher:
 
     async def start(self) -> None:
         """Start the workers and begin to hand out jobs; returns at once."""
+        if self._queue.recovered:
+            _log.warning("%d jobs were running when the last server died", len(self._queue.recovered))
         for job in self._queue.recovered:
             self._outcomes.tell(job)
         loops: list[Coroutine[Any, Any, None]] = [seat.run() for seat in self.seats]

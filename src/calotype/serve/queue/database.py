@@ -60,8 +60,15 @@ class Database:
 
     def _serve(self) -> None:
         while True:
-            group, last = self._waiting()
-            self._run([call for call in group if call.answer.set_running_or_notify_cancel()])
+            waiting, last = self._waiting()
+            group = [call for call in waiting if call.answer.set_running_or_notify_cancel()]
+            try:
+                self._run(group)
+            # A mistake of ours; nobody must wait for ever because of it.
+            except BaseException as error:
+                for call in group:
+                    if not call.answer.done():
+                        call.answer.set_exception(error)
             if last:
                 self._connection.close()
                 return

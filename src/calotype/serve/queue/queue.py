@@ -306,7 +306,8 @@ def _refusals(folder: Path) -> Iterator[None]:
 
 def _locked(folder: Path) -> FileLock:
     """The folder's lock, which ends with this process, however it ends."""
-    lock = FileLock(folder / LOCK)
+    # A queue may be opened in one thread and closed in another.
+    lock = FileLock(folder / LOCK, thread_local=False)
     try:
         lock.acquire(timeout=0)
     except Timeout:
