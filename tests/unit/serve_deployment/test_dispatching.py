@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 
 import pytest
+from pydantic import BaseModel
 
 from calotype.serve.deployment.deployment import Deployment
 from calotype.serve.messages import Evaluated, Failed, Finished, LoadedModel, Stop, Stopped, Watch, Work
@@ -204,6 +206,24 @@ async def test_a_worker_that_stammers_is_replaced(deployed: OpenDeployment) -> N
         successor = await stage.next()
         assert worker.closed
         assert (await successor.told(Work)).job_id == job.id
+
+
+async def test_a_worker_that_does_not_listen_is_replaced(deployed: OpenDeployment) -> None:
+    class Deaf(Puppet):
+        async def send(self, message: BaseModel, attachments: Sequence[bytes] = ()) -> None:  # noqa: ARG002
+            await asyncio.Event().wait()
+
+    stage, deaf = Stage(Puppet.greet), Deaf(1)
+    deaf.greet()
+    starts = iter([deaf])
+
+    async def start() -> Puppet:
+        return next(starts, None) or await stage.start()
+
+    async with deployed(start, settings={"send_s": 0.01}) as deployment:
+        (job,) = await submitted(deployment, 1)
+        assert (await (await stage.next()).told(Work)).job_id == job.id
+        assert deaf.killed
 
 
 async def test_a_job_that_kills_workers_fails_alone(deployed: OpenDeployment) -> None:

@@ -131,6 +131,18 @@ async def test_pictures_that_do_not_fit_leave_the_job_unfinished(tmp_path: Path)
         assert finished is not None
 
 
+async def test_damage_while_it_runs_is_said(open_queue: OpenQueue) -> None:
+    folder, _ = await with_history(open_queue)
+    async with open_queue() as queue:
+        (folder / DATABASE).write_bytes(b"\xff" * (folder / DATABASE).stat().st_size)
+        # What it remembers of the file hides the damage for a while.
+        await queue._call(lambda c: c.execute("PRAGMA shrink_memory").fetchall())
+        with pytest.raises(UnavailableError, match="damaged: start the deployment again"):
+            await queue.jobs()
+    async with open_queue() as queue:
+        assert len(list(folder.glob("damaged-*"))) == 1
+
+
 async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UnavailableError, match="file"):

@@ -18,7 +18,7 @@ from calotype.serve.metrics import Metrics
 from calotype.serve.queue.ending import Ending
 from calotype.serve.queue.queue import JobQueue, MadePicture
 from calotype.serve.service import UnavailableError
-from calotype.spec.job import FINAL_STATES, Job, JobFailure
+from calotype.spec.job import FINAL_STATES, FailureKind, Job, JobFailure
 
 _log = logging.getLogger(__name__)
 
@@ -113,5 +113,5 @@ class Outcomes:
             self._metrics.job_seconds.observe(max(0.0, (job.ended_at or 0.0) - job.created_at))
 
 
-def failed(kind: str, message: str) -> Ending:
-    return Ending("failed", failure=JobFailure.model_validate({"kind": kind, "message": message}))
+def failed(kind: FailureKind, message: str) -> Ending:
+    return Ending("failed", failure=JobFailure(kind=kind, message=message))

@@ -104,10 +104,11 @@ class Seat:
         if handle is None:
             return
         try:
-            await handle.channel.send(message, attachments or [])
+            async with asyncio.timeout(self._settings.send_s):
+                await handle.channel.send(message, attachments or [])
         # Whatever it is: a worker that did not get this must not live on as if it had.
         except Exception as error:
-            self.problem = f"it could not be spoken to: {error}"
+            self.problem = f"it could not be spoken to: {type(error).__name__} {error}"
             handle.kill()
 
     async def run(self) -> None:

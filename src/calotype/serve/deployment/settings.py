@@ -38,6 +38,8 @@ class DeploymentSettings(BaseModel):
     """What running jobs have to end in when it stops."""
     stop_s: Seconds = 5.0
     """What those that did not have to leave at a step, and workers to end."""
+    send_s: Seconds = 30.0
+    """How long a worker may take to read a message; one that does not is ended."""
     load_s: Seconds = 1800.0
     """How long loading a model may take."""
     max_deaths: Annotated[int, Field(ge=1)] = 5

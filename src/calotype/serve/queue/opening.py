@@ -58,10 +58,18 @@ def open_database(folder: Path) -> sqlite3.Connection:
 
 def unavailable(folder: Path, error: Exception) -> UnavailableError:
     """What is said when the disk refuses."""
-    return UnavailableError(
-        f"the queue in {folder} cannot be used: {error}; its disk must have room and be writable; "
-        "put that right and try again"
+    damaged = isinstance(error, sqlite3.DatabaseError) and _code(error) in _DAMAGE
+    fix = (
+        "its database is damaged: start the deployment again, which sets it aside"
+        if damaged
+        else "its disk must have room and be writable: put that right and try again"
     )
+    return UnavailableError(f"the queue in {folder} cannot be used: {error}; {fix}")
+
+
+def _code(error: sqlite3.DatabaseError) -> int:
+    """SQLite's primary error code; Python's own errors have none."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -77,7 +85,7 @@ def _opened(path: Path) -> sqlite3.Connection:
             raise _DamagedError(found)
     except sqlite3.DatabaseError as error:
         connection.close()
-        if error.sqlite_errorcode & 0xFF in _DAMAGE:
+        if _code(error) in _DAMAGE:
             raise _DamagedError(str(error)) from error
         raise unavailable(path.parent, error) from error
     except BaseException:
