@@ -166,4 +166,6 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueModel = QueueMachine.TestCase
-TestQueueModel.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestQueueModel.settings = settings(
+    max_examples=25, stateful_step_count=30, deadline=None, derandomize=True, database=None
+)

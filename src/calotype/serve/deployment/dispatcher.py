@@ -183,13 +183,11 @@ class Dispatcher:
         for task in [*self._keepers, *self._errands]:
             task.cancel()
         await asyncio.gather(*self._keepers, *self._errands, return_exceptions=True)
-        for seat in self.seats:
-            seat.jobs.clear()
-        left, self._running = list(self._running), {}
+        self._running.clear()
         try:
-            await self._queue.put_back(left, lost=False)
+            await self._queue.put_all_back()
         except UnavailableError as error:
-            _log.error("%d jobs could not be put back, the next start will find them: %s", len(left), error)
+            _log.error("running jobs could not be put back; the next start will: %s", error)
         self.watchers.close()
 
     # Handing out

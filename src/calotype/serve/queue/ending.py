@@ -114,7 +114,7 @@ def _put_back(connection: sqlite3.Connection, row: sqlite3.Row, limits: QueueLim
         connection.execute("UPDATE jobs SET state = 'queued', started_at = NULL WHERE id = ?", (row["id"],))
 
 
-def recover(connection: sqlite3.Connection, limits: QueueLimits, now: float) -> list[Job]:
-    """After a crash: what was running is not any more."""
+def put_all_back(connection: sqlite3.Connection, limits: QueueLimits, now: float, *, lost: bool) -> list[Job]:
+    """Everything that is running, after a crash or before a stop."""
     rows = connection.execute("SELECT id FROM jobs WHERE state = 'running'").fetchall()
-    return put_back(connection, [row["id"] for row in rows], limits, now, lost=True)
+    return put_back(connection, [row["id"] for row in rows], limits, now, lost=lost)

@@ -93,7 +93,7 @@ class JobQueue:
         now = self._clock.wall()
         try:
             connection.execute("BEGIN")
-            recovered = ending.recover(connection, self.limits, now)
+            recovered = ending.put_all_back(connection, self.limits, now, lost=True)
             connection.execute("COMMIT")
             self._files.remove(history.unused(connection, self._files.names()))
             waiting = connection.execute(
@@ -153,6 +153,8 @@ class JobQueue:
     async def given(self, job: Job) -> dict[str, bytes]:
         """The pictures that came with an unfinished job: `image`, `mask`."""
         names = _given(job)
+        if not names:
+            return {}
         return await asyncio.to_thread(
             lambda: {place: self._files.read(name) for place, name in names.items()}
         )
@@ -186,6 +188,11 @@ class JobQueue:
         back = partial(
             ending.put_back, job_ids=list(job_ids), limits=self.limits, now=self._clock.wall(), lost=lost
         )
+        return [await self._noted(job) for job in await self._call(back)]
+
+    async def put_all_back(self) -> list[Job]:
+        """Everything that is running, because whoever runs it is about to stop; no loss for anybody."""
+        back = partial(ending.put_all_back, limits=self.limits, now=self._clock.wall(), lost=False)
         return [await self._noted(job) for job in await self._call(back)]
 
     async def finish(
