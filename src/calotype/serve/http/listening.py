@@ -1,0 +1,57 @@
+"""How the application is listened for. Knows nothing of what it answers."""
+
+from __future__ import annotations
+
+import socket
+
+import uvicorn
+from fastapi import FastAPI
+
+from calotype.core.errors import Problem, RequestError
+from calotype.serve.settings import ServeSettings
+
+
+def listen(settings: ServeSettings) -> socket.socket:
+    """Take the port, for `uvicorn.Server.serve(sockets=[…])`; `getsockname` says which one it is."""
+    try:
+        places = socket.getaddrinfo(
+            settings.host, settings.http_port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )
+        family, kind, protocol, _, address = places[0]
+        # With its protocol said: on other sockets asyncio leaves small answers waiting for 40 ms.
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _refused(settings, error) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(settings.most_connections)
+    except OSError as error:
+        listener.close()
+        raise _refused(settings, error) from error
+    return listener
+
+
+def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
+    """For `uvicorn.Server`; logging and signals stay with who runs it."""
+    return uvicorn.Config(
+        app,
+        # It bounds the size of headers by itself.
+        http="h11",
+        ws="none",
+        lifespan="off",
+        # What a client says of its own address is not believed.
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        limit_concurrency=settings.most_connections,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+    )
+
+
+def _refused(settings: ServeSettings, error: OSError) -> RequestError:
+    place = f"{settings.host}:{settings.http_port}"
+    rule = f"{place} cannot be listened on: {error.strerror or error}; choose another port or host"
+    return RequestError([Problem("http_port", rule, settings.http_port)])
