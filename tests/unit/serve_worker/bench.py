@@ -87,12 +87,17 @@ class Bench:
         for _ in range(number):
             self.batcher.turn()
 
-    def to_the_end(self) -> None:
+    def rest(self) -> None:
+        """Turns until there is nothing left to do."""
         for _ in range(10_000):
             if not self.batcher.turn():
                 break
         else:
             raise AssertionError("the batcher never comes to rest")
+
+    def to_the_end(self) -> None:
+        """Turns until there is nothing left to do and all files are made. Once."""
+        self.rest()
         self.finishing.close()
 
     def heard(self, kind: type[Message]) -> list[Message]:
@@ -114,4 +119,5 @@ class Bench:
 
     def endings(self) -> list[str]:
         """The job of every Finished, Failed and Stopped."""
-        return [message.job_id for message in self.heard(Finished) + self.heard(Failed) + self.heard(Stopped)]  # type: ignore[operator]
+        kinds = (Finished, Failed, Stopped)
+        return [message.job_id for message, _ in self.messages if isinstance(message, kinds)]

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from calotype.serve.messages import Evaluated, Finished, Stepped
+from calotype.serve.worker.idle_engine import IdleEngine
 from calotype.serve.worker.limits import bucket
 from calotype.serve.worker.turns import LORA_TURNS, Group, Turns
 from tests.unit.serve_worker.bench import Bench, Shelf
-from calotype.serve.worker.idle_engine import IdleEngine
 
 
 def lora(name: str) -> dict[str, object]:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.serve.messages import Evaluated, Failed, Load, ModelFailed, Stepped, Stopped, Work
-from calotype.serve.worker.engines import JobEngine, OutOfMemoryError, PictureRun, failure_of
+from calotype.serve.worker.engines import OutOfMemoryError, PictureRun, failure_of
 from calotype.serve.worker.finishing import Emit, Finishing
 from calotype.serve.worker.limits import RowLimits, bucket
 from calotype.serve.worker.models import Models
@@ -165,47 +165,45 @@ class Batcher:
 
     def _evaluate(self, group: Group, shares: Sequence[_Share]) -> None:
         """One evaluation, or several smaller ones when it cannot be one."""
-        shares = [share for share in shares if not share.ticket.ended]
-        if not shares:
-            return
+        shape = (group.model, group.shape)
+        pending = [shares]
+        while pending:
+            some = [share for share in pending.pop() if not share.ticket.ended]
+            middle = (len(some) + 1) // 2
+            halves = [some[middle:], some[:middle]]
+            if len(some) > 1 and _rows(some) > self._limits.of(shape):
+                pending += halves
+                continue
+            error = self._try(shape, some) if some else None
+            if error is None:
+                continue
+            out_of_memory = isinstance(error, OutOfMemoryError)
+            if len(some) == 1:
+                self._fail(some[0].ticket, _too_large(error) if out_of_memory else error)
+                continue
+            if out_of_memory:
+                self._limits.learn(shape, _rows(some), _rows(some[:middle]))
+            else:
+                _log.warning("an evaluation for %d pictures failed, looking for whose: %s", len(some), error)
+            pending += halves
+
+    def _try(self, shape: Hashable, shares: Sequence[_Share]) -> Exception | None:
+        """Evaluate; what went wrong instead, if something did."""
         engine = shares[0].ticket.lease.engine
         rows = _rows(shares)
+        # A row for nobody costs less than a number of rows that was never evaluated, where those cost.
+        least_rows = min(bucket(rows), self._limits.of(shape)) if engine.shapes_cost else rows
         try:
-            answers = engine.evaluate(
-                [share.run for share in shares], least_rows=self._padded(group, rows, engine)
-            )
-        except OutOfMemoryError as error:
-            engine.relieve()
-            self._in_halves(group, shares, error, out_of_memory=True)
+            answers = engine.evaluate([share.run for share in shares], least_rows=least_rows)
         except Exception as error:
-            self._in_halves(group, shares, error, out_of_memory=False)
-        else:
-            self._evaluation_s = engine.evaluation_s
-            jobs = len({share.ticket.job_id for share in shares})
-            self._emit(Evaluated(rows=rows, jobs=jobs, seconds=self._evaluation_s), ())
-            self._hand_out(shares, answers)
-
-    def _padded(self, group: Group, rows: int, engine: JobEngine) -> int:
-        """So many rows and some for nobody, where a new number of rows costs more than those do."""
-        if not engine.shapes_cost:
-            return rows
-        return max(rows, min(bucket(rows), self._limits.of((group.model, group.shape))))
-
-    def _in_halves(
-        self, group: Group, shares: Sequence[_Share], error: Exception, *, out_of_memory: bool
-    ) -> None:
-        if len(shares) == 1:
-            self._fail(shares[0].ticket, _too_large(error) if out_of_memory else error)
-            return
-        middle = (len(shares) + 1) // 2
-        if out_of_memory:
-            self._limits.learn((group.model, group.shape), _rows(shares), _rows(shares[:middle]))
-        else:
-            _log.warning(
-                "an evaluation for %d pictures failed, looking for the cause: %s", len(shares), error
-            )
-        self._evaluate(group, shares[:middle])
-        self._evaluate(group, shares[middle:])
+            if isinstance(error, OutOfMemoryError):
+                engine.relieve()
+            return error
+        self._evaluation_s = engine.evaluation_s
+        jobs = len({share.ticket.job_id for share in shares})
+        self._emit(Evaluated(rows=rows, jobs=jobs, seconds=self._evaluation_s), ())
+        self._hand_out(shares, answers)
+        return None
 
     def _hand_out(self, shares: Sequence[_Share], answers: Sequence[Any]) -> None:
         stepped: dict[str, _Share] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,8 @@ def _device_errors() -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
+        # The error remembers where it happened, and with that all that was in memory there.
+        traceback.clear_frames(error.__traceback__)
         raise OutOfMemoryError(str(error).partition("\n")[0]) from error
     except torch.AcceleratorError as error:
         raise DeviceLostError(str(error)) from error
