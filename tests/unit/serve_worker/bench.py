@@ -10,7 +10,7 @@ from calotype.core.errors import NotFoundError
 from calotype.core.progress import Progress
 from calotype.serve.messages import Failed, Finished, Load, LoadedModel, Stepped, Stopped, Work
 from calotype.serve.worker.batcher import Batcher
-from calotype.serve.worker.engines import JobEngine, OutOfMemoryError
+from calotype.serve.worker.engines import JobEngine, Loader, OutOfMemoryError
 from calotype.serve.worker.finishing import Finishing
 from calotype.serve.worker.idle_engine import IdleEngine
 from calotype.serve.worker.models import Models
@@ -62,15 +62,20 @@ class Shelf:
 class Bench:
     """Jobs by their prompts; a job's id is its prompt."""
 
-    def __init__(self, shelf: Shelf | None = None, *, most_rows: int = 8, **options: Any) -> None:
-        self.shelf = shelf or Shelf()
+    def __init__(self, loader: Loader | None = None, *, most_rows: int = 8, **options: Any) -> None:
+        self._loader = loader or Shelf()
         self.messages: list[tuple[Any, Sequence[bytes]]] = []
-        self.models = Models(self.shelf, on_change=self.say, on_loading=self.say)
+        self.models = Models(self._loader, on_change=self.say, on_loading=self.say)
         self.finishing = Finishing(self.say)
         self.batcher = Batcher(self.models, self.say, self.finishing, most_rows=most_rows, **options)
 
     def say(self, message: Any, attachments: Sequence[bytes] = ()) -> None:
         self.messages.append((message, attachments))
+
+    @property
+    def shelf(self) -> Shelf:
+        assert isinstance(self._loader, Shelf)
+        return self._loader
 
     @property
     def engine(self) -> IdleEngine:

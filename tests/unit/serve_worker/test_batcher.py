@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import BytesIO
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -14,7 +15,7 @@ from calotype.serve.worker.turns import LORA_TURNS, Group, Turns
 from tests.unit.serve_worker.bench import Bench, Shelf
 
 
-def lora(name: str) -> dict[str, object]:
+def lora(name: str) -> dict[str, Any]:
     return {"loras": [{"name": name}]}
 
 
