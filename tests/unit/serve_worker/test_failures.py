@@ -107,6 +107,18 @@ def test_a_picture_that_does_not_fit_by_itself_fails_and_the_others_go_on() -> N
     assert bench.finished() == {"a", "b", "c"}
 
 
+def test_memory_held_without_need_is_given_back_before_the_next_try() -> None:
+    class Reusing(IdleEngine):
+        def relieve(self) -> None:
+            self.out_of_memory_over = None
+
+    bench = Bench(Shelf(make=lambda: Reusing(out_of_memory_over=0)))
+    bench.add("a")
+    bench.add("b")
+    bench.to_the_end()
+    assert bench.finished() == {"a", "b"}
+
+
 class Cramped(IdleEngine):
     """Has room for starting or decoding a picture only after it was relieved so many times."""
 

@@ -107,6 +107,7 @@ def test_loading_what_is_there_is_answered_and_loads_nothing() -> None:
     said = len(bench.heard(Models))
     load(bench, "a")
     assert len(bench.heard(Models)) == said + 1
+    assert bench.heard(Models)[-1].asked == "a"
     assert bench.shelf.loads == ["a"]
 
 
@@ -118,6 +119,7 @@ def test_a_model_is_let_go_at_once_when_nobody_uses_it() -> None:
     said = len(bench.heard(Models))
     bench.models.unload("never was")
     assert len(bench.heard(Models)) == said + 1
+    assert [message.asked for message in bench.heard(Models)] == [None, "a", None, "b", "a", "never was"]
 
 
 def test_a_model_in_use_is_let_go_after_its_last_job() -> None:
@@ -129,6 +131,7 @@ def test_a_model_in_use_is_let_go_after_its_last_job() -> None:
     bench.to_the_end()
     assert bench.finished() == {"job"}
     assert names(bench) == []
+    assert bench.heard(Models)[-1].asked == "a"
 
 
 def test_names_of_the_same_contents_are_one_model_and_its_hash_is_a_name() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,7 +26,6 @@ from calotype.serve.messages import (
     Evaluated,
     Failed,
     Finished,
-    LoadedModel,
     ModelFailed,
     Stepped,
     Work,
@@ -40,57 +38,10 @@ from calotype.serve.worker.real_engine import RealEngine, RealLoader
 from calotype.spec.request import GenerateRequest
 from tests.engines import begun, difference, relative, small_engine
 from tests.unit.models.lora_files import layers_of, random_updates, write_diffusers
-from tests.unit.serve_worker.bench import Bench
+from tests.unit.serve_worker.real_bench import SIX, bench_of, files_of, most_difference, pictures_of
 
 MOST_DIFFERENCE = 1
 """In steps of 1/255, in fp32."""
-
-
-@dataclass
-class One:
-    """`Loader` of one engine under any name."""
-
-    engine: RealEngine
-    device: str = "cpu"
-    preset: str = "baseline"
-    precision: str = "fp32"
-    memory_bytes: int = 10
-
-    def describe(self, name: str) -> LoadedModel:
-        return LoadedModel(name=name, architecture="x", sha256=name, random=True, bytes=1)
-
-    def load(self, *_: object) -> RealEngine:
-        return self.engine
-
-    def let_go(self) -> None:
-        pass
-
-
-def bench_of(engine: RealEngine, **options: Any) -> Bench:
-    return Bench(One(engine), **options)
-
-
-def files_of(bench: Bench) -> dict[str, Sequence[bytes]]:
-    assert not bench.heard(Failed)
-    return {message.job_id: files for message, files in bench.messages if isinstance(message, Finished)}
-
-
-def pictures_of(bench: Bench) -> dict[str, list[Image.Image]]:
-    return {job: [Image.open(BytesIO(file)) for file in files] for job, files in files_of(bench).items()}
-
-
-def most_difference(one: Sequence[Image.Image], other: Sequence[Image.Image]) -> int:
-    return max(difference(*pair) for pair in zip(one, other, strict=True))
-
-
-SIX: list[dict[str, Any]] = [
-    {"prompt": "a red apple, twemoji style", "steps": 4, "cfg": 4.0, "sampler": "dpmpp_2m", "seed": 1},
-    {"prompt": "a dog face, noto style, " * 8, "steps": 3, "cfg": 7.5, "sampler": "heun", "seed": 2},
-    {"prompt": "a mage", "steps": 4, "cfg": 1.0, "sampler": "euler", "seed": 3, "schedule": "normal"},
-    {"prompt": "a cook", "steps": 4, "cfg": 2.0, "sampler": "euler_ancestral", "seed": 4, "count": 2},
-    {"prompt": "a circle", "steps": 2, "cfg": 5.0, "sampler": "dpmpp_2m_sde", "negative_prompt": "blue"},
-    {"prompt": "a student", "steps": 3, "cfg": 4.0, "sampler": "uni_pc", "seed": 6, "clip_skip": 1},
-]
 
 
 @pytest.mark.parametrize("preset", ["baseline", "fast"])
@@ -108,7 +59,7 @@ def test_six_jobs_that_join_at_different_times_make_the_pictures_each_makes_alon
     bench.to_the_end()
     evaluations = [(news.rows, news.jobs) for news in bench.heard(Evaluated)]
     assert max(jobs for _, jobs in evaluations) >= 5
-    pictures, engine = pictures_of(bench), real._engine
+    pictures, engine = pictures_of(bench), real.engine
     for knobs in SIX:
         alone = engine.generate(GenerateRequest.parse({**knobs, "width": 64, "height": 64}))
         made = pictures[knobs["prompt"]]
@@ -128,14 +79,14 @@ SMALL: dict[str, Any] = {"width": 32, "height": 32, "steps": 2, "cfg": 3.0}
 
 
 def alone(engine: RealEngine, prompt: str, **knobs: Any) -> list[Image.Image]:
-    return engine._engine.generate(prompt, **{**SMALL, **knobs}).images
+    return engine.engine.generate(prompt, **{**SMALL, **knobs}).images
 
 
 def test_jobs_with_different_loras_make_their_own_pictures(tmp_path: Path) -> None:
     """With the preset that remembers most of what follows from the weights."""
     (tmp_path / "loras").mkdir()
     real = engine_on(tmp_path, "fast")
-    architecture = real._engine.model.architecture
+    architecture = real.engine.model.architecture
     layers = [layer for layer in layers_of(architecture, ("unet", "text_encoder")) if "attn" in layer[1]]
     for seed, name in enumerate(("one", "two")):
         updates = random_updates(architecture, layers, seed)
@@ -190,14 +141,14 @@ def test_a_picture_of_nan_is_its_own_jobs_failure() -> None:
 
 def test_out_of_memory_of_torch_is_split_and_every_picture_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     real = engine_on()
-    evaluate = real._engine.evaluate
+    evaluate = real.engine.evaluate
 
     def cramped(runs: Sequence[Any], *, least_rows: int) -> list[torch.Tensor]:
         if len(runs) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more than there is")
         return evaluate(runs, least_rows=least_rows)
 
-    monkeypatch.setattr(real._engine, "evaluate", cramped)
+    monkeypatch.setattr(real.engine, "evaluate", cramped)
     bench = bench_of(real, most_rows=16)
     prompts = [f"job {number}" for number in range(5)]
     for prompt in prompts:
@@ -227,7 +178,7 @@ def test_what_was_in_memory_when_it_ran_out_is_let_go(monkeypatch: pytest.Monkey
         large = Large()
         raise torch.OutOfMemoryError(f"no room for {large} and {least_rows} rows")
 
-    monkeypatch.setattr(real._engine, "evaluate", cramped)
+    monkeypatch.setattr(real.engine, "evaluate", cramped)
     bench = bench_of(real)
     for prompt in ("a", "b"):
         bench.add(prompt, **SMALL)
@@ -242,7 +193,7 @@ def test_an_error_of_the_device_ends_the_worker(monkeypatch: pytest.MonkeyPatch)
     def broken(*_: Any, **__: Any) -> list[torch.Tensor]:
         raise torch.AcceleratorError("an illegal memory access was encountered")
 
-    monkeypatch.setattr(real._engine, "evaluate", broken)
+    monkeypatch.setattr(real.engine, "evaluate", broken)
     bench = bench_of(real)
     bench.add("a", **SMALL)
     with pytest.raises(DeviceLostError, match="illegal"):
@@ -316,7 +267,7 @@ def test_who_looks_sees_small_pictures() -> None:
 def test_a_model_is_described_before_it_is_loaded() -> None:
     loader = RealLoader(device="cpu")
     about = loader.describe("emoji")
-    engine = loader.load("emoji", Silent())._engine
+    engine = loader.load("emoji", Silent()).engine
     assert about.bytes == engine.model.weight_bytes
     assert about.sha256 == engine.model.identity.sha256
     assert about.architecture == engine.model.identity.architecture

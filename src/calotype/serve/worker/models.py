@@ -25,8 +25,8 @@ class _Held:
     engine: JobEngine
     names: set[str]
     users: int = 0
-    unwanted: bool = False
-    """To be let go as soon as nobody uses it."""
+    unwanted: str | None = None
+    """The name by which it is to be let go, as soon as nobody uses it."""
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,22 @@ class Models:
         if lease is None:
             return False
         lease.release()
-        self._tell()
+        self._tell(asked=name)
         return True
 
     def unload(self, name: str) -> None:
         """Let a model go, as soon as no job uses it."""
         held = self._known(name)
         if held is None:
-            self._tell()
+            self._tell(asked=name)
         else:
-            held.unwanted = True
+            held.unwanted = name
             self.tidy()
 
     def tidy(self) -> None:
         """Let go what is unwanted and unused. Apart from `release`, whose caller still holds the engine."""
-        for held in [held for held in self._held if held.unwanted and not held.users]:
-            self._drop(held)
+        for held in [held for held in self._held if held.unwanted is not None and not held.users]:
+            self._drop(held, asked=held.unwanted)
 
     def _known(self, name: str) -> _Held | None:
         return next((held for held in self._held if name in held.names), None)
@@ -138,23 +138,24 @@ class Models:
             self._drop(held)
         return True
 
-    def _drop(self, held: _Held) -> None:
+    def _drop(self, held: _Held, *, asked: str | None = None) -> None:
         self._held.remove(held)
         # Old leases refer to what is held, and must not keep all that the engine has on the device.
         del held.engine
         self._loader.let_go()
         _log.info("unloaded %s", held.about.name, extra={"model": held.about.name})
-        self._tell()
+        self._tell(asked)
 
     def _free_bytes(self) -> int:
         return self._memory_bytes - sum(held.about.bytes for held in self._held)
 
-    def _tell(self) -> None:
+    def _tell(self, asked: str | None = None) -> None:
         self._on_change(
             messages.Models(
                 models=tuple(held.about for held in self._held),
                 memory_bytes=self._memory_bytes,
                 free_bytes=self._free_bytes(),
+                asked=asked,
             )
         )
 

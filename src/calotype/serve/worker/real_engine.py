@@ -104,7 +104,7 @@ class RealEngine:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self.engine = engine
         device = engine.model.device
         self.shapes_cost = CUDA_GRAPH.name in pass_names(engine.preset, device.type)
         self.evaluation_s = 0.0
@@ -113,7 +113,7 @@ class RealEngine:
 
     def open(self, work: Work, attachments: Sequence[bytes]) -> EngineOrder:
         asked, inputs = _request_of(work, attachments)
-        engine = self._engine
+        engine = self.engine
         resolved = engine.resolve(asked, inputs)
         plan = engine.plan(resolved.with_changes(count=MOST_AT_ONCE))
         resolved = resolved.with_changes(tile_vae=plan.tiled)
@@ -125,13 +125,13 @@ class RealEngine:
             if self._on_gpu:
                 return self._evaluated_on_gpu(runs, least_rows)
             started = time.perf_counter()
-            answers = self._engine.evaluate(runs, least_rows=least_rows)
+            answers = self.engine.evaluate(runs, least_rows=least_rows)
             self.evaluation_s = time.perf_counter() - started
             return answers
 
     def preview(self, run: Run) -> bytes:
         with _device_errors():
-            (image,) = self._engine.preview(run)
+            (image,) = self.engine.preview(run)
         buffer = BytesIO()
         image.save(buffer, "PNG")
         return buffer.getvalue()
@@ -143,7 +143,7 @@ class RealEngine:
         # Blocking events leave the processor to the threads that make files while they wait.
         begins, ends = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(2))
         begins.record()
-        answers = self._engine.evaluate(runs, least_rows=least_rows)
+        answers = self.engine.evaluate(runs, least_rows=least_rows)
         ends.record()
         self._under_way.append((begins, ends))
         if len(self._under_way) > 1:
