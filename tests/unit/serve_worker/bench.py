@@ -28,6 +28,7 @@ class Shelf:
     really_fits: int = 10**9
     """Bytes that the device has, whatever was counted."""
     made: dict[str, IdleEngine] = field(default_factory=dict)
+    described: list[str] = field(default_factory=list)
     loads: list[str] = field(default_factory=list)
     let_go_of: int = 0
     device: str = "nothing"
@@ -35,6 +36,10 @@ class Shelf:
     precision: str = "nothing"
 
     def describe(self, name: str) -> LoadedModel:
+        self.described.append(name)
+        return self._about(name)
+
+    def _about(self, name: str) -> LoadedModel:
         if name.startswith("missing"):
             raise NotFoundError(f"no model {name!r}")
         contents, _, size = name.partition("-")
@@ -45,7 +50,7 @@ class Shelf:
 
     def load(self, name: str, progress: Progress) -> JobEngine:
         self.loads.append(name)
-        held = sum(self.describe(one).bytes for one in self.loads) - self.let_go_of * 10
+        held = sum(self._about(one).bytes for one in self.loads) - self.let_go_of * 10
         if held > self.really_fits:
             self.loads.pop()
             raise OutOfMemoryError("the device is full")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calotype.serve.messages import Finished, Loading, ModelFailed, Models
+from calotype.serve.messages import Loading, ModelFailed, Models
 from tests.unit.serve_worker.bench import Bench, Shelf
 
 
@@ -51,10 +51,11 @@ def test_a_model_stays_while_jobs_use_it_and_who_needs_its_room_waits() -> None:
     bench.add("third", model="a", steps=1)
     bench.turns(2)
     assert bench.shelf.loads == ["a"]
+    assert bench.shelf.described == ["a", "b"], "waiting reads nothing again"
     assert bench.shelf.made["a"].evaluated == [["first"]] * 3, "who came later cannot keep the model in use"
     bench.to_the_end()
     assert bench.shelf.loads == ["a", "b", "a"]
-    assert [message.job_id for message in bench.heard(Finished)] == ["first", "second", "third"]
+    assert bench.finished() == {"first", "second", "third"}
 
 
 def test_a_stopped_or_failed_job_holds_no_model() -> None:

@@ -37,4 +37,5 @@ def log_json_to(stream: IO[str], **always: object) -> None:
         return True
 
     handler.addFilter(note)
+    logging.captureWarnings(True)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

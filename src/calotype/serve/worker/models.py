@@ -54,6 +54,8 @@ class Models:
         self._memory_bytes = loader.memory_bytes if memory_bytes is None else memory_bytes
         self._held: list[_Held] = []
         """The most recently used is last."""
+        self._awaited: LoadedModel | None = None
+        """What is next to be loaded: reading its files again at every try would cost the others time."""
 
     def lease(self, name: str) -> Lease | None:
         """The model for one job, loaded if need be; None while others' jobs hold the room it needs."""
@@ -92,13 +94,16 @@ class Models:
         return next((held for held in self._held if name in held.names), None)
 
     def _loaded(self, name: str) -> _Held | None:
-        about = self._loader.describe(name)
+        if self._awaited is None or self._awaited.name != name:
+            self._awaited = self._loader.describe(name)
+        about = self._awaited
         held = self._known(about.sha256)
         if held is not None:
             held.names.add(name)
             return held
         if not self._make_room(about):
             return None
+        self._awaited = None
         _log.info("loading %s", name, extra={"model": name})
         held = _Held(about, self._with_less_and_less(about), {name, about.sha256})
         self._held.append(held)

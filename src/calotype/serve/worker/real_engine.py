@@ -40,6 +40,9 @@ from calotype.spec.request import GenerateRequest, LoraUse
 SHARE_FOR_WEIGHTS = 0.7
 """Of what is free when the worker starts, if nobody says; the rest is for pictures under way."""
 
+NO_MAIN_MEMORY = "can't allocate memory"
+"""What torch says on a CPU, where it has no error of its own for that."""
+
 
 @contextmanager
 def _device_errors() -> Iterator[None]:
@@ -52,6 +55,21 @@ def _device_errors() -> Iterator[None]:
         raise OutOfMemoryError(str(error).partition("\n")[0]) from error
     except torch.AcceleratorError as error:
         raise DeviceLostError(str(error)) from error
+    except RuntimeError as error:
+        if NO_MAIN_MEMORY in str(error):
+            traceback.clear_frames(error.__traceback__)
+            raise OutOfMemoryError(str(error).partition("\n")[0]) from error
+        _check_device()
+        raise
+
+
+def _check_device() -> None:
+    """Libraries on the device report its end as errors of their own."""
+    if torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            raise DeviceLostError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -63,7 +81,7 @@ class EngineOrder:
     inputs: Inputs
     record: PictureRecord
     """Of the first picture; the others' differ in the seed."""
-    most_rows: int
+    most_rows: int | None
 
     @property
     def request(self) -> dict[str, Any]:
@@ -118,7 +136,9 @@ class RealEngine:
         plan = engine.plan(resolved.with_changes(count=MOST_AT_ONCE))
         resolved = resolved.with_changes(tile_vae=plan.tiled)
         (record,) = engine.records(resolved.with_changes(count=1))
-        return EngineOrder(engine, resolved, inputs, record, plan.batch_size * _rows_of(resolved))
+        # As many as were planned for is no sign of how many more there is room for.
+        most = None if plan.batch_size == MOST_AT_ONCE else plan.batch_size * _rows_of(resolved)
+        return EngineOrder(engine, resolved, inputs, record, most)
 
     def evaluate(self, runs: Sequence[Run], *, least_rows: int) -> Sequence[torch.Tensor]:
         with _device_errors():

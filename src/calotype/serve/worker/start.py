@@ -7,12 +7,15 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO
 
 from calotype.serve.messages import FROM_WORKER, FromWorker
 from calotype.serve.worker.channel import AsyncChannel
 from calotype.serve.worker.options import WorkerOptions
+
+STANDARD_ERROR = 2
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,18 @@ async def start_worker(
     this process's: CUDA_VISIBLE_DEVICES chooses a GPU or a slice of one.
     """
     ours, theirs = socket.socketpair()
-    # Only this end is handed on, so that its other end closes when this process ends, however it does.
-    with theirs:
+    # Only one end is handed on, so that the other closes when this process ends, however it does.
+    with ExitStack() as unless_started, theirs:
+        unless_started.callback(ours.close)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "calotype.serve.worker", f"--fd={theirs.fileno()}", *options.as_arguments()),
+            # Not from whatever folder this process was started in.
+            *("-P", "-m", "calotype.serve.worker", f"--fd={theirs.fileno()}", *options.as_arguments()),
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=log if log is not None else sys.stderr.fileno(),
+            stdout=STANDARD_ERROR if log is None else log,
             stderr=log,
             pass_fds=(theirs.fileno(),),
             env={**os.environ, **(environment or {})},
         )
+        unless_started.pop_all()
     return WorkerProcess(await AsyncChannel.over(ours, FROM_WORKER), process)
