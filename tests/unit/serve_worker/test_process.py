@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -222,6 +224,14 @@ def test_nonsense_on_the_channel_ends_it(tmp_path: Path) -> None:
 
     run(talk)
     assert "the channel is broken" in (tmp_path / "log").read_text()
+
+
+def test_a_server_imports_no_torch_for_its_workers() -> None:
+    """Nor does a worker whose engine does nothing."""
+    names = "calotype.serve.worker.start, calotype.serve.worker.main, calotype.serve.worker.idle_engine"
+    line = f"import sys, {names}; sys.exit('torch' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": _SOURCE}
+    assert subprocess.run([sys.executable, "-c", line], env=environment, check=False).returncode == 0
 
 
 def test_options_survive_the_command_line() -> None:

@@ -103,9 +103,7 @@ def test_jobs_with_different_loras_make_their_own_pictures(tmp_path: Path) -> No
     bench.to_the_end()
     pictures = pictures_of(bench)
     for prompt, loras in jobs.items():
-        assert (
-            most_difference(pictures[prompt], alone(real, prompt, steps=9, loras=loras)) <= MOST_DIFFERENCE
-        )
+        assert most_difference(pictures[prompt], alone(real, prompt, steps=9, loras=loras)) <= MOST_DIFFERENCE
     assert most_difference(pictures["first"], alone(real, "first", steps=9)) > 5
 
 
