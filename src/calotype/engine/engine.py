@@ -22,7 +22,7 @@ from calotype.core.errors import DoesNotFitError, Problem, RequestError
 from calotype.core.paths import models_dir
 from calotype.core.progress import CancelToken, Progress, Silent
 from calotype.engine.abilities import check_model, resolve, schedule_of
-from calotype.engine.autoencoder import Autoencoder
+from calotype.engine.autoencoder import Autoencoder, to_image
 from calotype.engine.denoiser import Denoiser, Guidance
 from calotype.engine.device import free_memory
 from calotype.engine.inputs import Inputs, Source, gather
@@ -218,18 +218,17 @@ class Engine:
 
     def finish(self, run: Run, request: GenerateRequest, inputs: Inputs) -> list[Image.Image]:
         """Decode a run that is done."""
+        return [picture_of(pixels, inputs) for pixels in self.decode(run, request)]
+
+    def decode(self, run: Run, request: GenerateRequest) -> Iterator[Tensor]:
+        """The first half of `finish`: what `picture_of` makes pictures of, one at a time."""
         assert run.done
         assert run.latents is not None
         # Another request may have begun since, with another VAE.
         self._resources.use_vae(request.vae)
-        images = Autoencoder(self.model, self._networks.decode).images(
-            run.latents, tiled=bool(request.tile_vae)
-        )
-        fitted = inputs.fitted(images[0].width, images[0].height)
-        if fitted.image is None or fitted.mask is None:
-            return images
-        # What is kept is kept to the pixel: the autoencoder would change it a little.
-        return [Image.composite(image, fitted.image, fitted.mask) for image in images]
+        autoencoder = Autoencoder(self.model, self._networks.decode)
+        for latent in run.latents:
+            yield autoencoder.decode(latent[None], tiled=bool(request.tile_vae))[0]
 
     def _steps(self, run: Run, cancel: CancelToken) -> Iterator[None]:
         """Advance a run to its end; one item per completed step, whatever the sampler needed for it."""
@@ -277,6 +276,16 @@ class Engine:
         micro = request.micro
         numbers = [*(micro.original_size or size), *micro.crop_top_left, *(micro.target_size or size)]
         return torch.tensor([numbers], dtype=torch.float32, device=self.model.device)
+
+
+def picture_of(pixels: Tensor, inputs: Inputs) -> Image.Image:
+    """The second half of `finish`, which needs no model: a picture of decoded pixels, on any device."""
+    image = to_image(pixels)
+    fitted = inputs.fitted(image.width, image.height)
+    if fitted.image is None or fitted.mask is None:
+        return image
+    # What is kept is kept to the pixel: the autoencoder would change it a little.
+    return Image.composite(image, fitted.image, fitted.mask)
 
 
 @contextmanager

@@ -221,22 +221,11 @@ def test_looking_begins_and_ends_at_any_time() -> None:
     assert seen == [("running", 2), ("waiting", 1), ("waiting", 2), ("waiting", 3)]
 
 
-class Clock:
-    """Every look takes a second."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1
-        return self.now
-
-
 @pytest.mark.parametrize(("evaluation_s", "decoded"), [(0.0, 1), (3.5, 4), (100.0, 6)])
 def test_decoding_takes_about_as_long_as_an_evaluation_while_others_sample(
     evaluation_s: float, decoded: int
 ) -> None:
-    bench = Bench(Shelf(make=lambda: IdleEngine(evaluation_s=evaluation_s)), clock=Clock())
+    bench = Bench(Shelf(make=lambda: IdleEngine(evaluation_s=evaluation_s, decode_s=1.0)))
     bench.add("long", steps=4)
     for number in range(6):
         bench.add(f"short {number}", steps=1)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -31,6 +31,7 @@ from calotype.serve.messages import (
     Work,
 )
 from calotype.serve.worker.channel import BlockingChannel
+from calotype.serve.worker.device_times import GpuTimes
 from calotype.serve.worker.engines import DeviceLostError
 from calotype.serve.worker.main import work
 from calotype.serve.worker.options import WorkerOptions
@@ -207,28 +208,35 @@ def test_main_memory_runs_out_like_a_devices() -> None:
     assert relieved == [True]
 
 
+class Event:
+    """A CUDA event that notes what is done with it, and is over when it is waited for."""
+
+    told: ClassVar[list[str]] = []
+    made: ClassVar[int] = 0
+
+    def __init__(self, **_: bool) -> None:
+        self.number, self.over = Event.made, False
+        Event.made += 1
+
+    def record(self) -> None:
+        self.told.append(f"marks {self.number}")
+
+    def query(self) -> bool:
+        return self.over
+
+    def synchronize(self) -> None:
+        self.told.append(f"waits for {self.number}")
+        self.over = True
+
+    def elapsed_time(self, end: Event) -> float:
+        return 1000.0 * (end.number + self.number)
+
+
 def test_on_a_gpu_one_evaluation_is_asked_for_ahead_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-
-    class Event:
-        made = 0
-
-        def __init__(self, **_: bool) -> None:
-            self.number = Event.made
-            Event.made += 1
-
-        def record(self) -> None:
-            told.append(f"marks {self.number}")
-
-        def synchronize(self) -> None:
-            told.append(f"waits for {self.number}")
-
-        def elapsed_time(self, end: Event) -> float:
-            return 1000.0 * (end.number + self.number)
-
     real = engine_on()
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(real, "_on_gpu", True)
+    monkeypatch.setattr(real, "_evaluations", GpuTimes())
+    told = Event.told
     monkeypatch.setattr(real.engine, "evaluate", lambda _, least_rows: told.append(f"asks {least_rows}"))
     for rows in (1, 2, 3):
         real.evaluate([], least_rows=rows)

@@ -12,7 +12,6 @@ one that does not fit into memory too, and its rows are not tried again. Knows n
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -52,9 +51,8 @@ class Batcher:
         finishing: Finishing,
         *,
         most_rows: int,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._models, self._emit, self._finishing, self._clock = models, emit, finishing, clock
+        self._models, self._emit, self._finishing = models, emit, finishing
         self._limits = RowLimits(most_rows)
         self._turns = Turns()
         self._waiting: deque[tuple[Work | Load, Sequence[bytes]]] = deque()
@@ -245,15 +243,14 @@ class Batcher:
         So the others sample at half their speed at worst, and many that are done together do not wait for
         an evaluation each.
         """
-        started: float | None = None
+        spent_s = 0.0
         while self._undecoded:
             ticket, index, run = self._undecoded.popleft()
             if ticket.ended:
                 continue
             self._finish(ticket, index, run)
-            # The first may have waited for an evaluation that the device was still busy with.
-            started = self._clock() if started is None else started
-            if self._clock() - started >= self._evaluation_s:
+            spent_s += ticket.lease.engine.decode_s
+            if spent_s >= self._evaluation_s:
                 return
 
     def _finish(self, ticket: Ticket, index: int, run: PictureRun) -> None:

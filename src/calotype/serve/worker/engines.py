@@ -104,6 +104,11 @@ class JobEngine(Protocol):
         """Seconds that the last evaluation took that is over."""
         ...
 
+    @property
+    def decode_s(self) -> float:
+        """Seconds that the last decode took that is over."""
+        ...
+
     def open(self, work: Work, attachments: Sequence[bytes]) -> Order:
         """Read a request; refuses with a CalotypeError what cannot be done."""
         ...

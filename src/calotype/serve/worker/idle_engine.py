@@ -101,6 +101,7 @@ class IdleEngine:
     """Rows that are too many for it."""
     shapes_cost: bool = False
     evaluation_s: float = 0.0
+    decode_s: float = 0.0
     evaluated: list[list[str]] = field(default_factory=list)
     """The prompts of each of the last evaluations, and of how many rows it was."""
     rows: list[int] = field(default_factory=list)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from PIL import Image, ImageOps
 from calotype.core.errors import Problem, RequestError
 from calotype.core.progress import Progress
 from calotype.engine.device import choose_device, choose_dtype, device_name, free_memory, precision_name
-from calotype.engine.engine import Engine
+from calotype.engine.engine import Engine, picture_of
 from calotype.engine.inputs import IN_MEMORY, Inputs
 from calotype.engine.load import load
 from calotype.engine.memory import MOST_AT_ONCE
@@ -33,6 +31,7 @@ from calotype.engine.run import Run
 from calotype.models.model import vae_dtype
 from calotype.models.reference import find_model
 from calotype.serve.messages import LoadedModel, Work
+from calotype.serve.worker.device_times import times_on
 from calotype.serve.worker.engines import DeviceLostError, OutOfMemoryError, Png
 from calotype.spec.record import PictureRecord
 from calotype.spec.request import GenerateRequest, LoraUse
@@ -76,7 +75,7 @@ def _check_device() -> None:
 class EngineOrder:
     """A request resolved by an engine, with the pictures it came with."""
 
-    engine: Engine
+    engine: RealEngine
     resolved: GenerateRequest
     inputs: Inputs
     record: PictureRecord
@@ -105,29 +104,36 @@ class EngineOrder:
 
     def begin(self, index: int) -> Run:
         with _device_errors():
-            return self.engine.begin(self.resolved, self.inputs, [self.seeds[index]])
+            return self.engine.engine.begin(self.resolved, self.inputs, [self.seeds[index]])
 
     def finish(self, index: int, run: Run) -> Callable[[], Png]:
         with _device_errors():
-            (image,) = self.engine.finish(run, self.resolved, self.inputs)
+            pixels = self.engine.decoded(run, self.resolved)
         values = {**self.record.request, "seed": self.seeds[index]}
-        return partial(_encoded, image, self.record.model_copy(update={"request": values}))
+        return partial(_encoded, pixels, self.inputs, self.record.model_copy(update={"request": values}))
 
 
 class RealEngine:
     """`JobEngine` over an `Engine`.
 
     On a GPU an evaluation is asked for while the one before it runs, and no more than that: so the device
-    has no time to wait, and nobody who joins or stops has to wait for many.
+    has no time to wait, and nobody who joins or stops has to wait for many. Only the threads that make files
+    wait for pixels.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         device = engine.model.device
         self.shapes_cost = CUDA_GRAPH.name in pass_names(engine.preset, device.type)
-        self.evaluation_s = 0.0
-        self._on_gpu = device.type == "cuda"
-        self._under_way: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
+        self._evaluations, self._decodes = times_on(device), times_on(device)
+
+    @property
+    def evaluation_s(self) -> float:
+        return self._evaluations.last_s
+
+    @property
+    def decode_s(self) -> float:
+        return self._decodes.last_s
 
     def open(self, work: Work, attachments: Sequence[bytes]) -> EngineOrder:
         asked, inputs = _request_of(work, attachments)
@@ -138,16 +144,20 @@ class RealEngine:
         (record,) = engine.records(resolved.with_changes(count=1))
         # As many as were planned for is no sign of how many more there is room for.
         most = None if plan.batch_size == MOST_AT_ONCE else plan.batch_size * _rows_of(resolved)
-        return EngineOrder(engine, resolved, inputs, record, most)
+        return EngineOrder(self, resolved, inputs, record, most)
 
     def evaluate(self, runs: Sequence[Run], *, least_rows: int) -> Sequence[torch.Tensor]:
         with _device_errors():
-            if self._on_gpu:
-                return self._evaluated_on_gpu(runs, least_rows)
-            started = time.perf_counter()
-            answers = self.engine.evaluate(runs, least_rows=least_rows)
-            self.evaluation_s = time.perf_counter() - started
-            return answers
+            with self._evaluations.timed():
+                answers = self.engine.evaluate(runs, least_rows=least_rows)
+            self._evaluations.wait_for_all_but_the_last()
+        return answers
+
+    def decoded(self, run: Run, request: GenerateRequest) -> Callable[[], torch.Tensor]:
+        """Ask for the pixels of a run of one picture; who calls the answer waits for them."""
+        with self._decodes.timed():
+            (pixels,) = self.engine.decode(run, request)
+            return self._decodes.fetched(pixels)
 
     def preview(self, run: Run) -> bytes:
         with _device_errors():
@@ -158,19 +168,6 @@ class RealEngine:
 
     def relieve(self) -> None:
         _free_unused()
-
-    def _evaluated_on_gpu(self, runs: Sequence[Run], least_rows: int) -> Sequence[torch.Tensor]:
-        # Blocking events leave the processor to the threads that make files while they wait.
-        begins, ends = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(2))
-        begins.record()
-        answers = self.engine.evaluate(runs, least_rows=least_rows)
-        ends.record()
-        self._under_way.append((begins, ends))
-        if len(self._under_way) > 1:
-            before = self._under_way.popleft()
-            before[1].synchronize()
-            self.evaluation_s = before[0].elapsed_time(before[1]) / 1000
-        return answers
 
 
 class RealLoader:
@@ -255,7 +252,8 @@ def _rows_of(request: GenerateRequest) -> int:
     return 1 if request.cfg == 1 else 2
 
 
-def _encoded(image: Image.Image, record: PictureRecord) -> Png:
+def _encoded(pixels: Callable[[], torch.Tensor], inputs: Inputs, record: PictureRecord) -> Png:
+    image = picture_of(pixels(), inputs)
     return Png(encode_picture(image, "png", record), image.width, image.height)
 
 
