@@ -60,6 +60,7 @@ def test_six_jobs_that_join_at_different_times_make_the_pictures_each_makes_alon
     bench.to_the_end()
     evaluations = [(news.rows, news.jobs) for news in bench.heard(Evaluated)]
     assert max(jobs for _, jobs in evaluations) >= 5
+    assert bench.steps(SIX[1]["prompt"]) == [(1, 3), (2, 3), (3, 3)], "heun evaluates twice a step"
     pictures, engine = pictures_of(bench), real.engine
     for knobs in SIX:
         alone = engine.generate(GenerateRequest.parse({**knobs, "width": 64, "height": 64}))
