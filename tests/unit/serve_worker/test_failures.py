@@ -222,6 +222,7 @@ def test_a_stop_between_the_last_step_and_the_decode_leaves_nothing_behind() -> 
 def test_the_same_job_twice_is_made_once() -> None:
     bench = Bench()
     bench.add("a")
+    bench.add("a")
     bench.turns(1)
     bench.add("a")
     bench.to_the_end()

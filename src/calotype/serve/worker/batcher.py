@@ -62,18 +62,18 @@ class Batcher:
 
     def add(self, wanted: Work | Load, attachments: Sequence[bytes] = ()) -> None:
         """Take on a job, or a model that is to be ready; in the order of arrival."""
-        if isinstance(wanted, Work) and wanted.job_id in self._tickets:
+        if isinstance(wanted, Work) and (wanted.job_id in self._tickets or self._waits(wanted.job_id)):
             _log.error("job came twice, the second is left out", extra={"job_id": wanted.job_id})
             return
         self._waiting.append((wanted, attachments))
 
     def stop(self, job_id: str) -> None:
         """Leave a job. One that has ended, or only waits for its files to be written, stays as it is."""
-        for entry in self._waiting:
-            if isinstance(entry[0], Work) and entry[0].job_id == job_id:
-                self._waiting.remove(entry)
-                self._emit(Stopped(job_id=job_id), ())
-                return
+        place = self._waits(job_id)
+        if place:
+            self._waiting.remove(place)
+            self._emit(Stopped(job_id=job_id), ())
+            return
         ticket = self._tickets.get(job_id)
         if ticket is not None:
             self._end(ticket)
@@ -82,11 +82,16 @@ class Batcher:
 
     def watch(self, job_id: str, previews: bool) -> None:
         """Make previews for a job, or stop making them."""
-        for place, (wanted, attachments) in enumerate(self._waiting):
-            if isinstance(wanted, Work) and wanted.job_id == job_id:
-                self._waiting[place] = (wanted.model_copy(update={"previews": previews}), attachments)
+        place = self._waits(job_id)
+        if place:
+            changed = place[0].model_copy(update={"previews": previews})
+            self._waiting[self._waiting.index(place)] = (changed, place[1])
         if job_id in self._tickets:
             self._tickets[job_id].previews = previews
+
+    def _waits(self, job_id: str) -> tuple[Work | Load, Sequence[bytes]] | None:
+        """A job's place among those that are not open yet."""
+        return next((place for place in self._waiting if getattr(place[0], "job_id", None) == job_id), None)
 
     def turn(self) -> bool:
         """Everything up to the end of one evaluation; False when there was nothing to do."""
