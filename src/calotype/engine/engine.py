@@ -22,7 +22,7 @@ from calotype.core.errors import DoesNotFitError, Problem, RequestError
 from calotype.core.paths import models_dir
 from calotype.core.progress import CancelToken, Progress, Silent
 from calotype.engine.abilities import check_model, resolve, schedule_of
-from calotype.engine.autoencoder import Autoencoder
+from calotype.engine.autoencoder import Autoencoder, to_image
 from calotype.engine.denoiser import Denoiser, Guidance
 from calotype.engine.device import free_memory
 from calotype.engine.inputs import Inputs, Source, gather
@@ -111,7 +111,7 @@ class Engine:
         resolved = resolved.with_changes(tile_vae=chosen.tiled)
         seeds, pictures = resolved.seeds(), Generated()
         starts = range(0, resolved.count, chosen.batch_size)
-        files = self._resources.digests(resolved)
+        noted = self.records(resolved)
         with _out_of_memory_explained(resolved):
             for batch, start in enumerate(starts):
                 run = self.begin(resolved, inputs, seeds[start : start + chosen.batch_size])
@@ -119,8 +119,17 @@ class Engine:
                     if on_step:
                         on_step(self._news(run, batch, len(starts)))
                 pictures.images.extend(self.finish(run, resolved, inputs))
-        pictures.records.extend(records(self.model, self.preset, resolved, files))
+        pictures.records.extend(noted)
         return pictures
+
+    def records(self, request: GenerateRequest) -> list[PictureRecord]:
+        """What is remembered of each picture of a resolved request."""
+        return records(self.model, self.preset, request, self._resources.digests(request))
+
+    def preview(self, run: Run) -> list[Image.Image]:
+        """A small glimpse of each picture of a run that has been advanced."""
+        assert run.latents is not None
+        return self._preview.images(run.latents)
 
     def warm_up(self, shapes: Sequence[Shape], progress: Progress | None = None) -> None:
         """Make pictures of each shape for nobody, so that nothing of it is left to compile or to record."""
@@ -203,26 +212,32 @@ class Engine:
 
         They share a latent shape and LoRAs.
         """
+        answers = self.evaluate(runs)
+        return [run for run, answer in zip(runs, answers, strict=True) if run.receive(answer)]
+
+    def evaluate(self, runs: Sequence[Run], *, least_rows: int = 0) -> list[Tensor]:
+        """The first half of `advance`: what each run is to receive. Leaves the runs as they are.
+
+        Rows up to `least_rows` are filled with ones that nobody reads, so that few shapes are evaluated.
+        """
         if any(run.loras != runs[0].loras for run in runs):
             raise ValueError("runs with different LoRAs cannot share an evaluation; advance them apart")
         self._use_loras(runs[0].loras)
-        answers = self._denoiser.answer([run.question() for run in runs])
-        return [run for run, answer in zip(runs, answers, strict=True) if run.receive(answer)]
+        return self._denoiser.answer([run.question() for run in runs], least_rows=least_rows)
 
     def finish(self, run: Run, request: GenerateRequest, inputs: Inputs) -> list[Image.Image]:
         """Decode a run that is done."""
+        return [picture_of(pixels, inputs) for pixels in self.decode(run, request)]
+
+    def decode(self, run: Run, request: GenerateRequest) -> Iterator[Tensor]:
+        """The first half of `finish`: what `picture_of` makes pictures of, one at a time."""
         assert run.done
         assert run.latents is not None
         # Another request may have begun since, with another VAE.
         self._resources.use_vae(request.vae)
-        images = Autoencoder(self.model, self._networks.decode).images(
-            run.latents, tiled=bool(request.tile_vae)
-        )
-        fitted = inputs.fitted(images[0].width, images[0].height)
-        if fitted.image is None or fitted.mask is None:
-            return images
-        # What is kept is kept to the pixel: the autoencoder would change it a little.
-        return [Image.composite(image, fitted.image, fitted.mask) for image in images]
+        autoencoder = Autoencoder(self.model, self._networks.decode)
+        for latent in run.latents:
+            yield autoencoder.decode(latent[None], tiled=bool(request.tile_vae))[0]
 
     def _steps(self, run: Run, cancel: CancelToken) -> Iterator[None]:
         """Advance a run to its end; one item per completed step, whatever the sampler needed for it."""
@@ -271,6 +286,16 @@ class Engine:
         micro = request.micro
         numbers = [*(micro.original_size or size), *micro.crop_top_left, *(micro.target_size or size)]
         return torch.tensor([numbers], dtype=torch.float32, device=self.model.device)
+
+
+def picture_of(pixels: Tensor, inputs: Inputs) -> Image.Image:
+    """The second half of `finish`, which needs no model: a picture of decoded pixels, on any device."""
+    image = to_image(pixels)
+    fitted = inputs.fitted(image.width, image.height)
+    if fitted.image is None or fitted.mask is None:
+        return image
+    # What is kept is kept to the pixel: the autoencoder would change it a little.
+    return Image.composite(image, fitted.image, fitted.mask)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 
 from calotype.engine.device import device_name, precision_name
@@ -18,7 +19,7 @@ def records(
     model: Model, preset: str, request: GenerateRequest, files: Mapping[str, str]
 ) -> list[PictureRecord]:
     """One record per picture of a resolved request, each for its own seed."""
-    versions = {name: version(name) for name in RECORDED_VERSIONS}
+    versions = _versions()
     return [
         PictureRecord(
             calotype=VERSION,
@@ -32,3 +33,9 @@ def records(
         )
         for seed in request.seeds()
     ]
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Once: reading a package's description takes milliseconds, and a server does it for every request."""
+    return {name: version(name) for name in RECORDED_VERSIONS}

@@ -70,7 +70,8 @@ class _Graph:
         self._inputs = [None if each is None else torch.empty_like(each) for each in inputs]
         self._fill(inputs)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool):
+        # A server's other threads may wait for pixels meanwhile.
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
             self._output = function(*self._inputs)
 
     def replayed(self, inputs: Inputs) -> Any:
