@@ -87,6 +87,8 @@ class Models(_Message):
     models: tuple[LoadedModel, ...]
     memory_bytes: int
     free_bytes: int
+    asked: str | None = None
+    """The name in the Load or Unload that this answers; not said where nobody asked."""
 
 
 class ModelFailed(_Message):

@@ -29,7 +29,7 @@ class WorkerStatus:
 
     name: str
     state: str
-    """starting, ready, or restarting."""
+    """starting, ready, restarting, or given up."""
     pid: int | None
     device: str | None
     jobs: int
@@ -37,6 +37,10 @@ class WorkerStatus:
     models: tuple[LoadedModel, ...]
     memory_bytes: int | None
     free_bytes: int | None
+    loading: str | None = None
+    """How far loading has come, while it loads."""
+    problem: str | None = None
+    """Why the last one died, or could not be started."""
 
 
 @dataclass(frozen=True)

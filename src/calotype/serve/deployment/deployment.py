@@ -1,0 +1,204 @@
+"""A deployment as its interfaces see it: the Service, over a queue and workers. Belongs to one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Protocol, Self
+
+from calotype.core.errors import CalotypeError
+from calotype.serve.deployment.admission import Admission, FindModel, Fits
+from calotype.serve.deployment.dispatcher import Dispatcher
+from calotype.serve.deployment.seat import Sleep
+from calotype.serve.deployment.settings import DeploymentSettings
+from calotype.serve.deployment.workers import StartWorker
+from calotype.serve.messages import LoadedModel
+from calotype.serve.metrics import Metrics
+from calotype.serve.queue.entering import NewJob
+from calotype.serve.queue.queue import JobQueue
+from calotype.serve.service import Status, UnavailableError
+from calotype.spec.job import FINAL_STATES, Job, JobNews, JobState, Submission
+
+_log = logging.getLogger(__name__)
+
+
+class Quotas(Protocol):
+    """What each client may ask for; `calotype.serve.keys.ApiKeys` is one."""
+
+    def max_queued(self, client: str) -> int | None: ...
+
+    def spend(self, client: str, pictures: int) -> None: ...
+
+    def give_back(self, client: str, pictures: int) -> None: ...
+
+
+class Deployment:
+    """Accepts jobs and has them done. `start` it first; `drain` or `close` it, and the queue, in the end."""
+
+    def __init__(
+        self,
+        settings: DeploymentSettings,
+        queue: JobQueue,
+        workers: Mapping[str, StartWorker],
+        *,
+        metrics: Metrics | None = None,
+        quotas: Quotas | None = None,
+        find_model: FindModel | None = None,
+        fits: Fits | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        """`workers`: one for each device, by a name for people."""
+        self.settings, self.metrics = settings, metrics or Metrics()
+        self._queue, self._quotas = queue, quotas
+        self._admission = Admission(settings, find_model, fits)
+        self._dispatcher = Dispatcher(queue, workers, settings, self.metrics, sleep=sleep)
+        self._closed = False
+
+    async def start(self) -> None:
+        """Start workers and go on with what waits; `status` says when one is ready."""
+        await self._dispatcher.start()
+
+    async def drain(self, seconds: float | None = None) -> None:
+        """Accept nothing more, let what runs end within `seconds`, stop the rest and close."""
+        await self._dispatcher.drain(self.settings.drain_s if seconds is None else seconds)
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop at once; unfinished jobs wait for the next start."""
+        if not self._closed:
+            self._closed = True
+            await self._dispatcher.close()
+            await self._queue.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def submit(
+        self, submission: Submission, *, client: str, image: bytes | None = None, mask: bytes | None = None
+    ) -> Job:
+        """Accept a job: it is on disk when this returns. A known idempotency key answers with its job."""
+        try:
+            return await self._submit(submission, client, image, mask)
+        except CalotypeError as error:
+            self.metrics.refused.labels(type(error).__name__).inc()
+            raise
+
+    async def _submit(
+        self, submission: Submission, client: str, image: bytes | None, mask: bytes | None
+    ) -> Job:
+        self._check_open()
+        given = {place: data for place, data in (("image", image), ("mask", mask)) if data is not None}
+        request = submission.request
+        if given:
+            request = await asyncio.to_thread(self._admission.checked, request, given)
+        else:
+            request = self._admission.checked(request, given)
+        new = NewJob(
+            client=client,
+            model=self._admission.model_of(submission.model, self._loaded()),
+            request=request.as_dict(),
+            priority=submission.priority,
+            deadline_s=submission.deadline_s,
+            idempotency_key=submission.idempotency_key,
+            cost=request.count * request.steps,
+            max_queued=self._quotas.max_queued(client) if self._quotas else None,
+        )
+        if new.idempotency_key is not None and (known := await self._queue.known(new)):
+            return self._dispatcher.as_it_stands(known)
+        self._admission.check_memory(request, new.model, self.status().workers)
+        job = await self._within_quota(new, list(given.values()), request.count)
+        self.metrics.accepted.inc()
+        self._dispatcher.accepted(job)
+        return job
+
+    async def _within_quota(self, new: NewJob, given: Sequence[bytes], pictures: int) -> Job:
+        if self._quotas is None:
+            return await self._queue.submit(new, given)
+        self._quotas.spend(new.client, pictures)
+        try:
+            return await self._queue.submit(new, given)
+        except BaseException:
+            self._quotas.give_back(new.client, pictures)
+            raise
+
+    def _check_open(self) -> None:
+        if self._dispatcher.draining:
+            raise UnavailableError(f"deployment {self.settings.name!r} stops and accepts nothing more")
+        if reason := self._dispatcher.hopeless:
+            raise UnavailableError(f"deployment {self.settings.name!r} cannot work: {reason}")
+
+    async def job(self, job_id: str, *, client: str | None = None) -> Job:
+        return self._dispatcher.as_it_stands(await self._queue.job(job_id, client))
+
+    async def jobs(
+        self,
+        *,
+        client: str | None = None,
+        state: JobState | None = None,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> Sequence[Job]:
+        found = await self._queue.jobs(client=client, state=state, limit=limit, before=before)
+        return [self._dispatcher.as_it_stands(job) for job in found]
+
+    async def cancel(self, job_id: str, *, client: str | None = None) -> Job:
+        return await self._dispatcher.cancel(job_id, client)
+
+    async def delete(self, job_id: str, *, client: str | None = None) -> None:
+        await self._queue.delete(job_id, client)
+
+    async def picture(self, job_id: str, index: int, *, client: str | None = None) -> bytes:
+        return await self._queue.picture(job_id, index, client)
+
+    async def watch(
+        self, job_id: str, *, previews: bool = False, client: str | None = None
+    ) -> AsyncGenerator[JobNews, None]:
+        # Looking begins before the job is read, so that nothing falls between.
+        with self._dispatcher.watchers.watching(job_id, previews=previews) as watcher:
+            job = await self.job(job_id, client=client)
+            yield JobNews(job=job)
+            if job.state in FINAL_STATES:
+                return
+            async for news in watcher.news():
+                yield news
+
+    async def wait(self, job_id: str, *, client: str | None = None) -> Job:
+        with self._dispatcher.watchers.watching(job_id, previews=False) as watcher:
+            job = await self.job(job_id, client=client)
+            if job.state not in FINAL_STATES:
+                async for news in watcher.news():
+                    job = news.job
+            return job
+
+    async def models(self) -> Sequence[LoadedModel]:
+        return self._loaded()
+
+    async def load_model(self, model: str) -> Sequence[LoadedModel]:
+        self._check_open()
+        await self._dispatcher.load(self._admission.model_of(model, self._loaded()))
+        return self._loaded()
+
+    async def unload_model(self, model: str) -> Sequence[LoadedModel]:
+        self._check_open()
+        await self._dispatcher.unload(self._admission.model_of(model, self._loaded()))
+        return self._loaded()
+
+    def status(self) -> Status:
+        return Status(
+            name=self.settings.name,
+            ready=self._dispatcher.ready and not self._dispatcher.draining,
+            draining=self._dispatcher.draining,
+            queued=self._dispatcher.queued,
+            running=self._dispatcher.running,
+            workers=tuple(seat.status() for seat in self._dispatcher.seats),
+        )
+
+    def _loaded(self) -> list[LoadedModel]:
+        """Every model that some worker has."""
+        held = {model.sha256: model for seat in self._dispatcher.seats for model in seat.models}
+        return list(held.values())

@@ -1,0 +1,188 @@
+"""A place for one worker: whoever sits there, what it has, and the next one when it dies.
+
+Knows nothing of queues, nor of what the messages about jobs mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Literal, Protocol
+
+from pydantic import BaseModel
+
+from calotype.serve.deployment.settings import DeploymentSettings
+from calotype.serve.deployment.workers import StartWorker, WorkerHandle
+from calotype.serve.messages import (
+    Failed,
+    Finished,
+    FromWorker,
+    Hello,
+    LoadedModel,
+    Loading,
+    ModelFailed,
+    Models,
+    Stopped,
+)
+from calotype.serve.service import WorkerStatus
+
+_log = logging.getLogger(__name__)
+
+LONG_LIFE_S = 60.0
+"""A worker that was ready for so long did not die of its start."""
+
+SeatState = Literal["starting", "ready", "restarting", "given up"]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class SeatNews(Protocol):
+    """Who hears what happens at a seat."""
+
+    def heard(self, seat: Seat, message: FromWorker, attachments: list[bytes]) -> None: ...
+
+    async def died(self, seat: Seat, jobs: list[str]) -> None:
+        """Its worker has gone, and these were its jobs."""
+        ...
+
+
+class Seat:
+    """One worker's place."""
+
+    def __init__(
+        self,
+        name: str,
+        start: StartWorker,
+        news: SeatNews,
+        settings: DeploymentSettings,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.name, self._start, self._news, self._settings, self._sleep = name, start, news, settings, sleep
+        self.state: SeatState = "starting"
+        self.hello: Hello | None = None
+        self.models: tuple[LoadedModel, ...] = ()
+        self.jobs: set[str] = set()
+        self.alone: str | None = None
+        """The job that has this worker for itself."""
+        self.restarts = 0
+        self.problem: str | None = None
+        self._memory: Models | None = None
+        self._loading: str | None = None
+        self._handle: WorkerHandle | None = None
+        self._useful = False
+
+    @property
+    def room(self) -> int:
+        """Jobs it would take now."""
+        if self.hello is None or self.alone is not None:
+            return 0
+        return max(0, self.hello.room - len(self.jobs))
+
+    def holds(self, model: str) -> bool:
+        return any(model in (held.name, held.sha256) for held in self.models)
+
+    def status(self) -> WorkerStatus:
+        return WorkerStatus(
+            name=self.name,
+            state=self.state,
+            pid=self._handle.pid if self._handle else None,
+            device=self.hello.device if self.hello else None,
+            jobs=len(self.jobs),
+            restarts=self.restarts,
+            models=self.models,
+            memory_bytes=self._memory.memory_bytes if self._memory else None,
+            free_bytes=self._memory.free_bytes if self._memory else None,
+            loading=self._loading,
+            problem=self.problem,
+        )
+
+    async def send(self, message: BaseModel, attachments: list[bytes] | None = None) -> None:
+        """To the worker, if there is one; one that cannot be spoken to is ended."""
+        handle = self._handle
+        if handle is None:
+            return
+        try:
+            await handle.channel.send(message, attachments or [])
+        # Whatever it is: a worker that did not get this must not live on as if it had.
+        except Exception as error:
+            self.problem = f"it could not be spoken to: {error}"
+            handle.kill()
+
+    async def run(self) -> None:
+        """Keep a worker here until this is cancelled, or too many have died."""
+        deaths = 0
+        while True:
+            self.state, self._useful = "starting", False
+            await self._live()
+            jobs = sorted(self.jobs)
+            self.jobs.clear()
+            deaths = 0 if self._useful else deaths + 1
+            given_up = deaths >= self._settings.max_deaths
+            self.state = "given up" if given_up else "restarting"
+            await self._news.died(self, jobs)
+            if given_up:
+                _log.error(
+                    "worker %s is given up: %d in a row died without having done anything; the last: %s",
+                    self.name,
+                    deaths,
+                    self.problem,
+                )
+                return
+            pause = min(
+                self._settings.first_pause_s * 2 ** max(0, deaths - 1), self._settings.longest_pause_s
+            )
+            _log.warning("worker %s died (%s); the next starts in %.1f s", self.name, self.problem, pause)
+            self.restarts += 1
+            await self._sleep(pause)
+
+    async def _live(self) -> None:
+        """One worker from its start to its end, however that comes."""
+        ready_at: float | None = None
+        try:
+            self._handle = await self._start()
+            async for message, attachments in self._handle.channel:
+                if isinstance(message, Hello):
+                    ready_at = time.monotonic()
+                self._note(message)
+                self._news.heard(self, message, attachments)
+        # What a worker sends, or how it fails to start, must never end the server.
+        except Exception as error:
+            self.problem = f"{type(error).__name__}: {error}"
+        finally:
+            status = await self._end()
+            if status is not None and self.problem is None:
+                self.problem = f"it ended with status {status}"
+            self._useful |= ready_at is not None and time.monotonic() - ready_at >= LONG_LIFE_S
+            self.hello, self.models, self._memory, self._loading, self.alone = None, (), None, None, None
+
+    def _note(self, message: FromWorker) -> None:
+        match message:
+            case Hello():
+                self.hello, self.state, self._loading, self.problem = message, "ready", None, None
+                _log.info("worker %s is ready on %s", self.name, message.device)
+            case Models():
+                self.models, self._memory, self._loading = message.models, message, None
+            case Loading():
+                self._loading = f"{message.label} {message.done}/{message.total}"
+            case ModelFailed() if self.hello is None:
+                self.problem = f"model {message.model!r}: {message.failure.message}"
+            case Finished() | Failed() | Stopped():
+                self._useful = True
+            case _:
+                pass
+
+    async def _end(self) -> int | None:
+        """See the worker out: by itself if it will, in the end by force."""
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return None
+        with suppress(Exception):
+            await handle.channel.close()
+        try:
+            async with asyncio.timeout(self._settings.stop_s):
+                return await handle.wait()
+        except TimeoutError:
+            handle.kill()
+            return await handle.wait()

@@ -1,0 +1,49 @@
+"""What one deployment serves and how much of it. Knows nothing of interfaces."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class RequestLimits(BaseModel):
+    """The largest request that is taken in, whatever a worker could do."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+
+    max_pixels: Annotated[int, Field(ge=16 * 16)] = 2048 * 2048
+    """Width times height of one picture."""
+    max_count: Annotated[int, Field(ge=1)] = 64
+    """Pictures of one job."""
+    max_steps: Annotated[int, Field(ge=1)] = 200
+    max_given_bytes: Annotated[int, Field(ge=1)] = 32 * 2**20
+    """Of one given picture's file."""
+    max_given_pixels: Annotated[int, Field(ge=1)] = 8192 * 8192
+    """Width times height of one given picture."""
+
+
+class DeploymentSettings(BaseModel):
+    """A deployment."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+
+    name: str = "calotype"
+    models: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+    """What its workers load at their start; the first is meant where a request names none."""
+    limits: RequestLimits = RequestLimits()
+    drain_s: Seconds = 30.0
+    """What running jobs have to end in when it stops."""
+    stop_s: Seconds = 5.0
+    """What those that did not have to leave at a step, and workers to end."""
+    load_s: Seconds = 1800.0
+    """How long loading a model may take."""
+    max_deaths: Annotated[int, Field(ge=1)] = 5
+    """Workers in a row that die without having done anything, until their place is given up."""
+    first_pause_s: Seconds = 0.5
+    """Before a dead worker is started again; twice as long each time it dies without having done anything."""
+    longest_pause_s: Seconds = 30.0
+    tidy_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0
+    """How often the history is kept within its limits."""

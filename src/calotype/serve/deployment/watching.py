@@ -1,0 +1,97 @@
+"""News of jobs to whoever looks. Knows nothing of where news come from.
+
+A reader has one place for news, where the next replaces what it has not read yet: it is never far behind,
+costs nothing however slow it is, and the end stays until it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+
+from calotype.serve.service import UnavailableError
+from calotype.spec.job import FINAL_STATES, Job, JobNews
+
+
+class Watcher:
+    """One who looks at a job."""
+
+    def __init__(self, *, previews: bool) -> None:
+        self.previews = previews
+        self._unread: JobNews | None = None
+        self._arrived = asyncio.Event()
+        self._over = False
+
+    def tell(self, job: Job, preview: bytes | None) -> None:
+        if self._unread is not None and self._unread.job.state in FINAL_STATES:
+            return
+        if preview is None and self._unread is not None:
+            preview = self._unread.preview
+        self._unread = JobNews(job=job, preview=preview if self.previews else None)
+        self._arrived.set()
+
+    def leave(self) -> None:
+        """There will be no more."""
+        self._over = True
+        self._arrived.set()
+
+    async def news(self) -> AsyncIterator[JobNews]:
+        """Up to the job's end."""
+        while True:
+            news, self._unread = self._unread, None
+            if news is not None:
+                yield news
+                if news.job.state in FINAL_STATES:
+                    return
+            elif self._over:
+                raise UnavailableError("the deployment stops; its jobs go on at its next start")
+            else:
+                await self._arrived.wait()
+                self._arrived.clear()
+
+
+class Watchers:
+    """Everybody who looks. `on_previews` hears when the first, or no one any more, wants to see a job."""
+
+    def __init__(self, on_previews: Callable[[str, bool], None]) -> None:
+        self._on_previews = on_previews
+        self._watchers: dict[str, set[Watcher]] = {}
+        self._over = False
+
+    @contextmanager
+    def watching(self, job_id: str, *, previews: bool) -> Iterator[Watcher]:
+        watcher = Watcher(previews=previews)
+        with self._telling(job_id):
+            self._watchers.setdefault(job_id, set()).add(watcher)
+        if self._over:
+            watcher.leave()
+        try:
+            yield watcher
+        finally:
+            with self._telling(job_id):
+                self._watchers[job_id].discard(watcher)
+                if not self._watchers[job_id]:
+                    del self._watchers[job_id]
+
+    def wants_previews(self, job_id: str) -> bool:
+        return any(watcher.previews for watcher in self._watchers.get(job_id, ()))
+
+    def tell(self, job: Job, preview: bytes | None = None) -> None:
+        for watcher in self._watchers.get(job.id, ()):
+            watcher.tell(job, preview)
+
+    def close(self) -> None:
+        """Nobody will hear anything any more, and is told so."""
+        self._over = True
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.leave()
+
+    @contextmanager
+    def _telling(self, job_id: str) -> Iterator[None]:
+        before = self.wants_previews(job_id)
+        yield
+        after = self.wants_previews(job_id)
+        if before != after:
+            self._on_previews(job_id, after)

@@ -1,0 +1,41 @@
+"""When jobs must have ended, by a clock that cannot jump. Knows nothing of what becomes of the others."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+
+class Deadlines:
+    """Moments of `monotonic`, by job."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._due: dict[str, float] = {}
+        self._soonest: list[tuple[float, str]] = []
+
+    def add(self, job_id: str, seconds: float) -> None:
+        """What was said first about a job counts."""
+        if job_id in self._due:
+            return
+        self._due[job_id] = self._monotonic() + seconds
+        heapq.heappush(self._soonest, (self._due[job_id], job_id))
+
+    def drop(self, job_id: str) -> None:
+        self._due.pop(job_id, None)
+
+    def passed(self) -> list[str]:
+        """Jobs whose time is over, until they are dropped."""
+        now = self._monotonic()
+        return [job_id for job_id, due in self._due.items() if due <= now]
+
+    def seconds_left(self) -> float | None:
+        """Until the next one passes; None if there is none."""
+        while self._soonest and self._due.get(self._soonest[0][1]) != self._soonest[0][0]:
+            heapq.heappop(self._soonest)
+        return max(0.0, self._soonest[0][0] - self._monotonic()) if self._soonest else None
+
+
+def left_after_restart(created_at: float, deadline_s: float, now: float) -> float:
+    """What a job has left by the time of day, which may have jumped: not more than it was given."""
+    return min(deadline_s, max(0.0, created_at + deadline_s - now))

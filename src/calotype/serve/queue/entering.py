@@ -1,0 +1,192 @@
+"""How jobs enter the queue and leave it for a worker. Knows nothing of transactions, which are the caller's.
+
+Between clients of one priority turns are taken. A job's turn is where its client's turns have come, or where
+the queue has come if that is further, and the next job of that client comes as much later as this one costs.
+So a client with a thousand waiting jobs delays another's first job by one of its own, and one who was away
+has saved nothing up. A job's turn never changes: claiming, and counting who is in front, take one index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from calotype.core.errors import Problem, RequestError
+from calotype.serve.queue.limits import QueueLimits
+from calotype.serve.queue.rows import as_job, find_row
+from calotype.serve.service import QueueFullError
+from calotype.spec.job import Job
+
+ALONE_AFTER = 2
+"""A job that was lost this often is handed out by itself: the next death is then its own doing."""
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """What is to be accepted, checked by whoever made it."""
+
+    client: str
+    model: str
+    request: Mapping[str, Any]
+    priority: int = 0
+    deadline_s: float | None = None
+    idempotency_key: str | None = None
+    cost: int = 1
+    """How much work it is beside others, for the turns between clients."""
+    max_queued: int | None = None
+    """A bound of this client's own."""
+
+    @property
+    def digest(self) -> str:
+        """The same for what asks for the same."""
+        text = json.dumps([self.model, self.request], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def known(connection: sqlite3.Connection, new: NewJob) -> Job | None:
+    """The job that this client's idempotency key already stands for."""
+    if new.idempotency_key is None:
+        return None
+    row = connection.execute(
+        "SELECT * FROM jobs WHERE client = ? AND idempotency_key = ?", (new.client, new.idempotency_key)
+    ).fetchone()
+    if row is None:
+        return None
+    if row["digest"] != new.digest:
+        rule = f"{new.idempotency_key!r} stands for job {row['id']}, which asks for something else"
+        raise RequestError([Problem("idempotency_key", f"{rule}; use a new key", new.idempotency_key)])
+    return as_job(connection, row)
+
+
+def enter(
+    connection: sqlite3.Connection,
+    new: NewJob,
+    given: Mapping[str, int],
+    limits: QueueLimits,
+    now: float,
+    retry_after_s: float,
+) -> Job:
+    """Put a job into the queue, or answer with the one its idempotency key stands for.
+
+    `given`: bytes of the files that came with it, by name.
+    """
+    found = known(connection, new)
+    if found is not None:
+        return found
+    _check_room(connection, new, limits, retry_after_s)
+    job_id = uuid.uuid4().hex
+    cursor = connection.execute(
+        """
+        INSERT INTO jobs (id, client, model, request, digest, idempotency_key, priority, turn, cost,
+                          created_at, deadline_s, steps_total)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """,
+        (
+            job_id,
+            new.client,
+            new.model,
+            json.dumps(new.request),
+            new.digest,
+            new.idempotency_key,
+            new.priority,
+            _turn(connection, new),
+            new.cost,
+            now,
+            new.deadline_s,
+            new.request.get("steps", 0),
+        ),
+    )
+    connection.executemany(
+        "INSERT INTO files (sha256, job, given, bytes) VALUES (?, ?, 1, ?)",
+        [(sha256, cursor.lastrowid, size) for sha256, size in given.items()],
+    )
+    return as_job(connection, find_row(connection, job_id))
+
+
+def _turn(connection: sqlite3.Connection, new: NewJob) -> int:
+    place = {"client": new.client, "priority": new.priority}
+    came_to, claimed, waiting = connection.execute(
+        """
+        SELECT (SELECT turn FROM rounds WHERE priority = :priority),
+               (SELECT next_turn FROM shares WHERE client = :client AND priority = :priority),
+               (SELECT turn + cost FROM jobs WHERE state = 'queued' AND client = :client
+                AND priority = :priority ORDER BY turn DESC LIMIT 1)
+        """,
+        place,
+    ).fetchone()
+    return max(came_to or 0, claimed or 0, waiting or 0)
+
+
+def _check_room(
+    connection: sqlite3.Connection, new: NewJob, limits: QueueLimits, retry_after_s: float
+) -> None:
+    queued = connection.execute("SELECT count(*) FROM jobs WHERE state = 'queued'").fetchone()[0]
+    if queued >= limits.max_queued:
+        raise QueueFullError(
+            f"{queued} jobs are waiting, the limit is {limits.max_queued}; try again later", retry_after_s
+        )
+    own_limit = min(limits.max_queued_per_client, new.max_queued or limits.max_queued_per_client)
+    own = connection.execute(
+        "SELECT count(*) FROM jobs WHERE state = 'queued' AND client = ?", (new.client,)
+    ).fetchone()[0]
+    if own >= own_limit:
+        rule = f"{own} jobs of {new.client!r} are waiting, the limit for one client is {own_limit}"
+        raise QueueFullError(f"{rule}; try again when one has begun", retry_after_s)
+
+
+def waiting(connection: sqlite3.Connection) -> tuple[int, int]:
+    """How many jobs are queued, and how many of these are to run by themselves."""
+    row = connection.execute(
+        "SELECT count(*), count(CASE WHEN losses >= ? THEN 1 END) FROM jobs WHERE state = 'queued'",
+        (ALONE_AFTER,),
+    ).fetchone()
+    return int(row[0]), int(row[1])
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """Jobs that run from here on, and what is left behind them."""
+
+    jobs: tuple[Job, ...]
+    queued: int
+    alone: int
+    """Of those that are queued, the ones that are to run by themselves."""
+
+
+def claim(connection: sqlite3.Connection, most: int, now: float, *, alone: bool = False) -> Claimed:
+    """The next jobs; with `alone`, of those to be handed out so."""
+    rows = connection.execute(
+        f"""
+        SELECT * FROM jobs WHERE state = 'queued' AND losses {">=" if alone else "<"} ?
+        ORDER BY priority DESC, turn, sequence LIMIT ?
+        """,  # noqa: S608
+        (ALONE_AFTER, most),
+    ).fetchall()
+    for row in rows:
+        connection.execute(
+            "UPDATE jobs SET state = 'running', started_at = ?, attempts = attempts + 1 WHERE sequence = ?",
+            (now, row["sequence"]),
+        )
+        _count_turn(connection, row)
+    jobs = tuple(as_job(connection, find_row(connection, row["id"])) for row in rows)
+    return Claimed(jobs, *waiting(connection))
+
+
+def _count_turn(connection: sqlite3.Connection, row: sqlite3.Row) -> None:
+    # A job that comes back has a turn from before, and the queue never goes back.
+    connection.execute(
+        "INSERT INTO rounds VALUES (?, ?) ON CONFLICT DO UPDATE SET turn = max(turn, excluded.turn)",
+        (row["priority"], row["turn"]),
+    )
+    connection.execute(
+        """
+        INSERT INTO shares VALUES (?, ?, ?)
+        ON CONFLICT DO UPDATE SET next_turn = max(next_turn, excluded.next_turn)
+        """,
+        (row["client"], row["priority"], row["turn"] + row["cost"]),
+    )

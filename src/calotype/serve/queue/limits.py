@@ -1,0 +1,24 @@
+"""How much a queue takes in, and how long it remembers. Knows nothing of how."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class QueueLimits(BaseModel):
+    """Bounds of a queue."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+
+    max_queued: Annotated[int, Field(ge=1, le=100_000)] = 2000
+    """Jobs that wait, of all clients together."""
+    max_queued_per_client: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """Jobs that wait, of one client; an API key can have a smaller bound of its own."""
+    max_losses: Annotated[int, Field(ge=1, le=100)] = 3
+    """A job under which a worker or the server died this often fails."""
+    max_age_s: Annotated[float, Field(gt=0)] = 7 * 86400.0
+    """Ended jobs are forgotten after this time, with their pictures."""
+    max_bytes: Annotated[int, Field(ge=0)] = 20 * 2**30
+    """Pictures of ended jobs, together; beyond it the job that ended first is forgotten first."""

@@ -1,0 +1,77 @@
+"""The tables of a queue, and how an older database becomes a newer one. Knows nothing of their use.
+
+A migration is never changed once released: the next one is added below it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from calotype.serve.service import UnavailableError
+
+MIGRATIONS: tuple[str, ...] = (
+    # turn and cost: see `entering`. end_order: which ended first, whatever the clock said.
+    # A seed can be larger than SQLite's integers, so pictures are JSON.
+    """
+    CREATE TABLE jobs (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        client TEXT NOT NULL,
+        state TEXT NOT NULL DEFAULT 'queued'
+            CHECK (state IN ('queued', 'running', 'done', 'failed', 'cancelled')),
+        model TEXT NOT NULL,
+        request TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        idempotency_key TEXT,
+        priority INTEGER NOT NULL,
+        turn INTEGER NOT NULL,
+        cost INTEGER NOT NULL,
+        created_at REAL NOT NULL,
+        started_at REAL,
+        ended_at REAL,
+        deadline_s REAL,
+        steps_done INTEGER NOT NULL DEFAULT 0,
+        steps_total INTEGER NOT NULL,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        losses INTEGER NOT NULL DEFAULT 0,
+        stop_wanted INTEGER NOT NULL DEFAULT 0,
+        pictures TEXT NOT NULL DEFAULT '[]',
+        failure TEXT,
+        end_order INTEGER UNIQUE
+    ) STRICT;
+    CREATE UNIQUE INDEX jobs_by_key ON jobs (client, idempotency_key) WHERE idempotency_key IS NOT NULL;
+    CREATE INDEX jobs_waiting ON jobs (priority DESC, turn, sequence) WHERE state = 'queued';
+    CREATE INDEX jobs_waiting_of_client ON jobs (client, priority, turn) WHERE state = 'queued';
+    CREATE INDEX jobs_running ON jobs (sequence) WHERE state = 'running';
+    CREATE INDEX jobs_of_client ON jobs (client, sequence);
+
+    CREATE TABLE rounds (priority INTEGER PRIMARY KEY, turn INTEGER NOT NULL) STRICT;
+    CREATE TABLE shares (
+        client TEXT NOT NULL, priority INTEGER NOT NULL, next_turn INTEGER NOT NULL,
+        PRIMARY KEY (client, priority)
+    ) STRICT, WITHOUT ROWID;
+
+    CREATE TABLE files (
+        sha256 TEXT NOT NULL,
+        job INTEGER NOT NULL REFERENCES jobs (sequence) ON DELETE CASCADE,
+        given INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        PRIMARY KEY (sha256, job, given)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX files_of_job ON files (job);
+    """,
+)
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> int:
+    """Bring the tables up to date, one version in one transaction; answers with the version found."""
+    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if found > len(migrations):
+        raise UnavailableError(
+            f"the queue's database has version {found}, this Calotype knows up to {len(migrations)}; "
+            "use the Calotype that wrote it, or a newer one"
+        )
+    for version, script in enumerate(migrations[found:], start=found + 1):
+        connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {version}; COMMIT")
+    return found

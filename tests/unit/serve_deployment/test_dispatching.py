@@ -1,0 +1,368 @@
+"""Jobs to workers and back: rooms, ends, stops, deadlines, dead workers and those who look."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from calotype.serve.deployment.deployment import Deployment
+from calotype.serve.messages import Evaluated, Failed, Finished, LoadedModel, Stop, Stopped, Watch, Work
+from calotype.serve.queue.queue import Clock
+from calotype.serve.service import Service, UnavailableError
+from calotype.spec.job import JobFailure, JobNews
+from tests.unit.serve_deployment.conftest import (
+    EMOJI,
+    OpenDeployment,
+    Puppet,
+    Stage,
+    asking,
+    metric,
+    soon,
+    submitted,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_job_is_done(deployed: OpenDeployment) -> None:
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        service: Service = deployment
+        job = await service.submit(asking("an apple", count=1), client="ann")
+        assert (job.state, job.model, job.client) == ("queued", "emoji", "ann")
+        worker = await stage.next()
+        work = await worker.told(Work)
+        assert (work.job_id, work.model, work.request["prompt"]) == (job.id, "emoji", "an apple")
+        assert not work.previews
+        worker.say(Evaluated(rows=2, jobs=1, seconds=0.25))
+        worker.finish(work, b"the apple")
+        done = await soon(service.wait(job.id))
+        assert (done.state, done.steps_done, done.request["width"]) == ("done", 4, 64)
+        assert await service.picture(job.id, 0, client="ann") == b"the apple"
+        assert metric(deployment, "calotype_images_total", model="emoji") == 1
+        assert metric(deployment, "calotype_batch_rows_sum") == 2
+        assert metric(deployment, "calotype_step_seconds_sum") == 0.25
+        assert metric(deployment, "calotype_jobs_ended_total", state="done") == 1
+        assert metric(deployment, "calotype_job_wait_seconds_count") == 1
+        assert metric(deployment, "calotype_worker_free_memory_bytes", worker="worker0") == 400
+
+
+async def test_a_worker_gets_as_many_as_it_has_room_for(deployed: OpenDeployment) -> None:
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        jobs = await submitted(deployment, 4)
+        first, second = [await worker.told(Work) for _ in range(2)]
+        assert [first.job_id, second.job_id] == [jobs[0].id, jobs[1].id]
+        worker.step(first.job_id, 1)
+        await stepped_to(deployment, first.job_id, steps=1)
+        assert worker.told_nothing()
+        worker.finish(second)
+        assert (await worker.told(Work)).job_id == jobs[2].id
+        assert worker.told_nothing()
+        status = deployment.status()
+        assert (status.running, status.ready) == (2, True)
+        assert status.workers[0].jobs == 2
+
+
+async def stepped_to(deployment: Deployment, job_id: str, *, steps: int) -> None:
+    """Wait until a job's steps are known to have come so far."""
+    async with aclosing(deployment.watch(job_id)) as watching:
+        async for news in watching:
+            if news.job.steps_done >= steps:
+                return
+
+
+async def test_a_worker_that_has_the_model_is_preferred(deployed: OpenDeployment) -> None:
+    other = LoadedModel(name="other", architecture="sd15", sha256="0" * 64, random=True, bytes=1)
+    stages = [
+        Stage(lambda puppet: puppet.greet(4, [EMOJI])),
+        Stage(lambda puppet: puppet.greet(3, [EMOJI, other])),
+    ]
+    async with deployed(*(stage.start for stage in stages)) as deployment:
+        workers = [await stage.next() for stage in stages]
+        first = await deployment.submit(asking(model="emoji"), client="ann")
+        assert (await workers[0].told(Work)).job_id == first.id
+        for name in ("other", other.sha256):
+            job = await deployment.submit(asking(model=name), client="ann")
+            assert (await workers[1].told(Work)).job_id == job.id
+        assert [model.name for model in await deployment.models()] == ["emoji", "other"]
+
+
+async def test_a_failing_job_fails_alone(deployed: OpenDeployment) -> None:
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        bad, good = await submitted(deployment, 2)
+        await worker.told(Work)
+        work = await worker.told(Work)
+        worker.say(Failed(job_id=bad.id, failure=JobFailure(kind="does_not_fit", message="too large")))
+        worker.finish(work)
+        failed = await soon(deployment.wait(bad.id))
+        assert (failed.state, failed.failure and failed.failure.message) == ("failed", "too large")
+        assert (await soon(deployment.wait(good.id))).state == "done"
+        assert metric(deployment, "calotype_job_failures_total", kind="does_not_fit") == 1
+
+
+async def test_an_answer_that_makes_no_sense_fails_its_job(deployed: OpenDeployment) -> None:
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        (job,) = await submitted(deployment, 1)
+        work = await worker.told(Work)
+        worker.finish(work.model_copy(update={"job_id": "unheard of"}))
+        said = Finished(job_id=job.id, request={}, widths=(8,), heights=(8,), seeds=(1,))
+        worker.say(said, b"one", b"two")
+        failed = await soon(deployment.wait(job.id))
+        assert failed.failure == JobFailure(
+            kind="internal", message="its worker sent 2 pictures and spoke of 1"
+        )
+
+
+async def test_cancelling(deployed: OpenDeployment) -> None:
+    stage = Stage(lambda puppet: puppet.greet(room=2))
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        stopped, quick, waiting = await submitted(deployment, 3)
+        await worker.told(Work)
+        quick_work = await worker.told(Work)
+        assert (await deployment.cancel(waiting.id)).state == "cancelled"
+        worker.step(stopped.id, 3)
+        await stepped_to(deployment, stopped.id, steps=3)
+        asked = await deployment.cancel(stopped.id)
+        assert (asked.state, asked.steps_done) == ("running", 3)
+        assert (await worker.told(Stop)).job_id == stopped.id
+        worker.say(Stopped(job_id=stopped.id))
+        ended = await soon(deployment.wait(stopped.id))
+        assert (ended.state, ended.steps_done) == ("cancelled", 3)
+        # One that was finished before it could be stopped is finished.
+        await deployment.cancel(quick.id)
+        worker.finish(quick_work)
+        assert (await soon(deployment.wait(quick.id))).state == "done"
+        assert (await deployment.cancel(quick.id)).state == "done"
+        assert metric(deployment, "calotype_jobs_ended_total", state="cancelled") == 2
+
+
+async def test_a_passed_deadline_ends_waiting_and_running_jobs(deployed: OpenDeployment) -> None:
+    stage, now = Stage(lambda puppet: puppet.greet(room=1)), [0.0]
+    async with deployed(stage.start, clock=Clock(monotonic=lambda: now[0])) as deployment:
+        worker = await stage.next()
+        running = await deployment.submit(asking(deadline_s=100.0), client="ann")
+        work = await worker.told(Work)
+        waiting = await deployment.submit(asking(deadline_s=100.0), client="ann")
+        now[0] += 100
+        # A new deadline makes it look at the clock.
+        after = await deployment.submit(asking(deadline_s=100.0), client="ann")
+        for job in (running, waiting):
+            ended = await soon(deployment.wait(job.id))
+            assert (ended.state, ended.failure and ended.failure.kind) == ("failed", "deadline")
+        assert (await worker.told(Stop)).job_id == running.id
+        worker.finish(work)
+        assert (await worker.told(Work)).job_id == after.id
+        assert (await deployment.job(running.id)).state == "failed"
+        assert metric(deployment, "calotype_job_failures_total", kind="deadline") == 2
+
+
+async def test_a_dead_workers_jobs_go_to_the_next(deployed: OpenDeployment, pauses: list[float]) -> None:
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        jobs = await submitted(deployment, 2)
+        worker.finish(await worker.told(Work))
+        await worker.told(Work)
+        await soon(deployment.wait(jobs[0].id))
+        worker.die()
+        successor = await stage.next()
+        work = await successor.told(Work)
+        assert work.job_id == jobs[1].id
+        successor.finish(work)
+        done = await soon(deployment.wait(jobs[1].id))
+        assert (done.state, done.attempts) == ("done", 2)
+        assert pauses == [0.5]
+        status = deployment.status().workers[0]
+        assert (status.restarts, status.state, status.pid) == (1, "ready", 1002)
+        assert metric(deployment, "calotype_worker_restarts_total", worker="worker0") == 1
+
+
+async def test_a_worker_that_stammers_is_replaced(deployed: OpenDeployment) -> None:
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        (job,) = await submitted(deployment, 1)
+        await worker.told(Work)
+        worker.stammer()
+        successor = await stage.next()
+        assert worker.closed
+        assert (await successor.told(Work)).job_id == job.id
+
+
+async def test_a_job_that_kills_workers_fails_alone(deployed: OpenDeployment) -> None:
+    stage = Stage(lambda puppet: puppet.greet(room=3))
+    async with deployed(stage.start) as deployment:
+        poison, *others = await submitted(deployment, 3)
+        lives = 0
+        ended: set[str] = set()
+        while len(ended) < 2:
+            worker = await stage.next()
+            lives += 1
+            together = 3 if lives <= 2 else 1
+            works = [await worker.told(Work) for _ in range(together)]
+            while all(work.job_id != poison.id for work in works):
+                worker.finish(works[0])
+                await soon(deployment.wait(works[0].job_id))
+                ended.add(works[0].job_id)
+                if len(ended) == 2:
+                    break
+                works = [await worker.told(Work)]
+            else:
+                worker.die()
+        lost = await soon(deployment.wait(poison.id))
+        assert (lost.state, lost.failure and lost.failure.kind, lost.attempts) == ("failed", "worker_lost", 3)
+        assert ended == {other.id for other in others}
+        assert lives == 4
+
+
+async def test_a_suspect_waits_until_a_worker_has_nothing_else(deployed: OpenDeployment) -> None:
+    stage = Stage(lambda puppet: puppet.greet(room=2))
+    async with deployed(stage.start) as deployment:
+        (suspect,) = await submitted(deployment, 1)
+        for _ in range(2):
+            worker = await stage.next()
+            await worker.told(Work)
+            worker.die()
+        worker = await stage.next()
+        assert (await worker.told(Work)).job_id == suspect.id
+        (other,) = await submitted(deployment, 1)
+        worker.step(suspect.id, 1)
+        await stepped_to(deployment, suspect.id, steps=1)
+        assert worker.told_nothing()
+        worker.say(Failed(job_id=suspect.id, failure=JobFailure(kind="internal", message="so it was")))
+        assert (await worker.told(Work)).job_id == other.id
+
+
+async def test_workers_that_never_live_are_given_up(
+    deployed: OpenDeployment, pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage(Puppet.die)
+    async with deployed(stage.start, settings={"max_deaths": 4}) as deployment:
+        job = await deployment.submit(asking(), client="ann")
+        for _ in range(4):
+            await stage.next()
+        while deployment.status().workers[0].state != "given up":
+            await asyncio.sleep(0)
+        assert pauses == [0.5, 1.0, 2.0]
+        assert not deployment.status().ready
+        with pytest.raises(UnavailableError, match="workers keep dying: worker0: it ended with status 0"):
+            await deployment.submit(asking(), client="ann")
+        assert (await deployment.job(job.id)).state == "queued"
+        assert "is given up: 4 in a row died" in caplog.text
+        assert stage.count == 4
+
+
+async def test_a_worker_that_cannot_be_started(deployed: OpenDeployment) -> None:
+    async def nowhere() -> Puppet:
+        raise FileNotFoundError("no such program")
+
+    async with deployed(nowhere, settings={"max_deaths": 2}) as deployment:
+        while deployment.status().workers[0].state != "given up":
+            await asyncio.sleep(0)
+        assert "no such program" in (deployment.status().workers[0].problem or "")
+
+
+async def test_a_slow_reader_misses_steps_and_never_the_end(deployed: OpenDeployment) -> None:
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        (job,) = await submitted(deployment, 1)
+        work = await worker.told(Work)
+        slow = deployment.watch(job.id)
+        first = await anext(slow)
+        for step in range(1, 5):
+            worker.step(job.id, step)
+        worker.finish(work)
+        await soon(deployment.wait(job.id))
+        rest = [news async for news in slow]
+        assert [news.job.state for news in rest] == ["done"]
+        assert first.job.id == job.id
+        late = [news.job.state async for news in deployment.watch(job.id)]
+        assert late == ["done"]
+
+
+async def test_a_quick_reader_sees_every_step(deployed: OpenDeployment) -> None:
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        (job,) = await submitted(deployment, 1)
+        work = await worker.told(Work)
+        seen = []
+        async for news in deployment.watch(job.id):
+            seen.append((news.job.state, news.job.steps_done))
+            if news.job.steps_done < 4:
+                worker.step(job.id, news.job.steps_done + 1)
+            elif news.job.state == "running":
+                worker.finish(work)
+        assert seen == [*(("running", step) for step in range(5)), ("done", 4)]
+
+
+async def test_previews_are_made_while_somebody_looks(deployed: OpenDeployment) -> None:
+    stage = Stage(lambda puppet: puppet.greet(room=1))
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        first, second = await submitted(deployment, 2)
+        work = await worker.told(Work)
+        assert not work.previews
+
+        async def look() -> JobNews:
+            async with aclosing(deployment.watch(first.id, previews=True)) as watching:
+                async for news in watching:
+                    if news.preview:
+                        return news
+            raise AssertionError("it ended without one")
+
+        looking = asyncio.create_task(look())
+        assert (await worker.told(Watch)).previews
+        blind = deployment.watch(first.id)
+        await anext(blind)
+        worker.step(first.id, 1, preview=b"a sketch")
+        assert (await soon(looking)).preview == b"a sketch"
+        assert (await soon(anext(blind))).preview is None
+        assert not (await worker.told(Watch)).previews
+        # Who looks before it begins sees it from the beginning.
+        early = deployment.watch(second.id, previews=True)
+        await anext(early)
+        worker.finish(work)
+        assert (await worker.told(Work)).previews
+        await early.aclose()
+        assert not (await worker.told(Watch)).previews
+
+
+async def test_outcomes_that_the_disk_refuses_are_kept_for_later(
+    deployed: OpenDeployment, pauses: list[float]
+) -> None:
+    stage = Stage(lambda puppet: puppet.greet(room=1))
+    holder: list[Deployment] = []
+
+    async def until_it_works(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            queue = holder[0]._queue
+            await queue._call(lambda connection: connection.execute("PRAGMA query_only = 0").fetchone())
+        await asyncio.sleep(0)
+
+    async with deployed(stage.start, sleep=until_it_works) as deployment:
+        holder.append(deployment)
+        worker = await stage.next()
+        (job,) = await submitted(deployment, 1)
+        work = await worker.told(Work)
+        await deployment._queue._call(
+            lambda connection: connection.execute("PRAGMA query_only = 1").fetchone()
+        )
+        with pytest.raises(UnavailableError, match="readonly"):
+            await deployment.submit(asking(), client="ann")
+        worker.finish(work)
+        assert (await soon(deployment.wait(job.id))).state == "done"
+        assert pauses == [0.5, 1.0, 2.0]
+        (after,) = await submitted(deployment, 1)
+        assert (await worker.told(Work)).job_id == after.id

@@ -1,0 +1,99 @@
+"""The end of a deployment, and its next beginning: nothing accepted is lost by either."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from calotype.serve.messages import Stop, Stopped, Work
+from calotype.serve.service import UnavailableError
+from tests.unit.serve_deployment.conftest import OpenDeployment, Puppet, Stage, asking, soon, submitted
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_drain_lets_running_jobs_end(deployed: OpenDeployment) -> None:
+    stage = Stage(lambda puppet: puppet.greet(room=1))
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        running, waiting = await submitted(deployment, 2)
+        work = await worker.told(Work)
+        waiter = asyncio.create_task(deployment.wait(waiting.id))
+        watcher = asyncio.create_task(deployment.wait(running.id))
+        draining = asyncio.create_task(deployment.drain(60))
+        await asyncio.sleep(0)
+        assert (deployment.status().draining, deployment.status().ready) == (True, False)
+        with pytest.raises(UnavailableError, match="accepts nothing more"):
+            await deployment.submit(asking(), client="ann")
+        worker.finish(work)
+        await soon(draining)
+        assert (await soon(watcher)).state == "done"
+        with pytest.raises(UnavailableError, match="go on at its next start"):
+            await soon(waiter)
+        assert worker.closed
+        assert worker.told_nothing()
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        assert (await deployment.job(running.id)).state == "done"
+        assert (await (await stage.next()).told(Work)).job_id == waiting.id
+
+
+async def test_what_does_not_end_in_time_stops_and_waits_for_the_next_start(deployed: OpenDeployment) -> None:
+    stage = Stage(lambda puppet: puppet.greet(room=2))
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        slow, cancelled = await submitted(deployment, 2)
+        for _ in range(2):
+            await worker.told(Work)
+        await deployment.cancel(cancelled.id)
+        await worker.told(Stop)
+        draining = asyncio.create_task(deployment.drain(0))
+        assert {(await worker.told(Stop)).job_id for _ in range(2)} == {slow.id, cancelled.id}
+        for job in (slow, cancelled):
+            worker.say(Stopped(job_id=job.id))
+        await soon(draining)
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        assert (await deployment.job(cancelled.id)).state == "cancelled"
+        worker = await stage.next()
+        work = await worker.told(Work)
+        assert work.job_id == slow.id
+        worker.finish(work)
+        assert (await soon(deployment.wait(slow.id))).attempts == 2
+
+
+async def test_stopping_at_once_is_no_loss(deployed: OpenDeployment) -> None:
+    for _ in range(5):
+        stage = Stage(Puppet.greet)
+        async with deployed(stage.start) as deployment:
+            if not await deployment.jobs():
+                await submitted(deployment, 1)
+            worker = await stage.next()
+            await worker.told(Work)
+        assert worker.closed
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        (job,) = await deployment.jobs()
+        worker = await stage.next()
+        worker.finish(await worker.told(Work))
+        done = await soon(deployment.wait(job.id))
+        assert (done.state, done.attempts) == ("done", 6)
+
+
+async def test_a_worker_that_does_not_end_is_killed(deployed: OpenDeployment) -> None:
+    class Stubborn(Puppet):
+        async def close(self) -> None:
+            self.closed = True
+
+    puppets = []
+
+    async def start() -> Puppet:
+        puppets.append(Stubborn(1))
+        puppets[0].greet()
+        return puppets[0]
+
+    async with deployed(start, settings={"stop_s": 0.01}) as deployment:
+        while not deployment.status().ready:
+            await asyncio.sleep(0)
+    assert puppets[0].killed
