@@ -65,12 +65,21 @@ class Denoiser:
         self._prediction = cast("PredictionType", kind)
 
     @torch.inference_mode()
-    def answer(self, questions: Sequence[Question]) -> list[Tensor]:
-        """The denoised estimate for each question, from one forward pass over all of them."""
+    def answer(self, questions: Sequence[Question], *, least_rows: int = 0) -> list[Tensor]:
+        """The denoised estimate for each question, from one forward pass over all of them.
+
+        Rows that are missing to `least_rows` are made up; nobody reads what the network says to them.
+        """
         asked = [_Asked(question, self._schedule, self._guided) for question in questions]
-        sample = torch.cat([each.sample for each in asked]).to(self._model.dtype)
-        output = self._network.evaluate(sample, [row for each in asked for row in each.rows])
-        outputs = output.split([len(each.rows) for each in asked])
+        rows = [row for each in asked for row in each.rows]
+        missing = max(0, least_rows - len(rows))
+        samples = [each.sample for each in asked]
+        if missing:
+            # Told what the last row is told: a new prompt or noise level would be worked out for nobody.
+            samples.append(samples[-1][-1:].expand(missing, -1, -1, -1))
+        sample = torch.cat(samples).to(self._model.dtype)
+        output = self._network.evaluate(sample, rows + rows[-1:] * missing)
+        outputs = output[: len(rows)].split([len(each.rows) for each in asked])
         return [each.denoised(part, self._prediction) for each, part in zip(asked, outputs, strict=True)]
 
 

@@ -106,7 +106,7 @@ class Engine:
         resolved = resolved.with_changes(tile_vae=chosen.tiled)
         seeds, pictures = resolved.seeds(), Generated()
         starts = range(0, resolved.count, chosen.batch_size)
-        files = self._resources.digests(resolved)
+        noted = self.records(resolved)
         with _out_of_memory_explained(resolved):
             for batch, start in enumerate(starts):
                 run = self.begin(resolved, inputs, seeds[start : start + chosen.batch_size])
@@ -114,8 +114,17 @@ class Engine:
                     if on_step:
                         on_step(self._news(run, batch, len(starts)))
                 pictures.images.extend(self.finish(run, resolved, inputs))
-        pictures.records.extend(records(self.model, self.preset, resolved, files))
+        pictures.records.extend(noted)
         return pictures
+
+    def records(self, request: GenerateRequest) -> list[PictureRecord]:
+        """What is remembered of each picture of a resolved request."""
+        return records(self.model, self.preset, request, self._resources.digests(request))
+
+    def preview(self, run: Run) -> list[Image.Image]:
+        """A small glimpse of each picture of a run that has been advanced."""
+        assert run.latents is not None
+        return self._preview.images(run.latents)
 
     def warm_up(self, shapes: Sequence[Shape], progress: Progress | None = None) -> None:
         """Make pictures of each shape for nobody, so that nothing of it is left to compile or to record."""
@@ -194,11 +203,18 @@ class Engine:
 
         They share a latent shape and LoRAs.
         """
+        answers = self.evaluate(runs)
+        return [run for run, answer in zip(runs, answers, strict=True) if run.receive(answer)]
+
+    def evaluate(self, runs: Sequence[Run], *, least_rows: int = 0) -> list[Tensor]:
+        """The first half of `advance`: what each run is to receive. Leaves the runs as they are.
+
+        Rows up to `least_rows` are filled with ones that nobody reads, so that few shapes are evaluated.
+        """
         if any(run.loras != runs[0].loras for run in runs):
             raise ValueError("runs with different LoRAs cannot share an evaluation; advance them apart")
         self._use_loras(runs[0].loras)
-        answers = self._denoiser.answer([run.question() for run in runs])
-        return [run for run, answer in zip(runs, answers, strict=True) if run.receive(answer)]
+        return self._denoiser.answer([run.question() for run in runs], least_rows=least_rows)
 
     def finish(self, run: Run, request: GenerateRequest, inputs: Inputs) -> list[Image.Image]:
         """Decode a run that is done."""

@@ -1,0 +1,312 @@
+"""Many jobs on one device: what happens between two evaluations, and who shares the next.
+
+A turn opens requests that arrived, decodes pictures that are done and evaluates one group of runs together.
+Nobody waits for company: whoever is there shares the next evaluation, and who comes later joins the one
+after. A free row goes to the job with the fewest pictures under way, the earliest of those; so jobs begin in
+the order they came, and one that asks for many pictures does not keep others out.
+
+A job fails alone. A shared evaluation that fails is repeated in halves, which leaves the culprit by itself;
+one that does not fit into memory too, and its rows are not tried again. Knows nothing of sockets or torch.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from calotype.core.errors import CalotypeError, DoesNotFitError
+from calotype.serve.messages import Evaluated, Failed, Load, ModelFailed, Stepped, Stopped, Work
+from calotype.serve.worker.engines import OutOfMemoryError, PictureRun, failure_of
+from calotype.serve.worker.finishing import Emit, Finishing
+from calotype.serve.worker.limits import RowLimits, bucket
+from calotype.serve.worker.models import Models
+from calotype.serve.worker.tickets import Ticket
+from calotype.serve.worker.turns import Group, Turns
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """One run's part in an evaluation."""
+
+    ticket: Ticket
+    index: int
+
+    @property
+    def run(self) -> PictureRun:
+        return self.ticket.runs[self.index]
+
+
+class Batcher:
+    """The jobs of one worker. For one thread; `emit` sends what the server is to know."""
+
+    def __init__(
+        self,
+        models: Models,
+        emit: Emit,
+        finishing: Finishing,
+        *,
+        most_rows: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._models, self._emit, self._finishing, self._clock = models, emit, finishing, clock
+        self._limits = RowLimits(most_rows)
+        self._turns = Turns()
+        self._waiting: deque[tuple[Work | Load, Sequence[bytes]]] = deque()
+        self._tickets: dict[str, Ticket] = {}
+        self._undecoded: deque[tuple[Ticket, int, PictureRun]] = deque()
+        self._evaluation_s = 0.0
+
+    def add(self, wanted: Work | Load, attachments: Sequence[bytes] = ()) -> None:
+        """Take on a job, or a model that is to be ready; in the order of arrival."""
+        if isinstance(wanted, Work) and wanted.job_id in self._tickets:
+            _log.error("job came twice, the second is left out", extra={"job_id": wanted.job_id})
+            return
+        self._waiting.append((wanted, attachments))
+
+    def stop(self, job_id: str) -> None:
+        """Leave a job. One that has ended, or only waits for its files to be written, stays as it is."""
+        for entry in self._waiting:
+            if isinstance(entry[0], Work) and entry[0].job_id == job_id:
+                self._waiting.remove(entry)
+                self._emit(Stopped(job_id=job_id), ())
+                return
+        ticket = self._tickets.get(job_id)
+        if ticket is not None:
+            self._end(ticket)
+            self._emit(Stopped(job_id=job_id), ())
+            _log.info("job stopped", extra={"job_id": job_id})
+
+    def watch(self, job_id: str, previews: bool) -> None:
+        """Make previews for a job, or stop making them."""
+        for place, (wanted, attachments) in enumerate(self._waiting):
+            if isinstance(wanted, Work) and wanted.job_id == job_id:
+                self._waiting[place] = (wanted.model_copy(update={"previews": previews}), attachments)
+        if job_id in self._tickets:
+            self._tickets[job_id].previews = previews
+
+    def turn(self) -> bool:
+        """Everything up to the end of one evaluation; False when there was nothing to do."""
+        self._models.tidy()
+        busy = bool(self._waiting or self._tickets)
+        while self._waiting and self._open(*self._waiting[0]):
+            self._waiting.popleft()
+        self._decode()
+        groups: dict[Group, list[Ticket]] = {}
+        for ticket in self._tickets.values():
+            if ticket.runs or ticket.has_more:
+                groups.setdefault(ticket.group, []).append(ticket)
+        if groups:
+            group = self._turns.next(groups.keys())
+            self._evaluate(group, self._gather(group, groups[group]))
+        return busy
+
+    def _open(self, wanted: Work | Load, attachments: Sequence[bytes]) -> bool:
+        """Begin with what arrived; False if it has to wait, and what came after it too: for its model."""
+        try:
+            if isinstance(wanted, Load):
+                return self._models.load(wanted.model)
+            lease = self._models.lease(wanted.model)
+            if lease is None:
+                return False
+        except Exception as error:
+            self._refuse(wanted, error)
+            return True
+        try:
+            order = lease.engine.open(wanted, attachments)
+        except Exception as error:
+            lease.release()
+            self._refuse(wanted, error)
+        else:
+            self._tickets[wanted.job_id] = Ticket(wanted, lease, order, wanted.previews)
+            _log.info("job begins", extra={"job_id": wanted.job_id, "model": lease.model})
+        return True
+
+    def _refuse(self, wanted: Work | Load, error: Exception) -> None:
+        if isinstance(wanted, Load):
+            _log.warning("model failed: %s", error, extra={"model": wanted.model})
+            self._emit(ModelFailed(model=wanted.model, failure=failure_of(error)), ())
+        else:
+            self._tell_failed(wanted.job_id, error)
+
+    def _gather(self, group: Group, tickets: Sequence[Ticket]) -> list[_Share]:
+        """Who shares the next evaluation of a group: what is under way first, then what can begin."""
+        expected = min((t.order.most_rows for t in tickets if t.order.most_rows is not None), default=None)
+        limit = self._limits.of((group.model, group.shape), expected)
+        shares: list[_Share] = []
+        rows = 0
+        for share in self._candidates(tickets):
+            needed = share.ticket.order.rows
+            if shares and rows + needed > limit:
+                break
+            if share.index in share.ticket.runs or self._begin(share.ticket):
+                shares.append(share)
+                rows += needed
+        return shares
+
+    def _candidates(self, tickets: Sequence[Ticket]) -> Iterator[_Share]:
+        yield from [_Share(ticket, index) for ticket in tickets for index in ticket.runs]
+        while more := [ticket for ticket in tickets if ticket.has_more and not ticket.ended]:
+            ticket = min(more, key=lambda ticket: len(ticket.runs))
+            yield _Share(ticket, ticket.begun)
+
+    def _begin(self, ticket: Ticket) -> bool:
+        try:
+            self._with_room(ticket, ticket.begin_next)
+        except Exception as error:
+            self._fail(ticket, error)
+            return False
+        return True
+
+    def _evaluate(self, group: Group, shares: Sequence[_Share]) -> None:
+        """One evaluation, or several smaller ones when it cannot be one."""
+        shape = (group.model, group.shape)
+        pending = [shares]
+        while pending:
+            some = [share for share in pending.pop() if not share.ticket.ended]
+            middle = (len(some) + 1) // 2
+            halves = [some[middle:], some[:middle]]
+            if len(some) > 1 and _rows(some) > self._limits.of(shape):
+                pending += halves
+                continue
+            error = self._try(shape, some) if some else None
+            if error is None:
+                continue
+            out_of_memory = isinstance(error, OutOfMemoryError)
+            if len(some) == 1:
+                self._fail(some[0].ticket, _too_large(error) if out_of_memory else error)
+                continue
+            if out_of_memory:
+                self._limits.learn(shape, _rows(some), _rows(some[:middle]))
+            else:
+                _log.warning("an evaluation for %d pictures failed, looking for whose: %s", len(some), error)
+            pending += halves
+
+    def _try(self, shape: Hashable, shares: Sequence[_Share]) -> Exception | None:
+        """Evaluate; what went wrong instead, if something did."""
+        engine = shares[0].ticket.lease.engine
+        rows = _rows(shares)
+        # A row for nobody costs less than a number of rows that was never evaluated, where those cost.
+        least_rows = min(bucket(rows), self._limits.of(shape)) if engine.shapes_cost else rows
+        try:
+            answers = engine.evaluate([share.run for share in shares], least_rows=least_rows)
+        except Exception as error:
+            if isinstance(error, OutOfMemoryError):
+                engine.relieve()
+            return error
+        self._evaluation_s = engine.evaluation_s
+        jobs = len({share.ticket.job_id for share in shares})
+        self._emit(Evaluated(rows=rows, jobs=jobs, seconds=self._evaluation_s), ())
+        self._hand_out(shares, answers)
+        return None
+
+    def _hand_out(self, shares: Sequence[_Share], answers: Sequence[Any]) -> None:
+        stepped: dict[str, _Share] = {}
+        for share, answer in zip(shares, answers, strict=True):
+            ticket = share.ticket
+            if ticket.ended:
+                continue
+            try:
+                completed = share.run.receive(answer)
+            except Exception as error:
+                self._fail(ticket, error)
+                continue
+            if completed:
+                stepped.setdefault(ticket.job_id, share)
+        for share in stepped.values():
+            if not share.ticket.ended:
+                self._tell_stepped(share)
+        for share in shares:
+            if not share.ticket.ended and share.run.done:
+                self._undecoded.append((share.ticket, share.index, share.ticket.leave(share.index)))
+
+    def _tell_stepped(self, share: _Share) -> None:
+        ticket, preview = share.ticket, None
+        try:
+            preview = ticket.glimpse(share.run)
+        except Exception:
+            _log.exception("no preview", extra={"job_id": ticket.job_id})
+        news = Stepped(
+            job_id=ticket.job_id,
+            steps_done=ticket.steps_done,
+            steps_total=ticket.steps_total,
+            has_preview=preview is not None,
+        )
+        self._emit(news, () if preview is None else (preview,))
+
+    def _decode(self) -> None:
+        """Decode one picture, and then more for about as long as an evaluation takes.
+
+        So the others sample at half their speed at worst, and many that are done together do not wait for
+        an evaluation each.
+        """
+        started: float | None = None
+        while self._undecoded:
+            ticket, index, run = self._undecoded.popleft()
+            if ticket.ended:
+                continue
+            self._finish(ticket, index, run)
+            # The first may have waited for an evaluation that the device was still busy with.
+            started = self._clock() if started is None else started
+            if self._clock() - started >= self._evaluation_s:
+                return
+
+    def _finish(self, ticket: Ticket, index: int, run: PictureRun) -> None:
+        try:
+            encode = self._with_room(ticket, lambda: ticket.order.finish(index, run))
+        except Exception as error:
+            self._fail(ticket, error)
+            return
+        ticket.files[index] = self._finishing.encode(encode)
+        seeds = ticket.order.seeds
+        if len(ticket.files) == len(seeds):
+            self._end(ticket)
+            files = [ticket.files[place] for place in range(len(seeds))]
+            self._finishing.complete(ticket.job_id, ticket.order.request, seeds, files)
+
+    def _with_room(self, ticket: Ticket, work: Callable[[], Any]) -> Any:
+        """Do something for one picture; again with all the memory there is if it did not fit at first."""
+        try:
+            return work()
+        except OutOfMemoryError:
+            ticket.lease.engine.relieve()
+        try:
+            return work()
+        except OutOfMemoryError as error:
+            raise _too_large(error) from error
+
+    def _fail(self, ticket: Ticket, error: Exception) -> None:
+        self._end(ticket)
+        self._tell_failed(ticket.job_id, error)
+
+    def _tell_failed(self, job_id: str, error: Exception) -> None:
+        failure = failure_of(error)
+        unexpected = error if not isinstance(error, CalotypeError) else None
+        _log.warning(
+            "job failed: %s",
+            failure.message,
+            extra={"job_id": job_id, "kind": failure.kind},
+            exc_info=unexpected,
+        )
+        self._emit(Failed(job_id=job_id, failure=failure), ())
+
+    def _end(self, ticket: Ticket) -> None:
+        ticket.ended = True
+        ticket.runs.clear()
+        del self._tickets[ticket.job_id]
+        ticket.lease.release()
+
+
+def _rows(shares: Sequence[_Share]) -> int:
+    return sum(share.ticket.order.rows for share in shares)
+
+
+def _too_large(error: Exception) -> DoesNotFitError:
+    return DoesNotFitError(
+        f"one picture alone ran out of memory: {error}; ask for a smaller one, or decode in tiles (tile_vae)"
+    )

@@ -1,0 +1,136 @@
+"""The worker's process: messages in, turns of the batcher, messages out. Knows nothing of queues or clients.
+
+It lives as long as the server's end of the channel: when that closes, the process ends at once, whatever it
+is doing. SIGTERM ends it at once too. SIGINT is for the server, which decides; in a terminal Ctrl-C reaches
+both.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+from queue import SimpleQueue
+from threading import Thread
+from typing import NoReturn
+
+from calotype.core.errors import CalotypeError, ExitCode
+from calotype.serve.messages import (
+    TO_WORKER,
+    Hello,
+    Load,
+    ModelFailed,
+    Stop,
+    ToWorker,
+    Unload,
+    Watch,
+    Work,
+)
+from calotype.serve.worker.batcher import Batcher
+from calotype.serve.worker.channel import BlockingChannel, ChannelError
+from calotype.serve.worker.engines import Loader, failure_of
+from calotype.serve.worker.finishing import Finishing
+from calotype.serve.worker.logs import log_json_to
+from calotype.serve.worker.models import Models
+from calotype.serve.worker.options import WorkerOptions, most_rows, parsed
+
+_log = logging.getLogger(__name__)
+
+Inbox = SimpleQueue[tuple[ToWorker, list[bytes]]]
+
+
+def main() -> NoReturn:
+    """Run a worker until its channel closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    fd, options = parsed(sys.argv[1:])
+    log_json_to(sys.stderr, worker_pid=os.getpid())
+    channel = BlockingChannel(socket.socket(fileno=fd), TO_WORKER)
+    inbox: Inbox = SimpleQueue()
+    Thread(target=_listen, args=(channel, inbox), name="channel reader", daemon=True).start()
+    try:
+        code = work(channel, inbox, options)
+    # A lost device is no Exception; and a worker that has failed must be seen to be gone.
+    except BaseException:
+        _log.critical("the worker ends", exc_info=True)
+        code = ExitCode.BUG
+    channel.close()
+    # Libraries keep threads that would be waited for.
+    os._exit(code)
+
+
+def _listen(channel: BlockingChannel[ToWorker], inbox: Inbox) -> None:
+    try:
+        for received in channel:
+            inbox.put(received)
+    except ChannelError as error:
+        _log.critical("the channel is broken: %s", error)
+        os._exit(ExitCode.BUG)
+    _log.info("the server has gone, the worker ends")
+    os._exit(ExitCode.OK)
+
+
+def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOptions) -> ExitCode:
+    """Say hello and do what is asked. Returns only if the first models cannot be loaded."""
+    loading = options.models[0] if options.models else ""
+    try:
+        loader = loader_of(options)
+        models = Models(
+            loader, memory_bytes=options.memory_bytes, on_change=channel.send, on_loading=channel.send
+        )
+        for loading in options.models:
+            models.load(loading)
+    except CalotypeError as error:
+        _log.critical("%s", error)
+        channel.send(ModelFailed(model=loading, failure=failure_of(error)))
+        return error.exit_code
+    finishing = Finishing(channel.send)
+    rows = most_rows(options, loader.device)
+    batcher = Batcher(models, channel.send, finishing, most_rows=rows)
+    channel.send(
+        Hello(
+            pid=os.getpid(),
+            device=loader.device,
+            preset=loader.preset,
+            precision=loader.precision,
+            room=rows,
+        )
+    )
+    while True:
+        _take(inbox, batcher, models, wait=not batcher.turn())
+
+
+def _take(inbox: Inbox, batcher: Batcher, models: Models, *, wait: bool) -> None:
+    """Hand on what has arrived; with `wait`, at least one message."""
+    while wait or not inbox.empty():
+        message, attachments = inbox.get()
+        wait = False
+        match message:
+            case Work() | Load():
+                batcher.add(message, attachments)
+            case Stop():
+                batcher.stop(message.job_id)
+            case Watch():
+                batcher.watch(message.job_id, message.previews)
+            case Unload():
+                models.unload(message.model)
+
+
+def loader_of(options: WorkerOptions) -> Loader:
+    """Where models come from: the real engine's, or those of the one that does nothing."""
+    kind, _, limit = options.engine.partition(":")
+    if kind == "nothing":
+        from calotype.serve.worker.idle_engine import IdleLoader  # noqa: PLC0415 - one of the two
+
+        return IdleLoader(out_of_memory_over=int(limit) if limit else None)
+    from calotype.serve.worker.real_engine import RealLoader  # noqa: PLC0415 - torch, only where needed
+
+    return RealLoader(
+        device=options.device,
+        precision=options.precision,
+        preset=options.preset,
+        models_folder=options.models_folder,
+        warm=options.warm,
+    )

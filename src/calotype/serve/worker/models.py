@@ -1,0 +1,189 @@
+"""The models a worker holds: loaded when they are wanted, the least recently used let go when room is needed.
+
+Room is counted in bytes of weights, known before a model is loaded. A model that a job uses stays. Names of
+the same contents are the same model, and its hash is a name too. Knows nothing of devices or batches.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from calotype.core.errors import DoesNotFitError
+from calotype.serve import messages
+from calotype.serve.messages import LoadedModel, Loading
+from calotype.serve.worker.engines import JobEngine, Loader, OutOfMemoryError
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Held:
+    about: LoadedModel
+    engine: JobEngine
+    names: set[str]
+    users: int = 0
+    unwanted: bool = False
+    """To be let go as soon as nobody uses it."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A model that stays until it is released."""
+
+    model: str
+    """The same for all names of a model."""
+    engine: JobEngine
+    release: Callable[[], None]
+
+
+class Models:
+    """What is loaded. `on_change` hears of every change, `on_loading` how far loading has come."""
+
+    def __init__(
+        self,
+        loader: Loader,
+        *,
+        memory_bytes: int | None = None,
+        on_change: Callable[[messages.Models], None],
+        on_loading: Callable[[Loading], None],
+    ) -> None:
+        self._loader, self._on_change, self._on_loading = loader, on_change, on_loading
+        self._memory_bytes = loader.memory_bytes if memory_bytes is None else memory_bytes
+        self._held: list[_Held] = []
+        """The most recently used is last."""
+
+    def lease(self, name: str) -> Lease | None:
+        """The model for one job, loaded if need be; None while others' jobs hold the room it needs."""
+        held = self._known(name) or self._loaded(name)
+        if held is None:
+            return None
+        held.users += 1
+        self._held.remove(held)
+        self._held.append(held)
+        return Lease(held.about.name, held.engine, partial(_release, held))
+
+    def load(self, name: str) -> bool:
+        """Have a model ready; False while others' jobs hold the room it needs."""
+        lease = self.lease(name)
+        if lease is None:
+            return False
+        lease.release()
+        self._tell()
+        return True
+
+    def unload(self, name: str) -> None:
+        """Let a model go, as soon as no job uses it."""
+        held = self._known(name)
+        if held is None:
+            self._tell()
+        else:
+            held.unwanted = True
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Let go what is unwanted and unused. Apart from `release`, whose caller still holds the engine."""
+        for held in [held for held in self._held if held.unwanted and not held.users]:
+            self._drop(held)
+
+    def _known(self, name: str) -> _Held | None:
+        return next((held for held in self._held if name in held.names), None)
+
+    def _loaded(self, name: str) -> _Held | None:
+        about = self._loader.describe(name)
+        held = self._known(about.sha256)
+        if held is not None:
+            held.names.add(name)
+            return held
+        if not self._make_room(about):
+            return None
+        _log.info("loading %s", name, extra={"model": name})
+        held = _Held(about, self._with_less_and_less(about), {name, about.sha256})
+        self._held.append(held)
+        _log.info("loaded %s", name, extra={"model": name, "sha256": about.sha256, "bytes": about.bytes})
+        self._tell()
+        return held
+
+    def _with_less_and_less(self, about: LoadedModel) -> JobEngine:
+        """Load it; where the device has less room than was counted, idle models go until it fits."""
+        while True:
+            try:
+                return self._loader.load(about.name, _News(about.name, self._on_loading))
+            except OutOfMemoryError as error:
+                idle = next((held for held in self._held if not held.users), None)
+                if idle is None:
+                    rule = f"model {about.name!r} has {about.bytes} bytes of weights, for which the device"
+                    raise DoesNotFitError(f"{rule} has no room: {error}; unload another model") from error
+                self._drop(idle)
+
+    def _make_room(self, about: LoadedModel) -> bool:
+        if about.bytes > self._memory_bytes:
+            raise DoesNotFitError(
+                f"model {about.name!r} has {about.bytes} bytes of weights, this worker holds at most "
+                f"{self._memory_bytes}; start it with more memory, or use a smaller model or precision"
+            )
+        missing, going = about.bytes - self._free_bytes(), []
+        for held in self._held:
+            if missing <= 0:
+                break
+            if not held.users:
+                going.append(held)
+                missing -= held.about.bytes
+        if missing > 0:
+            return False
+        for held in going:
+            _log.info("%s makes room for %s", held.about.name, about.name, extra={"model": about.name})
+            self._drop(held)
+        return True
+
+    def _drop(self, held: _Held) -> None:
+        self._held.remove(held)
+        # Old leases refer to what is held, and must not keep all that the engine has on the device.
+        del held.engine
+        self._loader.let_go()
+        _log.info("unloaded %s", held.about.name, extra={"model": held.about.name})
+        self._tell()
+
+    def _free_bytes(self) -> int:
+        return self._memory_bytes - sum(held.about.bytes for held in self._held)
+
+    def _tell(self) -> None:
+        self._on_change(
+            messages.Models(
+                models=tuple(held.about for held in self._held),
+                memory_bytes=self._memory_bytes,
+                free_bytes=self._free_bytes(),
+            )
+        )
+
+
+def _release(held: _Held) -> None:
+    held.users -= 1
+
+
+class _News:
+    """`Progress` as messages, one for each hundredth."""
+
+    def __init__(self, model: str, tell: Callable[[Loading], None]) -> None:
+        self._model, self._tell = model, tell
+        self._label, self._done, self._total, self._told = "", 0, 0, 0
+
+    def start(self, label: str, total: int) -> None:
+        self._label, self._done, self._total, self._told = label, 0, total, 0
+        self._send()
+
+    def advance(self, amount: int = 1) -> None:
+        self._done += amount
+        if 100 * self._done // max(1, self._total) > self._told:
+            self._send()
+
+    def describe(self, label: str) -> None:
+        self._label = label
+        self._send()
+
+    def _send(self) -> None:
+        self._told = 100 * self._done // max(1, self._total)
+        label = f"{self._model}: {self._label}"
+        self._tell(Loading(label=label, done=self._done, total=self._total))

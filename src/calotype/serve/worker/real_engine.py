@@ -1,0 +1,244 @@
+"""Calotype's engine as the batcher wants it. Knows nothing of queues or sockets."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image, ImageOps
+
+from calotype.core.errors import Problem, RequestError
+from calotype.core.progress import Progress
+from calotype.engine.device import choose_device, choose_dtype, device_name, free_memory, precision_name
+from calotype.engine.engine import Engine
+from calotype.engine.inputs import IN_MEMORY, Inputs
+from calotype.engine.load import load
+from calotype.engine.memory import MOST_AT_ONCE
+from calotype.engine.passes.cuda_graph import CUDA_GRAPH
+from calotype.engine.pictures import decode_picture, encode_picture
+from calotype.engine.presets import pass_names
+from calotype.engine.run import Run
+from calotype.models.model import vae_dtype
+from calotype.models.reference import find_model
+from calotype.serve.messages import LoadedModel, Work
+from calotype.serve.worker.engines import DeviceLostError, OutOfMemoryError, Png
+from calotype.spec.record import PictureRecord
+from calotype.spec.request import GenerateRequest, LoraUse
+
+SHARE_FOR_WEIGHTS = 0.7
+"""Of what is free when the worker starts, if nobody says; the rest is for pictures under way."""
+
+
+@contextmanager
+def _device_errors() -> Iterator[None]:
+    """torch's errors of the device in the batcher's words."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        # The error remembers where it happened, and with that all that was in memory there.
+        traceback.clear_frames(error.__traceback__)
+        raise OutOfMemoryError(str(error).partition("\n")[0]) from error
+    except torch.AcceleratorError as error:
+        raise DeviceLostError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class EngineOrder:
+    """A request resolved by an engine, with the pictures it came with."""
+
+    engine: Engine
+    resolved: GenerateRequest
+    inputs: Inputs
+    record: PictureRecord
+    """Of the first picture; the others' differ in the seed."""
+    most_rows: int
+
+    @property
+    def request(self) -> dict[str, Any]:
+        return self.resolved.as_dict()
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        return self.resolved.seeds()
+
+    @property
+    def shape(self) -> tuple[int | None, int | None]:
+        return self.resolved.height, self.resolved.width
+
+    @property
+    def loras(self) -> tuple[LoraUse, ...]:
+        return self.resolved.loras
+
+    @property
+    def rows(self) -> int:
+        return _rows_of(self.resolved)
+
+    def begin(self, index: int) -> Run:
+        with _device_errors():
+            return self.engine.begin(self.resolved, self.inputs, [self.seeds[index]])
+
+    def finish(self, index: int, run: Run) -> Callable[[], Png]:
+        with _device_errors():
+            (image,) = self.engine.finish(run, self.resolved, self.inputs)
+        values = {**self.record.request, "seed": self.seeds[index]}
+        return partial(_encoded, image, self.record.model_copy(update={"request": values}))
+
+
+class RealEngine:
+    """`JobEngine` over an `Engine`.
+
+    On a GPU an evaluation is asked for while the one before it runs, and no more than that: so the device
+    has no time to wait, and nobody who joins or stops has to wait for many.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        device = engine.model.device
+        self.shapes_cost = CUDA_GRAPH.name in pass_names(engine.preset, device.type)
+        self.evaluation_s = 0.0
+        self._on_gpu = device.type == "cuda"
+        self._under_way: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
+
+    def open(self, work: Work, attachments: Sequence[bytes]) -> EngineOrder:
+        asked, inputs = _request_of(work, attachments)
+        engine = self._engine
+        resolved = engine.resolve(asked, inputs)
+        plan = engine.plan(resolved.with_changes(count=MOST_AT_ONCE))
+        resolved = resolved.with_changes(tile_vae=plan.tiled)
+        (record,) = engine.records(resolved.with_changes(count=1))
+        return EngineOrder(engine, resolved, inputs, record, plan.batch_size * _rows_of(resolved))
+
+    def evaluate(self, runs: Sequence[Run], *, least_rows: int) -> Sequence[torch.Tensor]:
+        with _device_errors():
+            if self._on_gpu:
+                return self._evaluated_on_gpu(runs, least_rows)
+            started = time.perf_counter()
+            answers = self._engine.evaluate(runs, least_rows=least_rows)
+            self.evaluation_s = time.perf_counter() - started
+            return answers
+
+    def preview(self, run: Run) -> bytes:
+        with _device_errors():
+            (image,) = self._engine.preview(run)
+        buffer = BytesIO()
+        image.save(buffer, "PNG")
+        return buffer.getvalue()
+
+    def relieve(self) -> None:
+        _free_unused()
+
+    def _evaluated_on_gpu(self, runs: Sequence[Run], least_rows: int) -> Sequence[torch.Tensor]:
+        # Blocking events leave the processor to the threads that make files while they wait.
+        begins, ends = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(2))
+        begins.record()
+        answers = self._engine.evaluate(runs, least_rows=least_rows)
+        ends.record()
+        self._under_way.append((begins, ends))
+        if len(self._under_way) > 1:
+            before = self._under_way.popleft()
+            before[1].synchronize()
+            self.evaluation_s = before[0].elapsed_time(before[1]) / 1000
+        return answers
+
+
+class RealLoader:
+    """Models by the names that `calotype generate` takes, on one device."""
+
+    def __init__(
+        self,
+        *,
+        device: str | None = None,
+        precision: str | None = None,
+        preset: str = "baseline",
+        models_folder: Path | None = None,
+        warm: bool = False,
+    ) -> None:
+        self._chosen = choose_device(device)
+        self._dtype = choose_dtype(precision, self._chosen)
+        self._models_folder, self._warm = models_folder, warm
+        self.device, self.preset = device_name(self._chosen), preset
+        self.precision = precision_name(self._dtype)
+        self.memory_bytes = int(free_memory(self._chosen)[0] * SHARE_FOR_WEIGHTS)
+
+    def describe(self, name: str) -> LoadedModel:
+        found = find_model(name, models=self._models_folder)
+        with found.weights as weights:
+            architecture = weights.architecture
+            sizes = {
+                part: sum(prod(shape) for shape in architecture.tensor_shapes(part).values())
+                for part in architecture.parts()
+            }
+        of_vae = vae_dtype(architecture, self._dtype)
+        total = sum(n * (of_vae if part == "vae" else self._dtype).itemsize for part, n in sizes.items())
+        identity = found.identity
+        return LoadedModel(
+            name=name,
+            architecture=identity.architecture,
+            sha256=identity.sha256,
+            random=identity.random,
+            bytes=total,
+        )
+
+    def load(self, name: str, progress: Progress) -> RealEngine:
+        with _device_errors():
+            engine = load(
+                name,
+                device=str(self._chosen),
+                precision=self.precision,
+                preset=self.preset,
+                models_folder=self._models_folder,
+                warm=self._warm,
+                progress=progress,
+            )
+        return RealEngine(engine)
+
+    def let_go(self) -> None:
+        gc.collect()
+        _free_unused()
+
+
+def _request_of(work: Work, attachments: Sequence[bytes]) -> tuple[GenerateRequest, Inputs]:
+    """The request with the pictures that came with it; never with files that it names."""
+    values, left = dict(work.request), list(attachments)
+    found: dict[str, Image.Image] = {}
+    for field, is_there in (("image", work.has_image), ("mask", work.has_mask)):
+        if is_there:
+            data = left.pop(0)
+            found[field] = ImageOps.exif_transpose(decode_picture(data, f"the {field}"))
+            values[field] = {"path": _name_of(values.get(field)), "sha256": hashlib.sha256(data).hexdigest()}
+        elif values.get(field) is not None:
+            raise RequestError(
+                [Problem(field, "a server reads no files of its own; send the picture itself")]
+            )
+    return GenerateRequest.parse(values), Inputs(found.get("image"), found.get("mask"))
+
+
+def _name_of(noted: object) -> str:
+    """What the sender called a picture; it is noted and never opened."""
+    name = noted.get("path") if isinstance(noted, Mapping) else None
+    return name if isinstance(name, str) else IN_MEMORY
+
+
+def _rows_of(request: GenerateRequest) -> int:
+    return 1 if request.cfg == 1 else 2
+
+
+def _encoded(image: Image.Image, record: PictureRecord) -> Png:
+    return Png(encode_picture(image, "png", record), image.width, image.height)
+
+
+def _free_unused() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

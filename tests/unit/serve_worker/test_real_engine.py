@@ -1,0 +1,337 @@
+"""The real engine under the batcher: company changes no picture, and what goes wrong in it is one job's.
+
+The tolerance is the one docs/serving.md states.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from calotype.core.errors import ExitCode
+from calotype.core.progress import Silent
+from calotype.engine.pictures import read_record
+from calotype.serve.messages import (
+    FROM_WORKER,
+    TO_WORKER,
+    Evaluated,
+    Failed,
+    Finished,
+    LoadedModel,
+    ModelFailed,
+    Stepped,
+    Work,
+)
+from calotype.serve.worker.channel import BlockingChannel
+from calotype.serve.worker.engines import DeviceLostError
+from calotype.serve.worker.main import work
+from calotype.serve.worker.options import WorkerOptions
+from calotype.serve.worker.real_engine import RealEngine, RealLoader
+from calotype.spec.request import GenerateRequest
+from tests.engines import begun, difference, relative, small_engine
+from tests.unit.models.lora_files import layers_of, random_updates, write_diffusers
+from tests.unit.serve_worker.bench import Bench
+
+MOST_DIFFERENCE = 1
+"""In steps of 1/255, in fp32."""
+
+
+@dataclass
+class One:
+    """`Loader` of one engine under any name."""
+
+    engine: RealEngine
+    device: str = "cpu"
+    preset: str = "baseline"
+    precision: str = "fp32"
+    memory_bytes: int = 10
+
+    def describe(self, name: str) -> LoadedModel:
+        return LoadedModel(name=name, architecture="x", sha256=name, random=True, bytes=1)
+
+    def load(self, *_: object) -> RealEngine:
+        return self.engine
+
+    def let_go(self) -> None:
+        pass
+
+
+def bench_of(engine: RealEngine, **options: Any) -> Bench:
+    return Bench(One(engine), **options)
+
+
+def files_of(bench: Bench) -> dict[str, Sequence[bytes]]:
+    assert not bench.heard(Failed)
+    return {message.job_id: files for message, files in bench.messages if isinstance(message, Finished)}
+
+
+def pictures_of(bench: Bench) -> dict[str, list[Image.Image]]:
+    return {job: [Image.open(BytesIO(file)) for file in files] for job, files in files_of(bench).items()}
+
+
+def most_difference(one: Sequence[Image.Image], other: Sequence[Image.Image]) -> int:
+    return max(difference(*pair) for pair in zip(one, other, strict=True))
+
+
+SIX: list[dict[str, Any]] = [
+    {"prompt": "a red apple, twemoji style", "steps": 4, "cfg": 4.0, "sampler": "dpmpp_2m", "seed": 1},
+    {"prompt": "a dog face, noto style, " * 8, "steps": 3, "cfg": 7.5, "sampler": "heun", "seed": 2},
+    {"prompt": "a mage", "steps": 4, "cfg": 1.0, "sampler": "euler", "seed": 3, "schedule": "normal"},
+    {"prompt": "a cook", "steps": 4, "cfg": 2.0, "sampler": "euler_ancestral", "seed": 4, "count": 2},
+    {"prompt": "a circle", "steps": 2, "cfg": 5.0, "sampler": "dpmpp_2m_sde", "negative_prompt": "blue"},
+    {"prompt": "a student", "steps": 3, "cfg": 4.0, "sampler": "uni_pc", "seed": 6, "clip_skip": 1},
+]
+
+
+@pytest.mark.parametrize("preset", ["baseline", "fast"])
+def test_six_jobs_that_join_at_different_times_make_the_pictures_each_makes_alone(
+    preset: str, tmp_path: Path
+) -> None:
+    loader = RealLoader(device="cpu", preset=preset)
+    real = loader.load("emoji", Silent())
+    # As on a GPU, so that rows for nobody are among them.
+    real.shapes_cost = preset == "fast"
+    bench = bench_of(real, most_rows=16)
+    for knobs in SIX:
+        bench.add(**{**knobs, "width": 64, "height": 64})
+        bench.turns(1)
+    bench.to_the_end()
+    evaluations = [(news.rows, news.jobs) for news in bench.heard(Evaluated)]
+    assert max(jobs for _, jobs in evaluations) >= 5
+    pictures, engine = pictures_of(bench), real._engine
+    for knobs in SIX:
+        alone = engine.generate(GenerateRequest.parse({**knobs, "width": 64, "height": 64}))
+        made = pictures[knobs["prompt"]]
+        assert most_difference(made, alone.images) <= MOST_DIFFERENCE
+        for file, record in zip(files_of(bench)[knobs["prompt"]], alone.records, strict=True):
+            (tmp_path / "picture.png").write_bytes(file)
+            assert read_record(tmp_path / "picture.png") == record
+    different = [pictures[knobs["prompt"]][0] for knobs in SIX]
+    assert difference(different[0], different[1]) > 30
+
+
+def engine_on(folder: Path = Path("/nonexistent"), preset: str = "baseline") -> RealEngine:
+    return RealEngine(small_engine("emoji", models_folder=folder, preset=preset))
+
+
+SMALL: dict[str, Any] = {"width": 32, "height": 32, "steps": 2, "cfg": 3.0}
+
+
+def alone(engine: RealEngine, prompt: str, **knobs: Any) -> list[Image.Image]:
+    return engine._engine.generate(prompt, **{**SMALL, **knobs}).images
+
+
+def test_jobs_with_different_loras_make_their_own_pictures(tmp_path: Path) -> None:
+    """With the preset that remembers most of what follows from the weights."""
+    (tmp_path / "loras").mkdir()
+    real = engine_on(tmp_path, "fast")
+    architecture = real._engine.model.architecture
+    layers = [layer for layer in layers_of(architecture, ("unet", "text_encoder")) if "attn" in layer[1]]
+    for seed, name in enumerate(("one", "two")):
+        updates = random_updates(architecture, layers, seed)
+        write_diffusers(tmp_path / "loras" / f"{name}.safetensors", updates)
+    jobs: dict[str, list[dict[str, Any]]] = {
+        "plain": [],
+        "first": [{"name": "one"}],
+        "second": [{"name": "two", "strength": 0.5}],
+        "both": [{"name": "one"}, {"name": "two"}],
+        "first too": [{"name": "one"}],
+    }
+    bench = bench_of(real)
+    for prompt, loras in jobs.items():
+        bench.add(prompt, **{**SMALL, "steps": 10}, loras=loras)
+    bench.to_the_end()
+    pictures = pictures_of(bench)
+    for prompt, loras in jobs.items():
+        assert (
+            most_difference(pictures[prompt], alone(real, prompt, steps=10, loras=loras)) <= MOST_DIFFERENCE
+        )
+    assert most_difference(pictures["first"], alone(real, "first", steps=10)) > 5
+
+
+@pytest.mark.parametrize(("model", "preset"), [("emoji", "baseline"), ("sdxl", "fast")])
+def test_rows_for_nobody_change_nobodys_numbers(model: str, preset: str) -> None:
+    engine = small_engine(model, preset=preset)
+    runs = [begun(engine, {**SMALL, "seed": seed, "cfg": cfg})[0] for seed, cfg in ((1, 3.0), (2, 1.0))]
+    for rows in (0, 3, 4, 8):
+        found = engine.evaluate(runs, least_rows=rows)
+        assert [len(answer) for answer in found] == [1, 1]
+        for answer, expected in zip(found, engine.evaluate(runs), strict=True):
+            assert relative(answer, expected) < 1e-5
+
+
+def test_a_picture_of_nan_is_its_own_jobs_failure() -> None:
+    class Poisoned(RealEngine):
+        def evaluate(self, runs: Sequence[Any], *, least_rows: int) -> Sequence[torch.Tensor]:
+            answers = list(super().evaluate(runs, least_rows=least_rows))
+            answers[0] = answers[0] * float("nan")
+            return answers
+
+    real = Poisoned(small_engine("emoji"))
+    bench = bench_of(real)
+    for prompt in ("poisoned", "good", "good too"):
+        bench.add(prompt, **SMALL)
+    bench.to_the_end()
+    (failed,) = bench.heard(Failed)
+    assert failed.job_id == "poisoned"
+    assert "NaN" in failed.failure.message
+    assert bench.finished() == {"good", "good too"}
+
+
+def test_out_of_memory_of_torch_is_split_and_every_picture_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = engine_on()
+    evaluate = real._engine.evaluate
+
+    def cramped(runs: Sequence[Any], *, least_rows: int) -> list[torch.Tensor]:
+        if len(runs) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more than there is")
+        return evaluate(runs, least_rows=least_rows)
+
+    monkeypatch.setattr(real._engine, "evaluate", cramped)
+    bench = bench_of(real, most_rows=16)
+    prompts = [f"job {number}" for number in range(5)]
+    for prompt in prompts:
+        bench.add(prompt, **SMALL)
+    bench.to_the_end()
+    monkeypatch.undo()
+    pictures = pictures_of(bench)
+    for prompt in prompts:
+        assert most_difference(pictures[prompt], alone(real, prompt)) <= MOST_DIFFERENCE
+
+
+def test_what_was_in_memory_when_it_ran_out_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that remembers its frames would keep what did not fit until after the next try."""
+    real, seen = engine_on(), []
+
+    class Large:
+        alive = 0
+
+        def __init__(self) -> None:
+            Large.alive += 1
+
+        def __del__(self) -> None:
+            Large.alive -= 1
+
+    def cramped(_runs: Sequence[Any], *, least_rows: int) -> list[torch.Tensor]:
+        seen.append(Large.alive)
+        large = Large()
+        raise torch.OutOfMemoryError(f"no room for {large} and {least_rows} rows")
+
+    monkeypatch.setattr(real._engine, "evaluate", cramped)
+    bench = bench_of(real)
+    for prompt in ("a", "b"):
+        bench.add(prompt, **SMALL)
+    bench.to_the_end()
+    assert bench.failed() == {"a": "does_not_fit", "b": "does_not_fit"}
+    assert seen == [0, 0, 0]
+
+
+def test_an_error_of_the_device_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = engine_on()
+
+    def broken(*_: Any, **__: Any) -> list[torch.Tensor]:
+        raise torch.AcceleratorError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(real._engine, "evaluate", broken)
+    bench = bench_of(real)
+    bench.add("a", **SMALL)
+    with pytest.raises(DeviceLostError, match="illegal"):
+        bench.batcher.turn()
+
+
+def test_given_pictures_travel_as_bytes_and_are_noted_by_their_hash() -> None:
+    real = engine_on()
+    bench = bench_of(real)
+    given, mask = Image.effect_noise((40, 40), 80).convert("RGB"), Image.new("L", (40, 40))
+    mask.paste(255, (0, 0, 20, 40))
+    files = []
+    for image in (given, mask):
+        buffer = BytesIO()
+        image.save(buffer, "PNG")
+        files.append(buffer.getvalue())
+    noted = {"path": "holiday.png", "sha256": "0" * 64}
+    request = {"prompt": "a", "seed": 3, "strength": 0.6, "image": noted, **SMALL}
+    bench.batcher.add(Work(job_id="a", model="m", request=request, has_image=True), files[:1])
+    bench.batcher.add(
+        Work(job_id="b", model="m", request={**request, "mask": None}, has_image=True, has_mask=True), files
+    )
+    bench.to_the_end()
+    pictures = pictures_of(bench)
+    knobs = {"seed": 3, "strength": 0.6}
+    assert most_difference(pictures["a"], alone(real, "a", image=given, **knobs)) <= MOST_DIFFERENCE
+    assert (
+        most_difference(pictures["b"], alone(real, "a", image=given, mask=mask, **knobs)) <= MOST_DIFFERENCE
+    )
+    last = bench.heard(Finished)[-1].request
+    assert last["image"] == {"path": "holiday.png", "sha256": hashlib.sha256(files[0]).hexdigest()}
+    assert last["mask"]["sha256"] == hashlib.sha256(files[1]).hexdigest()
+
+
+def test_a_request_cannot_make_the_worker_read_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.png"
+    Image.new("RGB", (64, 64)).save(secret)
+    noted = {"path": str(secret), "sha256": hashlib.sha256(secret.read_bytes()).hexdigest()}
+    bench = bench_of(engine_on())
+    bench.add("a", image=noted, **SMALL)
+    bench.batcher.add(
+        Work(job_id="b", model="m", request={"prompt": "b", **SMALL}, has_image=True), [b"no picture"]
+    )
+    bench.to_the_end()
+    assert bench.failed() == {"a": "bad_request", "b": "bad_request"}
+
+
+def test_what_a_model_cannot_do_is_refused_alone() -> None:
+    bench = bench_of(engine_on())
+    bench.add("too large", **{**SMALL, "width": 16384, "height": 16384, "tile_vae": False})
+    bench.add("no such lora", loras=[{"name": "missing"}], **SMALL)
+    bench.add("no eta", eta=0.5, sampler="euler", **SMALL)
+    bench.add("good", **SMALL)
+    bench.to_the_end()
+    assert bench.failed() == {
+        "too large": "does_not_fit",
+        "no such lora": "not_found",
+        "no eta": "bad_request",
+    }
+    assert bench.finished() == {"good"}
+
+
+def test_who_looks_sees_small_pictures() -> None:
+    bench = bench_of(engine_on())
+    bench.add("a", previews=True, **{**SMALL, "steps": 3})
+    bench.to_the_end()
+    previews = [files[0] for message, files in bench.messages if isinstance(message, Stepped) and files]
+    assert [Image.open(BytesIO(file)).size for file in previews] == [(8, 8)] * 2
+
+
+def test_a_model_is_described_before_it_is_loaded() -> None:
+    loader = RealLoader(device="cpu")
+    about = loader.describe("emoji")
+    engine = loader.load("emoji", Silent())._engine
+    assert about.bytes == engine.model.weight_bytes
+    assert about.sha256 == engine.model.identity.sha256
+    assert about.architecture == engine.model.identity.architecture
+    assert loader.memory_bytes > 0
+    assert (loader.device, loader.precision) == ("cpu", "fp32")
+
+
+def test_a_first_model_that_is_not_there_is_said_before_the_end(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    channel = BlockingChannel(theirs, TO_WORKER)
+    options = WorkerOptions(device="cpu", models=("../emoji",), models_folder=tmp_path)
+    assert work(channel, SimpleQueue(), options) == ExitCode.BAD_REQUEST
+    channel.close()
+    ((failed, _),) = BlockingChannel(ours, FROM_WORKER)
+    assert isinstance(failed, ModelFailed)
+    assert failed.model == "../emoji"
+    assert failed.failure.kind == "bad_request"
+    ours.close()
