@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import StreamingResponse
 
 from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
 from calotype.serve.asked import Asked, ask
@@ -129,7 +130,7 @@ async def cancel(job_id: JobId, reach: Reached, caller: Asking) -> Job:
 
 @router.get(
     "/{job_id}/events",
-    response_class=EventStream,
+    response_class=StreamingResponse,
     responses={
         200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}, "description": "Events."},
         204: {"description": "Nothing more will happen; an EventSource stops asking."},

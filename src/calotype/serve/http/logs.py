@@ -90,6 +90,7 @@ class RequestLog:
         finally:
             caller = scope.get("state", {}).get("caller")
             values = {
+                "request_id": name,
                 "method": scope["method"],
                 "path": scope["path"],
                 "status": status,
