@@ -1,4 +1,4 @@
-"""A server that really listens, in a thread with an event loop of its own. Knows nothing of what is tested."""
+"""A server that really listens, in a thread with an event loop of its own. Knows nothing of the tests."""
 
 from __future__ import annotations
 

@@ -42,6 +42,9 @@ def png(width: int = 16, height: int = 16, colour: tuple[int, ...] = (200, 30, 3
     return buffer.getvalue()
 
 
+PREVIEW = png(8, 8)
+
+
 class StandInKeys:
     """Two clients, and one whose quota is used up."""
 
@@ -54,8 +57,9 @@ class StandInKeys:
 class StandIn:
     """One queue, one worker, everything in memory."""
 
-    def __init__(self, *, most_queued: int = 1000) -> None:
+    def __init__(self, *, most_queued: int = 1000, most_pixels: int = MOST_PIXELS) -> None:
         self.most_queued = most_queued
+        self.most_pixels = most_pixels
         self.draining = False
         self.loaded = {name: _model(name) for name in ("emoji", "sd15")}
         self.given: dict[str, tuple[bytes | None, bytes | None]] = {}
@@ -218,8 +222,8 @@ class StandIn:
         if self.draining:
             raise UnavailableError("the deployment drains; ask another one")
         pixels = (request.width or OWN_SIDE) * (request.height or OWN_SIDE) * request.count
-        if pixels > MOST_PIXELS:
-            raise DoesNotFitError(f"{pixels} pixels do not fit into memory, the limit is {MOST_PIXELS}")
+        if pixels > self.most_pixels:
+            raise DoesNotFitError(f"{pixels} pixels do not fit into memory, the limit is {self.most_pixels}")
         waiting = sum(job.state not in FINAL_STATES for job in self._jobs.values())
         if waiting >= self.most_queued:
             raise QueueFullError(f"{waiting} jobs wait, the limit is {self.most_queued}", retry_after_s=2.5)
@@ -238,7 +242,7 @@ class StandIn:
             if stopping.is_set():
                 self._tell(job_id, state="cancelled", ended_at=time.time(), position=None)
                 return
-            self._tell(job_id, preview=png(8, 8), steps_done=step + 1)
+            self._tell(job_id, preview=PREVIEW, steps_done=step + 1)
             await asyncio.sleep(0)
         if prompt.startswith("fail "):
             failure = JobFailure(

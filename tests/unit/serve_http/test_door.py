@@ -135,7 +135,7 @@ def test_a_used_up_quota_says_when_to_come_back(keyed: Running) -> None:
     assert "5 pictures a minute" in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])  # noqa: S104
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_other_machines_need_a_key(host: str) -> None:
     settings = ServeSettings(host=host)
     with pytest.raises(RequestError, match="can be reached from other machines, and no API key exists"):
@@ -201,7 +201,7 @@ def test_names_and_pages_may_be_allowed() -> None:
 
 
 def test_addresses_are_no_names_that_could_be_pointed_elsewhere() -> None:
-    transport = httpx.ASGITransport(app_of(host="0.0.0.0", allowed_hosts=("box",)))  # noqa: S104
+    transport = httpx.ASGITransport(app_of(host="0.0.0.0", allowed_hosts=("box",)))
 
     async def status(host: str) -> int:
         async with httpx.AsyncClient(transport=transport, base_url="http://box") as client:

@@ -10,10 +10,9 @@ from starlette.middleware.cors import CORSMiddleware
 
 from calotype.serve.access import Access, KeyCheck
 from calotype.serve.asked import PictureDoor
-from calotype.serve.http import jobs, openai, operations, sdapi
+from calotype.serve.http import errors, jobs, openai, operations, sdapi
 from calotype.serve.http.bodies import schemas
 from calotype.serve.http.door import OPEN_PATHS, Door
-from calotype.serve.http.errors import RESPONSES, bug_response, install
 from calotype.serve.http.logs import RequestLog
 from calotype.serve.http.reaching import Reach
 from calotype.serve.service import Service
@@ -50,7 +49,7 @@ def create_app(
         title="Calotype",
         version=VERSION,
         description=DESCRIPTION,
-        responses=RESPONSES,
+        responses=errors.RESPONSES,
         # Their pages load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
@@ -59,7 +58,7 @@ def create_app(
     app.state.registry = registry
     for room in _ROOMS:
         app.include_router(room.router)
-    install(app)
+    errors.install(app)
     # The last one added is met first.
     app.add_middleware(Door, settings=settings, access=access)
     if settings.allowed_origins:
@@ -69,7 +68,7 @@ def create_app(
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Prefer"],
         )
-    app.add_middleware(RequestLog, on_bug=bug_response)
+    app.add_middleware(RequestLog, on_bug=errors.bug_response)
     plain = app.openapi
     app.openapi = lambda: _described(plain())  # type: ignore[method-assign]
     return app
@@ -78,7 +77,9 @@ def create_app(
 def _described(schema: dict[str, Any]) -> dict[str, Any]:
     """The description with what FastAPI cannot see: bodies that we read ourselves, and keys."""
     components = schema.setdefault("components", {})
-    components.setdefault("schemas", {}).update(schemas([body for room in _ROOMS for body in room.BODIES]))
+    components.setdefault("schemas", {}).update(
+        schemas([body for room in (*_ROOMS, errors) for body in room.BODIES])
+    )
     components["securitySchemes"] = _SECURITY
     schema["security"] = [{"bearer": []}, {"key": []}]
     for path in OPEN_PATHS:

@@ -13,6 +13,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -98,16 +99,21 @@ class ErrorBody(BaseModel):
     error: ErrorDetail
 
 
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorBody, "description": "A request that cannot be served; every problem is listed."},
-    401: {"model": ErrorBody, "description": "No API key, or one that is not known."},
-    404: {"model": ErrorBody, "description": "No such job, picture or model."},
-    413: {"model": ErrorBody, "description": "More bytes than one request may have."},
-    422: {"model": ErrorBody, "description": "It needs more memory than there is, or a broken model."},
-    429: {"model": ErrorBody, "description": "The queue is full or a quota used up; see Retry-After."},
-    503: {"model": ErrorBody, "description": "The deployment drains, or lost the worker."},
-    "default": {"model": ErrorBody, "description": "Anything else that went wrong."},
+_DESCRIBED: dict[int | str, str] = {
+    400: "A request that cannot be served; every problem is listed.",
+    401: "No API key, or one that is not known.",
+    404: "No such job, picture or model.",
+    413: "More bytes than one request may have.",
+    422: "It needs more memory than there is, or a model that is broken.",
+    429: "The queue is full or a quota used up; see Retry-After.",
+    503: "The deployment drains, or lost the worker.",
+    "default": "Anything else that went wrong.",
 }
+_CONTENT = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": words, "content": _CONTENT} for status, words in _DESCRIBED.items()
+}
+BODIES: list[type[BaseModel]] = [ErrorBody]
 
 
 def error_body(error: CalotypeError) -> dict[str, Any]:
@@ -168,7 +174,17 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     if kind == "not_found":
         message = f"there is no {shown(request.url.path)} here; see /openapi.json"
     headers = dict(error.headers or {})
+    if kind == "wrong_method":
+        # Starlette names those of the first route of this path alone.
+        headers["Allow"] = ", ".join(_methods(request))
     return json_response(_body(error.status_code, kind, message), error.status_code, headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """What may be done with an address."""
+    routes = iter_route_contexts(request.app.routes)
+    known = [route for route in routes if route.path_regex.match(request.url.path)]
+    return sorted({method for route in known for method in route.methods or ()})
 
 
 def _body(status: int, kind: ErrorKind, message: str, problems: tuple[Problem, ...] = ()) -> dict[str, Any]:

@@ -18,6 +18,16 @@ from calotype.serve.http.waiting import with_pings
 
 MEDIA_TYPE = "text/event-stream"
 RETRY_MS = 1000
+DESCRIBED = {
+    MEDIA_TYPE: {
+        "schema": {
+            "type": "object",
+            "description": "One event; `data` is JSON.",
+            "properties": {name: {"type": "string"} for name in ("event", "data", "id")},
+        }
+    }
+}
+"""For the OpenAPI."""
 _PING = format_sse_event(comment="still here")
 
 

@@ -20,7 +20,7 @@ from calotype.serve.http.bodies import (
     one_file,
     png_url,
 )
-from calotype.serve.http.events import MEDIA_TYPE, EventStream, event, first
+from calotype.serve.http.events import DESCRIBED, EventStream, event, first
 from calotype.serve.http.json_shape import loads
 from calotype.serve.http.reaching import Asking, IdempotencyKey, JobId, Reach, Reached
 from calotype.serve.http.waiting import ended, submit
@@ -132,7 +132,7 @@ async def cancel(job_id: JobId, reach: Reached, caller: Asking) -> Job:
     "/{job_id}/events",
     response_class=StreamingResponse,
     responses={
-        200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}, "description": "Events."},
+        200: {"content": DESCRIBED, "description": "Events."},
         204: {"description": "Nothing more will happen; an EventSource stops asking."},
     },
 )

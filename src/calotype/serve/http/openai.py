@@ -15,7 +15,7 @@ from calotype.serve.asked import Asked, ask, renamed
 from calotype.serve.failures import done
 from calotype.serve.http.bodies import as_base64, described, form_body, json_body, one_file, parsed
 from calotype.serve.http.errors import error_body
-from calotype.serve.http.events import MEDIA_TYPE, EventStream, event
+from calotype.serve.http.events import DESCRIBED, EventStream, event
 from calotype.serve.http.openai_bodies import (
     NAMES,
     ImageEdit,
@@ -34,7 +34,7 @@ from calotype.spec.job import FINAL_STATES, Job
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 BODIES: list[type[BaseModel]] = [ImageGeneration, ImageEditForm]
 _STREAMED: dict[int | str, dict[str, Any]] = {
-    200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}, "description": "Pictures, or events."}
+    200: {"content": DESCRIBED, "description": "Pictures, or events."}
 }
 
 
