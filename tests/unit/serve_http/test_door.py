@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from calotype.core.errors import RequestError
 from calotype.serve.http.app import create_app
 from calotype.serve.http.door import OPEN_PATHS
-from calotype.serve.http.logs import JsonLines, access_log
+from calotype.serve.logs import JsonLines, access_log
 from calotype.serve.settings import ServeSettings
 from tests.unit.serve_http.running import Running, running
 from tests.unit.serve_http.stand_in import StandIn, StandInKeys

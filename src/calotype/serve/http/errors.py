@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.serve.failures import ErrorKind, kind_of
-from calotype.serve.http.logs import request_id
+from calotype.serve.logs import request_id
 from calotype.serve.service import QueueFullError
 from calotype.spec.problems import shown
 

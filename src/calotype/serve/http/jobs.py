@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 
 from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
 from calotype.serve.asked import Asked, ask
+from calotype.serve.following import submit, watching
 from calotype.serve.http.bodies import (
     described,
     form_body,
@@ -23,7 +24,7 @@ from calotype.serve.http.bodies import (
 from calotype.serve.http.events import DESCRIBED, EventStream, event, first
 from calotype.serve.http.json_shape import loads
 from calotype.serve.http.reaching import Asking, IdempotencyKey, JobId, Reach, Reached
-from calotype.serve.http.waiting import ended, submit
+from calotype.serve.http.waiting import ended
 from calotype.serve.service import Service
 from calotype.spec.job import FINAL_STATES, Job, JobNews, JobState, Submission
 from calotype.spec.problems import shown
@@ -232,13 +233,14 @@ def _key(values: dict[str, Any], header: str | None) -> dict[str, str]:
 
 async def _events(service: Service, job: Job, *, previews: bool) -> AsyncGenerator[bytes]:
     state = None
-    async for item in service.watch(job.id, previews=previews):
-        if item.job.state == state == "running":
-            yield event("step", _step(item), event_id=state)
-            continue
-        text = event("state", item.job.model_dump(mode="json"), event_id=item.job.state)
-        yield first(text) if state is None else text
-        state = item.job.state
+    async with watching(service, job.id, previews=previews) as told:
+        async for item in told:
+            if item.job.state == state == "running":
+                yield event("step", _step(item), event_id=state)
+                continue
+            text = event("state", item.job.model_dump(mode="json"), event_id=item.job.state)
+            yield first(text) if state is None else text
+            state = item.job.state
 
 
 def _step(item: JobNews) -> dict[str, Any]:

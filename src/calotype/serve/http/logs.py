@@ -1,57 +1,18 @@
-"""A request's id, from its header to every line of the log, and the access log: one JSON line a request.
-
-Knows nothing of what is asked.
-"""
+"""Every request's id and its line in the access log. Knows nothing of what is asked."""
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 import time
-import uuid
 from collections.abc import Callable
-from contextvars import ContextVar
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-HEADER = "X-Request-Id"
-_USABLE = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_current: ContextVar[str] = ContextVar("request_id", default="")
+from calotype.serve.logs import REQUEST_ID, access_log, begin_request
+
 _log = logging.getLogger(__name__)
-access_log = logging.getLogger("calotype.access")
-
-
-def request_id() -> str:
-    """Of the request that is being served; empty outside of one."""
-    return _current.get()
-
-
-def begin_request(given: str | None) -> str:
-    """Name the request that begins: as its client does, where that is a name a log can hold."""
-    name = given if given and _USABLE.fullmatch(given) else uuid.uuid4().hex
-    _current.set(name)
-    return name
-
-
-class JsonLines(logging.Formatter):
-    """Log records as JSON, one a line, with the id of the request they belong to."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line; a trace is one string of it."""
-        values = {
-            "time": round(record.created, 6),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **({"request_id": request_id()} if request_id() else {}),
-            **getattr(record, "values", {}),
-        }
-        if record.exc_info:
-            values["trace"] = self.formatException(record.exc_info)
-        return json.dumps(values, default=str)
 
 
 class RequestLog:
@@ -67,7 +28,7 @@ class RequestLog:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        name = begin_request(headers.get(HEADER))
+        name = begin_request(headers.get(REQUEST_ID))
         began, status, sent = time.perf_counter(), 0, 0
 
         async def named(message: Message) -> None:
@@ -75,7 +36,7 @@ class RequestLog:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 answer = MutableHeaders(scope=message)
-                answer[HEADER] = name
+                answer[REQUEST_ID] = name
                 answer["X-Content-Type-Options"] = "nosniff"
                 answer["Cross-Origin-Resource-Policy"] = "same-origin"
             sent += len(message.get("body", b""))

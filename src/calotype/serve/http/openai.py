@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -13,6 +14,7 @@ from starlette.responses import Response
 from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, near_matches
 from calotype.serve.asked import Asked, ask, renamed
 from calotype.serve.failures import done
+from calotype.serve.following import news, submit
 from calotype.serve.http.bodies import as_base64, described, form_body, json_body, one_file, parsed
 from calotype.serve.http.errors import error_body
 from calotype.serve.http.events import DESCRIBED, EventStream, event
@@ -28,7 +30,7 @@ from calotype.serve.http.openai_bodies import (
 )
 from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached
 from calotype.serve.http.recoding import mask_of_transparency, recoded
-from calotype.serve.http.waiting import ended, news, submit
+from calotype.serve.http.waiting import ended
 from calotype.spec.job import FINAL_STATES, Job
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
@@ -134,13 +136,14 @@ async def _stream(reach: Reach, body: ImageGeneration, job: Job, kind: str) -> A
     """Previews at equal distances, then each picture; an error is the last event."""
     wanted, sent = body.partial_images or 0, 0
     try:
-        async for item in news(reach.service, job, previews=wanted > 0):
-            job = item.job
-            due = int(job.steps_done / max(job.steps_total, 1) * (wanted + 1))
-            if item.preview and job.state not in FINAL_STATES and sent < min(due, wanted):
-                picture = {"b64_json": as_base64(item.preview), "partial_image_index": sent}
-                yield _event(f"{kind}.partial_image", {**picture, **_told(body, job)})
-                sent += 1
+        async with aclosing(news(reach.service, job, previews=wanted > 0)) as told:
+            async for item in told:
+                job = item.job
+                due = int(job.steps_done / max(job.steps_total, 1) * (wanted + 1))
+                if item.preview and job.state not in FINAL_STATES and sent < min(due, wanted):
+                    picture = {"b64_json": as_base64(item.preview), "partial_image_index": sent}
+                    yield _event(f"{kind}.partial_image", {**picture, **_told(body, job)})
+                    sent += 1
         for text in await _pictures(reach, body, done(job)):
             yield _event(f"{kind}.completed", {"b64_json": text, "usage": _NO_USAGE, **_told(body, job)})
     except CalotypeError as error:

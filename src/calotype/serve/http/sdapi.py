@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -14,12 +13,13 @@ from calotype.core.errors import Problem, RequestError
 from calotype.serve.access import Caller
 from calotype.serve.asked import Asked, ask, renamed
 from calotype.serve.failures import done
+from calotype.serve.following import submit, watching
 from calotype.serve.http.bodies import as_base64, described, from_base64, json_body
 from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached
 from calotype.serve.http.recoding import blurred_mask
 from calotype.serve.http.sdapi_bodies import NAMES, Img2Img, Txt2Img
 from calotype.serve.http.sdapi_names import AUTOMATIC, SAMPLER_NAMES, SCHEDULE_NAMES
-from calotype.serve.http.waiting import ended, submit
+from calotype.serve.http.waiting import ended
 from calotype.serve.service import Service
 from calotype.spec.job import Job
 
@@ -243,8 +243,8 @@ def _info(body: Txt2Img, job: Job) -> dict[str, Any]:
 
 async def _latest(service: Service, job: Job) -> tuple[Job, bytes | None]:
     """A job as it is now, with what it looks like if somebody has been looking."""
-    async with aclosing(service.watch(job.id, previews=True)) as news:  # type: ignore[type-var]
-        async for item in news:
+    async with watching(service, job.id, previews=True) as told:
+        async for item in told:
             return item.job, item.preview
     return job, None
 

@@ -1,29 +1,17 @@
-"""Waiting for a job on behalf of a client that may leave. Knows nothing of what is answered.
-
-Who waits and leaves needs the pictures no more: the job is cancelled, unless the request had an idempotency
-key, which says that the client may ask again.
-"""
+"""Waiting over a connection that may break. Knows nothing of what is answered."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
 import anyio
 from fastapi import Request
 
-from calotype.core.errors import CalotypeError
-from calotype.serve.access import Caller
-from calotype.serve.asked import Asked
 from calotype.serve.failures import ClientLeftError
+from calotype.serve.following import give_up
 from calotype.serve.service import Service
-from calotype.spec.job import FINAL_STATES, Job, JobNews
-
-
-async def submit(service: Service, caller: Caller, asked: Asked) -> Job:
-    """Hand a job in."""
-    return await service.submit(asked.submission, client=caller.name, image=asked.image, mask=asked.mask)
+from calotype.spec.job import Job
 
 
 async def ended(request: Request, service: Service, job: Job, *, within_s: float | None = None) -> Job:
@@ -42,27 +30,6 @@ async def ended(request: Request, service: Service, job: Job, *, within_s: float
         for task in (waiting, leaving):
             task.cancel()
         await asyncio.gather(waiting, leaving, return_exceptions=True)
-
-
-async def news(service: Service, job: Job, *, previews: bool) -> AsyncGenerator[JobNews]:
-    """News of a job up to its end, for a stream whose reader may leave at any time."""
-    state = job.state
-    try:
-        async for item in service.watch(job.id, previews=previews):
-            state = item.job.state
-            yield item
-    finally:
-        if state not in FINAL_STATES:
-            # The reader's leaving cancels everything here, which must not include this.
-            with anyio.CancelScope(shield=True):
-                await give_up(service, job)
-
-
-async def give_up(service: Service, job: Job) -> None:
-    """Cancel a job whose client has left, unless it may come back for it."""
-    if job.idempotency_key is None:
-        with contextlib.suppress(CalotypeError):
-            await service.cancel(job.id)
 
 
 async def with_pings(items: AsyncIterator[bytes], ping: bytes, every_s: float) -> AsyncGenerator[bytes]:
