@@ -153,7 +153,8 @@ def test_the_calls_deadline_is_the_jobs(server: Running) -> None:
     call = server.stub.Generate.future(submission("hold a deadline"), timeout=15)
     held = server.await_(server.service.holding("hold a deadline"))
     assert held.deadline_at
-    assert 0 < held.deadline_at - held.created_at <= 15
+    # gRPC rounds what it sends up a little.
+    assert 14 < held.deadline_at - held.created_at < 16
     call.cancel()
     with pytest.raises(grpc.RpcError) as late:
         server.stub.Generate(submission("hold too long"), timeout=0.1)
@@ -163,7 +164,7 @@ def test_the_calls_deadline_is_the_jobs(server: Running) -> None:
     with pytest.raises(grpc.RpcError) as late:
         server.stub.Generate(asked, timeout=20)
     assert late.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    assert "its time was over" in late.value.details()
+    assert "its time was over" in str(late.value.details())
     server.good()
 
 

@@ -5,11 +5,14 @@ Knows nothing of methods but which service is open to anybody.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -42,9 +45,10 @@ LONGEST_MESSAGE = 1000
 _caller: ContextVar[Caller] = ContextVar("caller")
 _log = logging.getLogger(__name__)
 
-Context = grpc.aio.ServicerContext[Any, Any]
-Handler = grpc.RpcMethodHandler[Any, Any]
-Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]
+# Generic to the type checker alone.
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]"
 
 
 def caller() -> Caller:
@@ -67,81 +71,85 @@ class Door(grpc.aio.ServerInterceptor):
 
 
 class _Guarded:
-    """One call."""
+    """One call. Its context is not touched once the call is over: by then it may be gone."""
 
     def __init__(self, access: Access, details: grpc.HandlerCallDetails) -> None:
         self._access = access
         self._method = str(details.method)
         self._metadata = {str(key): value for key, value in details.invocation_metadata or ()}
+        self._status = "OK"
 
     def around(self, handler: Handler) -> Handler:
         """The same method with everything that belongs before and behind it."""
         behaviour = _behaviour(handler)
-        if handler.response_streaming:
 
-            async def streamed(request: Any, context: Context) -> AsyncIterator[Any]:
-                began = self._begin()
-                try:
-                    self._let_in()
-                    async for answer in behaviour(request, context):
-                        yield answer
-                except Exception as error:
-                    await self._abort(context, error)
-                finally:
-                    self._note(context, began)
-
-            return _handler(handler, streamed)
+        async def streamed(request: Any, context: Context) -> AsyncIterator[Any]:
+            async with self._call(context), aclosing(behaviour(request, context)) as answers:
+                async for answer in answers:
+                    yield answer
 
         async def answered(request: Any, context: Context) -> Any:
-            began = self._begin()
-            try:
-                self._let_in()
+            async with self._call(context):
                 return await behaviour(request, context)
-            except Exception as error:
-                await self._abort(context, error)
-            finally:
-                self._note(context, began)
 
-        return _handler(handler, answered)
+        # Some stream by writing to the context.
+        return _handler(handler, streamed if inspect.isasyncgenfunction(behaviour) else answered)
 
-    def _begin(self) -> float:
+    @asynccontextmanager
+    async def _call(self, context: Context) -> AsyncIterator[None]:
         given = self._metadata.get(REQUEST_ID)
         self._request_id = begin_request(given if isinstance(given, str) else None)
-        return time.perf_counter()
+        began, peer = time.perf_counter(), context.peer()
+        try:
+            self._let_in()
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            self._status = grpc.StatusCode.CANCELLED.name
+            raise
+        except grpc.aio.BaseError:
+            # What a method has said by itself.
+            self._status = "ABORTED_BY_ITSELF"
+            raise
+        except CalotypeError as error:
+            code = CODES.get(kind_of(error), grpc.StatusCode.INVALID_ARGUMENT)
+            await self._abort(context, code, str(error)[:LONGEST_MESSAGE], *_trailing(error))
+        except Exception:
+            _log.exception("a call failed by a mistake of ours")
+            message = f"something went wrong here; the log has it under request {self._request_id}"
+            await self._abort(context, grpc.StatusCode.INTERNAL, message)
+        finally:
+            self._note(peer, time.perf_counter() - began)
 
     def _let_in(self) -> None:
         if not self._method.startswith(OPEN_SERVICE):
             header = self._metadata.get("authorization", "")
             _caller.set(self._access.caller(bearer_token(header if isinstance(header, str) else "")))
 
-    async def _abort(self, context: Context, error: Exception) -> None:
-        trailing: list[tuple[str, str | bytes]] = [(REQUEST_ID, self._request_id)]
-        if isinstance(error, grpc.aio.AbortError | grpc.aio.BaseError):
-            raise error
-        if not isinstance(error, CalotypeError):
-            _log.error("a call failed by a mistake of ours", exc_info=error)
-            message = f"something went wrong here; the log has it under request {self._request_id}"
-            await context.abort(grpc.StatusCode.INTERNAL, message, tuple(trailing))
-        if isinstance(error, RequestError):
-            trailing.append(("calotype-problems-bin", problems_message(error).SerializeToString()))
-        if isinstance(error, QueueFullError):
-            trailing.append(("retry-after", f"{error.retry_after_s:g}"))
-        assert isinstance(error, CalotypeError)
-        code = CODES.get(kind_of(error), grpc.StatusCode.INVALID_ARGUMENT)
-        await context.abort(code, str(error)[:LONGEST_MESSAGE], tuple(trailing))
+    async def _abort(
+        self, context: Context, code: grpc.StatusCode, message: str, *trailing: tuple[str, str | bytes]
+    ) -> None:
+        self._status = code.name
+        await context.abort(code, message, ((REQUEST_ID, self._request_id), *trailing))
 
-    def _note(self, context: Context, began: float) -> None:
+    def _note(self, peer: str, seconds: float) -> None:
         asking = _caller.get(None)
         values = {
             "request_id": self._request_id,
             "method": "gRPC",
             "path": self._method,
-            "status": _status_name(context),
-            "seconds": round(time.perf_counter() - began, 6),
+            "status": self._status,
+            "seconds": round(seconds, 6),
             "client": asking.name if asking else None,
-            "address": context.peer(),
+            "address": peer,
         }
         access_log.info("request", extra={"values": values})
+
+
+def _trailing(error: CalotypeError) -> Iterator[tuple[str, str | bytes]]:
+    if isinstance(error, RequestError):
+        yield "calotype-problems-bin", problems_message(error).SerializeToString()
+    if isinstance(error, QueueFullError):
+        yield "retry-after", f"{error.retry_after_s:g}"
 
 
 def _behaviour(handler: Handler) -> Any:
@@ -159,8 +167,3 @@ def _handler(handler: Handler, behaviour: Any) -> Handler:
     }
     make: Any = kinds[bool(handler.request_streaming), bool(handler.response_streaming)]
     return make(behaviour, handler.request_deserializer, handler.response_serializer)
-
-
-def _status_name(context: Context) -> str:
-    code = context.code()
-    return code.name if isinstance(code, grpc.StatusCode) else "OK"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 from grpc_health.v1 import health_pb2
@@ -24,11 +23,10 @@ class Health(aio.HealthServicer):
         await self.refresh()
         return await super().Check(request, context)
 
-    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+    async def Watch(self, request: Any, context: Any) -> None:
         """As it is now, then each change that `refresh` is told of."""
         await self.refresh()
-        async for answer in super().Watch(request, context):
-            yield answer
+        await super().Watch(request, context)
 
     async def refresh(self) -> None:
         """Tell whoever watches."""

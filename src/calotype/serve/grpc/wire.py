@@ -25,7 +25,7 @@ _STATES: dict[JobState, pb.JobState] = {
     "failed": pb.JOB_STATE_FAILED,
     "cancelled": pb.JOB_STATE_CANCELLED,
 }
-_STATES_BACK = {number: state for state, number in _STATES.items()}
+_STATES_BACK: dict[int, JobState] = {number: state for state, number in _STATES.items()}
 
 
 def plain(message: Message, place: str = "") -> dict[str, Any]:
@@ -55,7 +55,7 @@ def state_asked(number: int) -> JobState | None:
     """The state that a filter names, if it names one."""
     if number and number not in _STATES_BACK:
         raise RequestError([Problem("state", f"{number} is no state of a job", number)])
-    return _STATES_BACK.get(pb.JobState(number)) if number else None
+    return _STATES_BACK[number] if number else None
 
 
 def models_message(models: tuple[LoadedModel, ...]) -> pb.LoadedModels:
