@@ -46,10 +46,11 @@ def check_name(field: str, name: str) -> str:
 
     if not name:
         raise refuse("it is empty")
-    if len(os.fsencode(name)) > LONGEST_NAME:
-        raise refuse(f"it is {len(os.fsencode(name))} bytes long, the limit is {LONGEST_NAME}")
+    # Halves of characters too, which cannot be written as bytes.
     if not name.isprintable():
         raise refuse("it holds control characters")
+    if len(os.fsencode(name)) > LONGEST_NAME:
+        raise refuse(f"it is {len(os.fsencode(name))} bytes long, the limit is {LONGEST_NAME}")
     if "\\" in name or "%" in name:
         raise refuse("backslash and percent signs are not allowed")
     if name.startswith(("/", "~")) or (len(name) > 1 and name[1] == ":"):

@@ -77,17 +77,25 @@ def _with_comments(jpeg: bytes, text: bytes) -> bytes:
 def read_record(path: Path) -> PictureRecord:
     """The record inside a picture made by Calotype."""
     with open_picture(path) as image:
-        text = _record_text(image)
-    if not text:
+        record = record_in(image, str(path))
+    if record is None:
         raise NotFoundError(
             f"{path} holds no Calotype record; was it made by another program, or edited since?"
         )
+    return record
+
+
+def record_in(image: Image.Image, name: str = "the picture") -> PictureRecord | None:
+    """The record inside an open picture, if it has one."""
+    text = _record_text(image)
+    if not text:
+        return None
     try:
         return PictureRecord.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "it"
-        rule = f"the record in {path} cannot be read: {where}: {first['msg']}"
+        rule = f"the record in {name} cannot be read: {where}: {first['msg']}"
         raise RequestError([Problem("record", rule)]) from None
 
 
@@ -122,22 +130,24 @@ def read_picture_file(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def decode_picture(data: bytes, name: str) -> Image.Image:
+def decode_picture(
+    data: bytes, name: str, *, field: str = "image", most_pixels: int = MOST_PIXELS
+) -> Image.Image:
     """A picture from bytes anyone may have made: a known format, of a size that cannot be a trap."""
     try:
         with warnings.catch_warnings():
             # Pillow warns at a size of its own; ours is below and refuses.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             image = Image.open(io.BytesIO(data), formats=READABLE)
-        if image.width * image.height <= MOST_PIXELS:
+        if image.width * image.height <= most_pixels:
             image.load()
             return image
     # Damaged files make Pillow's decoders raise nearly anything.
     except Exception as error:
         rule = f"{name} is not a PNG, WebP or JPEG that can be read: {_reason(error)}"
-        raise RequestError([Problem("image", rule)]) from error
-    rule = f"{name} is {image.width}×{image.height}, the limit is {MOST_PIXELS} pixels; scale it down"
-    raise RequestError([Problem("image", rule)])
+        raise RequestError([Problem(field, rule)]) from error
+    rule = f"{name} is {image.width}×{image.height}, the limit is {most_pixels} pixels; scale it down"
+    raise RequestError([Problem(field, rule)])
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,79 @@
+"""Who asks, and what they may do. Knows nothing of how keys are kept or how a token travels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from calotype.core.errors import CalotypeError, Problem, RequestError
+from calotype.serve.settings import ServeSettings
+
+LOCAL = "local"
+"""The client's name where no keys exist."""
+
+
+class KeyCheck(Protocol):
+    """The API keys of a deployment."""
+
+    def check(self, token: str) -> str | None:
+        """The name of the client a token belongs to; raises QueueFullError when its quota is used up."""
+        ...
+
+
+class UnknownClientError(CalotypeError):
+    """No key, or one that is not known."""
+
+
+class ForbiddenError(CalotypeError):
+    """Somebody known, or somewhere, from where this may not be asked."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A client that was let in."""
+
+    name: str
+    admin: bool
+
+    @property
+    def sees(self) -> str | None:
+        """Whose jobs it may touch: its own, or everybody's."""
+        return None if self.admin else self.name
+
+    def require_admin(self) -> None:
+        """Refuse what only an admin may do."""
+        if not self.admin:
+            raise ForbiddenError(f"{self.name!r} is no admin of this deployment; name it in `admins`")
+
+
+class Access:
+    """Lets clients in by their key; without keys, anybody on this machine and nobody else."""
+
+    def __init__(self, settings: ServeSettings, keys: KeyCheck | None) -> None:
+        if keys is None and not settings.loopback_only:
+            rule = (
+                f"{settings.host!r} can be reached from other machines, and no API key exists; make one, or "
+                f"listen on 127.0.0.1"
+            )
+            raise RequestError([Problem("host", rule, settings.host)])
+        self._keys = keys
+        self._admins = frozenset(settings.admins)
+
+    def caller(self, token: str | None) -> Caller:
+        """The client with this token."""
+        if self._keys is None:
+            return Caller(LOCAL, admin=True)
+        if not token:
+            raise UnknownClientError(
+                "an API key is needed: send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+            )
+        name = self._keys.check(token)
+        if name is None:
+            raise UnknownClientError("this API key is not known here")
+        return Caller(name, admin=name in self._admins)
+
+
+def bearer_token(header: str) -> str | None:
+    """The token in an `Authorization` header."""
+    scheme, _, token = header.partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None

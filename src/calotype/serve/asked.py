@@ -1,0 +1,118 @@
+"""From plain values and given pictures to a checked submission. Knows nothing of the wire they came by."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from PIL import Image
+from pydantic import ValidationError
+
+from calotype.core.errors import Problem, RequestError
+from calotype.core.paths import check_name
+from calotype.engine.inputs import IN_MEMORY
+from calotype.engine.pictures import decode_picture
+from calotype.spec.job import Submission
+from calotype.spec.problems import problems_of
+
+MOST_DECODED_AT_ONCE = 1
+"""Pixels take far more memory than their file, and the warnings that decoding silences are all threads'."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A job to hand in, with the picture files that belong to it."""
+
+    submission: Submission
+    image: bytes | None = None
+    mask: bytes | None = None
+
+
+class PictureDoor:
+    """Lets given pictures in: of a kind that is read here, of a bearable size, whole."""
+
+    def __init__(self, most_pixels: int) -> None:
+        self._most_pixels = most_pixels
+        self._room = asyncio.Semaphore(MOST_DECODED_AT_ONCE)
+
+    async def checked(self, data: bytes, field: str) -> bytes:
+        """The same bytes, once their pixels could be read."""
+        await self._decode(data, field)
+        return data
+
+    async def changed(self, data: bytes, field: str, change: Callable[[Image.Image], bytes]) -> bytes:
+        """Another file made from the picture, away from the event loop."""
+        return await self._decode(data, field, change)
+
+    async def _decode(
+        self, data: bytes, field: str, change: Callable[[Image.Image], bytes] | None = None
+    ) -> bytes:
+        def work() -> bytes:
+            image = decode_picture(data, f"the given {field}", field=field, most_pixels=self._most_pixels)
+            return change(image) if change else b""
+
+        async with self._room:
+            return await asyncio.to_thread(work)
+
+
+def ask(values: Mapping[str, Any], image: bytes | None = None, mask: bytes | None = None) -> Asked:
+    """A submission of plain values; raises RequestError listing every problem."""
+    request = values.get("request")
+    problems = list(_bad_names(values, request))
+    if isinstance(request, Mapping):
+        values = {**values, "request": {**request, **_described(image, mask)}}
+        problems += _pictures_by_path(request)
+    try:
+        submission = Submission.model_validate(values)
+    except ValidationError as error:
+        problems += problems_of(Submission, error)
+    if problems:
+        raise RequestError(problems)
+    return Asked(submission, image, mask)
+
+
+def renamed(error: RequestError, names: Mapping[str, str]) -> RequestError:
+    """The same problems, in the words of an interface that calls fields otherwise."""
+    fields = [problem.field.removeprefix("request.") for problem in error.problems]
+    return RequestError(
+        Problem(names.get(field, field), problem.message, problem.value)
+        for field, problem in zip(fields, error.problems, strict=True)
+    )
+
+
+def _described(image: bytes | None, mask: bytes | None) -> dict[str, Any]:
+    given = {"image": image, "mask": mask}
+    return {
+        name: {"path": IN_MEMORY, "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in given.items()
+        if data is not None
+    }
+
+
+def _pictures_by_path(request: Mapping[str, Any]) -> Iterator[Problem]:
+    """A client may not make the server read its own files."""
+    for name in ("image", "mask"):
+        if request.get(name) is not None:
+            yield Problem(f"request.{name}", f"send the picture itself beside the request, as `{name}`")
+
+
+def _bad_names(values: Mapping[str, Any], request: object) -> Iterator[Problem]:
+    for field, name in (("model", values.get("model")), *_names_in(request)):
+        if isinstance(name, str):
+            try:
+                check_name(field, name)
+            except RequestError as error:
+                yield from error.problems
+
+
+def _names_in(request: object) -> Iterator[tuple[str, object]]:
+    if not isinstance(request, Mapping):
+        return
+    yield "request.vae", request.get("vae")
+    loras = request.get("loras")
+    for index, use in enumerate(loras if isinstance(loras, list | tuple) else ()):
+        if isinstance(use, Mapping):
+            yield f"request.loras.{index}.name", use.get("name")

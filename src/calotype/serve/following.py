@@ -1,0 +1,59 @@
+"""A job on behalf of a client that may leave. Knows nothing of the wire the client hangs on.
+
+Who waits and leaves needs the pictures no more: the job is cancelled, unless the request had an idempotency
+key, which says that the client may ask again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import anyio
+
+from calotype.core.errors import CalotypeError
+from calotype.serve.access import Caller
+from calotype.serve.asked import Asked
+from calotype.serve.service import Service
+from calotype.spec.job import FINAL_STATES, Job, JobNews
+
+
+async def submit(service: Service, caller: Caller, asked: Asked) -> Job:
+    """Hand a job in."""
+    return await service.submit(asked.submission, client=caller.name, image=asked.image, mask=asked.mask)
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    service: Service, job_id: str, *, previews: bool = False
+) -> AsyncIterator[AsyncIterator[JobNews]]:
+    """News of a job; the service is told at once when nobody reads on."""
+    source = service.watch(job_id, previews=previews)
+    try:
+        yield source
+    finally:
+        if isinstance(source, AsyncGenerator):
+            with anyio.CancelScope(shield=True):
+                await source.aclose()
+
+
+async def news(service: Service, job: Job, *, previews: bool = False) -> AsyncGenerator[JobNews]:
+    """News of a job up to its end, for a reader that may leave at any time. Close it when done."""
+    state = job.state
+    try:
+        async with watching(service, job.id, previews=previews) as source:
+            async for item in source:
+                state = item.job.state
+                yield item
+    finally:
+        if state not in FINAL_STATES:
+            # The reader's leaving cancels everything here, which must not include this.
+            with anyio.CancelScope(shield=True):
+                await give_up(service, job)
+
+
+async def give_up(service: Service, job: Job) -> None:
+    """Cancel a job whose client has left, unless it may come back for it."""
+    if job.idempotency_key is None:
+        with contextlib.suppress(CalotypeError):
+            await service.cancel(job.id)

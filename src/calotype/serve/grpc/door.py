@@ -1,0 +1,169 @@
+"""What stands before every method: its name in the log, its caller's key, errors as status codes.
+
+Knows nothing of methods but which service is open to anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+
+import grpc
+
+from calotype.core.errors import CalotypeError, RequestError
+from calotype.serve.access import Access, Caller, bearer_token
+from calotype.serve.failures import ErrorKind, kind_of
+from calotype.serve.grpc.wire import problems_message
+from calotype.serve.logs import REQUEST_ID, access_log, begin_request
+from calotype.serve.service import QueueFullError
+
+OPEN_SERVICE = "/grpc.health.v1.Health/"
+"""Asked by machines that hold no key."""
+
+CODES: dict[ErrorKind, grpc.StatusCode] = {
+    "bad_request": grpc.StatusCode.INVALID_ARGUMENT,
+    "unknown_client": grpc.StatusCode.UNAUTHENTICATED,
+    "forbidden": grpc.StatusCode.PERMISSION_DENIED,
+    "not_found": grpc.StatusCode.NOT_FOUND,
+    # Trying again would not help, which RESOURCE_EXHAUSTED would say.
+    "does_not_fit": grpc.StatusCode.FAILED_PRECONDITION,
+    "bad_model_file": grpc.StatusCode.FAILED_PRECONDITION,
+    "queue_full": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "unavailable": grpc.StatusCode.UNAVAILABLE,
+    "worker_lost": grpc.StatusCode.UNAVAILABLE,
+    "cancelled": grpc.StatusCode.CANCELLED,
+    "deadline": grpc.StatusCode.DEADLINE_EXCEEDED,
+    "internal": grpc.StatusCode.INTERNAL,
+}
+LONGEST_MESSAGE = 1000
+_caller: ContextVar[Caller] = ContextVar("caller")
+_log = logging.getLogger(__name__)
+
+# Generic to the type checker alone.
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]"
+
+
+def caller() -> Caller:
+    """Who made the call that is being served."""
+    return _caller.get()
+
+
+class Door(grpc.aio.ServerInterceptor):
+    """Stands before every method of every service."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        """The method, behind the door."""
+        handler = await continuation(handler_call_details)
+        return _Guarded(self._access, handler_call_details).around(handler) if handler else None
+
+
+class _Guarded:
+    """One call. Its context is not touched once the call is over: by then it may be gone."""
+
+    def __init__(self, access: Access, details: grpc.HandlerCallDetails) -> None:
+        self._access = access
+        self._method = str(details.method)
+        self._metadata = {str(key): value for key, value in details.invocation_metadata or ()}
+        self._status = "OK"
+
+    def around(self, handler: Handler) -> Handler:
+        """The same method with everything that belongs before and behind it."""
+        behaviour = _behaviour(handler)
+
+        async def streamed(request: Any, context: Context) -> AsyncIterator[Any]:
+            async with self._call(context), aclosing(behaviour(request, context)) as answers:
+                async for answer in answers:
+                    yield answer
+
+        async def answered(request: Any, context: Context) -> Any:
+            async with self._call(context):
+                return await behaviour(request, context)
+
+        # Some stream by writing to the context.
+        return _handler(handler, streamed if inspect.isasyncgenfunction(behaviour) else answered)
+
+    @asynccontextmanager
+    async def _call(self, context: Context) -> AsyncIterator[None]:
+        given = self._metadata.get(REQUEST_ID)
+        self._request_id = begin_request(given if isinstance(given, str) else None)
+        began, peer = time.perf_counter(), context.peer()
+        try:
+            self._let_in()
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            self._status = grpc.StatusCode.CANCELLED.name
+            raise
+        except grpc.aio.BaseError:
+            # What a method has said by itself.
+            self._status = "ABORTED_BY_ITSELF"
+            raise
+        except CalotypeError as error:
+            code = CODES.get(kind_of(error), grpc.StatusCode.INVALID_ARGUMENT)
+            await self._abort(context, code, str(error)[:LONGEST_MESSAGE], *_trailing(error))
+        except Exception:
+            _log.exception("a call failed by a mistake of ours")
+            message = f"something went wrong here; the log has it under request {self._request_id}"
+            await self._abort(context, grpc.StatusCode.INTERNAL, message)
+        finally:
+            self._note(peer, time.perf_counter() - began)
+
+    def _let_in(self) -> None:
+        if not self._method.startswith(OPEN_SERVICE):
+            header = self._metadata.get("authorization", "")
+            _caller.set(self._access.caller(bearer_token(header if isinstance(header, str) else "")))
+
+    async def _abort(
+        self, context: Context, code: grpc.StatusCode, message: str, *trailing: tuple[str, str | bytes]
+    ) -> None:
+        self._status = code.name
+        await context.abort(code, message, ((REQUEST_ID, self._request_id), *trailing))
+
+    def _note(self, peer: str, seconds: float) -> None:
+        asking = _caller.get(None)
+        values = {
+            "request_id": self._request_id,
+            "method": "gRPC",
+            "path": self._method,
+            "status": self._status,
+            "seconds": round(seconds, 6),
+            "client": asking.name if asking else None,
+            "address": peer,
+        }
+        access_log.info("request", extra={"values": values})
+
+
+def _trailing(error: CalotypeError) -> Iterator[tuple[str, str | bytes]]:
+    if isinstance(error, RequestError):
+        yield "calotype-problems-bin", problems_message(error).SerializeToString()
+    if isinstance(error, QueueFullError):
+        yield "retry-after", f"{error.retry_after_s:g}"
+
+
+def _behaviour(handler: Handler) -> Any:
+    ways = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
+    return next(way for way in ways if way is not None)
+
+
+def _handler(handler: Handler, behaviour: Any) -> Handler:
+    """A handler of the same kind."""
+    kinds = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }
+    make: Any = kinds[bool(handler.request_streaming), bool(handler.response_streaming)]
+    return make(behaviour, handler.request_deserializer, handler.response_serializer)

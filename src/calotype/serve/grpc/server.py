@@ -1,0 +1,55 @@
+"""The gRPC server: methods, health, reflection, and the door before them. Knows nothing of the queue."""
+
+from __future__ import annotations
+
+import grpc
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from calotype.core.errors import Problem, RequestError
+from calotype.serve.access import Access, KeyCheck
+from calotype.serve.grpc import calotype_pb2 as pb
+from calotype.serve.grpc.calotype_pb2_grpc import add_CalotypeServicer_to_server
+from calotype.serve.grpc.door import Door
+from calotype.serve.grpc.health import Health
+from calotype.serve.grpc.servicer import Servicer
+from calotype.serve.service import Service
+from calotype.serve.settings import ServeSettings
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Calotype"].full_name
+
+
+def create_server(service: Service, *, keys: KeyCheck | None, settings: ServeSettings) -> grpc.aio.Server:
+    """A server before a service, for the running event loop; `listen` gives it its port.
+
+    Without `keys` only this machine may ask, or it refuses to begin.
+    """
+    access = Access(settings, keys)
+    server = grpc.aio.server(
+        interceptors=[Door(access)],
+        options=[
+            ("grpc.max_receive_message_length", settings.largest_body_bytes),
+            # Pictures are as large as was asked for.
+            ("grpc.max_send_message_length", -1),
+            # Two servers on one port would share its calls.
+            ("grpc.so_reuseport", 0),
+        ],
+    )
+    add_CalotypeServicer_to_server(Servicer(service, settings), server)
+    health_pb2_grpc.add_HealthServicer_to_server(Health(service, ("", SERVICE)), server)
+    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    return server
+
+
+def listen(server: grpc.aio.Server, settings: ServeSettings) -> int:
+    """Take the port, with TLS where there is a certificate; answers with the port."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = f"{host}:{settings.grpc_port or 0}"
+    try:
+        if settings.tls_certificate is None or settings.tls_key is None:
+            return server.add_insecure_port(address)
+        pair = (settings.tls_key.read_bytes(), settings.tls_certificate.read_bytes())
+        return server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+    except RuntimeError as error:
+        rule = f"{address} cannot be listened on; is it taken by another program? Choose another port"
+        raise RequestError([Problem("grpc_port", rule, settings.grpc_port)]) from error

@@ -1,0 +1,88 @@
+"""The HTTP application: routes, the door before them, and its description. Knows nothing of sockets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from starlette.middleware.cors import CORSMiddleware
+
+from calotype.serve.access import Access, KeyCheck
+from calotype.serve.asked import PictureDoor
+from calotype.serve.http import errors, jobs, openai, operations, sdapi
+from calotype.serve.http.bodies import schemas
+from calotype.serve.http.door import OPEN_PATHS, Door
+from calotype.serve.http.logs import RequestLog
+from calotype.serve.http.reaching import Reach
+from calotype.serve.service import Service
+from calotype.serve.settings import ServeSettings
+from calotype.version import VERSION
+
+DESCRIPTION = """\
+Pictures from Stable Diffusion models, made by a persistent deployment.
+
+- **jobs**: the native interface. A job is on disk when it is accepted; follow it by server-sent events.
+- **OpenAI**: `/v1/images` and `/v1/models` for OpenAI's clients.
+- **A1111**: `/sdapi/v1` for clients of A1111's web UI.
+
+Send the API key as `Authorization: Bearer KEY` or `X-API-Key: KEY`. Whatever goes wrong is answered with an
+`error` that says what, where, and how to put it right; `X-Request-Id` finds it in the server's log.
+"""
+_ROOMS = (jobs, openai, sdapi, operations)
+_SECURITY = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+
+
+def create_app(
+    service: Service,
+    *,
+    keys: KeyCheck | None,
+    registry: CollectorRegistry,
+    settings: ServeSettings,
+) -> FastAPI:
+    """The application before a service. Without `keys` only this machine may ask, or it refuses to begin."""
+    access = Access(settings, keys)
+    app = FastAPI(
+        title="Calotype",
+        version=VERSION,
+        description=DESCRIPTION,
+        responses=errors.RESPONSES,
+        # Their pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.reach = Reach(service, settings, PictureDoor(settings.most_pixels))
+    app.state.registry = registry
+    for room in _ROOMS:
+        app.include_router(room.router)
+    errors.install(app)
+    # The last one added is met first.
+    app.add_middleware(Door, settings=settings, access=access)
+    if settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Prefer"],
+        )
+    app.add_middleware(RequestLog, on_bug=errors.bug_response)
+    plain = app.openapi
+    app.openapi = lambda: _described(plain())  # type: ignore[method-assign]
+    return app
+
+
+def _described(schema: dict[str, Any]) -> dict[str, Any]:
+    """The description with what FastAPI cannot see: bodies that we read ourselves, and keys."""
+    components = schema.setdefault("components", {})
+    components.setdefault("schemas", {}).update(
+        schemas([body for room in (*_ROOMS, errors) for body in room.BODIES])
+    )
+    components["securitySchemes"] = _SECURITY
+    schema["security"] = [{"bearer": []}, {"key": []}]
+    for path in OPEN_PATHS:
+        for operation in schema["paths"][path].values():
+            operation["security"] = []
+    return schema

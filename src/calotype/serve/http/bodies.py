@@ -1,0 +1,114 @@
+"""Bodies of requests: JSON, or a form with files, read into a checked model and described in the OpenAPI.
+
+FastAPI could do both, but not one route with two kinds of body, and not with our words for what is wrong.
+Knows nothing of what a body means.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import models_json_schema
+from starlette.datastructures import UploadFile
+
+from calotype.core.errors import Problem, RequestError
+from calotype.serve.http.door import JSON, MULTIPART
+from calotype.serve.http.json_shape import loads
+from calotype.serve.http.reaching import Reach
+from calotype.spec.problems import problems_of, shown
+
+MOST_FILES = 16
+MOST_FIELDS = 100
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+async def json_body(request: Request, model: type[Body], reach: Reach) -> Body:
+    """A JSON body as a model; raises RequestError listing every problem."""
+    return parsed(model, loads(await request.body(), reach.settings))
+
+
+async def form_body(request: Request) -> tuple[dict[str, str], dict[str, list[bytes]]]:
+    """The fields and files of a form. A list may be sent as `name` or `name[]`, several times."""
+    if not is_form(request):
+        raise RequestError([Problem("body", f"is no form; send {MULTIPART}")])
+    values: dict[str, str] = {}
+    files: dict[str, list[bytes]] = {}
+    async with request.form(max_files=MOST_FILES, max_fields=MOST_FIELDS) as form:
+        for name, value in form.multi_items():
+            if isinstance(value, UploadFile):
+                files.setdefault(name.removesuffix("[]"), []).append(await value.read())
+            else:
+                values[name] = value
+    return values, files
+
+
+def is_form(request: Request) -> bool:
+    """Whether the body is a form with files."""
+    return request.headers.get("content-type", "").lower().startswith(MULTIPART)
+
+
+def parsed(model: type[Body], values: object) -> Body:
+    """Plain values as a model; raises RequestError listing every problem."""
+    if not isinstance(values, dict):
+        raise RequestError([Problem("body", "is not a JSON object")])
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise RequestError(problems_of(model, error)) from None
+
+
+def one_file(files: Mapping[str, list[bytes]], name: str) -> bytes | None:
+    """The file of this name; two are refused."""
+    found = files.get(name, [])
+    if len(found) > 1:
+        raise RequestError([Problem(name, f"{len(found)} files were sent, one is taken")])
+    return found[0] if found else None
+
+
+def from_base64(text: object, field: str) -> bytes:
+    """The bytes of base64 text, as it is or as a data URL."""
+    if not isinstance(text, str):
+        raise RequestError([Problem(field, f"{shown(text)} is not a picture; send it as base64")])
+    if text.startswith("data:"):
+        text = text.partition(",")[2]
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RequestError([Problem(field, f"is not base64 that can be read: {error}")]) from None
+
+
+def as_base64(data: bytes) -> str:
+    """Bytes as base64 text."""
+    return base64.b64encode(data).decode("ascii")
+
+
+def png_url(data: bytes) -> str:
+    """A PNG file as a data URL."""
+    return f"data:image/png;base64,{as_base64(data)}"
+
+
+def described(
+    *, as_json: type[BaseModel] | None = None, as_form: type[BaseModel] | None = None
+) -> dict[str, Any]:
+    """`openapi_extra` of a route that reads such a body."""
+    kinds = {JSON: as_json, MULTIPART: as_form}
+    content = {
+        kind: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}
+        for kind, model in kinds.items()
+        if model is not None
+    }
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def schemas(models: list[type[BaseModel]]) -> dict[str, Any]:
+    """What `described` refers to."""
+    _, found = models_json_schema(
+        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
+    )
+    return dict(found["$defs"])

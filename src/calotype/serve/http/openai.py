@@ -1,0 +1,187 @@
+"""`/v1/images` and `/v1/models` as OpenAI's clients expect them. Knows nothing of the client's library."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, near_matches
+from calotype.serve.asked import Asked, ask, renamed
+from calotype.serve.failures import done
+from calotype.serve.following import news, submit
+from calotype.serve.http.bodies import as_base64, described, form_body, json_body, one_file, parsed
+from calotype.serve.http.errors import error_body
+from calotype.serve.http.events import DESCRIBED, EventStream, event
+from calotype.serve.http.openai_bodies import (
+    NAMES,
+    ImageEdit,
+    ImageEditForm,
+    ImageGeneration,
+    ImagesMade,
+    MadeImage,
+    ModelEntry,
+    ModelList,
+)
+from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached
+from calotype.serve.http.recoding import mask_of_transparency, recoded
+from calotype.serve.http.waiting import ended
+from calotype.spec.job import FINAL_STATES, Job
+
+router = APIRouter(prefix="/v1", tags=["OpenAI"])
+BODIES: list[type[BaseModel]] = [ImageGeneration, ImageEditForm]
+_STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": DESCRIBED, "description": "Pictures, or events."}
+}
+
+
+@router.post(
+    "/images/generations",
+    response_model=ImagesMade,
+    response_model_exclude_none=True,
+    responses=_STREAMED,
+    openapi_extra=described(as_json=ImageGeneration),
+)
+async def generations(
+    request: Request, reach: Reached, caller: Asking, idempotency_key: IdempotencyKey = None
+) -> ImagesMade | Response:
+    """Make pictures of a text.
+
+    Disconnecting cancels them, unless there is an `Idempotency-Key`.
+    """
+    body = await json_body(request, ImageGeneration, reach)
+    job = await submit(reach.service, caller, _asked(body, idempotency_key))
+    return await _answer(request, reach, body, job, "image_generation")
+
+
+@router.post(
+    "/images/edits",
+    response_model=ImagesMade,
+    response_model_exclude_none=True,
+    responses=_STREAMED,
+    openapi_extra=described(as_form=ImageEditForm),
+)
+async def edits(
+    request: Request, reach: Reached, caller: Asking, idempotency_key: IdempotencyKey = None
+) -> ImagesMade | Response:
+    """Make pictures from a picture; with a mask, only what is transparent in it is painted anew.
+
+    Disconnecting cancels them, unless there is an `Idempotency-Key`.
+    """
+    fields, files = await form_body(request)
+    unknown = sorted(set(files) - {"image", "mask"})
+    body = parsed(ImageEdit, {**fields, **dict.fromkeys(unknown, "(a file)")})
+    image, mask = one_file(files, "image"), one_file(files, "mask")
+    if image is None:
+        raise RequestError([Problem("image", "is required: the picture to change, as a file")])
+    if mask is not None:
+        mask = await reach.pictures.changed(mask, "mask", mask_of_transparency)
+    await reach.pictures.checked(image, "image")
+    job = await submit(reach.service, caller, _asked(body, idempotency_key, image, mask))
+    return await _answer(request, reach, body, job, "image_edit")
+
+
+@router.get("/models")
+async def models(reach: Reached) -> ModelList:
+    """The models that are loaded."""
+    return ModelList(data=[ModelEntry(id=model.name) for model in await reach.service.models()])
+
+
+@router.get("/models/{name:path}")
+async def model(name: str, reach: Reached) -> ModelEntry:
+    """One model that is loaded."""
+    known = [one.name for one in await reach.service.models()]
+    if name not in known:
+        raise NotFoundError(f"no model {name[:80]!r} is loaded; {near_matches(name[:80], known)}")
+    return ModelEntry(id=name)
+
+
+def _asked(
+    body: ImageGeneration, key: str | None, image: bytes | None = None, mask: bytes | None = None
+) -> Asked:
+    body.check()
+    values = {"request": body.request_values(), "model": body.model, "idempotency_key": key}
+    try:
+        return ask(values, image, mask)
+    except RequestError as error:
+        raise renamed(error, NAMES) from None
+
+
+async def _answer(
+    request: Request, reach: Reach, body: ImageGeneration, job: Job, kind: str
+) -> ImagesMade | Response:
+    if body.stream:
+        return EventStream(_stream(reach, body, job, kind), reach.settings.ping_s)
+    job = done(await ended(request, reach.service, job))
+    if body.response_format == "url":
+        base = f"{request.url.scheme}://{request.url.netloc}/v1/jobs/{job.id}/pictures"
+        data = [MadeImage(url=f"{base}/{index}") for index in range(len(job.pictures))]
+    else:
+        data = [MadeImage(b64_json=text) for text in await _pictures(reach, body, job)]
+    return ImagesMade(
+        created=int(job.created_at),
+        data=data,
+        output_format=body.output_format or "png",
+        size=_size(job),
+        safety_identifier=body.safety_identifier or body.user,
+    )
+
+
+async def _stream(reach: Reach, body: ImageGeneration, job: Job, kind: str) -> AsyncGenerator[bytes]:
+    """Previews at equal distances, then each picture; an error is the last event."""
+    wanted, sent = body.partial_images or 0, 0
+    try:
+        async with aclosing(news(reach.service, job, previews=wanted > 0)) as told:
+            async for item in told:
+                job = item.job
+                due = int(job.steps_done / max(job.steps_total, 1) * (wanted + 1))
+                if item.preview and job.state not in FINAL_STATES and sent < min(due, wanted):
+                    picture = {"b64_json": as_base64(item.preview), "partial_image_index": sent}
+                    yield _event(f"{kind}.partial_image", {**picture, **_told(body, job)})
+                    sent += 1
+        for text in await _pictures(reach, body, done(job)):
+            yield _event(f"{kind}.completed", {"b64_json": text, "usage": _NO_USAGE, **_told(body, job)})
+    except CalotypeError as error:
+        yield event("error", error_body(error))
+
+
+_NO_USAGE = {
+    "input_tokens": 0,
+    "input_tokens_details": {"image_tokens": 0, "text_tokens": 0},
+    "output_tokens": 0,
+    "total_tokens": 0,
+}
+"""The client's type has it; nothing is sold by tokens here."""
+
+
+def _event(kind: str, values: dict[str, Any]) -> bytes:
+    return event(kind, {"type": kind, **values})
+
+
+def _told(body: ImageGeneration, job: Job) -> dict[str, Any]:
+    return {
+        "created_at": int(time.time()),
+        "background": "opaque",
+        "output_format": body.output_format or "png",
+        "quality": body.quality or "auto",
+        "size": _size(job) or body.size or "auto",
+    }
+
+
+async def _pictures(reach: Reach, body: ImageGeneration, job: Job) -> list[str]:
+    """The job's pictures as base64, in the format asked for."""
+    files = [await reach.service.picture(job.id, index) for index in range(len(job.pictures))]
+    if body.output_format not in (None, "png"):
+        quality = 95 if body.output_compression is None else body.output_compression
+        change = recoded(body.output_format, quality)
+        files = [await reach.pictures.changed(data, "picture", change) for data in files]
+    return [as_base64(data) for data in files]
+
+
+def _size(job: Job) -> str | None:
+    return f"{job.pictures[0].width}x{job.pictures[0].height}" if job.pictures else None

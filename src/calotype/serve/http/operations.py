@@ -1,0 +1,108 @@
+"""Whether it lives, whether it is ready, how it does, which models it holds. Knows nothing of jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import PlainTextResponse
+
+from calotype.core.paths import check_name
+from calotype.serve.http.bodies import described, json_body
+from calotype.serve.http.errors import json_response
+from calotype.serve.http.reaching import Asking, Reached
+from calotype.serve.messages import LoadedModel
+from calotype.serve.service import Status
+
+router = APIRouter(tags=["operations"])
+
+
+class LoadModel(BaseModel):
+    """A model to have ready."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+    model: str
+    """Its name, as the deployment knows it."""
+
+
+class Health(BaseModel):
+    """Whether it can take work."""
+
+    ready: bool
+    draining: bool
+
+
+class Alive(BaseModel):
+    """It answers."""
+
+    alive: bool = True
+
+
+BODIES: list[type[BaseModel]] = [LoadModel]
+
+
+@router.get("/", response_class=PlainTextResponse)
+async def page() -> str:
+    """A word for people with a browser."""
+    return (
+        "Calotype serves pictures here. The page is not built yet; /openapi.json describes the interface.\n"
+    )
+
+
+@router.get("/healthz")
+async def healthz() -> Alive:
+    """Liveness: the server answers. Needs no key."""
+    return Alive()
+
+
+@router.get("/readyz", responses={503: {"model": Health, "description": "Not ready, or draining."}})
+async def readyz(reach: Reached) -> Response:
+    """Readiness: work is taken, and a worker is there to do it. Needs no key."""
+    status = reach.service.status()
+    ready = status.ready and not status.draining
+    return json_response({"ready": status.ready, "draining": status.draining}, 200 if ready else 503)
+
+
+@router.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request) -> Response:
+    """Prometheus's metrics."""
+    registry = request.app.state.registry
+    assert isinstance(registry, CollectorRegistry)
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(registry), headers={"Content-Type": content_type})
+
+
+@router.get("/v1/deployment")
+async def deployment(reach: Reached) -> Status:
+    """The deployment as it stands: its queue, its workers and their models."""
+    return reach.service.status()
+
+
+@router.get("/v1/loaded-models")
+async def loaded_models(reach: Reached) -> list[LoadedModel]:
+    """The models that are ready."""
+    return list(await reach.service.models())
+
+
+@router.post("/v1/loaded-models", openapi_extra=described(as_json=LoadModel))
+async def load_model(request: Request, reach: Reached, caller: Asking) -> list[LoadedModel]:
+    """Have a model ready; the least recently used ones make room for it. For admins."""
+    caller.require_admin()
+    body = await json_body(request, LoadModel, reach)
+    return list(await reach.service.load_model(check_name("model", body.model)))
+
+
+@router.delete("/v1/loaded-models/{model:path}")
+async def unload_model(
+    model: Annotated[str, Path(description="Its name.")], reach: Reached, caller: Asking
+) -> list[LoadedModel]:
+    """Let a model go once no job uses it. For admins."""
+    caller.require_admin()
+    return list(await reach.service.unload_model(check_name("model", model)))

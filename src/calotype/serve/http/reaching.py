@@ -1,0 +1,55 @@
+"""What routes reach for: the service, its limits, who asks. Knows nothing of any route."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Header, Path, Request
+
+from calotype.core.errors import NotFoundError
+from calotype.serve.access import Caller
+from calotype.serve.asked import PictureDoor
+from calotype.serve.service import Service
+from calotype.serve.settings import ServeSettings
+from calotype.spec.problems import shown
+
+_JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The deployment behind the routes."""
+
+    service: Service
+    settings: ServeSettings
+    pictures: PictureDoor
+
+
+def _reach(request: Request) -> Reach:
+    reach = request.app.state.reach
+    assert isinstance(reach, Reach)
+    return reach
+
+
+def _caller(request: Request) -> Caller:
+    caller = request.state.caller
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def _job_id(job_id: Annotated[str, Path(description="A job's id, as it was answered.")]) -> str:
+    """An id that some job could have; others need not trouble the queue."""
+    if not _JOB_ID.fullmatch(job_id):
+        raise NotFoundError(f"there is no job {shown(job_id)}")
+    return job_id
+
+
+Reached = Annotated[Reach, Depends(_reach)]
+Asking = Annotated[Caller, Depends(_caller)]
+JobId = Annotated[str, Depends(_job_id)]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(min_length=1, max_length=200, description="The same key again answers with the same job."),
+]

@@ -1,0 +1,268 @@
+"""`/sdapi/v1` for clients of A1111's web UI. Knows nothing of its settings but what clients cannot miss."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict
+
+from calotype.core.errors import Problem, RequestError
+from calotype.serve.access import Caller
+from calotype.serve.asked import Asked, ask, renamed
+from calotype.serve.failures import done
+from calotype.serve.following import submit, watching
+from calotype.serve.http.bodies import as_base64, described, from_base64, json_body
+from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached
+from calotype.serve.http.recoding import blurred_mask
+from calotype.serve.http.sdapi_bodies import NAMES, Img2Img, Txt2Img
+from calotype.serve.http.sdapi_names import AUTOMATIC, SAMPLER_NAMES, SCHEDULE_NAMES
+from calotype.serve.http.waiting import ended
+from calotype.serve.service import Service
+from calotype.spec.job import Job
+
+router = APIRouter(prefix="/sdapi/v1", tags=["A1111"])
+
+
+class Options(BaseModel):
+    """The settings that can be read."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    sd_model_checkpoint: str | None = None
+    """The model of requests that name none."""
+    sd_vae: str = AUTOMATIC
+    CLIP_stop_at_last_layers: int = 1
+
+
+class Made(BaseModel):
+    """Pictures, as A1111's clients read them."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    images: list[str]
+    """PNG files as base64."""
+    parameters: dict[str, Any]
+    """What was asked."""
+    info: str
+    """JSON text: what was made, seed by seed."""
+
+
+class Progress(BaseModel):
+    """How far your running job is."""
+
+    progress: float
+    eta_relative: float
+    state: dict[str, Any]
+    current_image: str | None
+    textinfo: str | None
+
+
+class SamplerEntry(BaseModel):
+    """A sampler that can be asked for."""
+
+    name: str
+    aliases: list[str]
+    options: dict[str, str]
+
+
+class SchedulerEntry(BaseModel):
+    """A schedule that can be asked for."""
+
+    name: str
+    label: str
+
+
+class ModelTitle(BaseModel):
+    """A model that can be asked for."""
+
+    title: str
+    model_name: str
+    hash: str
+    sha256: str
+    filename: str
+    config: str | None = None
+
+
+BODIES: list[type[BaseModel]] = [Txt2Img, Img2Img, Options]
+
+
+@router.post("/txt2img", openapi_extra=described(as_json=Txt2Img))
+async def txt2img(
+    request: Request, reach: Reached, caller: Asking, idempotency_key: IdempotencyKey = None
+) -> Made:
+    """Make pictures of a text.
+
+    Disconnecting cancels them, unless there is an `Idempotency-Key`.
+    """
+    body = await json_body(request, Txt2Img, reach)
+    return await _made(request, reach, caller, body, _asked(body, idempotency_key))
+
+
+@router.post("/img2img", openapi_extra=described(as_json=Img2Img))
+async def img2img(
+    request: Request, reach: Reached, caller: Asking, idempotency_key: IdempotencyKey = None
+) -> Made:
+    """Make pictures from a picture.
+
+    Disconnecting cancels them, unless there is an `Idempotency-Key`.
+    """
+    body = await json_body(request, Img2Img, reach)
+    image = from_base64(body.init_images[0], "init_images")
+    await reach.pictures.checked(image, "init_images")
+    mask = None
+    if body.mask is not None:
+        change = blurred_mask(body.mask_blur, inverted=body.inpainting_mask_invert == 1)
+        mask = await reach.pictures.changed(from_base64(body.mask, "mask"), "mask", change)
+    return await _made(request, reach, caller, body, _asked(body, idempotency_key, image, mask))
+
+
+@router.get("/progress")
+async def progress(
+    reach: Reached,
+    caller: Asking,
+    skip_current_image: Annotated[bool, Query(description="Leave the preview out.")] = False,
+) -> Progress:
+    """How far your oldest running job is; all zero where none runs."""
+    running = await reach.service.jobs(client=caller.sees, state="running", limit=200)
+    if not running:
+        return _progress(None, None)
+    job, preview = running[-1], None
+    if not skip_current_image:
+        job, preview = await _latest(reach.service, job)
+    return _progress(job, preview)
+
+
+@router.post("/interrupt")
+async def interrupt(reach: Reached, caller: Asking) -> dict[str, Any]:
+    """Cancel your running jobs."""
+    for job in await reach.service.jobs(client=caller.name, state="running", limit=200):
+        await reach.service.cancel(job.id)
+    return {}
+
+
+@router.get("/samplers")
+async def samplers() -> list[SamplerEntry]:
+    """What `sampler_name` may be."""
+    return [SamplerEntry(name=name, aliases=[ours], options={}) for name, ours in SAMPLER_NAMES.items()]
+
+
+@router.get("/schedulers")
+async def schedulers() -> list[SchedulerEntry]:
+    """What `scheduler` may be."""
+    return [SchedulerEntry(name=ours, label=label) for label, ours in SCHEDULE_NAMES.items()]
+
+
+@router.get("/sd-models")
+async def sd_models(reach: Reached) -> list[ModelTitle]:
+    """The models that are loaded."""
+    return [
+        ModelTitle(
+            title=model.name,
+            model_name=model.name,
+            hash=model.sha256[:10],
+            sha256=model.sha256,
+            filename=model.name,
+        )
+        for model in await reach.service.models()
+    ]
+
+
+@router.get("/options")
+async def options(reach: Reached) -> Options:
+    """The settings that hold for requests which say nothing else."""
+    loaded = await reach.service.models()
+    return Options(sd_model_checkpoint=loaded[0].name if loaded else None)
+
+
+@router.post("/options", openapi_extra=described(as_json=Options))
+async def set_options(request: Request, reach: Reached) -> dict[str, Any]:
+    """Taken where nothing would change: settings belong to requests, as `override_settings`."""
+    now = (await options(reach)).model_dump()
+    asked = (await json_body(request, Options, reach)).model_dump(exclude_unset=True)
+    found = [
+        Problem(name, f"stays {now[name]!r}; send it with each request, in `override_settings`", value)
+        for name, value in asked.items()
+        if value != now[name]
+    ]
+    if found:
+        raise RequestError(found)
+    return {}
+
+
+def _asked(body: Txt2Img, key: str | None, image: bytes | None = None, mask: bytes | None = None) -> Asked:
+    model = body.override_settings.sd_model_checkpoint
+    values = {"request": body.request_values(), "model": model, "idempotency_key": key}
+    try:
+        return ask(values, image, mask)
+    except RequestError as error:
+        raise renamed(error, {**NAMES, "model": "override_settings.sd_model_checkpoint"}) from None
+
+
+async def _made(request: Request, reach: Reach, caller: Caller, body: Txt2Img, asked: Asked) -> Made:
+    job = await submit(reach.service, caller, asked)
+    job = done(await ended(request, reach.service, job))
+    images = []
+    if body.send_images:
+        for index in range(len(job.pictures)):
+            images.append(as_base64(await reach.service.picture(job.id, index)))  # noqa: PERF401 - awaits
+    # Pictures that were sent are not sent back.
+    parameters = body.model_dump(mode="json", exclude={"init_images", "mask"})
+    return Made(images=images, parameters=parameters, info=json.dumps(_info(body, job)))
+
+
+def _info(body: Txt2Img, job: Job) -> dict[str, Any]:
+    seeds = [picture.seed for picture in job.pictures]
+    width, height = (job.pictures[0].width, job.pictures[0].height) if job.pictures else (0, 0)
+    sampler = body.sampler_name or body.sampler_index or "Euler"
+    told = (
+        f"{body.prompt}\nNegative prompt: {body.negative_prompt}\nSteps: {body.steps}, Sampler: {sampler}, "
+        f"CFG scale: {body.cfg_scale}, Size: {width}x{height}, Model: {job.model}, Seed: "
+    )
+    return {
+        "prompt": body.prompt,
+        "all_prompts": [body.prompt] * len(seeds),
+        "negative_prompt": body.negative_prompt,
+        "all_negative_prompts": [body.negative_prompt] * len(seeds),
+        "seed": seeds[0] if seeds else body.seed,
+        "all_seeds": seeds,
+        "width": width,
+        "height": height,
+        "sampler_name": sampler,
+        "cfg_scale": body.cfg_scale,
+        "steps": body.steps,
+        "batch_size": body.batch_size,
+        "sd_model_name": job.model,
+        "denoising_strength": body.denoising_strength,
+        "index_of_first_image": 0,
+        "infotexts": [f"{told}{seed}" for seed in seeds],
+        "job_timestamp": time.strftime("%Y%m%d%H%M%S", time.gmtime(job.created_at)),
+        "job": job.id,
+    }
+
+
+async def _latest(service: Service, job: Job) -> tuple[Job, bytes | None]:
+    """A job as it is now, with what it looks like if somebody has been looking."""
+    async with watching(service, job.id, previews=True) as told:
+        async for item in told:
+            return item.job, item.preview
+    return job, None
+
+
+def _progress(job: Job | None, preview: bytes | None) -> Progress:
+    done_share, left_s = 0.0, 0.0
+    if job is not None and job.steps_total:
+        done_share = job.steps_done / job.steps_total
+        if job.started_at is not None and done_share:
+            left_s = max(0.0, (time.time() - job.started_at) * (1 / done_share - 1))
+    state = {
+        "skipped": False,
+        "interrupted": False,
+        "job": job.id if job else "",
+        "job_count": 1 if job else 0,
+        "job_no": 0,
+        "sampling_step": job.steps_done if job else 0,
+        "sampling_steps": job.steps_total if job else 0,
+    }
+    image = as_base64(preview) if preview else None
+    return Progress(progress=done_share, eta_relative=left_s, state=state, current_image=image, textinfo=None)

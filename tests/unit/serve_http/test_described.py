@@ -1,0 +1,47 @@
+"""The OpenAPI description, held against what is answered to whatever it allows, and to what it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis
+import schemathesis
+from prometheus_client import CollectorRegistry
+from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
+
+from calotype.serve.http.app import create_app
+from calotype.serve.settings import ServeSettings
+from tests.unit.serve_http.stand_in import StandIn, StandInKeys
+
+EXAMPLES = 8
+KEY = {"X-API-Key": "root-key"}
+
+app = create_app(
+    StandIn(most_queued=10**6, most_pixels=256 * 256),
+    keys=StandInKeys(),
+    registry=CollectorRegistry(),
+    settings=ServeSettings(allowed_hosts=("testserver",), admins=("root",)),
+)
+schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=KEY)
+
+
+@schema.parametrize()
+@hypothesis.settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+def test_answers_are_as_described(case: schemathesis.Case[Any]) -> None:
+    # Names, samplers and the like have rules that a schema does not say; keys have tests of their own.
+    case.call_and_validate(headers=KEY, excluded_checks=[positive_data_acceptance, ignored_auth])
+
+
+def test_everything_is_described_in_words() -> None:
+    described = app.openapi()
+    for path, operations in described["paths"].items():
+        for method, operation in operations.items():
+            assert operation.get("description"), f"{method} {path}"
+    for name in ("NewJob", "GenerateRequest", "ImageGeneration", "Txt2Img"):
+        assert described["components"]["schemas"][name]["description"]

@@ -1,0 +1,283 @@
+"""Who is let in, from where, by which name of the server; what the log says of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+from prometheus_client import CollectorRegistry
+
+from calotype.core.errors import RequestError
+from calotype.serve.http.app import create_app
+from calotype.serve.http.door import OPEN_PATHS
+from calotype.serve.logs import JsonLines, access_log
+from calotype.serve.settings import ServeSettings
+from tests.unit.serve_http.running import Running, running
+from tests.unit.serve_http.stand_in import StandIn, StandInKeys
+
+GOOD = {"request": {"prompt": "a red apple", "steps": 2}}
+KEY = {"Authorization": "Bearer alice-key"}
+
+
+def app_of(**settings: Any) -> FastAPI:
+    chosen = ServeSettings(**settings)
+    return create_app(StandIn(), keys=StandInKeys(), registry=CollectorRegistry(), settings=chosen)
+
+
+def addresses() -> list[tuple[str, str]]:
+    """Every method of every route there is."""
+    found = []
+    for route in iter_route_contexts(app_of().routes):
+        assert route.path
+        address = route.path.replace("{job_id}", "job-1").replace("{index}", "0")
+        address = address.replace("{name:path}", "emoji").replace("{model:path}", "emoji")
+        assert "{" not in address
+        assert route.methods, f"{route.path} would not be tested"
+        found += [(method, address) for method in sorted(route.methods)]
+    return found
+
+
+@pytest.mark.parametrize(("method", "address"), addresses())
+def test_no_route_without_a_key(keyed: Running, method: str, address: str) -> None:
+    for headers in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"X-API-Key": "wrong"},
+        {"Authorization": "Basic YTpi"},
+    ):
+        answer = keyed.client.request(method, address, headers=headers)
+        expected = 200 if address in OPEN_PATHS else 401
+        assert answer.status_code == expected, (headers, answer.text)
+        if expected == 401 and method != "HEAD":
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert answer.json()["error"]["code"] == "unknown_client"
+
+
+def test_all_the_promised_routes_are_there() -> None:
+    promised = {
+        ("POST", "/v1/images/generations"),
+        ("POST", "/v1/images/edits"),
+        ("GET", "/v1/models"),
+        ("POST", "/v1/jobs"),
+        ("GET", "/v1/jobs"),
+        ("GET", "/v1/jobs/job-1"),
+        ("DELETE", "/v1/jobs/job-1"),
+        ("POST", "/v1/jobs/job-1/cancel"),
+        ("GET", "/v1/jobs/job-1/events"),
+        ("GET", "/v1/jobs/job-1/pictures/0"),
+        ("GET", "/v1/deployment"),
+        ("POST", "/v1/loaded-models"),
+        ("DELETE", "/v1/loaded-models/emoji"),
+        ("POST", "/sdapi/v1/txt2img"),
+        ("POST", "/sdapi/v1/img2img"),
+        ("GET", "/sdapi/v1/progress"),
+        ("GET", "/metrics"),
+        ("GET", "/openapi.json"),
+        ("GET", "/"),
+    }
+    assert promised <= set(addresses())
+
+
+def test_no_key_for_an_address_that_is_none_either(keyed: Running) -> None:
+    assert keyed.client.get("/nowhere").status_code == 401
+    assert keyed.client.get("/nowhere", headers=KEY).status_code == 404
+    assert keyed.client.put("/v1/jobs", headers=KEY).status_code == 405
+
+
+@pytest.mark.parametrize("headers", [KEY, {"X-API-Key": "alice-key"}, {"Authorization": "bearer alice-key"}])
+def test_a_key_opens(keyed: Running, headers: dict[str, str]) -> None:
+    made = keyed.client.post("/v1/jobs?wait=true", json=GOOD, headers=headers).json()
+    assert (made["state"], made["client"]) == ("done", "alice")
+
+
+def test_jobs_of_others_are_not_there(keyed: Running) -> None:
+    mine = keyed.client.post("/v1/jobs?wait=true", json=GOOD, headers=KEY).json()["id"]
+    bob, root = {"X-API-Key": "bob-key"}, {"X-API-Key": "root-key"}
+    for method, rest in (
+        ("GET", ""),
+        ("DELETE", ""),
+        ("POST", "/cancel"),
+        ("GET", "/events"),
+        ("GET", "/pictures/0"),
+    ):
+        assert keyed.client.request(method, f"/v1/jobs/{mine}{rest}", headers=bob).status_code == 404
+    assert keyed.client.get("/v1/jobs", headers=bob).json()["jobs"] == []
+    assert keyed.client.get(f"/v1/jobs/{mine}", headers=root).status_code == 200
+    assert mine in [job["id"] for job in keyed.client.get("/v1/jobs", headers=root).json()["jobs"]]
+
+
+def test_models_are_changed_by_admins(keyed: Running) -> None:
+    root = {"X-API-Key": "root-key"}
+    for method, address, body in (
+        ("POST", "/v1/loaded-models", {"model": "sdxl"}),
+        ("DELETE", "/v1/loaded-models/sdxl", None),
+    ):
+        refused = keyed.client.request(method, address, json=body, headers=KEY)
+        assert refused.status_code == 403
+        assert "'alice' is no admin" in refused.json()["error"]["message"]
+        assert keyed.client.request(method, address, json=body, headers=root).status_code == 200
+    missing = keyed.client.post("/v1/loaded-models", json={"model": "sd51"}, headers=root)
+    assert missing.status_code == 404
+    names = [model["name"] for model in keyed.client.get("/v1/loaded-models", headers=KEY).json()]
+    assert names == ["emoji", "sd15"]
+
+
+def test_a_used_up_quota_says_when_to_come_back(keyed: Running) -> None:
+    answer = keyed.client.post("/v1/jobs", json=GOOD, headers={"X-API-Key": "spent-key"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "8")
+    assert "5 pictures a minute" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_other_machines_need_a_key(host: str) -> None:
+    settings = ServeSettings(host=host)
+    with pytest.raises(RequestError, match="can be reached from other machines, and no API key exists"):
+        create_app(StandIn(), keys=None, registry=CollectorRegistry(), settings=settings)
+    create_app(StandIn(), keys=StandInKeys(), registry=CollectorRegistry(), settings=settings)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "evil.example:80"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": "192.0.2.7"},
+        {"Host": ""},
+        {"Host": "[::1"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": ""},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+    ],
+)
+@pytest.mark.parametrize("address", ["/v1/jobs", "/healthz", "/v1/images/generations"])
+def test_pages_of_other_sites_are_refused(server: Running, headers: dict[str, str], address: str) -> None:
+    for method in ("GET", "POST"):
+        answer = server.client.request(
+            method, address, json=GOOD if method == "POST" else None, headers=headers
+        )
+        assert answer.status_code in (400, 403), answer.text
+    assert server.client.post("/v1/jobs?wait=true", json=GOOD).json()["state"] == "done"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/xml", ""])
+def test_bodies_that_a_page_could_send_unasked_are_refused(server: Running, kind: str) -> None:
+    for address in ("/v1/jobs", "/sdapi/v1/txt2img", "/sdapi/v1/interrupt"):
+        answer = server.client.post(address, content=json.dumps(GOOD), headers={"Content-Type": kind})
+        assert answer.status_code == 415, answer.text
+        assert "send application/json or multipart/form-data" in answer.json()["error"]["message"]
+    assert server.client.post("/v1/jobs?wait=true", json=GOOD).json()["state"] == "done"
+
+
+def test_pages_of_this_server_are_let_in(server: Running) -> None:
+    headers = {"Origin": server.url, "Sec-Fetch-Site": "same-origin"}
+    assert server.client.post("/v1/jobs?wait=true", json=GOOD, headers=headers).status_code == 200
+    for host in ("localhost", "127.0.0.1:9", "[::1]:80"):
+        assert server.client.get("/v1/jobs", headers={"Host": host}).status_code == 200
+
+
+def test_names_and_pages_may_be_allowed() -> None:
+    page = "https://pictures.example"
+    with running(keys=StandInKeys(), allowed_hosts=("box.example",), allowed_origins=(page,)) as open_:
+        headers = {"Host": "box.example:8000", "Origin": page, **KEY}
+        answer = open_.client.post("/v1/jobs?wait=true", json=GOOD, headers=headers)
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-origin"] == page
+        asked = {"Origin": page, "Access-Control-Request-Method": "POST"}
+        asked["Access-Control-Request-Headers"] = "authorization,content-type"
+        assert open_.client.options("/v1/jobs", headers=asked).status_code == 200
+        asked["Origin"] = "https://evil.example"
+        assert open_.client.options("/v1/jobs", headers=asked).status_code == 400
+        assert open_.client.get("/v1/jobs", headers={"Host": "other.example", **KEY}).status_code == 403
+
+
+def test_addresses_are_no_names_that_could_be_pointed_elsewhere() -> None:
+    transport = httpx.ASGITransport(app_of(host="0.0.0.0", allowed_hosts=("box",)))
+
+    async def status(host: str) -> int:
+        async with httpx.AsyncClient(transport=transport, base_url="http://box") as client:
+            return (await client.get("/healthz", headers={"Host": host})).status_code
+
+    import asyncio
+
+    expected = {"192.0.2.7:80": 200, "[2001:db8::1]": 200, "box": 200, "localhost": 200, "evil.example": 403}
+    assert {host: asyncio.run(status(host)) for host in expected} == expected
+
+
+def test_requests_are_named_from_header_to_log(server: Running, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, access_log.name):
+        named = server.client.get("/v1/jobs/none", headers={"X-Request-Id": "abc-1"})
+        unnamed = server.client.get("/healthz", headers={"X-Request-Id": "no good\tname"})
+    assert named.headers["x-request-id"] == named.json()["error"]["request_id"] == "abc-1"
+    assert len(unnamed.headers["x-request-id"]) == 32
+    lines = [
+        json.loads(JsonLines().format(record)) for record in caplog.records if record.name == access_log.name
+    ]
+    line = next(line for line in lines if line["path"] == "/v1/jobs/none")
+    assert (line["method"], line["status"], line["client"], line["level"]) == ("GET", 404, "local", "info")
+    assert line["request_id"] == "abc-1"
+    assert line["seconds"] >= 0
+    assert line["bytes"] == len(named.content)
+
+
+def test_a_trace_is_one_line_of_the_log() -> None:
+    try:
+        raise ValueError("two\nlines")
+    except ValueError as error:
+        record = logging.LogRecord(
+            "calotype", logging.ERROR, "", 1, "it %s", ("failed",), (ValueError, error, None)
+        )
+    text = JsonLines().format(record)
+    assert "\n" not in text
+    assert "two\nlines" in json.loads(text)["trace"]
+    assert json.loads(text)["message"] == "it failed"
+
+
+def test_metrics_status_and_the_missing_page(keyed: Running) -> None:
+    metrics = keyed.client.get("/metrics", headers=KEY)
+    assert metrics.headers["content-type"].startswith("text/plain")
+    assert "stand_in_total 1.0" in metrics.text
+    deployment = keyed.client.get("/v1/deployment", headers=KEY).json()
+    assert deployment["name"] == "stand-in"
+    assert deployment["workers"][0]["models"][0]["name"] == "emoji"
+    assert "not built yet" in keyed.client.get("/", headers=KEY).text
+    described = keyed.client.get("/openapi.json", headers=KEY).json()
+    assert described["paths"]["/healthz"]["get"]["security"] == []
+    assert {"bearer": []} in described["security"]
+
+
+def test_tls(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    subprocess.run([*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    with running(tls_certificate=certificate, tls_key=key) as secure:
+        import ssl
+
+        context = ssl.create_default_context(cafile=str(certificate))
+        with httpx.Client(verify=context) as client:
+            assert client.get(f"{secure.url}/healthz").json() == {"alive": True}
+            answer = client.post(
+                f"{secure.url}/v1/images/generations", json={"prompt": "a", "response_format": "url"}
+            )
+        assert answer.json()["data"][0]["url"].startswith(f"{secure.url}/v1/jobs/")
+    with pytest.raises(ValueError, match="give `tls_key` too"):
+        ServeSettings(tls_certificate=certificate)

@@ -1,0 +1,165 @@
+"""OpenAI's own client against a server that really listens."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from PIL import Image
+
+from tests.unit.serve_http.running import Running, running
+from tests.unit.serve_http.stand_in import StandIn, StandInKeys, png
+
+
+@pytest.fixture(scope="module")
+def client(keyed: Running) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(api_key="alice-key", base_url=f"{keyed.url}/v1", max_retries=0, timeout=20) as found:
+        yield found
+
+
+def opened(text: str | None) -> Image.Image:
+    assert text
+    return Image.open(io.BytesIO(base64.b64decode(text)))
+
+
+def test_pictures_of_a_text(client: openai.OpenAI, keyed: Running) -> None:
+    made = client.images.generate(
+        prompt="a red apple", model="sd15", n=2, size="64x48", user="u-1", extra_body={"seed": 7, "steps": 3}
+    )
+    assert made.data
+    assert [opened(one.b64_json).size for one in made.data] == [(64, 48), (64, 48)]
+    assert [opened(one.b64_json).getpixel((0, 0)) for one in made.data] == [(7, 0, 0), (8, 0, 0)]
+    assert made.size == "64x48"
+    assert made.output_format == "png"
+    assert made.safety_identifier == "u-1"
+    newest = keyed.await_(keyed.service.jobs(limit=1))[0]
+    assert (newest.client, newest.model) == ("alice", "sd15")
+    assert (newest.request["steps"], newest.request["seed"]) == (3, 7)
+
+
+def test_seeds_differ_where_none_is_given(client: openai.OpenAI, keyed: Running) -> None:
+    for _ in range(2):
+        client.images.generate(prompt="a red apple")
+    one, other = keyed.await_(keyed.service.jobs(limit=2))
+    assert one.request["seed"] != other.request["seed"]
+
+
+@pytest.mark.parametrize(("quality", "steps"), [("low", 10), ("auto", 20), ("high", 40)])
+def test_quality_is_steps(client: openai.OpenAI, keyed: Running, quality: Any, steps: int) -> None:
+    client.images.generate(prompt="a red apple", quality=quality)
+    assert keyed.await_(keyed.service.jobs(limit=1))[0].request["steps"] == steps
+
+
+def test_pictures_at_an_address(client: openai.OpenAI) -> None:
+    made = client.images.generate(prompt="a red apple", response_format="url")
+    assert made.data
+    address = made.data[0].url
+    assert address
+    assert httpx.get(address).status_code == 401
+    file = httpx.get(address, headers={"Authorization": "Bearer alice-key"})
+    assert Image.open(io.BytesIO(file.content)).size == (64, 64)
+
+
+@pytest.mark.parametrize("output_format", ["jpeg", "webp"])
+def test_other_formats(client: openai.OpenAI, output_format: Any) -> None:
+    made = client.images.generate(prompt="a red apple", output_format=output_format, output_compression=50)
+    assert made.data
+    assert opened(made.data[0].b64_json).format == output_format.upper()
+    with pytest.raises(openai.BadRequestError, match="cannot be had at a url"):
+        client.images.generate(prompt="a red apple", output_format=output_format, response_format="url")
+
+
+def test_a_stream_shows_previews_and_then_each_picture(client: openai.OpenAI) -> None:
+    with client.images.generate(
+        prompt="a red apple", n=2, stream=True, partial_images=3, extra_body={"steps": 8}
+    ) as stream:
+        told = list(stream)
+    kinds = [event.type for event in told]
+    assert kinds == ["image_generation.partial_image"] * 3 + ["image_generation.completed"] * 2
+    assert [event.partial_image_index for event in told[:3] if hasattr(event, "partial_image_index")] == [
+        0,
+        1,
+        2,
+    ]
+    assert [opened(event.b64_json).size for event in told] == [(8, 8)] * 3 + [(64, 64)] * 2
+    assert told[-1].size == "64x64"
+
+
+def test_a_stream_ends_with_the_error(client: openai.OpenAI) -> None:
+    with (
+        pytest.raises(openai.APIError, match="as was asked"),
+        client.images.generate(prompt="fail internal", stream=True) as stream,
+    ):
+        list(stream)
+
+
+def test_an_edit_is_told_its_picture_and_a_mask_of_ours(client: openai.OpenAI, keyed: Running) -> None:
+    image, hole = png(32, 32), Image.new("RGBA", (32, 32), (0, 0, 0, 255))
+    hole.paste((0, 0, 0, 0), (8, 8, 16, 16))
+    buffer = io.BytesIO()
+    hole.save(buffer, "PNG")
+    made = client.images.edit(image=("a.png", image), mask=("m.png", buffer.getvalue()), prompt="a hat", n=2)
+    assert made.data
+    assert len(made.data) == 2
+    newest = keyed.await_(keyed.service.jobs(limit=1))[0]
+    given, mask = keyed.service.given[newest.id]
+    assert given == image
+    assert mask
+    painted = Image.open(io.BytesIO(mask))
+    assert painted.mode == "L"
+    assert (painted.getpixel((10, 10)), painted.getpixel((2, 2))) == (255, 0)
+
+
+def test_an_edit_may_be_streamed_and_its_pictures_listed(client: openai.OpenAI) -> None:
+    with client.images.edit(
+        image=[("a.png", png())], prompt="a hat", stream=True, partial_images=1, extra_body={"strength": 0.5}
+    ) as stream:
+        assert [event.type for event in stream] == ["image_edit.partial_image", "image_edit.completed"]
+
+
+def test_bad_edits_name_what_is_wrong(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="mask: has no transparency"):
+        client.images.edit(image=("a.png", png()), mask=("m.png", png()), prompt="a hat")
+    with pytest.raises(openai.BadRequestError, match="2 files were sent, one is taken"):
+        client.images.edit(image=[("a.png", png()), ("b.png", png())], prompt="a hat")
+    with pytest.raises(openai.BadRequestError, match="markup"):
+        client.images.edit(image=("a.png", png()), markup=("m.png", png()), prompt="a hat")
+
+
+def test_models(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["emoji", "sd15"]
+    assert client.models.retrieve("sd15").id == "sd15"
+    with pytest.raises(openai.NotFoundError, match="did you mean 'sd15'"):
+        client.models.retrieve("sd51")
+
+
+def test_errors_are_the_clients_own(client: openai.OpenAI, keyed: Running) -> None:
+    with pytest.raises(openai.BadRequestError, match="size: 513 is not a multiple of 8") as bad:
+        client.images.generate(prompt="a red apple", size="513x512")
+    assert (bad.value.param, bad.value.code, bad.value.type) == (
+        "size",
+        "bad_request",
+        "invalid_request_error",
+    )
+    assert bad.value.request_id
+    with pytest.raises(openai.NotFoundError, match="no model 'gpt-image-2'"):
+        client.images.generate(prompt="a red apple", model="gpt-image-2")
+    with pytest.raises(openai.UnprocessableEntityError, match="do not fit"):
+        client.images.generate(prompt="a red apple", size="16384x16384")
+    with pytest.raises(openai.InternalServerError, match=r"job-\d+: as was asked"):
+        client.images.generate(prompt="fail worker_lost")
+    with pytest.raises(openai.AuthenticationError, match="not known"):
+        openai.OpenAI(api_key="x", base_url=f"{keyed.url}/v1", max_retries=0).images.generate(prompt="a")
+
+
+def test_a_full_queue_is_a_rate_limit() -> None:
+    with running(keys=StandInKeys(), service=StandIn(most_queued=0)) as full:
+        asking = openai.OpenAI(api_key="bob-key", base_url=f"{full.url}/v1", max_retries=0)
+        with pytest.raises(openai.RateLimitError, match="0 jobs wait, the limit is 0") as refused:
+            asking.images.generate(prompt="a red apple")
+    assert refused.value.response.headers["retry-after"] == "3"

@@ -1,0 +1,205 @@
+"""What clients of A1111's web UI ask, and what they read."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from calotype.serve.http.sdapi_names import SAMPLER_NAMES, SCHEDULE_NAMES
+from calotype.spec.job import Job
+from calotype.spec.names import SAMPLERS, SCHEDULES
+from tests.unit.serve_http.running import Running
+from tests.unit.serve_http.stand_in import png
+
+AS_CLIENTS_SEND_IT = {
+    "prompt": "a red apple <lora:shiny:0.8>, (big:1.2)",
+    "negative_prompt": "blurry",
+    "seed": 11,
+    "steps": 5,
+    "cfg_scale": 6.5,
+    "width": 64,
+    "height": 48,
+    "sampler_name": "DPM++ 2M Karras",
+    "n_iter": 2,
+    "batch_size": 2,
+    "restore_faces": False,
+    "tiling": False,
+    "enable_hr": False,
+    "hr_scale": 2,
+    "subseed": -1,
+    "subseed_strength": 0,
+    "styles": [],
+    "alwayson_scripts": {},
+    "script_args": [],
+    "script_name": "",
+    "s_churn": 0,
+    "s_noise": 1,
+    "save_images": False,
+    "do_not_save_samples": False,
+    "override_settings": {
+        "CLIP_stop_at_last_layers": 2,
+        "sd_model_checkpoint": "sd15",
+        "sd_vae": "Automatic",
+    },
+    "override_settings_restore_afterwards": True,
+}
+
+
+def base64_of(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def newest(server: Running) -> Job:
+    return server.await_(server.service.jobs(limit=1))[0]
+
+
+def test_what_clients_send_becomes_a_request(server: Running) -> None:
+    answer = server.client.post("/sdapi/v1/txt2img", json=AS_CLIENTS_SEND_IT)
+    assert answer.status_code == 200, answer.text
+    made = answer.json()
+    assert [Image.open(io.BytesIO(base64.b64decode(one))).size for one in made["images"]] == [(64, 48)] * 4
+    info = json.loads(made["info"])
+    assert info["all_seeds"] == [11, 12, 13, 14]
+    assert (info["seed"], info["width"], info["height"], info["steps"]) == (11, 64, 48, 5)
+    assert len(info["infotexts"]) == 4
+    assert made["parameters"]["cfg_scale"] == 6.5
+    job = newest(server)
+    expected: dict[str, Any] = {
+        "prompt": "a red apple , (big:1.2)",
+        "negative_prompt": "blurry",
+        "seed": 11,
+        "count": 4,
+        "cfg": 6.5,
+        "sampler": "dpmpp_2m",
+        "schedule": "karras",
+        "clip_skip": 1,
+        "vae": None,
+        "loras": [{"name": "shiny", "strength": 0.8, "text_strength": None}],
+    }
+    assert {name: job.request[name] for name in expected} == expected
+    assert job.model == "sd15"
+
+
+def test_minus_one_is_a_random_seed(server: Running) -> None:
+    seeds = []
+    for _ in range(2):
+        server.client.post("/sdapi/v1/txt2img", json={"prompt": "a", "seed": -1})
+        seeds.append(newest(server).request["seed"])
+    assert seeds[0] != seeds[1]
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ({"sampler_name": "Euler a"}, ("euler_ancestral", "normal")),
+        ({"sampler_index": "DPM++ SDE Karras"}, ("dpmpp_sde", "karras")),
+        ({"sampler_name": "DPM++ 2M"}, ("dpmpp_2m", "karras")),
+        ({"sampler_name": "DPM++ 2M", "scheduler": "SGM Uniform"}, ("dpmpp_2m", "sgm_uniform")),
+        ({"sampler_name": "Euler", "scheduler": "Automatic"}, ("euler", "normal")),
+        ({"sampler_name": "dpmpp_2m_sde", "scheduler": "exponential"}, ("dpmpp_2m_sde", "exponential")),
+        ({}, ("euler", "normal")),
+    ],
+)
+def test_samplers_by_their_names(server: Running, sent: dict[str, str], expected: tuple[str, str]) -> None:
+    assert server.client.post("/sdapi/v1/txt2img", json={"prompt": "a", **sent}).status_code == 200
+    request = newest(server).request
+    assert (request["sampler"], request["schedule"]) == expected
+
+
+def test_every_sampler_and_schedule_of_ours_has_a_name_there(server: Running) -> None:
+    assert set(SAMPLER_NAMES.values()) == set(SAMPLERS)
+    assert set(SCHEDULE_NAMES.values()) == set(SCHEDULES)
+    for entry in server.client.get("/sdapi/v1/samplers").json():
+        sent = {"prompt": "a", "steps": 1, "sampler_name": entry["name"]}
+        assert server.client.post("/sdapi/v1/txt2img", json=sent).status_code == 200
+    for entry in server.client.get("/sdapi/v1/schedulers").json():
+        sent = {"prompt": "a", "steps": 1, "scheduler": entry["label"]}
+        assert server.client.post("/sdapi/v1/txt2img", json=sent).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "field", "words"),
+    [
+        ({"sampler_name": "Eular a"}, "sampler_name", "did you mean 'Euler a'"),
+        ({"scheduler": "Caras"}, "scheduler", "'Caras' is not known"),
+        ({"enable_hr": True}, "enable_hr", "is not done here"),
+        ({"styles": ["x"]}, "styles", "is not done here"),
+        ({"denoising": 0.5}, "denoising", "did you mean 'denoising_strength'"),
+        ({"width": 513}, "width", "the nearest is 512"),
+        ({"cfg_scale": 1000}, "cfg_scale", "at most 100"),
+        ({"n_iter": 200, "batch_size": 200}, "batch_size", "at most 10000"),
+        ({"prompt": "<lora:x:much>"}, "prompt", "is not a LoRA's strength"),
+        ({"prompt": "<lora:../x:1>"}, "loras.0.name", "are not allowed"),
+        (
+            {"override_settings": {"sd_model_checkpoint": "../x"}},
+            "override_settings.sd_model_checkpoint",
+            "are not allowed",
+        ),
+    ],
+)
+def test_what_is_not_done_is_said(server: Running, sent: dict[str, Any], field: str, words: str) -> None:
+    answer = server.client.post("/sdapi/v1/txt2img", json={"prompt": "a", **sent})
+    assert answer.status_code == 400
+    problem = answer.json()["error"]["problems"][0]
+    assert problem["field"] == field
+    assert words in problem["rule"]
+
+
+def test_a_picture_from_a_picture(server: Running) -> None:
+    image, mask = png(32, 32), png(32, 32, (255, 255, 255))
+    sent = {
+        "prompt": "a hat",
+        "init_images": [base64_of(image)],
+        "mask": "data:image/png;base64," + base64_of(mask),
+        "inpainting_mask_invert": 1,
+        "denoising_strength": 0.4,
+    }
+    answer = server.client.post("/sdapi/v1/img2img", json=sent)
+    assert answer.status_code == 200, answer.text
+    job = newest(server)
+    assert job.request["strength"] == 0.4
+    given, turned = server.service.given[job.id]
+    assert given == image
+    assert turned
+    assert Image.open(io.BytesIO(turned)).getextrema() == (0, 0)
+
+
+def test_a_masks_edge_is_soft(server: Running) -> None:
+    half = Image.new("L", (32, 32))
+    half.paste(255, (0, 0, 16, 32))
+    buffer = io.BytesIO()
+    half.save(buffer, "PNG")
+    sent = {"prompt": "", "init_images": [base64_of(png(32, 32))], "mask": base64_of(buffer.getvalue())}
+    for blur, sharp in ((0, True), (4, False)):
+        server.client.post("/sdapi/v1/img2img", json={**sent, "mask_blur": blur})
+        given = server.service.given[newest(server).id][1]
+        assert given
+        levels = {value for _, value in Image.open(io.BytesIO(given)).getcolors() or ()}
+        assert (levels == {0, 255}) == sharp
+
+
+def test_progress_is_that_of_the_running_job(server: Running) -> None:
+    assert server.client.get("/sdapi/v1/progress").json()["progress"] == 0
+    server.client.post("/v1/jobs", json={"request": {"prompt": "hold progress", "steps": 4}})
+    held = server.await_(server.service.holding("hold progress"))
+    told = server.client.get("/sdapi/v1/progress").json()
+    assert told["progress"] == 0.5
+    assert (told["state"]["sampling_step"], told["state"]["sampling_steps"]) == (2, 4)
+    assert server.client.post("/sdapi/v1/interrupt").status_code == 200
+    assert server.ended(held.id) == "cancelled"
+
+
+def test_models_and_options(server: Running) -> None:
+    models = server.client.get("/sdapi/v1/sd-models").json()
+    assert [model["title"] for model in models] == ["emoji", "sd15"]
+    options = server.client.get("/sdapi/v1/options").json()
+    assert options["sd_model_checkpoint"] == "emoji"
+    assert server.client.post("/sdapi/v1/options", json=options).status_code == 200
+    refused = server.client.post("/sdapi/v1/options", json={"sd_model_checkpoint": "sd15"})
+    assert refused.status_code == 400
+    assert "override_settings" in refused.json()["error"]["message"]
