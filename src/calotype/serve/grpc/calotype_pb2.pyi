@@ -259,7 +259,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("name", "state", "pid", "device", "jobs", "restarts", "models", "memory_bytes", "free_bytes")
+    __slots__ = ("name", "state", "pid", "device", "jobs", "restarts", "models", "memory_bytes", "free_bytes", "loading", "problem")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -269,6 +269,8 @@ class WorkerStatus(_message.Message):
     MODELS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOADING_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     pid: int
@@ -278,7 +280,9 @@ class WorkerStatus(_message.Message):
     models: _containers.RepeatedCompositeFieldContainer[LoadedModel]
     memory_bytes: int
     free_bytes: int
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., jobs: _Optional[int] = ..., restarts: _Optional[int] = ..., models: _Optional[_Iterable[_Union[LoadedModel, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ...) -> None: ...
+    loading: str
+    problem: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., jobs: _Optional[int] = ..., restarts: _Optional[int] = ..., models: _Optional[_Iterable[_Union[LoadedModel, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., loading: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class DeploymentStatus(_message.Message):
     __slots__ = ("name", "ready", "draining", "queued", "running", "workers")
