@@ -4,22 +4,35 @@ Importing this package costs nothing: torch and diffusers load when a model does
 
     import calotype
     picture = calotype.load("emoji").generate("a red apple").images[0]
+
+    calotype.deploy("emoji", name="sd_deploy")
+    picture = calotype.client("sd_deploy").query("a red apple").images[0]
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from calotype.version import VERSION
 
 if TYPE_CHECKING:
     from calotype.engine.load import load as load
+    from calotype.serve.client import client as client
+    from calotype.serve.lifecycle.python import deploy as deploy
+    from calotype.serve.lifecycle.python import undeploy as undeploy
 
 __version__ = VERSION
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "client", "deploy", "load", "undeploy"]
+
+_HOMES = {
+    "client": "calotype.serve.client",
+    "deploy": "calotype.serve.lifecycle.python",
+    "load": "calotype.engine.load",
+    "undeploy": "calotype.serve.lifecycle.python",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "load":
-        from calotype.engine.load import load  # noqa: PLC0415 - late, so that `import calotype` is quick
-
-        return load
+    if name in _HOMES:
+        # Late, so that `import calotype` is quick.
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'calotype' has no attribute {name!r}")

@@ -8,7 +8,22 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli import bench, compare, data, doctor, engine, generate, mig, models, profile, train
+from calotype.cli import (
+    bench,
+    compare,
+    data,
+    deployments,
+    doctor,
+    engine,
+    generate,
+    keys,
+    mig,
+    models,
+    profile,
+    query,
+    serve,
+    train,
+)
 from calotype.core.errors import CalotypeError, ExitCode
 from calotype.version import VERSION
 
@@ -29,6 +44,13 @@ app = typer.Typer(
 app.command("generate")(generate.command)
 app.command("compare")(compare.command)
 app.command("doctor")(doctor.command)
+app.command("serve")(serve.serve)
+app.command("deploy")(serve.deploy)
+app.command("query")(query.command)
+app.command("deployments")(deployments.deployments)
+app.command("logs")(deployments.logs)
+app.command("undeploy")(deployments.undeploy)
+app.add_typer(keys.app, name="keys")
 app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")
 app.add_typer(data.app, name="data")

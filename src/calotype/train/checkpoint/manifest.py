@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import calotype
 from calotype.core.errors import CalotypeError, ModelFileError
 from calotype.core.fingerprint import package_versions
 from calotype.models.files.opened import open_regular
 from calotype.models.files.safetensors_header import strict_json
 from calotype.train.checkpoint.durable import FileMark, new_file
+from calotype.version import VERSION
 
 FILE_NAME = "complete.json"
 FORMAT = 1
@@ -29,7 +29,7 @@ _RECORDED_PACKAGES = ("safetensors", "torch", "torchao")
 
 def _versions() -> dict[str, str | None]:
     installed = package_versions()
-    ours: dict[str, str | None] = {"calotype": calotype.__version__, "python": platform.python_version()}
+    ours: dict[str, str | None] = {"calotype": VERSION, "python": platform.python_version()}
     return ours | {name: installed[name] for name in _RECORDED_PACKAGES}
 
 

@@ -1,0 +1,72 @@
+"""`calotype deployments`, `logs`, `undeploy`: what was deployed, what it says, and its end."""
+
+from typing import Annotated
+
+import typer
+
+from calotype.cli.options import AsJson
+
+Name = Annotated[str, typer.Argument(help="The deployment's name.")]
+
+
+def deployments(as_json: AsJson = False) -> None:
+    """List deployments, running or not."""
+    from rich.table import Table
+
+    from calotype.cli.output import console, print_json
+    from calotype.serve.lifecycle.places import all_places
+
+    found = [(place, place.plan(), place.running()) for place in all_places()]
+    if as_json:
+        print_json([{"name": p.name, "models": plan.models, "running": run} for p, plan, run in found])
+        return
+    table = Table("name", "models", "state", "HTTP", "gRPC", "process")
+    for place, plan, run in found:
+        where = (run.http, run.grpc or "", str(run.pid)) if run else ("", "", "")
+        table.add_row(place.name, ", ".join(plan.models), "runs" if run else "stopped", *where)
+    console().print(table if found else "no deployments; start one with `calotype deploy`")
+
+
+def logs(
+    name: Name,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Show what a deployment and its workers have logged."""
+    import os
+    import shutil
+
+    from calotype.core.errors import NotFoundError
+    from calotype.serve.lifecycle.places import known_place
+
+    log = known_place(name).log
+    if not log.exists():
+        raise NotFoundError(
+            f"{name!r} has logged nothing yet; in the foreground its log goes to the terminal"
+        )
+    tail = shutil.which("tail")
+    if follow and tail:
+        # Nobody follows a growing file better.
+        os.execv(tail, ["tail", "-n", str(lines), "-F", str(log)])  # noqa: S606 - no shell is wanted
+    text = log.read_text("utf-8", errors="replace").splitlines()
+    typer.echo("\n".join(text[len(text) - lines :] if lines else []))
+
+
+def undeploy(
+    name: Name,
+    now: Annotated[
+        bool, typer.Option("--now", help="Do not wait for running jobs; they stay queued.")
+    ] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Forget queue, history and pictures too.")] = False,
+) -> None:
+    """Stop a deployment: running jobs end first, what waits is there at the next start."""
+    from calotype.cli.output import console
+    from calotype.serve.lifecycle.deploying import undeploy as stop
+    from calotype.serve.lifecycle.places import known_place
+
+    place = known_place(name)
+    with console(stderr=True).status(f"stopping {name}"):
+        stop(place, at_once=now, purge=purge)
+    typer.echo(f"{name} is stopped" + (" and forgotten" if purge else ""))

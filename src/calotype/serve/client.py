@@ -1,0 +1,239 @@
+"""Asking a deployment for pictures from Python, over gRPC. Found by name, or by an address.
+
+    generator = calotype.client("sd_deploy")
+    generator.query("a red apple").images[0].save("apple.png")
+
+Knows nothing of how deployments are started.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import grpc
+from PIL import Image
+
+from calotype.core.errors import CalotypeError, DoesNotFitError, NotFoundError, Problem, RequestError
+from calotype.serve.grpc import calotype_pb2 as pb
+from calotype.serve.grpc.calotype_pb2_grpc import CalotypeStub
+from calotype.serve.lifecycle.places import running_place
+from calotype.serve.service import QueueFullError, UnavailableError
+from calotype.spec.request import GenerateRequest
+
+API_KEY = "CALOTYPE_API_KEY"
+_NO_LIMIT = -1
+
+Given = bytes | Path | Image.Image
+"""A picture to start from: the bytes of a file, its path, or an image."""
+
+
+class DeploymentError(CalotypeError):
+    """A deployment that answered with a failure of its own."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a query is."""
+
+    state: str
+    position: int | None
+    steps_done: int
+    steps_total: int
+    preview: Image.Image | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Finished pictures."""
+
+    job_id: str
+    files: tuple[bytes, ...]
+    """PNG files, which hold the whole request."""
+
+    @property
+    def images(self) -> list[Image.Image]:
+        return [Image.open(io.BytesIO(data)) for data in self.files]
+
+
+class Client:
+    """One deployment. Use it as a context manager, or `close` it."""
+
+    def __init__(self, address: str, *, api_key: str | None = None, certificate: bytes | None = None) -> None:
+        """`address` is HOST:PORT of its gRPC interface; `certificate` the PEM it is trusted by, for TLS."""
+        options = [
+            ("grpc.max_receive_message_length", _NO_LIMIT),
+            ("grpc.max_send_message_length", _NO_LIMIT),
+        ]
+        if certificate is None:
+            self._channel = grpc.insecure_channel(address, options)
+        else:
+            credentials = grpc.ssl_channel_credentials(certificate)
+            self._channel = grpc.secure_channel(address, credentials, options)
+        self._stub = CalotypeStub(self._channel)
+        key = api_key or os.environ.get(API_KEY)
+        self._metadata = (("authorization", f"Bearer {key}"),) if key else ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def query(
+        self,
+        prompt: str | GenerateRequest,
+        *,
+        image: Given | None = None,
+        mask: Given | None = None,
+        model: str | None = None,
+        priority: int | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+        previews: bool = False,
+        **knobs: Any,
+    ) -> Answer:
+        """Pictures for a prompt, with the knobs of GenerateRequest by name. Ctrl-C cancels the job."""
+        submission = _submission(prompt, image, mask, model, priority, knobs)
+        call = self._stub.GenerateStream(
+            pb.GenerateStreamRequest(submission=submission, previews=previews), metadata=self._metadata
+        )
+        last: pb.Progress | None = None
+        with _errors_named():
+            try:
+                for last in call:
+                    if on_progress is not None:
+                        on_progress(_progress(last))
+            finally:
+                call.cancel()
+        assert last is not None, "a stream that ends well has an end"
+        return Answer(last.job.id, tuple(last.pictures))
+
+    def submit(
+        self,
+        prompt: str | GenerateRequest,
+        *,
+        image: Given | None = None,
+        mask: Given | None = None,
+        model: str | None = None,
+        priority: int | None = None,
+        idempotency_key: str | None = None,
+        **knobs: Any,
+    ) -> str:
+        """Hand in a job that outlives this process; its id."""
+        submission = _submission(prompt, image, mask, model, priority, knobs)
+        if idempotency_key is not None:
+            submission.idempotency_key = idempotency_key
+        with _errors_named():
+            return self._stub.Submit(submission, metadata=self._metadata).id
+
+    def job(self, job_id: str) -> pb.Job:
+        """A job as it stands."""
+        with _errors_named():
+            return self._stub.Get(pb.JobId(id=job_id), metadata=self._metadata)
+
+    def jobs(self, limit: int = 50) -> Sequence[pb.Job]:
+        """The newest jobs first."""
+        with _errors_named():
+            return list(self._stub.List(pb.ListRequest(limit=limit), metadata=self._metadata).jobs)
+
+    def cancel(self, job_id: str) -> None:
+        """At once while it is queued, at the next step while it runs."""
+        with _errors_named():
+            self._stub.Cancel(pb.JobId(id=job_id), metadata=self._metadata)
+
+    def picture(self, job_id: str, index: int = 0) -> Image.Image:
+        """A finished picture of a job."""
+        with _errors_named():
+            found = self._stub.Picture(pb.PictureRequest(job_id=job_id, index=index), metadata=self._metadata)
+        return Image.open(io.BytesIO(found.png))
+
+    def status(self) -> pb.DeploymentStatus:
+        """The deployment as it stands."""
+        with _errors_named():
+            return self._stub.Status(pb.StatusRequest(), metadata=self._metadata)
+
+
+def client(name: str, *, api_key: str | None = None) -> Client:
+    """The deployment of this name on this machine."""
+    place, running = running_place(name)
+    if running.grpc is None:
+        raise NotFoundError(f"deployment {name!r} has no gRPC interface; ask it over HTTP at {running.http}")
+    certificate = place.plan().reached.tls_certificate
+    return Client(
+        running.grpc, api_key=api_key, certificate=certificate.read_bytes() if certificate else None
+    )
+
+
+def _submission(
+    prompt: str | GenerateRequest,
+    image: Given | None,
+    mask: Given | None,
+    model: str | None,
+    priority: int | None,
+    knobs: Mapping[str, Any],
+) -> pb.Submission:
+    if isinstance(prompt, GenerateRequest):
+        values = {name: value for name, value in prompt.as_dict().items() if value is not None}
+    else:
+        values = {"prompt": prompt}
+    values = {name: value for name, value in {**values, **knobs}.items() if value is not None}
+    try:
+        request = pb.GenerateRequest(**values)
+    except (TypeError, ValueError) as error:
+        raise RequestError([Problem("request", f"cannot be sent: {error}")]) from None
+    made = pb.Submission(request=request, model=model, priority=priority)
+    for field, given in (("image", image), ("mask", mask)):
+        if given is not None:
+            setattr(made, field, _bytes_of(given))
+    return made
+
+
+def _bytes_of(given: Given) -> bytes:
+    if isinstance(given, Path):
+        return given.read_bytes()
+    if isinstance(given, bytes):
+        return given
+    buffer = io.BytesIO()
+    given.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _progress(message: pb.Progress) -> Progress:
+    job = message.job
+    preview = Image.open(io.BytesIO(message.preview)) if message.HasField("preview") else None
+    position = job.position if job.HasField("position") else None
+    state = pb.JobState.Name(job.state).removeprefix("JOB_STATE_").lower()
+    return Progress(state, position, job.steps_done, job.steps_total, preview)
+
+
+@contextmanager
+def _errors_named() -> Iterator[None]:
+    """A call's failure as the error it was on the other side."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise _named(error) from None
+
+
+def _named(error: Any) -> CalotypeError:
+    code, said = error.code(), error.details() or ""
+    trailing = dict(error.trailing_metadata() or ())
+    if code == grpc.StatusCode.INVALID_ARGUMENT and "calotype-problems-bin" in trailing:
+        problems = pb.Problems.FromString(trailing["calotype-problems-bin"]).problems
+        return RequestError([Problem(each.field, each.rule) for each in problems])
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "retry-after" in trailing:
+        return QueueFullError(said, float(trailing["retry-after"]))
+    kinds: dict[grpc.StatusCode, type[CalotypeError]] = {
+        grpc.StatusCode.NOT_FOUND: NotFoundError,
+        grpc.StatusCode.UNAVAILABLE: UnavailableError,
+        grpc.StatusCode.FAILED_PRECONDITION: DoesNotFitError,
+    }
+    return kinds.get(code, DeploymentError)(said or str(code))

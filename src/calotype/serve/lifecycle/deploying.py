@@ -1,0 +1,107 @@
+"""Starting a deployment in the background, and stopping it. Knows nothing of what it serves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from select import POLLIN, poll
+from typing import IO
+
+from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError
+from calotype.serve.lifecycle.news import heard
+from calotype.serve.lifecycle.places import Place, Running, place_of
+from calotype.serve.lifecycle.plan import DeploymentPlan
+
+LAST_LINES = 20
+
+
+class DeployError(CalotypeError):
+    """A deployment that ended before it was ready."""
+
+
+def deploy(plan: DeploymentPlan, tell: Callable[[str], None] = lambda _: None) -> Running:
+    """Start a deployment that outlives this process; returns when it is ready."""
+    place = place_of(plan.name)
+    if place.running() is not None:
+        rule = f"{plan.name!r} runs already; `calotype undeploy {plan.name}` first, or choose another name"
+        raise RequestError([Problem("name", rule, plan.name)])
+    place.keep_plan(plan)
+    ours, theirs = os.pipe()
+    server = [sys.executable, "-m", "calotype.serve.lifecycle", str(place.folder), f"--news-fd={theirs}"]
+    with os.fdopen(ours, encoding="utf-8") as pipe, place.log.open("ab") as log:
+        try:
+            # Not our child, and in a session of its own: neither we nor a closed terminal are anything to it.
+            subprocess.run(  # noqa: S603 - our own module, and no shell
+                ["setsid", "--fork", *server],  # noqa: S607 - part of every Linux
+                check=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs,),
+            )
+        finally:
+            os.close(theirs)
+        return _when_ready(place, pipe, tell)
+
+
+def _when_ready(place: Place, pipe: IO[str], tell: Callable[[str], None]) -> Running:
+    pid: int | None = None
+    try:
+        for told in heard(pipe):
+            match told.kind:
+                case "begun":
+                    pid = int(told.text)
+                case "ready":
+                    running = place.running()
+                    assert running is not None, "a ready deployment has said where it is"
+                    return running
+                case "failed":
+                    raise DeployError(f"{place.name!r} could not start: {told.text}")
+                case _:
+                    tell(told.text)
+    except KeyboardInterrupt:
+        if pid is not None:
+            os.kill(pid, signal.SIGTERM)
+        raise
+    raise DeployError(f"{place.name!r} ended before it was ready\n{_end_of_log(place)}")
+
+
+def undeploy(place: Place, *, at_once: bool = False, purge: bool = False) -> None:
+    """Stop a deployment; with `purge`, forget its queue, history and pictures too."""
+    running = place.running()
+    if running is not None:
+        stop(running, at_once=at_once)
+    elif not purge:
+        raise NotFoundError(f"deployment {place.name!r} does not run; --purge forgets it")
+    if purge:
+        shutil.rmtree(place.folder)
+
+
+def stop(running: Running, *, at_once: bool) -> None:
+    """Ask it to drain, or to leave at once, and wait until it has."""
+    try:
+        watched = os.pidfd_open(running.pid)
+    except ProcessLookupError:
+        return
+    try:
+        # The number may have gone to another process between looking and opening.
+        if not running.alive:
+            return
+        for _ in range(2 if at_once else 1):
+            signal.pidfd_send_signal(watched, signal.SIGTERM)
+        ended = poll()
+        ended.register(watched, POLLIN)
+        ended.poll()
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(watched)
+
+
+def _end_of_log(place: Place) -> str:
+    lines: Sequence[str] = place.log.read_text("utf-8", errors="replace").splitlines()
+    return "\n".join([f"the end of {place.log}:", *(f"  {line}" for line in lines[-LAST_LINES:])])

@@ -1,0 +1,44 @@
+"""The server process of a deployment in the background: `python -m calotype.serve.lifecycle FOLDER`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+from calotype.core.errors import CalotypeError
+from calotype.serve.lifecycle.news import News
+from calotype.serve.lifecycle.places import Place
+from calotype.serve.lifecycle.server import serve
+from calotype.serve.logs import JsonLines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m calotype.serve.lifecycle", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--news-fd", type=int, help="number of an inherited pipe that is told how it goes")
+    chosen = parser.parse_args()
+    return run(Place(chosen.folder), News(chosen.news_fd))
+
+
+def run(place: Place, news: News) -> int:
+    """Serve what a folder's plan says; the exit code of the process."""
+    log_as_json()
+    news.say("begun", str(os.getpid()))
+    try:
+        asyncio.run(serve(place.plan(), place, news))
+    except CalotypeError as error:
+        logging.getLogger(__name__).error("%s", error)
+        news.say("failed", str(error))
+        return int(error.exit_code)
+    return 0
+
+
+def log_as_json() -> None:
+    """One JSON object a line, to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -1,0 +1,62 @@
+"""What a starting server tells whoever waits for it: lines of JSON over a pipe, and systemd's own way."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Literal
+
+Kind = Literal["begun", "loading", "ready", "draining", "failed"]
+
+
+@dataclass(frozen=True)
+class Told:
+    """One piece of news."""
+
+    kind: Kind
+    text: str = ""
+
+
+class News:
+    """Says what happens, to whoever still listens."""
+
+    def __init__(self, pipe: int | None = None) -> None:
+        self._pipe: IO[str] | None = None if pipe is None else os.fdopen(pipe, "w", encoding="utf-8")
+
+    def say(self, kind: Kind, text: str = "") -> None:
+        if self._pipe is not None:
+            try:
+                print(json.dumps({"kind": kind, "text": text}), file=self._pipe, flush=True)
+                if kind in ("ready", "failed"):
+                    self._close()
+            except BrokenPipeError:
+                self._close()
+        state = {"ready": "READY=1", "draining": "STOPPING=1"}.get(kind)
+        if state:
+            _tell_systemd(state)
+
+    def _close(self) -> None:
+        if self._pipe is not None:
+            with contextlib.suppress(OSError):
+                self._pipe.close()
+        self._pipe = None
+
+
+def heard(pipe: IO[str]) -> Iterator[Told]:
+    """The news as they come, up to the end of the pipe."""
+    for line in pipe:
+        values = json.loads(line)
+        yield Told(values["kind"], values["text"])
+
+
+def _tell_systemd(state: str) -> None:
+    """As sd_notify does, where systemd waits for it."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)

@@ -1,0 +1,136 @@
+"""Where deployments are kept, and which of them run. Knows nothing of how they are started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from calotype.core.errors import NotFoundError, near_matches
+from calotype.core.paths import check_name, state_dir, written_whole
+from calotype.serve.lifecycle.plan import DeploymentPlan
+
+DEFAULT_NAME = "calotype"
+
+
+class Running(BaseModel):
+    """A deployment that answers, or did when its machine was switched off."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+
+    pid: int
+    born: int
+    """When the process was started, in the kernel's ticks: another that got its number has another."""
+    http: str
+    grpc: str | None
+
+    @property
+    def alive(self) -> bool:
+        return born(self.pid) == self.born
+
+
+def born(pid: int) -> int | None:
+    """When a process was started, in ticks since the machine was; None if there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The program's name stands in brackets and may hold anything.
+    state, *fields = text.rpartition(")")[2].split()
+    return None if state in ("Z", "X") else int(fields[18])
+
+
+@dataclass(frozen=True)
+class Place:
+    """One deployment's folder."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "server.log"
+
+    @property
+    def queue(self) -> Path:
+        return self.folder / "queue"
+
+    def plan(self) -> DeploymentPlan:
+        """What it serves."""
+        try:
+            return DeploymentPlan.model_validate_json((self.folder / "plan.json").read_bytes())
+        except FileNotFoundError:
+            raise NotFoundError(f"{self.folder} holds no deployment: it has no plan.json") from None
+        except ValidationError as error:
+            raise NotFoundError(
+                f"{self.folder / 'plan.json'} cannot be read: {error}; deploy again"
+            ) from None
+
+    def keep_plan(self, plan: DeploymentPlan) -> None:
+        # What it serves may hold a way in: other users of the machine need not know.
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._write("plan.json", plan)
+
+    def running(self) -> Running | None:
+        """How it is reached; None if it does not run."""
+        try:
+            found = Running.model_validate_json((self.folder / "running.json").read_bytes())
+        except (OSError, ValidationError):
+            return None
+        return found if found.alive else None
+
+    def keep_running(self, running: Running) -> None:
+        self._write("running.json", running)
+
+    def forget_running(self) -> None:
+        (self.folder / "running.json").unlink(missing_ok=True)
+
+    def _write(self, name: str, value: BaseModel) -> None:
+        with written_whole(self.folder / name) as file:
+            file.write(value.model_dump_json(indent=2).encode() + b"\n")
+
+
+def deployments_folder() -> Path:
+    """$CALOTYPE_STATE/deployments, or the same under the user's state directory."""
+    return state_dir() / "deployments"
+
+
+def place_of(name: str) -> Place:
+    """Where the deployment of this name is or would be."""
+    return Place(deployments_folder() / check_name("name", name).replace(os.sep, "_"))
+
+
+def all_places() -> Sequence[Place]:
+    """Every deployment there is, running or not."""
+    folder = deployments_folder()
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted((Place(each) for each in found if (each / "plan.json").is_file()), key=lambda p: p.name)
+
+
+def known_place(name: str) -> Place:
+    """The place of a deployment that exists."""
+    place = place_of(name)
+    if not (place.folder / "plan.json").is_file():
+        names = [each.name for each in all_places()]
+        raise NotFoundError(
+            f"no deployment {name!r}; {near_matches(name, names)}. Start one with `calotype deploy`"
+        )
+    return place
+
+
+def running_place(name: str) -> tuple[Place, Running]:
+    """A deployment that runs."""
+    place = known_place(name)
+    running = place.running()
+    if running is None:
+        raise NotFoundError(
+            f"deployment {name!r} does not run; `calotype deploy --name {name}` goes on with its queue, "
+            f"`calotype logs {name}` says how it ended"
+        )
+    return place, running

@@ -1,0 +1,51 @@
+"""What a deployment is: its models and workers, how it is reached, what it takes in. Knows no processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from calotype.core.errors import RequestError
+from calotype.serve.deployment.settings import RequestLimits
+from calotype.serve.queue.limits import QueueLimits
+from calotype.serve.settings import ServeSettings
+from calotype.spec.problems import problems_of
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+"""It becomes the name of a folder."""
+
+
+class DeploymentPlan(BaseModel):
+    """Everything that `calotype serve` can be told."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+
+    name: Name
+    models: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+    """Loaded at the start; the first is meant where a request names none."""
+    devices: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("auto",)
+    """One worker for each: cpu, cuda:N, a GPU's or slice's UUID; `all` is every GPU and slice there is."""
+    preset: str = "fast"
+    precision: str | None = None
+    memory_bytes: Annotated[int, Field(ge=1)] | None = None
+    """For the weights of each worker; a share of what is free if not said."""
+    max_rows: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Of one UNet evaluation, two for a picture with guidance."""
+    models_folder: Annotated[Path, Field(strict=False)] | None = None
+    engine: str = "calotype"
+    """`calotype`; `nothing` makes tiny pictures at once, to measure all but the engine."""
+    drain_s: Annotated[float, Field(ge=0, le=86400)] = 30.0
+    """What running jobs have to end in when it stops."""
+    reached: ServeSettings = ServeSettings(grpc_port=0)
+    requests: RequestLimits = RequestLimits()
+    queue: QueueLimits = QueueLimits()
+
+    @classmethod
+    def parse(cls, values: dict[str, Any]) -> Self:
+        """Build from plain values; raises RequestError listing every problem."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise RequestError(problems_of(cls, error)) from None

@@ -1,0 +1,24 @@
+"""Deployments from Python code: `calotype.deploy` and `calotype.undeploy`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calotype.serve.client import Client, client
+from calotype.serve.lifecycle import deploying
+from calotype.serve.lifecycle.places import known_place
+from calotype.serve.lifecycle.plan import DeploymentPlan
+
+
+def deploy(model: str = "emoji", *more: str, name: str, **settings: Any) -> Client:
+    """Start a persistent deployment and answer, once it is ready, with a client of it.
+
+    `settings` are the fields of DeploymentPlan: preset, devices, precision, reached, …
+    """
+    deploying.deploy(DeploymentPlan.parse({"name": name, "models": (model, *more), **settings}))
+    return client(name)
+
+
+def undeploy(name: str, *, at_once: bool = False, purge: bool = False) -> None:
+    """Stop a deployment; with `purge`, forget its queue, history and pictures too."""
+    deploying.undeploy(known_place(name), at_once=at_once, purge=purge)

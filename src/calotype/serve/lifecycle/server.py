@@ -1,0 +1,201 @@
+"""The server process: queue, workers and interfaces put together, from the first port to the last job.
+
+Ports are taken before models are loaded, so that a taken one is said at once. On SIGTERM or Ctrl-C it drains:
+nothing new is accepted, what runs has the plan's time to end, the rest waits for the next start. A second
+signal stops at once. Knows nothing of who started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import grpc
+import uvicorn
+
+from calotype.core.errors import CalotypeError, Problem, RequestError
+from calotype.core.hardware import GpuSource
+from calotype.core.nvml import NvmlGpus
+from calotype.serve.deployment.deployment import Deployment
+from calotype.serve.deployment.settings import DeploymentSettings
+from calotype.serve.deployment.workers import StartWorker
+from calotype.serve.grpc import server as grpc_server
+from calotype.serve.http.app import create_app
+from calotype.serve.http.listening import listen, server_config
+from calotype.serve.keys import ApiKeys
+from calotype.serve.lifecycle.devices import worker_places
+from calotype.serve.lifecycle.news import News
+from calotype.serve.lifecycle.places import Place, Running, born
+from calotype.serve.lifecycle.plan import DeploymentPlan
+from calotype.serve.metrics import Metrics
+from calotype.serve.queue.queue import JobQueue
+from calotype.serve.service import Status
+from calotype.serve.settings import ServeSettings
+from calotype.serve.worker.options import WorkerOptions
+from calotype.serve.worker.start import start_worker
+
+_log = logging.getLogger(__name__)
+_LOOK_EVERY_S = 0.1
+_LAST_ANSWERS_S = 3.0
+"""What clients have to read their answers in when all jobs have ended."""
+
+
+class StartError(CalotypeError):
+    """A deployment none of whose workers could be started."""
+
+
+class _Http(uvicorn.Server):
+    """Without uvicorn's own handling of signals: the deployment drains first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass
+class _Stopping:
+    """Set by the first signal; the second one makes haste."""
+
+    asked: asyncio.Event
+    at_once: asyncio.Event
+
+    def __call__(self) -> None:
+        (self.at_once if self.asked.is_set() else self.asked).set()
+
+
+async def serve(plan: DeploymentPlan, place: Place, news: News, gpus: GpuSource | None = None) -> None:
+    """Serve until a signal says otherwise."""
+    stopping = _Stopping(asyncio.Event(), asyncio.Event())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping)
+    keys = ApiKeys(place.folder)
+    if not plan.reached.loopback_only and not keys.all():
+        rule = (
+            f"{plan.reached.host!r} can be reached from other machines, and {plan.name!r} has no API key; "
+            f"make one with `calotype keys create NAME --deployment {plan.name}`, or listen on 127.0.0.1"
+        )
+        raise RequestError([Problem("host", rule, plan.reached.host)])
+    workers = {
+        name: _starter(plan, device, environment)
+        for name, (device, environment) in worker_places(plan.devices, gpus or NvmlGpus()).items()
+    }
+    with contextlib.closing(listen(plan.reached)) as http_socket:
+        deployment = Deployment(
+            DeploymentSettings(
+                name=plan.name, models=plan.models, limits=plan.requests, drain_s=plan.drain_s
+            ),
+            JobQueue(place.queue, plan.queue),
+            workers,
+            metrics=Metrics(),
+            quotas=keys,
+        )
+        try:
+            await _serve(plan, place, deployment, keys, http_socket, news, stopping)
+        finally:
+            place.forget_running()
+            await deployment.close()
+
+
+async def _serve(
+    plan: DeploymentPlan,
+    place: Place,
+    deployment: Deployment,
+    keys: ApiKeys,
+    http_socket: socket.socket,
+    news: News,
+    stopping: _Stopping,
+) -> None:
+    app = create_app(deployment, keys=keys, registry=deployment.metrics.registry, settings=plan.reached)
+    http = _Http(server_config(app, plan.reached))
+    remote = grpc_server.create_server(deployment, keys=keys, settings=plan.reached)
+    wants_grpc = plan.reached.grpc_port is not None
+    grpc_port = grpc_server.listen(remote, plan.reached) if wants_grpc else None
+    await deployment.start()
+    if wants_grpc:
+        await remote.start()
+    answering = asyncio.create_task(http.serve(sockets=[http_socket]))
+    place.keep_running(_running(plan.reached, http_socket, grpc_port))
+    try:
+        await _until_ready(deployment.status, news, stopping.asked)
+        await stopping.asked.wait()
+        _log.info("draining: running jobs have %g s to end", plan.drain_s)
+        news.say("draining")
+        await _first(deployment.drain(), stopping.at_once.wait())
+    finally:
+        await _last_answers(http, answering, remote)
+
+
+async def _until_ready(status: Callable[[], Status], news: News, stopped: asyncio.Event) -> None:
+    """Tell how loading goes; an error if no worker will ever be ready."""
+    said: set[str] = set()
+    while not stopped.is_set():
+        now = status()
+        if now.ready:
+            news.say("ready")
+            return
+        if all(worker.state == "given up" for worker in now.workers):
+            why = "; ".join(f"{worker.name}: {worker.problem}" for worker in now.workers)
+            raise StartError(f"no worker could be started: {why}")
+        lines = {f"{worker.name}: {worker.loading or worker.state}" for worker in now.workers}
+        for line in sorted(lines - said):
+            news.say("loading", line)
+        said |= lines
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), _LOOK_EVERY_S)
+
+
+async def _last_answers(http: _Http, answering: asyncio.Task[None], remote: grpc.aio.Server) -> None:
+    http.should_exit = True
+    await remote.stop(_LAST_ANSWERS_S)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(answering), _LAST_ANSWERS_S)
+    http.force_exit = True
+    await answering
+
+
+async def _first(*waited: object) -> None:
+    """Until one of them is done; the others are left."""
+    tasks = [asyncio.ensure_future(each) for each in waited]  # type: ignore[call-overload]  # all are coroutines
+    done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for other in others:
+        other.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    for each in done:
+        each.result()
+
+
+def _starter(plan: DeploymentPlan, device: str | None, environment: dict[str, str]) -> StartWorker:
+    options = WorkerOptions(
+        models=plan.models,
+        device=device,
+        preset=plan.preset,
+        precision=plan.precision,
+        memory_bytes=plan.memory_bytes,
+        models_folder=plan.models_folder,
+        max_rows=plan.max_rows,
+        warm=True,
+        engine=plan.engine,
+    )
+    return partial(start_worker, options, environment=environment)
+
+
+def _running(settings: ServeSettings, http_socket: socket.socket, grpc_port: int | None) -> Running:
+    # Whoever finds it by name is on this machine: an address that means "any" is reached on loopback.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - compared with
+    shown = f"[{host}]" if ":" in host else host
+    scheme = "https" if settings.tls_certificate else "http"
+    started = born(os.getpid())
+    assert started is not None
+    return Running(
+        pid=os.getpid(),
+        born=started,
+        http=f"{scheme}://{shown}:{http_socket.getsockname()[1]}",
+        grpc=None if grpc_port is None else f"{shown}:{grpc_port}",
+    )

@@ -1,0 +1,48 @@
+"""A systemd unit for a deployment: systemd starts it, keeps it and restarts it. Writes nothing."""
+
+from __future__ import annotations
+
+import sys
+
+from calotype.serve.lifecycle.places import Place
+from calotype.serve.lifecycle.plan import DeploymentPlan
+
+_UNIT = """\
+[Unit]
+Description=Calotype deployment {name}: {models}
+After=network.target
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={python} -m calotype.serve.lifecycle {folder}
+Restart=on-failure
+RestartSec=2
+TimeoutStartSec=infinity
+# It drains for {drain:g} s, and workers have some more to end.
+TimeoutStopSec={stop:g}
+KillMode=mixed
+NoNewPrivileges=true
+PrivateTmp=true
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def unit(plan: DeploymentPlan, place: Place) -> str:
+    """The unit file's text; the plan has to be kept in the place."""
+    return _UNIT.format(
+        name=plan.name,
+        models=", ".join(plan.models).replace("%", "%%"),
+        python=_quoted(sys.executable),
+        folder=_quoted(str(place.folder)),
+        drain=plan.drain_s,
+        stop=plan.drain_s + 30,
+    )
+
+
+def _quoted(word: str) -> str:
+    """As systemd splits command lines: percent signs and dollars mean something to it."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"'

@@ -1,0 +1,1 @@
+"""Deployments from their start to their end."""

@@ -1,0 +1,173 @@
+"""Deployments in the background: real processes, with an engine that does nothing so that all else shows."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from select import poll
+
+import pytest
+
+import calotype
+from calotype.cli.main import run
+from calotype.core.errors import CalotypeError, NotFoundError, RequestError
+from calotype.serve.keys import ApiKeys
+from calotype.serve.lifecycle.deploying import DeployError
+from calotype.serve.lifecycle.places import Place, place_of, running_place
+
+IDLE = {"engine": "nothing", "devices": ("cpu",)}
+
+
+def killed(pid: int) -> None:
+    """Kill a process and wait until it is gone."""
+    watched = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    ended = poll()
+    ended.register(watched)
+    ended.poll()
+    os.close(watched)
+
+
+def test_it_is_deployed_asked_by_name_and_torn_down(capsys: pytest.CaptureFixture[str]) -> None:
+    with calotype.deploy("emoji", name="sd_deploy", **IDLE) as handle:
+        (image,) = handle.query("a red apple").images
+        assert image.size[0] > 0
+    with calotype.client("sd_deploy") as found:
+        assert [job.client for job in found.jobs()] == ["local"]
+        assert found.status().ready
+    assert run(["deployments"]) == 0
+    assert "sd_deploy" in capsys.readouterr().out
+    calotype.undeploy("sd_deploy")
+    with pytest.raises(NotFoundError, match="does not run"):
+        calotype.client("sd_deploy")
+    calotype.undeploy("sd_deploy", purge=True)
+    with pytest.raises(NotFoundError, match="no deployment 'sd_deploy'"):
+        calotype.client("sd_deploy")
+
+
+def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calotype.deploy("emoji", name="one", **IDLE).close()
+    assert run(["query", "one", "a fox", "--count", "2", "--out", str(tmp_path / "out"), "--seed", "7"]) == 0
+    said = capsys.readouterr().out.split()
+    assert len(said) == 2
+    assert all(Path(name).read_bytes().startswith(b"\x89PNG") for name in said)
+    assert run(["query", "one", "a fox", "--steps", "0", "--out", str(tmp_path / "out")]) == 2
+    assert "steps" in capsys.readouterr().err
+    assert run(["query", "on", "a fox"]) == 4
+    assert "did you mean 'one'" in capsys.readouterr().err
+    assert run(["logs", "one", "-n", "1000"]) == 0
+    assert "is ready" in capsys.readouterr().out
+    assert run(["undeploy", "one"]) == 0
+
+
+def test_http_is_there_too() -> None:
+    calotype.deploy("emoji", name="one", **IDLE).close()
+    _, running = running_place("one")
+    with urllib.request.urlopen(f"{running.http}/readyz") as answer:
+        assert answer.status == 200
+
+
+def test_what_was_accepted_outlives_the_server() -> None:
+    with calotype.deploy("emoji", name="one", **IDLE) as handle:
+        done = handle.query("a dog").job_id
+        _, running = running_place("one")
+        waiting = [handle.submit(f"a cat {i}") for i in range(5)]
+    killed(running.pid)
+    with pytest.raises(NotFoundError, match="does not run"):
+        calotype.client("one")
+    with calotype.deploy("emoji", name="one", **IDLE) as again:
+        last = again.query("after all of them").job_id
+        known = {job.id: job for job in again.jobs()}
+        assert set(known) == {done, last, *waiting}
+        assert again.picture(done).size[0] > 0
+        assert len(known[done].pictures) == 1
+
+
+def test_a_name_is_taken_once() -> None:
+    calotype.deploy("emoji", name="one", **IDLE).close()
+    with pytest.raises(RequestError, match="'one' runs already"):
+        calotype.deploy("emoji", name="one", **IDLE)
+
+
+def test_a_taken_port_is_said_before_anything_is_loaded() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        reached = {"http_port": port, "grpc_port": 0}
+        with pytest.raises(DeployError, match=f"127.0.0.1:{port} cannot be listened on"):
+            calotype.deploy("emoji", name="one", reached=reached, **IDLE)
+
+
+def test_other_machines_need_a_key() -> None:
+    reached = {"host": "0.0.0.0", "http_port": 0, "grpc_port": 0}
+    with pytest.raises(DeployError, match="calotype keys create NAME --deployment one"):
+        calotype.deploy("emoji", name="one", reached=reached, **IDLE)
+    key = ApiKeys(place_of("one").folder).create("artist")
+    stranger = calotype.deploy("emoji", name="one", reached=reached, **IDLE)
+    with stranger, pytest.raises(CalotypeError, match="API key"):
+        stranger.query("a fox")
+    with calotype.client("one", api_key=key) as known:
+        assert known.query("a fox").images
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"name": "../one"}, "name"),
+        ({"name": "one", "devices": ("tpu",)}, "'tpu' is no device"),
+        ({"name": "one", "devices": ("cpu", "cpu")}, "named twice"),
+        ({"name": "one", "drain_s": -1.0}, "drain_s"),
+        ({"name": "one", "colour": "red"}, "colour"),
+    ],
+)
+def test_a_wrong_plan_is_refused(settings: dict[str, object], rule: str) -> None:
+    with pytest.raises(CalotypeError, match=rule):
+        calotype.deploy("emoji", **{**IDLE, **settings})  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_another_process_with_the_same_number_is_not_taken_for_it() -> None:
+    calotype.deploy("emoji", name="one", **IDLE).close()
+    place, running = running_place("one")
+    calotype.undeploy("one")
+    place.keep_running(running.model_copy(update={"pid": os.getpid()}))
+    assert place.running() is None
+
+
+def test_a_systemd_unit_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["deploy", "emoji", "--name", "one", "--device", "cpu", "--systemd"]) == 0
+    unit = tmp_path / "calotype-one.service"
+    unit.write_text(capsys.readouterr().out)
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--recursive-errors=no", unit],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert not checked.stderr
+    assert Place(place_of("one").folder).plan().name == "one"
+
+
+def test_systemd_is_told_when_it_is_ready(tmp_path: Path, state: Path) -> None:
+    """As systemd starts it: no pipe, but a socket that hears READY=1."""
+    assert run(["deploy", "emoji", "--name", "one", "--systemd"]) == 0
+    place = place_of("one")
+    place.keep_plan(place.plan().model_copy(update=IDLE))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        notified.bind(str(tmp_path / "notify"))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "calotype.serve.lifecycle", place.folder],
+            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            assert notified.recv(100) == b"READY=1"
+            process.terminate()
+            assert notified.recv(100) == b"STOPPING=1"
+        finally:
+            process.terminate()
+            assert process.wait() == 0
