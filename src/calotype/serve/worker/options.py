@@ -30,7 +30,7 @@ class WorkerOptions:
     warm: bool = False
     """Run the shapes of a prepared engine before saying hello."""
     engine: str = "calotype"
-    """`calotype`; or `nothing`, which makes tiny pictures at once; `nothing:8` does not fit 8 rows."""
+    """`calotype`; or `nothing`, which makes tiny pictures at once: `nothing:8` with memory for 8 rows."""
 
     def as_arguments(self) -> list[str]:
         """The command line that `parsed` reads."""
