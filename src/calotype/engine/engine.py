@@ -8,7 +8,7 @@ command lines.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from calotype.engine.denoiser import Denoiser, Guidance
 from calotype.engine.device import free_memory
 from calotype.engine.inputs import Inputs, Source, gather
 from calotype.engine.memory import Budget, Demand, Plan, plan
-from calotype.engine.presets import networks_of
+from calotype.engine.presets import Runs, networks_of
 from calotype.engine.preview import Preview
 from calotype.engine.record import records
 from calotype.engine.resources import Resources
@@ -76,10 +76,19 @@ class Generated:
 class Engine:
     """Runs requests on one model. For one thread at a time: a LoRA changes the model that others use."""
 
-    def __init__(self, model: Model, *, preset: str = "baseline", models_folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        preset: str = "baseline",
+        models_folder: Path | None = None,
+        compiled: Mapping[str, Path] | None = None,
+        runs: Runs | None = None,
+    ) -> None:
+        """`compiled` is what an engine was built with; `runs` is for who builds one."""
         check_model(model)
         self.schedule = schedule_of(model)
-        self._networks = networks_of(model, preset)
+        self._networks = networks_of(model, preset, kept=compiled, runs=runs)
         self._denoiser = Denoiser(model, self.schedule, self._networks.unet, self._networks.guided_between)
         self.model = model
         self.preset = preset

@@ -1,19 +1,28 @@
 """Named lists of passes, and a model's network put together by one. Knows nothing of what a pass does."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
 
 from calotype.core.errors import NotFoundError, near_matches
 from calotype.engine.autoencoder import Decode, plain_decode
+from calotype.engine.compiling.elsewhere import Elsewhere
+from calotype.engine.compiling.package import read_package
 from calotype.engine.evaluation import Network, PlainNetwork
+from calotype.engine.network.compiled import Workshop
 from calotype.engine.network.decoder import OwnDecoders
 from calotype.engine.network.graphed import Graphed
 from calotype.engine.network.own import OwnNetwork
+from calotype.engine.network.region import Region, as_it_is
 from calotype.engine.network.step_cached import SETTLED_AFTER, StepCached
 from calotype.engine.network.unet import Unet
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.channels_last import CHANNELS_LAST
+from calotype.engine.passes.compile_blocks import COMPILE_BLOCKS
+from calotype.engine.passes.compile_whole import COMPILE_WHOLE
+from calotype.engine.passes.compiled_ahead import COMPILED_AHEAD
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
 from calotype.engine.passes.eight_bits import FP8, INT8
 from calotype.engine.passes.fused_geglu import FUSED_GEGLU
@@ -25,6 +34,7 @@ from calotype.engine.passes.prompts_once import PROMPTS_ONCE
 from calotype.engine.passes.step_cache import STEP_CACHE
 from calotype.engine.passes.text_aside import TEXT_ASIDE
 from calotype.engine.passes.times_once import TIMES_ONCE
+from calotype.engine.passes.winograd import WINOGRAD
 from calotype.models.model import Model
 
 _EVERYWHERE = (
@@ -35,19 +45,23 @@ _EVERYWHERE = (
     TIMES_ONCE,
     FUSED_NORMS,
     FUSED_GEGLU,
+    WINOGRAD,
     OWN_DECODER,
 )
 
 PRESETS: dict[str, tuple[Pass, ...]] = {
     "baseline": (),
-    "fast": (*_EVERYWHERE, CUDA_GRAPH),
+    "fast": (*_EVERYWHERE, COMPILED_AHEAD, CUDA_GRAPH),
+    "max-throughput": (*_EVERYWHERE, COMPILE_BLOCKS, COMPILE_WHOLE, CUDA_GRAPH),
     "int8": (*_EVERYWHERE, INT8, CUDA_GRAPH),
     "fp8": (*_EVERYWHERE, FP8, CUDA_GRAPH),
     "low-memory": (OWN_FORWARD, CHANNELS_LAST, PROMPTS_ONCE, OWN_DECODER, TEXT_ASIDE),
     "cached": (*_EVERYWHERE, STEP_CACHE, CUDA_GRAPH),
 }
-ON_A_GPU = frozenset({CUDA_GRAPH.name, TEXT_ASIDE.name})
+ON_A_GPU = frozenset({COMPILE_BLOCKS.name, CUDA_GRAPH.name, TEXT_ASIDE.name})
 """Passes that a preset goes without on a CPU, where there is nothing for them to do."""
+ON_A_CPU = frozenset({COMPILE_WHOLE.name, COMPILED_AHEAD.name, WINOGRAD.name})
+"""Those it goes without on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +78,22 @@ class Networks:
     """Evaluations of one shape until nothing is left to record: a graph is recorded at its second."""
 
 
-def networks_of(model: Model, preset: str) -> Networks:
-    """The model's networks with a preset's passes applied in order; refused whole if one cannot be."""
-    return put_together(model, passes_of(model, preset))
+class Runs(Protocol):
+    """How the regions of a network are run that a pass wants compiled: a `Workshop`."""
+
+    changes: int
+
+    def run(self, region: Region) -> Callable[..., Any]: ...
+
+
+def networks_of(
+    model: Model, preset: str, *, kept: Mapping[str, Path] | None = None, runs: Runs | None = None
+) -> Networks:
+    """The model's networks with a preset's passes applied in order; refused whole if one cannot be.
+
+    `kept` are compiled regions by their signatures; `runs`, if given, decides about regions instead.
+    """
+    return put_together(model, passes_of(model, preset), kept=kept, runs=runs)
 
 
 def passes_of(model: Model, preset: str) -> tuple[Pass, ...]:
@@ -87,17 +114,35 @@ def pass_names(preset: str, device_type: str) -> tuple[str, ...]:
 def _concerning(preset: str, device_type: str) -> tuple[Pass, ...]:
     if preset not in PRESETS:
         raise NotFoundError(f"no preset {preset!r}; {near_matches(preset, PRESETS)}")
-    return tuple(p for p in PRESETS[preset] if device_type == "cuda" or p.name not in ON_A_GPU)
+    elsewhere = ON_A_CPU if device_type == "cuda" else ON_A_GPU
+    return tuple(one for one in PRESETS[preset] if one.name not in elsewhere)
 
 
-def put_together(model: Model, passes: tuple[Pass, ...]) -> Networks:
+def passes_named(names: Sequence[str]) -> tuple[Pass, ...]:
+    """Passes of any presets by their names."""
+    known = {one.name: one for passes in PRESETS.values() for one in passes}
+    return tuple(known[name] for name in names)
+
+
+def put_together(
+    model: Model,
+    passes: tuple[Pass, ...],
+    *,
+    kept: Mapping[str, Path] | None = None,
+    runs: Runs | None = None,
+) -> Networks:
     """The networks that passes make of a model."""
     assembly = Assembly(model)
     for one in passes:
         one.apply(assembly)
-    decode = OwnDecoders(assembly.operations, model.dtype) if assembly.own_decoder else plain_decode
+    if runs is None:
+        behind = Elsewhere(model, [one.name for one in passes]) if assembly.compiled_behind else None
+        runs = Workshop(kept or {}, read_package, behind)
+    decode: Decode = plain_decode
+    if assembly.own_decoder:
+        decode = OwnDecoders(assembly.operations, model.dtype, assembly.prepare)
     return Networks(
-        _unet(assembly),
+        _unet(assembly, runs),
         decode,
         guided_between=assembly.guided_between,
         text_aside=assembly.text_aside,
@@ -105,20 +150,23 @@ def put_together(model: Model, passes: tuple[Pass, ...]) -> Networks:
     )
 
 
-def _unet(assembly: Assembly) -> Network:
+def _unet(assembly: Assembly, runs: Runs) -> Network:
     model = assembly.model
     if not assembly.own:
         return PlainNetwork(model)
+    for each in assembly.prepare:
+        each(model.unet)
     unet = Unet(
         model.unet,
         assembly.operations,
         channels_last=assembly.channels_last,
         joined_qkv=assembly.joined_qkv,
+        wrap=runs.run if assembly.compiled == "blocks" else as_it_is,
     )
-    run = Graphed if assembly.graphed else _as_it_is
+    run = partial(Graphed, changes=lambda: runs.changes) if assembly.graphed else _as_it_is
     own = OwnNetwork(
         unet,
-        run(unet),
+        run(runs.run(unet.region()) if assembly.compiled == "whole" else unet),
         prompts_once=assembly.prompts_once,
         times_once=assembly.times_once,
         on_change=assembly.on_change,

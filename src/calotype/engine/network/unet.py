@@ -17,9 +17,12 @@ from torch.nn import functional
 from calotype.engine.network import resnet, transformer
 from calotype.engine.network.joined import joined
 from calotype.engine.network.operations import Operations
+from calotype.engine.network.region import Region, Wrap, as_it_is
 from calotype.engine.network.resnet import Resnet
 from calotype.engine.network.transformer import Transformer
 
+WHOLE = "unet"
+"""The name of the region that is all of it."""
 _BLOCKS = {
     "DownBlock2D",
     "CrossAttnDownBlock2D",
@@ -33,14 +36,26 @@ class Unet:
     """diffusers' UNet2DConditionModel as Stable Diffusion uses it."""
 
     def __init__(
-        self, module: Any, operations: Operations, *, channels_last: bool = True, joined_qkv: bool = True
+        self,
+        module: Any,
+        operations: Operations,
+        *,
+        channels_last: bool = True,
+        joined_qkv: bool = True,
+        wrap: Wrap = as_it_is,
     ) -> None:
-        """Check `reason_against` first. The module's weights are laid out anew, and some are joined."""
+        """Check `reason_against` first. The module's weights are laid out anew, and some are joined.
+
+        `wrap` says how its regions are run: residual blocks and the layers of transformers.
+        """
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
         module.to(memory_format=self._layout)
         self._module, self._do = module, operations
         blocks = (*module.down_blocks, module.mid_block, *module.up_blocks)
-        stages = [_Stage(block, operations, joined_qkv=joined_qkv) for block in blocks]
+        names = {each: name for name, each in module.named_modules()}
+        stages = [
+            _Stage(block, operations, joined_qkv=joined_qkv, name=names[block], wrap=wrap) for block in blocks
+        ]
         middle = len(module.down_blocks)
         self._down, self._mid, self._up = stages[:middle], stages[middle], stages[middle + 1 :]
         self._layers = [layer for stage in stages for t in stage.transformers for layer in t.layers]
@@ -77,7 +92,10 @@ class Unet:
         """The network's answer for rows of latents. `mask` is (rows, tokens), True for tokens that count."""
         return self.with_deep(sample, shifts, prompts, mask)[0]
 
-    @torch.inference_mode()
+    def region(self) -> Region:
+        """All of it; of prompts and their mask the tokens stay open."""
+        return Region(WHOLE, self._module, self, open_sizes={2: 1, 3: 1})
+
     def with_deep(
         self, sample: Tensor, shifts: Tensor, prompts: Tensor, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -103,7 +121,6 @@ class Unet:
                 x = do.convolution(x, stage.resize.conv, stage.resize.conv.bias)
         return self._last(x, skips.pop(), given), x
 
-    @torch.inference_mode()
     def shallow(
         self, sample: Tensor, shifts: Tensor, prompts: Tensor, mask: Tensor | None, deep: Tensor
     ) -> Tensor:
@@ -153,11 +170,19 @@ class _Given:
 class _Stage:
     """The residual blocks and transformers at one size."""
 
-    def __init__(self, block: Any, operations: Operations, *, joined_qkv: bool) -> None:
+    def __init__(
+        self, block: Any, operations: Operations, *, joined_qkv: bool, name: str, wrap: Wrap
+    ) -> None:
         self.blocks = list(block.resnets)
-        self.resnets = [Resnet(each, operations) for each in self.blocks]
+        self.resnets = [
+            wrap(Region(f"{name}.resnets.{place}", each, Resnet(each, operations)))
+            for place, each in enumerate(self.blocks)
+        ]
         lookers = getattr(block, "attentions", None) or []
-        self.transformers = [Transformer(each, operations, joined_qkv=joined_qkv) for each in lookers]
+        self.transformers = [
+            Transformer(each, operations, joined_qkv=joined_qkv, name=f"{name}.attentions.{place}", wrap=wrap)
+            for place, each in enumerate(lookers)
+        ]
         resizers = getattr(block, "downsamplers", None) or getattr(block, "upsamplers", None)
         self.resize: Any = resizers[0] if resizers else None
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torch import nn
+
 from calotype.engine.network.operations import Operations
 from calotype.models.model import Model
 
@@ -28,6 +30,10 @@ class Assembly:
     prompts_once: bool = False
     times_once: bool = False
     graphed: bool = False
+    compiled: Literal["whole", "blocks"] | None = None
+    """What of our forward pass runs compiled, as far as it has been."""
+    compiled_behind: bool = False
+    """Whether what has not been compiled is, behind everyone's back."""
     own_decoder: bool = False
     whole_every: int = 1
     """Evaluations from one of the whole UNet to the next; those between leave its deep part out."""
@@ -38,6 +44,8 @@ class Assembly:
     operations: Operations = field(default_factory=Operations)
     on_change: list[Callable[[], None]] = field(default_factory=list)
     """Called when weights have changed."""
+    prepare: list[Callable[[nn.Module], None]] = field(default_factory=list)
+    """Called with each network that is going to be walked, before it is."""
 
 
 @dataclass(frozen=True)
