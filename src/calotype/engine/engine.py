@@ -163,6 +163,7 @@ class Engine:
             guided=request.cfg != 1,
             batch_size=batch_size,
             tile_vae=request.tile_vae,
+            most_at_once=self._networks.most_at_once,
         )
         chosen = plan(
             self.model.architecture, Budget(free, where, self.model.dtype.itemsize, vae_bytes), demand

@@ -54,6 +54,8 @@ class Demand:
     """Pictures at once; as many as fit if not said."""
     tile_vae: bool | None = None
     """Whether to encode and decode in tiles; when needed if not said."""
+    most_at_once: int = MOST_AT_ONCE
+    """Pictures at once where nobody says how many."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def plan(architecture: Architecture, budget: Budget, demand: Demand) -> Plan:
     if max(each, decode) > usable:
         raise DoesNotFitError(_too_large(architecture, budget, demand, max(each, decode)))
     most = usable // each
-    asked = min(demand.count, demand.batch_size or MOST_AT_ONCE)
+    asked = min(demand.count, demand.batch_size or demand.most_at_once)
     if demand.batch_size is not None and asked > most:
         raise DoesNotFitError(
             f"batch size {asked} at {demand.width}×{demand.height} needs about {_size(each * asked)}, "

@@ -11,6 +11,7 @@ from calotype.engine.autoencoder import Decode, plain_decode
 from calotype.engine.compiling.elsewhere import Elsewhere
 from calotype.engine.compiling.package import read_package
 from calotype.engine.evaluation import Network, PlainNetwork
+from calotype.engine.memory import MOST_AT_ONCE
 from calotype.engine.network.compiled import Workshop
 from calotype.engine.network.decoder import OwnDecoders
 from calotype.engine.network.graphed import Graphed
@@ -28,6 +29,7 @@ from calotype.engine.passes.eight_bits import FP8, INT8
 from calotype.engine.passes.fused_geglu import FUSED_GEGLU
 from calotype.engine.passes.fused_norms import FUSED_NORMS
 from calotype.engine.passes.joined_qkv import JOINED_QKV
+from calotype.engine.passes.large_batches import LARGE_BATCHES
 from calotype.engine.passes.own_decoder import OWN_DECODER
 from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.engine.passes.prompts_once import PROMPTS_ONCE
@@ -52,13 +54,13 @@ _EVERYWHERE = (
 PRESETS: dict[str, tuple[Pass, ...]] = {
     "baseline": (),
     "fast": (*_EVERYWHERE, COMPILED_AHEAD, CUDA_GRAPH),
-    "max-throughput": (*_EVERYWHERE, COMPILE_BLOCKS, COMPILE_WHOLE, CUDA_GRAPH),
+    "max-throughput": (*_EVERYWHERE, LARGE_BATCHES, COMPILE_BLOCKS, COMPILE_WHOLE, CUDA_GRAPH),
     "int8": (*_EVERYWHERE, INT8, CUDA_GRAPH),
     "fp8": (*_EVERYWHERE, FP8, CUDA_GRAPH),
     "low-memory": (OWN_FORWARD, CHANNELS_LAST, PROMPTS_ONCE, OWN_DECODER, TEXT_ASIDE),
     "cached": (*_EVERYWHERE, STEP_CACHE, CUDA_GRAPH),
 }
-ON_A_GPU = frozenset({COMPILE_BLOCKS.name, CUDA_GRAPH.name, TEXT_ASIDE.name})
+ON_A_GPU = frozenset({COMPILE_BLOCKS.name, CUDA_GRAPH.name, LARGE_BATCHES.name, TEXT_ASIDE.name})
 """Passes that a preset goes without on a CPU, where there is nothing for them to do."""
 ON_A_CPU = frozenset({COMPILE_WHOLE.name, COMPILED_AHEAD.name, WINOGRAD.name})
 """Those it goes without on a GPU."""
@@ -72,6 +74,8 @@ class Networks:
     decode: Decode
     guided_between: tuple[float, float] = (0.0, 1.0)
     """Share of the timesteps at which the negative prompt is asked too."""
+    most_at_once: int = MOST_AT_ONCE
+    """Pictures in a batch nobody chose the size of."""
     text_aside: bool = False
     """Text encoders wait in main memory."""
     settled_after: int = 2
@@ -145,6 +149,7 @@ def put_together(
         _unet(assembly, runs),
         decode,
         guided_between=assembly.guided_between,
+        most_at_once=assembly.most_at_once,
         text_aside=assembly.text_aside,
         settled_after=Networks.settled_after if assembly.whole_every == 1 else SETTLED_AFTER,
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from calotype.engine.compiling.hollow import hollow, hollow_model
+from calotype.engine.compiling.hollow import hollow_model
 from calotype.engine.compiling.package import write_package
 from calotype.engine.device import DTYPES
 from calotype.engine.network.region import Form, Order, Region
@@ -39,11 +39,9 @@ def carry_out(written: dict[str, Any]) -> None:
     architecture, dtype = Architecture.from_dict(written["architecture"]), DTYPES[written["precision"]]
     # Numbers that are part of the code, unlike weights, have to be real ones.
     transforms(dtype, device)
-    with hollow():
-        put_together(hollow_model(architecture, dtype, device), passes_named(written["passes"]), runs=found)
-        forms = tuple(None if form is None else _read(form, device) for form in written["inputs"])
-        order = Order(written["signature"], found.regions[written["region"]], forms)
-        write_package(order, Path(written["path"]))
+    put_together(hollow_model(architecture, dtype, device), passes_named(written["passes"]), runs=found)
+    forms = tuple(None if form is None else _read(form, device) for form in written["inputs"])
+    write_package(Order(written["signature"], found.regions[written["region"]], forms), Path(written["path"]))
 
 
 def _read(form: dict[str, Any], device: torch.device) -> Form:

@@ -17,9 +17,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from calotype.core.errors import CalotypeError
-from calotype.engine.compiling.package import ENDING, read_package
+from calotype.engine.compiling.package import ENDING
 from calotype.engine.device import precision_name
-from calotype.engine.network.compiled import Made
 from calotype.engine.network.region import Form, Order
 from calotype.models.model import Model
 
@@ -36,7 +35,7 @@ class Elsewhere:
         }
         self._place = TemporaryDirectory(prefix="calotype-compiled-")
 
-    def __call__(self, order: Order) -> Made:
+    def __call__(self, order: Order) -> Path:
         path = Path(self._place.name) / f"{order.signature}{ENDING}"
         written = {
             **self._about,
@@ -46,7 +45,7 @@ class Elsewhere:
             "path": str(path),
         }
         _ran(json.dumps(written))
-        return read_package(path)
+        return path
 
 
 def _written(form: Form) -> dict[str, Any]:

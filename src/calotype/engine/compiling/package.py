@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim
 
 from calotype.core.errors import CalotypeError
 from calotype.engine.network.compiled import Made
-from calotype.engine.network.region import Order, Region
+from calotype.engine.network.region import Form, Order, Region
 
 ENDING = ".pt2"
 
@@ -53,14 +52,20 @@ _OPTIONS = {"cpp.dynamic_threads": True}
 @torch.no_grad()
 def write_package(order: Order, path: Path) -> None:
     """Compile a region for inputs of one kind. Takes a minute or more."""
+    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
+    from torch.export import Dim, export  # noqa: PLC0415 - takes a second, and most processes only read
+
     region = order.region
-    weights = list(region.weights().values())
-    inputs = [None if form is None else form.empty() for form in order.forms]
+    [device] = {form.device for form in order.forms if form is not None}
+    # Nothing but forms: a compiler has no use for numbers, and there may be no room for them.
+    with FakeTensorMode():
+        weights = [Form.of(each)._replace(device=device).empty() for each in region.weights().values()]
+        inputs = [None if form is None else form.empty() for form in order.forms]
     sizes: list[Any] = [
         {region.open_sizes[place]: Dim.DYNAMIC} if each is not None and place in region.open_sizes else None
         for place, each in enumerate(inputs)
     ]
-    program = torch.export.export(
+    program = export(
         _Walk(region), (inputs, weights), dynamic_shapes=(sizes, [None for _ in weights]), strict=False
     )
     torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=dict(_OPTIONS))

@@ -20,8 +20,8 @@ from calotype.engine.network.region import Form, Inputs, Kind, Order, Region
 
 Made = Callable[[list[Tensor | None], list[Tensor]], Any]
 """A compiled region: of its inputs and its weights."""
-Compile = Callable[[Order], Made]
-"""Takes its time; may raise anything."""
+Compile = Callable[[Order], Path]
+"""To a file. Takes its time; may raise anything."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,30 +33,39 @@ class Workshop:
         self,
         kept: Mapping[str, Path],
         load: Callable[[Path], Made],
-        compile_now: Compile | None = None,
+        compile_it: Compile | None = None,
         *,
         wait: bool = False,
     ) -> None:
-        """`kept` has files by signature; without `compile_now` nothing else is compiled.
+        """`kept` has files by signature; without `compile_it` nothing else is compiled.
 
         `wait` is for builds: what is compiled is then there at its first call.
         """
-        self._kept, self._load, self._compile, self._wait = kept, load, compile_now, wait
-        self._made: dict[str, Made | None] = {}
+        self._files, self._load, self._compile, self._wait = dict(kept), load, compile_it, wait
+        self._made: dict[str, Made] = {}
+        self._ordered: set[str] = set()
         self._orders: SimpleQueue[Order | None] = SimpleQueue()
         self._worker: Thread | None = None
         self.changes = 0
-        """How often something compiled has taken the place of something that was not."""
-
-    def made(self, region: Region, signature: str, inputs: Inputs) -> Made | None:
-        """The compiled region, or None as long as there is none. Returns at once, but for a build."""
-        if signature not in self._made:
-            self._made[signature] = self._begin(region, signature, inputs)
-        return self._made[signature]
+        """How often something has been compiled since the start."""
 
     def run(self, region: Region) -> Compiled:
         """The region as a network is to run it."""
         return Compiled(region, self)
+
+    def made(self, region: Region, signature: str, inputs: Inputs) -> Made | None:
+        """The compiled region, or None as long as there is none. Returns at once, but for a build."""
+        found = self._made.get(signature)
+        if found is not None:
+            return found
+        if signature not in self._files and self._compile is not None and signature not in self._ordered:
+            self._ordered.add(signature)
+            forms = tuple(None if each is None else Form.of(each) for each in region.laid_out(inputs))
+            self._order(Order(signature, region, forms))
+        # Loaded here, by whoever runs it: on a GPU nobody else may, while a graph is being recorded.
+        if signature in self._files:
+            self._take(signature, region)
+        return self._made.get(signature)
 
     def finish(self) -> None:
         """Wait for all that was ordered."""
@@ -65,41 +74,37 @@ class Workshop:
             self._worker.join()
             self._worker = None
 
-    def _begin(self, region: Region, signature: str, inputs: Inputs) -> Made | None:
-        if signature in self._kept:
-            return self._loaded(self._kept[signature], region)
-        if self._compile is None:
-            return None
-        forms = tuple(None if each is None else Form.of(each) for each in region.laid_out(inputs))
-        order = Order(signature, region, forms)
+    def _order(self, order: Order) -> None:
+        assert self._compile is not None
         if self._wait:
-            return self._compile(order)
+            self._files[order.signature] = self._compile(order)
+            return
         if self._worker is None:
             # A daemon: nobody waits for it at the end of a program either.
             self._worker = Thread(target=self._work, name="compiling", daemon=True)
             self._worker.start()
         self._orders.put(order)
-        return None
-
-    def _loaded(self, path: Path, region: Region) -> Made | None:
-        try:
-            return self._load(path)
-        # Whatever a damaged file may cause: pictures are made without.
-        except Exception as error:
-            _log.warning("%s stays uncompiled: %s", region.name, error)
-            return None
 
     def _work(self) -> None:
         assert self._compile is not None
         while (order := self._orders.get()) is not None:
-            name = order.region.name
             try:
-                self._made[order.signature] = self._compile(order)
-                self.changes += 1
-                _log.info("compiled: %s", name)
+                self._files[order.signature] = self._compile(order)
             # Whatever a compiler may raise: pictures are made without.
             except Exception as error:
-                _log.warning("%s stays uncompiled: %s", name, error)
+                _log.warning("%s stays uncompiled: %s", order.region.name, error)
+                continue
+            self.changes += 1
+            _log.info("compiled: %s", order.region.name)
+
+    def _take(self, signature: str, region: Region) -> None:
+        path = self._files.pop(signature)
+        # Whatever comes of it, it is not compiled once more.
+        self._ordered.add(signature)
+        try:
+            self._made[signature] = self._load(path)
+        except Exception as error:
+            _log.warning("%s stays uncompiled: %s", region.name, error)
 
 
 class Compiled:

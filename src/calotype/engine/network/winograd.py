@@ -95,7 +95,7 @@ def _convolved(picture: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     products = torch.bmm(values, weight)
     outputs = (after @ products.view(REACH**2, -1)).view(TILE, TILE, n, down, across, -1)
     made = outputs.permute(2, 3, 0, 4, 1, 5).reshape(n, down * TILE, across * TILE, -1)
-    made = made[:, :height, :width]
+    made = made[:, :height, :width].contiguous()
     return (made if bias is None else made + bias).permute(0, 3, 1, 2)
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from torch import nn
 
+from calotype.engine.memory import MOST_AT_ONCE
 from calotype.engine.network.operations import Operations
 from calotype.models.model import Model
 
@@ -39,6 +40,8 @@ class Assembly:
     """Evaluations from one of the whole UNet to the next; those between leave its deep part out."""
     guided_between: tuple[float, float] = (0.0, 1.0)
     """Share of the timesteps at which the negative prompt is asked too."""
+    most_at_once: int = MOST_AT_ONCE
+    """Pictures in a batch nobody chose the size of."""
     text_aside: bool = False
     """Text encoders wait in main memory."""
     operations: Operations = field(default_factory=Operations)

@@ -13,7 +13,7 @@ from calotype.core.progress import Progress, Silent
 from calotype.engine.compiling.package import ENDING, read_package, write_package
 from calotype.engine.device import choose_device, choose_dtype
 from calotype.engine.engine import Engine
-from calotype.engine.network.compiled import Made, Workshop
+from calotype.engine.network.compiled import Workshop
 from calotype.engine.network.region import Order
 from calotype.engine.store.artefact import (
     Artefact,
@@ -59,11 +59,11 @@ def compile_caches(model: Model, target: Target, folder: Path, progress: Progres
         (folder / INDUCTOR).write_bytes(saved[0])
 
 
-def _compiled_into(folder: Path, order: Order) -> Made:
+def _compiled_into(folder: Path, order: Order) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / f"{order.signature}{ENDING}"
     write_package(order, path)
-    return read_package(path)
+    return path
 
 
 def build(
