@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,7 @@ class Engine:
         self._resources = Resources(model, models_folder or models_dir())
         self._text = TextConditioner(model, self._resources.embedding, aside=self._networks.text_aside)
         self._preview = Preview(model)
+        self._settled = False
 
     def generate(
         self,
@@ -165,9 +166,12 @@ class Engine:
             tile_vae=request.tile_vae,
             most_at_once=self._networks.most_at_once,
         )
-        chosen = plan(
-            self.model.architecture, Budget(free, where, self.model.dtype.itemsize, vae_bytes), demand
-        )
+        budget = Budget(free, where, self.model.dtype.itemsize, vae_bytes)
+        extras = self._networks.extras
+        if self._settled:
+            # What is made of weights is there, and not among the free bytes any more.
+            extras = replace(extras, resident_bytes=0)
+        chosen = plan(self.model.architecture, budget, demand, extras)
         if chosen.tiled and request.tile_vae is None:
             _log.info("tiles: a whole decode of %d×%d would not fit", request.width, request.height)
         return chosen
@@ -219,6 +223,7 @@ class Engine:
         images = Autoencoder(self.model, self._networks.decode).images(
             run.latents, tiled=bool(request.tile_vae)
         )
+        self._settled = True
         fitted = inputs.fitted(images[0].width, images[0].height)
         if fitted.image is None or fitted.mask is None:
             return images

@@ -1,7 +1,7 @@
 """Named lists of passes, and a model's network put together by one. Knows nothing of what a pass does."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from calotype.engine.autoencoder import Decode, plain_decode
 from calotype.engine.compiling.elsewhere import Elsewhere
 from calotype.engine.compiling.package import read_package
 from calotype.engine.evaluation import Network, PlainNetwork
-from calotype.engine.memory import MOST_AT_ONCE
+from calotype.engine.memory import MOST_AT_ONCE, Extras
 from calotype.engine.network.compiled import Workshop
 from calotype.engine.network.decoder import OwnDecoders
 from calotype.engine.network.graphed import Graphed
@@ -66,28 +66,32 @@ ON_A_CPU = frozenset({COMPILE_WHOLE.name, COMPILED_AHEAD.name, WINOGRAD.name})
 """Those it goes without on a GPU."""
 
 
-@dataclass(frozen=True)
-class Networks:
-    """What an engine runs, and how."""
-
-    unet: Network
-    decode: Decode
-    guided_between: tuple[float, float] = (0.0, 1.0)
-    """Share of the timesteps at which the negative prompt is asked too."""
-    most_at_once: int = MOST_AT_ONCE
-    """Pictures in a batch nobody chose the size of."""
-    text_aside: bool = False
-    """Text encoders wait in main memory."""
-    settled_after: int = 2
-    """Evaluations of one shape until nothing is left to record: a graph is recorded at its second."""
-
-
 class Runs(Protocol):
     """How the regions of a network are run that a pass wants compiled: a `Workshop`."""
 
     changes: int
 
     def run(self, region: Region) -> Callable[..., Any]: ...
+
+
+@dataclass(frozen=True)
+class Networks:
+    """What an engine runs, and how."""
+
+    unet: Network
+    decode: Decode
+    runs: Runs | None = None
+    """What runs those regions of the UNet that are to be compiled."""
+    guided_between: tuple[float, float] = (0.0, 1.0)
+    """Share of the timesteps at which the negative prompt is asked too."""
+    extras: Extras = field(default_factory=Extras)
+    """What they take beside activations."""
+    most_at_once: int = MOST_AT_ONCE
+    """Pictures in a batch nobody chose the size of."""
+    text_aside: bool = False
+    """Text encoders wait in main memory."""
+    settled_after: int = 2
+    """Evaluations of one shape until nothing is left to record: a graph is recorded at its second."""
 
 
 def networks_of(
@@ -148,7 +152,9 @@ def put_together(
     return Networks(
         _unet(assembly, runs),
         decode,
+        runs,
         guided_between=assembly.guided_between,
+        extras=Extras(assembly.resident_bytes, assembly.graphed),
         most_at_once=assembly.most_at_once,
         text_aside=assembly.text_aside,
         settled_after=Networks.settled_after if assembly.whole_every == 1 else SETTLED_AFTER,

@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from calotype.core.errors import CalotypeError
 from calotype.engine.compiling.elsewhere import Elsewhere
 from calotype.engine.compiling.package import read_package
 from calotype.engine.load import load
@@ -65,6 +66,8 @@ def test_another_process_compiles_a_block_without_its_weights() -> None:
     inputs = (torch.randn(2, 64, 32), None, None, torch.randn(2, 9, 64), None)
     forms = tuple(None if each is None else Form.of(each) for each in inputs)
     elsewhere = Elsewhere(model, PASSES)
+    with pytest.raises(CalotypeError, match="KeyError: 'nowhere'"):
+        elsewhere(Order("none", Region("nowhere", region.module, region.walk), forms))
     made = read_package(elsewhere(Order("block", region, forms)))
     weights = list(region.weights().values())
     for tokens in (9, 40):

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from calotype.engine import presets
 from calotype.engine.engine import Engine
-from calotype.engine.network.compiled import Made
+from calotype.engine.network.compiled import Made, Workshop
 from calotype.engine.network.region import Order
 from calotype.engine.passes import Pass
 from calotype.engine.passes.compile_blocks import COMPILE_BLOCKS
@@ -49,7 +49,7 @@ class Compiler:
             named = dict(zip(region.weights(), weights, strict=True))
             around = torch.nn.Module()
             around.module = region.module
-            around.forward = region.walk  # type: ignore[method-assign]
+            around.forward = region.walk
             return torch.func.functional_call(
                 around, {f"module.{name}": each for name, each in named.items()}, tuple(inputs)
             )
@@ -67,8 +67,8 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
 
 def done(engine: Engine) -> None:
     """Wait for the compiler."""
-    run = engine._networks.unet._run  # type: ignore[attr-defined]
-    run._workshop.finish()
+    assert isinstance(engine._networks.runs, Workshop)
+    engine._networks.runs.finish()
 
 
 def lora(folder: Path, engine: Engine) -> dict[str, Any]:
@@ -132,8 +132,7 @@ def test_repeated_blocks_are_compiled_once(compiler: Compiler, monkeypatch: pyte
     compiler.go_on.set()
     wanted = latents_of(plain, **SIZE)
     assert relative(latents_of(engine, **SIZE), wanted) < 1e-4
-    unet = engine._networks.unet._unet  # type: ignore[attr-defined]
-    unet._mid.resnets[0]._workshop.finish()
+    done(engine)
     assert relative(latents_of(engine, **SIZE), wanted) < 1e-4
     names = [order.region.name for order in compiler.orders]
     layers = [name for name in names if "transformer_blocks" in name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,7 +12,7 @@ from torch.nn.functional import conv2d
 from calotype.engine.network.winograd import FEWEST_TILES, LARGEST_BYTES, Winograd, suits, transformed_bytes
 
 
-def made(channels: int = 24, out: int = 16, **options: int) -> tuple[nn.Conv2d, Winograd]:
+def made(channels: int = 24, out: int = 16, **options: Any) -> tuple[nn.Conv2d, Winograd]:
     torch.manual_seed(1)
     layer = nn.Conv2d(channels, out, 3, padding=1, **options).requires_grad_(False)
     convolution = Winograd()

@@ -1,4 +1,7 @@
-"""The process that compiles one region: reads an order from its standard input. See `elsewhere.py`."""
+"""The process that compiles regions: an order a line comes in, an answer a line goes out.
+
+`elsewhere.py` starts it. It ends when nobody has ordered anything for a while: on a GPU it holds memory.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from select import select
 from typing import Any
 
 import torch
@@ -20,6 +24,7 @@ from calotype.engine.presets import passes_named, put_together
 from calotype.models.architecture import Architecture
 
 _NICENESS = 10
+_IDLE_S = 30
 
 
 class _Finder:
@@ -48,7 +53,20 @@ def _read(form: dict[str, Any], device: torch.device) -> Form:
     return Form(tuple(form["shape"]), tuple(form["stride"]), getattr(torch, form["dtype"]), device)
 
 
-if __name__ == "__main__":
+def main() -> None:
     # Pictures come first.
     os.nice(_NICENESS)
-    carry_out(json.load(sys.stdin))
+    # Compilers print; that is not to be taken for an answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    while select([sys.stdin], [], [], _IDLE_S)[0] and (line := sys.stdin.readline()):
+        error = None
+        try:
+            carry_out(json.loads(line))
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"[:500]
+        print(json.dumps({"error": error}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

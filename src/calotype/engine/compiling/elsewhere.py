@@ -6,15 +6,17 @@ while it looks at them. Knows nothing of engines.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
+from weakref import finalize
 
 from calotype.core.errors import CalotypeError
 from calotype.engine.compiling.package import ENDING
@@ -33,10 +35,12 @@ class Elsewhere:
             "precision": precision_name(model.dtype),
             "device": str(model.device),
         }
-        self._place = TemporaryDirectory(prefix="calotype-compiled-")
+        self._process = _Process()
+        # Neither the process nor its files outlive this object or this program.
+        finalize(self, self._process.end)
 
     def __call__(self, order: Order) -> Path:
-        path = Path(self._place.name) / f"{order.signature}{ENDING}"
+        path = self._process.place / f"{order.signature}{ENDING}"
         written = {
             **self._about,
             "signature": order.signature,
@@ -44,7 +48,9 @@ class Elsewhere:
             "inputs": [None if form is None else _written(form) for form in order.forms],
             "path": str(path),
         }
-        _ran(json.dumps(written))
+        error = json.loads(self._process.answer(json.dumps(written)))["error"]
+        if error:
+            raise CalotypeError(error)
         return path
 
 
@@ -52,21 +58,44 @@ def _written(form: Form) -> dict[str, Any]:
     return {"shape": form.shape, "stride": form.stride, "dtype": str(form.dtype).removeprefix("torch.")}
 
 
-def _ran(order: str) -> None:
-    """The order carried out by another process; it does not outlive this one."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "calotype.engine.compiling.child"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    atexit.register(child.kill)
-    try:
-        _, said = child.communicate(order)
-    finally:
-        atexit.unregister(child.kill)
-    if child.returncode:
-        last = next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
-        raise CalotypeError(f"the compiler failed ({child.returncode}): {last.strip()[:300]}")
+class _Process:
+    """Another process that answers lines, and a place for files."""
+
+    def __init__(self) -> None:
+        self.place = Path(mkdtemp(prefix="calotype-compiled-"))
+        self._child: subprocess.Popen[str] | None = None
+
+    def answer(self, line: str) -> str:
+        """One line for one line. The process ends when it has had nothing to do for a while: then another."""
+        for _ in range(2):
+            child = self._running()
+            assert child.stdin
+            assert child.stdout
+            with suppress(BrokenPipeError):
+                child.stdin.write(line + "\n")
+                child.stdin.flush()
+                if answer := child.stdout.readline():
+                    return answer
+            if child.wait() != 0:
+                break
+        said = (self.place / "log").read_text("utf-8", errors="replace")[-300:]
+        raise CalotypeError(f"the compiler ended with {child.returncode}: {said}")
+
+    def end(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child.communicate()
+        rmtree(self.place, ignore_errors=True)
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._child is None or self._child.poll() is not None:
+            with (self.place / "log").open("w") as log:
+                self._child = subprocess.Popen(
+                    [sys.executable, "-m", "calotype.engine.compiling.child"],
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                )
+        return self._child

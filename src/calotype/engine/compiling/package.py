@@ -6,6 +6,7 @@ holds no weights. Loading it runs no compiler and asks no guards: it is machine 
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,13 @@ def write_package(order: Order, path: Path) -> None:
         {region.open_sizes[place]: Dim.DYNAMIC} if each is not None and place in region.open_sizes else None
         for place, each in enumerate(inputs)
     ]
-    program = export(
-        _Walk(region), (inputs, weights), dynamic_shapes=(sizes, [None for _ in weights]), strict=False
-    )
-    torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=dict(_OPTIONS))
+    arguments, open_sizes = (inputs, weights), (sizes, [None for _ in weights])
+    # torch warns of its own internals.
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+        program = export(_Walk(region), arguments, dynamic_shapes=open_sizes, strict=False)
+        torch._inductor.aoti_compile_and_package(
+            program, package_path=str(path), inductor_configs=dict(_OPTIONS)
+        )
 
 
 def read_package(path: Path) -> Made:

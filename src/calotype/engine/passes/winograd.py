@@ -6,6 +6,9 @@ precision the method is about as exact as the usual one: measured against double
 
 from dataclasses import replace
 
+import torch
+
+from calotype.engine.memory import winograd_bytes
 from calotype.engine.network.winograd import Winograd
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.channels_last import CHANNELS_LAST
@@ -21,6 +24,8 @@ def _apply(assembly: Assembly) -> None:
     convolution = Winograd()
     assembly.prepare.append(convolution.prepare)
     assembly.on_change.append(convolution.refresh)
+    if assembly.model.dtype == torch.float32:
+        assembly.resident_bytes += winograd_bytes(assembly.model.architecture)
     assembly.operations = replace(assembly.operations, convolution=convolution)
 
 
