@@ -27,7 +27,7 @@ from calotype.engine.denoiser import Denoiser, Guidance
 from calotype.engine.device import free_memory
 from calotype.engine.inputs import Inputs, Source, gather
 from calotype.engine.memory import Budget, Demand, Plan, plan
-from calotype.engine.presets import Runs, networks_of
+from calotype.engine.presets import Networks, networks_of
 from calotype.engine.preview import Preview
 from calotype.engine.record import records
 from calotype.engine.resources import Resources
@@ -83,12 +83,12 @@ class Engine:
         preset: str = "baseline",
         models_folder: Path | None = None,
         compiled: Mapping[str, Path] | None = None,
-        runs: Runs | None = None,
+        networks: Networks | None = None,
     ) -> None:
-        """`compiled` is what an engine was built with; `runs` is for who builds one."""
+        """`compiled` is what an engine was built with; `networks`, if given, stand in for the preset's."""
         check_model(model)
         self.schedule = schedule_of(model)
-        self._networks = networks_of(model, preset, kept=compiled, runs=runs)
+        self._networks = networks or networks_of(model, preset, kept=compiled)
         self._denoiser = Denoiser(model, self.schedule, self._networks.unet, self._networks.guided_between)
         self.model = model
         self.preset = preset

@@ -151,7 +151,8 @@ def plan(architecture: Architecture, budget: Budget, demand: Demand, extras: Ext
     asked = min(demand.count, demand.batch_size or demand.most_at_once)
     if demand.batch_size is not None and asked > most:
         raise DoesNotFitError(
-            f"batch size {asked} at {demand.width}×{demand.height} needs about {_size(each * asked)}, "
+            f"batch size {asked} at {demand.width}×{demand.height} needs about "
+            f"{_size(budget.together(each * asked, decode))}, "
             f"{_size(usable)} of {budget.where} can be used; the largest batch that fits is {most}"
         )
     batch_size = min(asked, most)

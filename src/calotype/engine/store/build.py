@@ -15,6 +15,7 @@ from calotype.engine.device import choose_device, choose_dtype
 from calotype.engine.engine import Engine
 from calotype.engine.network.compiled import Workshop
 from calotype.engine.network.region import Order
+from calotype.engine.presets import networks_of
 from calotype.engine.store.artefact import (
     Artefact,
     DamagedError,
@@ -48,12 +49,13 @@ class Built:
 def compile_caches(model: Model, target: Target, folder: Path, progress: Progress) -> None:
     """What Triton and torch make of the target's shapes; for some presets that is nothing on a CPU."""
     runs = Workshop({}, read_package, partial(_compiled_into, folder / REGIONS), wait=True)
-    engine = partial(Engine, model, preset=target.preset, runs=runs)
+    networks = networks_of(model, target.preset, runs=runs)
+    engine = Engine(model, preset=target.preset, networks=networks)
     if model.device.type != "cuda":
-        engine().warm_up(target.shapes, progress)
+        engine.warm_up(target.shapes, progress)
         return
     with compiled_into(folder / TRITON):
-        engine().warm_up(target.shapes, progress)
+        engine.warm_up(target.shapes, progress)
     saved = torch.compiler.save_cache_artifacts()
     if saved is not None:
         (folder / INDUCTOR).write_bytes(saved[0])
