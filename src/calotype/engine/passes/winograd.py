@@ -1,7 +1,7 @@
 """3×3 convolutions with a quarter of the multiplications, on a CPU.
 
 They are three quarters of the embedded model's arithmetic, and a CPU does little else at a time. In single
-precision the method is about as exact as the usual one: measured against double precision, twice its error.
+precision it is about as exact as the usual way: against double precision, two or three times its error.
 """
 
 from dataclasses import replace
