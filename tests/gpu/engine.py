@@ -1,8 +1,8 @@
 """What the engine does on a GPU and nowhere else, run by hand on one: `python -m tests.gpu.engine`.
 
-Small models, so that all of it takes a minute. Every preset has to make the picture of the baseline, however
-often its graphs are replayed, whatever changes between. Prints a line for each check and ends with 1 if one
-failed. Not collected by pytest: the machines that run the tests have no GPU.
+Small models, so that all but compiling takes a minute. Every preset has to make the picture of the baseline,
+however often its graphs are replayed, whatever changes between. Prints a line for each check and ends with 1
+if one failed. Not collected by pytest: the machines that run the tests have no GPU.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from calotype.engine import presets
 from calotype.engine.engine import Engine
+from calotype.engine.network.compiled import Workshop
+from calotype.engine.passes import Pass
+from calotype.engine.passes.compile_blocks import COMPILE_BLOCKS
+from calotype.engine.passes.compile_whole import COMPILE_WHOLE
+from calotype.engine.passes.cuda_graph import CUDA_GRAPH
+from calotype.engine.presets import PRESETS
 from calotype.engine.probe import full_fingerprint
 from calotype.models.model import assemble
 from calotype.models.reference import random_identity
@@ -36,7 +44,14 @@ KNOBS: dict[str, Any] = {
     "prompt": "a red apple",
     "seed": 3,
 }
-ROUNDED = {"fast": 2e-2, "low-memory": 2e-2, "int8": 0.2, "fp8": 0.3, "cached": 1.0}
+ROUNDED = {
+    "fast": 2e-2,
+    "max-throughput": 2e-2,
+    "low-memory": 2e-2,
+    "int8": 0.2,
+    "fp8": 0.3,
+    "cached": 1.0,
+}
 """Relative to the baseline's latents after five steps of random weights in half precision."""
 
 
@@ -72,6 +87,43 @@ def makes_the_baselines_picture(bench: Bench, name: str, preset: str) -> str:
         knobs = {**KNOBS, **size}
         said = near(latents_of(engine, **knobs), latents_of(plain, **knobs), ROUNDED[preset])
     return said
+
+
+def compiled_makes_the_same_picture(bench: Bench, name: str, compiling: Pass) -> str:
+    """In full precision before the compiler is done, and after; then other prompts, guidance and seeds.
+
+    Waits for the compiler, which takes some minutes; nobody else does.
+    """
+    usual = [p for p in PRESETS["fast"] if p.name not in presets.ON_A_CPU and p.name != CUDA_GRAPH.name]
+    PRESETS["compiling"] = (*usual, compiling, CUDA_GRAPH)
+    presets.ON_A_CPU -= {compiling.name}
+    with no_tf32():
+        plain, engine = (bench.engine(name, each, torch.float32) for each in ("baseline", "compiling"))
+        works = engine._networks.runs
+        assert isinstance(works, Workshop)
+        before = relative(latents_of(engine, **KNOBS).cpu(), latents_of(plain, **KNOBS).cpu())
+        works.finish()
+        assert works.changes, "nothing was compiled; the log says why"
+        ordered, apart = works.changes, 0.0
+        others: list[dict[str, Any]] = [{"prompt": "a long description " * 60}, {"cfg": 5.0}, {"seed": 8}]
+        for changes in ({}, {}, {}, *others):
+            knobs = {**KNOBS, **changes}
+            apart = max(apart, relative(latents_of(engine, **knobs).cpu(), latents_of(plain, **knobs).cpu()))
+        works.finish()
+        assert works.changes == ordered, "another prompt, guidance or seed was compiled for"
+    said = f"{before:.1e} from the fp32 baseline uncompiled, {apart:.1e} with {ordered} regions compiled"
+    assert max(before, apart) <= 1e-3, said
+    return said
+
+
+@contextmanager
+def no_tf32() -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 def keeps_company_apart(bench: Bench, preset: str) -> str:
@@ -164,6 +216,10 @@ def main() -> None:
             checks[f"{preset} follows a LoRA"] = partial(follows_a_lora, bench, preset)
             checks[f"{preset} keeps company apart"] = partial(keeps_company_apart, bench, preset)
             checks[f"{preset} never waits"] = partial(never_waits, bench, preset)
+        for name, compiling in (("sd15", COMPILE_BLOCKS), ("sdxl", COMPILE_BLOCKS), ("sd15", COMPILE_WHOLE)):
+            check = partial(compiled_makes_the_same_picture, bench, name, compiling)
+            checks[f"{compiling.name} makes the same picture, {name}"] = check
+        checks["max-throughput follows a LoRA"] = partial(follows_a_lora, bench, "max-throughput")
         checks["text encoders are left aside"] = partial(leaves_text_encoders_aside, bench)
         checks["pictures are the baseline's"] = partial(pictures_are_the_baselines, bench)
         results = {name: result(name, checks[name]) for name in chosen.only or checks}

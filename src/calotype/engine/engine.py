@@ -8,9 +8,9 @@ command lines.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from calotype.engine.denoiser import Denoiser, Guidance
 from calotype.engine.device import free_memory
 from calotype.engine.inputs import Inputs, Source, gather
 from calotype.engine.memory import Budget, Demand, Plan, plan
-from calotype.engine.presets import networks_of
+from calotype.engine.presets import Networks, networks_of
 from calotype.engine.preview import Preview
 from calotype.engine.record import records
 from calotype.engine.resources import Resources
@@ -76,10 +76,19 @@ class Generated:
 class Engine:
     """Runs requests on one model. For one thread at a time: a LoRA changes the model that others use."""
 
-    def __init__(self, model: Model, *, preset: str = "baseline", models_folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        preset: str = "baseline",
+        models_folder: Path | None = None,
+        compiled: Mapping[str, Path] | None = None,
+        networks: Networks | None = None,
+    ) -> None:
+        """`compiled` is what an engine was built with; `networks`, if given, stand in for the preset's."""
         check_model(model)
         self.schedule = schedule_of(model)
-        self._networks = networks_of(model, preset)
+        self._networks = networks or networks_of(model, preset, kept=compiled)
         self._denoiser = Denoiser(model, self.schedule, self._networks.unet, self._networks.guided_between)
         self.model = model
         self.preset = preset
@@ -91,6 +100,7 @@ class Engine:
             run=self._networks.run_text,
         )
         self._preview = Preview(model)
+        self._settled = False
 
     def generate(
         self,
@@ -172,10 +182,14 @@ class Engine:
             guided=request.cfg != 1,
             batch_size=batch_size,
             tile_vae=request.tile_vae,
+            most_at_once=self._networks.most_at_once,
         )
-        chosen = plan(
-            self.model.architecture, Budget(free, where, self.model.dtype.itemsize, vae_bytes), demand
-        )
+        budget = Budget(free, where, self.model.dtype.itemsize, vae_bytes)
+        extras = self._networks.extras
+        if self._settled:
+            # What is made of weights is there, and not among the free bytes any more.
+            extras = replace(extras, resident_bytes=0)
+        chosen = plan(self.model.architecture, budget, demand, extras)
         if chosen.tiled and request.tile_vae is None:
             _log.info("tiles: a whole decode of %d×%d would not fit", request.width, request.height)
         return chosen
@@ -238,6 +252,7 @@ class Engine:
         autoencoder = Autoencoder(self.model, self._networks.decode)
         for latent in run.latents:
             yield autoencoder.decode(latent[None], tiled=bool(request.tile_vae))[0]
+        self._settled = True
 
     def _steps(self, run: Run, cancel: CancelToken) -> Iterator[None]:
         """Advance a run to its end; one item per completed step, whatever the sampler needed for it."""

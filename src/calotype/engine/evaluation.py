@@ -80,6 +80,11 @@ def padded(prompt: Conditioning, tokens: int) -> Tensor:
     return pad(prompt.context, (0, 0, 0, tokens - prompt.context.shape[1]))
 
 
+def repeated(prompt: Conditioning, tokens: int) -> Tensor:
+    """The prompt as often as makes so many tokens, which are a multiple of its own."""
+    return prompt.context.repeat(1, tokens // prompt.context.shape[1], 1)
+
+
 def said(rows: Sequence[Row], tokens: int) -> Tensor:
     """True for tokens of the prompt, False for those that only fill the row."""
     places = torch.arange(tokens, device=rows[0].prompt.context.device)

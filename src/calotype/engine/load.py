@@ -13,7 +13,7 @@ from calotype.engine.device import choose_device, choose_dtype
 from calotype.engine.engine import Engine
 from calotype.engine.store.shapes import Shape
 from calotype.engine.store.target import target_of
-from calotype.engine.store.use import use_engine
+from calotype.engine.store.use import regions_of, use_engine
 from calotype.models.model import assemble
 from calotype.models.reference import find_model
 
@@ -46,7 +46,8 @@ def load(
     prepared = use_engine(
         target_of(live.architecture, preset=preset, shapes=shapes, dtype=dtype, device=chosen)
     )
-    engine = Engine(live, preset=preset, models_folder=folder)
+    compiled = regions_of(prepared) if prepared else None
+    engine = Engine(live, preset=preset, models_folder=folder, compiled=compiled)
     if warm:
         engine.warm_up(shapes or (prepared.shapes if prepared else ()), progress)
     return engine

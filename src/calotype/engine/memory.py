@@ -8,10 +8,11 @@ err on the large side. Knows nothing of devices but their free bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 from calotype.core.errors import DoesNotFitError
 from calotype.engine.autoencoder import TILE_PIXELS
+from calotype.engine.network.winograd import LARGEST_BYTES, REACH
 from calotype.models.architecture import Architecture
 from calotype.spec.request import SMALLEST_SIDE
 
@@ -22,6 +23,7 @@ HEADROOM = 0.95
 MOST_AT_ONCE = 16
 """Pictures in a batch nobody chose the size of; more of them gain little and delay the first."""
 
+_OF_PROMPTS = ("attn2.to_k.weight", "attn2.to_v.weight")
 UNET_FACTOR = 1.7
 DECODE_FACTOR = 1.25
 CANVAS_BYTES = 32
@@ -36,10 +38,17 @@ class Budget:
     where: str
     dtype_bytes: int
     vae_dtype_bytes: int
+    kept_bytes: int = 0
+    """What passes are still going to take for good."""
+    graphed: bool = False
 
     @property
     def usable_bytes(self) -> int:
-        return max(0, int(self.free_bytes * HEADROOM) - WORKSPACE_BYTES)
+        return max(0, int(self.free_bytes * HEADROOM) - WORKSPACE_BYTES - self.kept_bytes)
+
+    def together(self, evaluation: int, decode: int) -> int:
+        """One after the other; a graph keeps what it took."""
+        return evaluation + decode if self.graphed else max(evaluation, decode)
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,18 @@ class Demand:
     """Pictures at once; as many as fit if not said."""
     tile_vae: bool | None = None
     """Whether to encode and decode in tiles; when needed if not said."""
+    most_at_once: int = MOST_AT_ONCE
+    """Pictures at once where nobody says how many."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What passes take beside activations."""
+
+    resident_bytes: int = 0
+    """Made of weights at the first evaluation, and kept: in eight bits, at Winograd's points, a decoder's."""
+    graphed: bool = False
+    """CUDA graphs keep the UNet's activations to themselves, also while a picture is decoded."""
 
 
 @dataclass(frozen=True)
@@ -90,21 +111,52 @@ def decode_bytes(architecture: Architecture, height: int, width: int, dtype_byte
     return ceil(DECODE_FACTOR * height * width * (3 * wide + 2 * widths[0]) * dtype_bytes)
 
 
-def plan(architecture: Architecture, budget: Budget, demand: Demand) -> Plan:
+def quantised_bytes(architecture: Architecture) -> int:
+    """The transformers' matrices in eight bits, with a scale for each row; keys and values of prompts not."""
+    matrices = [
+        shape
+        for name, shape in architecture.tensor_shapes("unet").items()
+        if "transformer_blocks" in name and len(shape) == 2 and not name.endswith(_OF_PROMPTS)
+    ]
+    return sum(rows * columns + 4 * rows for rows, columns in matrices)
+
+
+def winograd_bytes(architecture: Architecture) -> int:
+    """The weights of 3×3 convolutions at Winograd's points, in single precision."""
+    decoder = {n: s for n, s in architecture.tensor_shapes("vae").items() if n.startswith("decoder.")}
+    found = 0
+    for name, shape in (*architecture.tensor_shapes("unet").items(), *decoder.items()):
+        if tuple(shape[2:]) == (3, 3) and "downsamplers" not in name:
+            taken = 4 * REACH**2 * shape[0] * shape[1]
+            found += taken if taken <= LARGEST_BYTES else 0
+    return found
+
+
+def decoder_bytes(architecture: Architecture, dtype_bytes: int) -> int:
+    """Our own decoder's weights, which are a copy."""
+    shapes = architecture.tensor_shapes("vae").items()
+    ours = (shape for name, shape in shapes if name.startswith(("decoder.", "post_quant_conv.")))
+    return dtype_bytes * sum(prod(shape) for shape in ours)
+
+
+def plan(architecture: Architecture, budget: Budget, demand: Demand, extras: Extras | None = None) -> Plan:
     """Choose a batch size and whether to use tiles; refuse what cannot fit, naming the largest that would."""
+    extras = extras or Extras()
+    budget = replace(budget, kept_bytes=extras.resident_bytes, graphed=extras.graphed)
     usable = budget.usable_bytes
     each, decode, tiled = _needs(architecture, budget, demand)
-    if max(each, decode) > usable:
-        raise DoesNotFitError(_too_large(architecture, budget, demand, max(each, decode)))
-    most = usable // each
-    asked = min(demand.count, demand.batch_size or MOST_AT_ONCE)
+    if budget.together(each, decode) > usable:
+        raise DoesNotFitError(_too_large(architecture, budget, demand, budget.together(each, decode)))
+    most = (usable - decode if budget.graphed else usable) // each
+    asked = min(demand.count, demand.batch_size or demand.most_at_once)
     if demand.batch_size is not None and asked > most:
         raise DoesNotFitError(
-            f"batch size {asked} at {demand.width}×{demand.height} needs about {_size(each * asked)}, "
+            f"batch size {asked} at {demand.width}×{demand.height} needs about "
+            f"{_size(budget.together(each * asked, decode))}, "
             f"{_size(usable)} of {budget.where} can be used; the largest batch that fits is {most}"
         )
     batch_size = min(asked, most)
-    return Plan(batch_size, tiled, max(each * batch_size, decode))
+    return Plan(batch_size, tiled, extras.resident_bytes + budget.together(each * batch_size, decode))
 
 
 def _needs(architecture: Architecture, budget: Budget, demand: Demand) -> tuple[int, int, bool]:
@@ -144,7 +196,9 @@ def _largest(architecture: Architecture, budget: Budget, demand: Demand) -> Dema
         middle = (low + high + 1) // 2
         scaled = _scaled(demand, middle * 8 / longer)
         each, decode, _ = _needs(architecture, budget, scaled)
-        low, high = (middle, high) if max(each, decode) <= budget.usable_bytes else (low, middle - 1)
+        low, high = (
+            (middle, high) if budget.together(each, decode) <= budget.usable_bytes else (low, middle - 1)
+        )
     return _scaled(demand, low * 8 / longer) if low * 8 >= SMALLEST_SIDE else None
 
 

@@ -1,26 +1,37 @@
 """Named lists of passes, and a model's network put together by one. Knows nothing of what a pass does."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
 
 from calotype.core.errors import NotFoundError, near_matches
 from calotype.engine.autoencoder import Decode, plain_decode
+from calotype.engine.compiling.elsewhere import Elsewhere
+from calotype.engine.compiling.package import read_package
 from calotype.engine.evaluation import Network, PlainNetwork
+from calotype.engine.memory import MOST_AT_ONCE, Extras
+from calotype.engine.network.compiled import Workshop
 from calotype.engine.network.decoder import OwnDecoders
 from calotype.engine.network.graphed import Graphed
 from calotype.engine.network.own import OwnNetwork
+from calotype.engine.network.region import Region, as_it_is
 from calotype.engine.network.step_cached import SETTLED_AFTER, StepCached
 from calotype.engine.network.unet import Unet
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.attention import CUDNN_ATTENTION, FLASH_ATTENTION
 from calotype.engine.passes.channels_last import CHANNELS_LAST
+from calotype.engine.passes.compile_blocks import COMPILE_BLOCKS
+from calotype.engine.passes.compile_whole import COMPILE_WHOLE
+from calotype.engine.passes.compiled_ahead import COMPILED_AHEAD
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
 from calotype.engine.passes.eight_bits import FP8, INT8
 from calotype.engine.passes.fused_geglu import FUSED_GEGLU
 from calotype.engine.passes.fused_norms import FUSED_NORMS
 from calotype.engine.passes.guidance_interval import GUIDANCE_INTERVAL
 from calotype.engine.passes.joined_qkv import JOINED_QKV
+from calotype.engine.passes.large_batches import LARGE_BATCHES
 from calotype.engine.passes.own_decoder import OWN_DECODER
 from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.engine.passes.prompts_once import PROMPTS_ONCE
@@ -28,6 +39,7 @@ from calotype.engine.passes.step_cache import STEP_CACHE
 from calotype.engine.passes.text_aside import TEXT_ASIDE
 from calotype.engine.passes.text_graph import TEXT_GRAPH
 from calotype.engine.passes.times_once import TIMES_ONCE
+from calotype.engine.passes.winograd import WINOGRAD
 from calotype.engine.text import Encoding
 from calotype.models.model import Model
 
@@ -39,12 +51,14 @@ _EVERYWHERE = (
     TIMES_ONCE,
     FUSED_NORMS,
     FUSED_GEGLU,
+    WINOGRAD,
     OWN_DECODER,
 )
 
 PRESETS: dict[str, tuple[Pass, ...]] = {
     "baseline": (),
-    "fast": (*_EVERYWHERE, CUDA_GRAPH, TEXT_GRAPH),
+    "fast": (*_EVERYWHERE, COMPILED_AHEAD, CUDA_GRAPH, TEXT_GRAPH),
+    "max-throughput": (*_EVERYWHERE, LARGE_BATCHES, COMPILE_BLOCKS, COMPILE_WHOLE, CUDA_GRAPH, TEXT_GRAPH),
     "int8": (*_EVERYWHERE, INT8, CUDA_GRAPH, TEXT_GRAPH),
     "fp8": (*_EVERYWHERE, FP8, CUDA_GRAPH, TEXT_GRAPH),
     "low-memory": (OWN_FORWARD, CHANNELS_LAST, PROMPTS_ONCE, OWN_DECODER, TEXT_ASIDE),
@@ -54,8 +68,20 @@ CUSTOM = "passes:"
 """What a list of passes begins with where a preset is named: `passes:own_forward+cuda_graph`."""
 PASSES = {one.name: one for passes in PRESETS.values() for one in passes}
 PASSES |= {one.name: one for one in (GUIDANCE_INTERVAL, CUDNN_ATTENTION, FLASH_ATTENTION)}
-ON_A_GPU = frozenset({CUDA_GRAPH.name, TEXT_ASIDE.name, TEXT_GRAPH.name})
+ON_A_GPU = frozenset(
+    {COMPILE_BLOCKS.name, CUDA_GRAPH.name, LARGE_BATCHES.name, TEXT_ASIDE.name, TEXT_GRAPH.name}
+)
 """Passes that a preset goes without on a CPU, where there is nothing for them to do."""
+ON_A_CPU = frozenset({COMPILE_WHOLE.name, COMPILED_AHEAD.name, WINOGRAD.name})
+"""Those it goes without on a GPU."""
+
+
+class Runs(Protocol):
+    """How the regions of a network are run that a pass wants compiled: a `Workshop`."""
+
+    changes: int
+
+    def run(self, region: Region) -> Callable[..., Any]: ...
 
 
 @dataclass(frozen=True)
@@ -64,8 +90,14 @@ class Networks:
 
     unet: Network
     decode: Decode
+    runs: Runs | None = None
+    """What runs those regions of the UNet that are to be compiled."""
     guided_between: tuple[float, float] = (0.0, 1.0)
     """Share of the timesteps at which the negative prompt is asked too."""
+    extras: Extras = field(default_factory=Extras)
+    """What they take beside activations."""
+    most_at_once: int = MOST_AT_ONCE
+    """Pictures in a batch nobody chose the size of."""
     text_aside: bool = False
     """Text encoders wait in main memory."""
     run_text: Callable[[Encoding], Encoding] = lambda encoding: encoding
@@ -74,9 +106,14 @@ class Networks:
     """Evaluations of one shape until nothing is left to record: a graph is recorded at its second."""
 
 
-def networks_of(model: Model, preset: str) -> Networks:
-    """The model's networks with a preset's passes applied in order; refused whole if one cannot be."""
-    return put_together(model, passes_of(model, preset))
+def networks_of(
+    model: Model, preset: str, *, kept: Mapping[str, Path] | None = None, runs: Runs | None = None
+) -> Networks:
+    """The model's networks with a preset's passes applied in order; refused whole if one cannot be.
+
+    `kept` are compiled regions by their signatures; `runs`, if given, decides about regions instead.
+    """
+    return put_together(model, passes_of(model, preset), kept=kept, runs=runs)
 
 
 def passes_of(model: Model, preset: str) -> tuple[Pass, ...]:
@@ -95,7 +132,8 @@ def pass_names(preset: str, device_type: str) -> tuple[str, ...]:
 
 
 def _concerning(preset: str, device_type: str) -> tuple[Pass, ...]:
-    return tuple(p for p in all_passes(preset) if device_type == "cuda" or p.name not in ON_A_GPU)
+    elsewhere = ON_A_CPU if device_type == "cuda" else ON_A_GPU
+    return tuple(one for one in all_passes(preset) if one.name not in elsewhere)
 
 
 def all_passes(preset: str) -> tuple[Pass, ...]:
@@ -117,36 +155,58 @@ def _listed(names: list[str]) -> tuple[Pass, ...]:
     return tuple(PASSES[name] for name in names)
 
 
-def put_together(model: Model, passes: tuple[Pass, ...]) -> Networks:
+def passes_named(names: Sequence[str]) -> tuple[Pass, ...]:
+    """Passes by their names."""
+    return tuple(PASSES[name] for name in names)
+
+
+def put_together(
+    model: Model,
+    passes: tuple[Pass, ...],
+    *,
+    kept: Mapping[str, Path] | None = None,
+    runs: Runs | None = None,
+) -> Networks:
     """The networks that passes make of a model."""
     assembly = Assembly(model)
     for one in passes:
         one.apply(assembly)
-    decode = OwnDecoders(assembly.operations, model.dtype) if assembly.own_decoder else plain_decode
+    if runs is None:
+        behind = Elsewhere(model, [one.name for one in passes]) if assembly.compiled_behind else None
+        runs = Workshop(kept or {}, read_package, behind)
+    decode: Decode = plain_decode
+    if assembly.own_decoder:
+        decode = OwnDecoders(assembly.operations, model.dtype, assembly.prepare)
     return Networks(
-        _unet(assembly),
+        _unet(assembly, runs),
         decode,
+        runs,
         guided_between=assembly.guided_between,
+        extras=Extras(assembly.resident_bytes, assembly.graphed),
+        most_at_once=assembly.most_at_once,
         text_aside=assembly.text_aside,
         run_text=Graphed if assembly.text_graphed else _as_it_is,
         settled_after=Networks.settled_after if assembly.whole_every == 1 else SETTLED_AFTER,
     )
 
 
-def _unet(assembly: Assembly) -> Network:
+def _unet(assembly: Assembly, runs: Runs) -> Network:
     model = assembly.model
     if not assembly.own:
         return PlainNetwork(model)
+    for each in assembly.prepare:
+        each(model.unet)
     unet = Unet(
         model.unet,
         assembly.operations,
         channels_last=assembly.channels_last,
         joined_qkv=assembly.joined_qkv,
+        wrap=runs.run if assembly.compiled == "blocks" else as_it_is,
     )
-    run = Graphed if assembly.graphed else _as_it_is
+    run = partial(Graphed, changes=lambda: runs.changes) if assembly.graphed else _as_it_is
     own = OwnNetwork(
         unet,
-        run(unet),
+        run(runs.run(unet.region()) if assembly.compiled == "whole" else unet),
         prompts_once=assembly.prompts_once,
         times_once=assembly.times_once,
         on_change=assembly.on_change,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,18 @@ from calotype.engine.memory import (
     WORKSPACE_BYTES,
     Budget,
     Demand,
+    Extras,
     decode_bytes,
+    decoder_bytes,
     plan,
+    quantised_bytes,
     unet_bytes,
+    winograd_bytes,
 )
+from calotype.engine.network.quantised import QuantisedLinear
 from calotype.models import catalogue
 from calotype.spec.request import GenerateRequest
+from tests.engines import latents_of, small_engine
 
 GIB = 2**30
 SDXL = catalogue.architecture("sdxl")
@@ -32,9 +39,9 @@ def budget(gib: float) -> Budget:
     return Budget(int(gib * GIB), "GPU memory", dtype_bytes=2, vae_dtype_bytes=4)
 
 
-def refusal(gib: float, demand: Demand) -> str:
+def refusal(gib: float, demand: Demand, extras: Extras | None = None) -> str:
     with pytest.raises(DoesNotFitError) as caught:
-        plan(SDXL, budget(gib), demand)
+        plan(SDXL, budget(gib), demand, extras)
     return str(caught.value)
 
 
@@ -158,3 +165,57 @@ class TestOnAnEngine:
         monkeypatch.setattr(device, "read_memory", lambda: Memory(None, None, None))
         request = engine.resolve(GenerateRequest.parse({"prompt": "an apple"}))
         assert engine.plan(request).batch_size == 1
+
+
+class TestWhatPassesTake:
+    """Estimates are what is really made."""
+
+    def test_weights_in_eight_bits(self) -> None:
+        engine = small_engine("sdxl", preset="int8")
+        latents_of(engine, width=128, height=128, steps=1)
+        told: list[Any] = engine._networks.unet._on_change  # type: ignore[attr-defined]
+        [linear] = [each.__self__ for each in told if isinstance(each.__self__, QuantisedLinear)]
+        made = [weight.quantised for weight in linear._weights.values()]
+        taken = sum(each.values.nbytes + each.scale.nbytes for each in made)
+        assert quantised_bytes(engine.model.architecture) == taken
+
+    def test_weights_at_winograds_points(self) -> None:
+        engine = small_engine("emoji", preset="fast")
+        engine.generate("a red apple", width=64, height=64, steps=1)
+        decoder = engine._networks.decode._made[engine.model.vae]._module  # type: ignore[attr-defined]
+        buffers = [*engine.model.unet.named_buffers(), *decoder.named_buffers()]
+        taken = sum(each.nbytes for name, each in buffers if name.endswith("winograd"))
+        assert winograd_bytes(engine.model.architecture) == taken > 0
+
+    def test_a_decoder_of_our_own(self) -> None:
+        model = small_engine("emoji").model
+        parts = (model.vae.decoder, model.vae.post_quant_conv)
+        taken = sum(weight.nbytes for part in parts for weight in part.parameters())
+        assert decoder_bytes(model.architecture, 4) == taken
+
+    def test_sdxl(self) -> None:
+        # Its transformers have 2.0 of the UNet's 2.6 milliard weights.
+        assert quantised_bytes(SDXL) == pytest.approx(2.0e9, rel=0.1)
+        assert winograd_bytes(SDXL) < 0.5 * GIB
+
+    def test_resident_bytes_leave_less_for_pictures(self) -> None:
+        demand = Demand(1024, 1024, count=1000, batch_size=None, most_at_once=1000)
+        usual = plan(SDXL, budget(24), demand)
+        less = plan(SDXL, budget(24), demand, Extras(resident_bytes=8 * GIB))
+        same = plan(SDXL, budget(24 - 8 / HEADROOM), demand)
+        assert less.batch_size == same.batch_size < usual.batch_size
+        assert less.peak_bytes == same.peak_bytes + 8 * GIB
+        message = refusal(6, Demand(2048, 2048), Extras(resident_bytes=5 * GIB))
+        assert "0.4 GiB of GPU memory can be used" in message
+
+    def test_a_graph_keeps_its_activations_while_a_picture_is_decoded(self) -> None:
+        usual, graphed = plan(SDXL, budget(40), Demand(1024, 1024)), Extras(graphed=True)
+        found = plan(SDXL, budget(40), Demand(1024, 1024), graphed)
+        decode = decode_bytes(SDXL, 1024, 1024, 4)
+        assert usual.peak_bytes == decode
+        assert decode < found.peak_bytes < 2 * decode
+        named = re.search(r"the largest picture .* is (\d+)×(\d+)$", refusal(6, Demand(4096, 4096), graphed))
+        assert named
+        fits = Demand(int(named[1]), int(named[2]))
+        assert plan(SDXL, budget(6), fits, graphed).peak_bytes <= budget(6).usable_bytes
+        refusal(6, replace(fits, width=fits.width + 16, height=fits.height + 16), graphed)

@@ -61,3 +61,23 @@ def test_the_shape_used_least_recently_is_recorded_again() -> None:
     graphed(torch.zeros(2), None)
     assert events.count("record 1") == 1
     assert events.count("record 2") == 2
+
+
+def test_kernels_that_became_others_are_recorded_anew() -> None:
+    events: list[str] = []
+    changes = 0
+
+    def function(x: Tensor) -> Tensor:
+        events.append(f"run {changes}")
+        return x + changes
+
+    def record(function: Function, inputs: Inputs) -> Recording:
+        return Tape(function, inputs, events)
+
+    graphed = Graphed(function, record, changes=lambda: changes)
+    for _ in range(2):
+        graphed(torch.zeros(3))
+    changes = 1
+    assert torch.equal(graphed(torch.zeros(3)), torch.ones(3))
+    graphed(torch.zeros(3))
+    assert events == ["run 0", "record 3", "replay 3", "run 0", "run 1", "record 3", "replay 3", "run 1"]

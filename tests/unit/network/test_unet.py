@@ -90,7 +90,14 @@ def test_layout_and_joining_change_nothing(switched_off: str) -> None:
     model = model_of("sdxl")
     asked = Asked(model)
     wanted = asked.of_diffusers(model.unet)
-    found = asked.of_ours(Unet(model.unet, Operations(), **{switched_off: False}))
+    switches = {"channels_last": True, "joined_qkv": True, switched_off: False}
+    unet = Unet(
+        model.unet,
+        Operations(),
+        channels_last=switches["channels_last"],
+        joined_qkv=switches["joined_qkv"],
+    )
+    found = asked.of_ours(unet)
     assert far(found, wanted) < TOLERANCE
 
 

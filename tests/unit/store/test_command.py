@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,11 @@ import pytest
 
 from calotype.core.errors import ExitCode
 from calotype.engine import presets
+from calotype.engine.network.region import Order
 from calotype.engine.store import build as building
 from calotype.engine.store.artefact import engines_dir
 from calotype.engine.store.target import Device, Target
+from calotype.engine.store.use import regions_of
 from tests.unit.cli.conftest import Calotype, calotype
 from tests.unit.store.kept import KERNEL, SMALL, WIDE, keep, leftovers, target
 
@@ -59,12 +62,26 @@ def asked(calotype: Calotype, *arguments: object) -> Any:
     return json.loads(seen.out)
 
 
-def test_build_on_a_cpu_says_that_nothing_is_compiled(calotype: Calotype, model: Path) -> None:
+def test_build_on_a_cpu_says_when_nothing_is_compiled(calotype: Calotype, model: Path) -> None:
+    arguments = ("engine", "build", model, "--shapes", "64x64", "--device", "cpu", "--preset", "low-memory")
+    seen = calotype(*arguments)
+    assert seen.code == ExitCode.OK
+    assert f"{target(SMALL, preset='low-memory').key}: built, 0 files" in seen.out
+    assert re.search(r"nothing is compiled for cpu \w{8} with preset 'low-memory'", seen.out)
+
+
+def test_build_on_a_cpu_compiles_each_shape_once(
+    calotype: Calotype, model: Path, orders: list[Order]
+) -> None:
     arguments = ("engine", "build", model, "--shapes", "64x64x1,128x64x2", "--device", "cpu")
     seen = calotype(*arguments)
     assert seen.code == ExitCode.OK
-    assert f"{ok().key}: built, 0 files" in seen.out
-    assert "nothing is compiled for cpu with preset 'fast'" in seen.out
+    assert f"{ok().key}: built, 2 files" in seen.out
+    forms = [order.forms[0] for order in orders]
+    # With guidance there are two rows for each picture.
+    assert [form.shape for form in forms if form] == [(2, 4, 16, 16), (4, 4, 16, 32)]
+    kept = {path.stem for path in regions_of(ok()).values()}
+    assert kept == set(regions_of(ok())) == {order.signature for order in orders}
     again = calotype(*arguments, "--json")
     assert json.loads(again.out)["already"] is True
     assert json.loads(again.out)["key"] == ok().key

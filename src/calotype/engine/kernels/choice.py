@@ -17,6 +17,8 @@ def runs_triton(x: Tensor, *, row: int = 1, fp8: bool = False) -> bool:
 
     `row` is how many numbers one program has to hold at once, `fp8` whether it writes e4m3.
     """
+    if torch.compiler.is_compiling():
+        return False  # a compiler joins the plain operations, and may join more to them
     if not x.is_cuda or x.dtype not in _DTYPES or x.numel() == 0 or row > _WIDEST_ROW:
         return False
     if x.requires_grad and torch.is_grad_enabled():

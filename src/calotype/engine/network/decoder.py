@@ -8,6 +8,7 @@ Knows nothing of latents' scale.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,6 +21,7 @@ from calotype.engine.network.operations import Operations, Sum, convolved, linea
 from calotype.engine.network.resnet import Resnet
 from calotype.engine.network.resnet import reason_against as reason_against_resnet
 
+Prepare = Callable[[nn.Module], None]
 _SMALLER = 2.0**-6
 _BLOCKS = {"UNetMidBlock2D", "UpDecoderBlock2D"}
 
@@ -27,7 +29,9 @@ _BLOCKS = {"UNetMidBlock2D", "UpDecoderBlock2D"}
 class Decoder:
     """The decoding half of diffusers' AutoencoderKL."""
 
-    def __init__(self, vae: Any, operations: Operations, dtype: torch.dtype) -> None:
+    def __init__(
+        self, vae: Any, operations: Operations, dtype: torch.dtype, prepare: Sequence[Prepare] = ()
+    ) -> None:
         self._do, self._dtype = operations, dtype
         self._before = deepcopy(vae.post_quant_conv)
         self._module = module = deepcopy(vae.decoder)
@@ -36,6 +40,8 @@ class Decoder:
         for part in (self._before, module):
             if part is not None:
                 part.to(dtype=dtype, memory_format=torch.channels_last)
+        for each in prepare:
+            each(module)
         self._middle = [Resnet(block, operations) for block in module.mid_block.resnets]
         self._attention = _Attention(module.mid_block.attentions[0], operations)
         self._up = [
@@ -99,13 +105,14 @@ def _shrink(module: Any) -> None:
 class OwnDecoders:
     """A decoder for whichever autoencoder is in use: a request may bring its own."""
 
-    def __init__(self, operations: Operations, dtype: torch.dtype) -> None:
-        self._operations, self._dtype = operations, dtype
+    def __init__(self, operations: Operations, dtype: torch.dtype, prepare: Sequence[Prepare] = ()) -> None:
+        """`prepare` is called with every network that will be walked, before it is."""
+        self._operations, self._dtype, self._prepare = operations, dtype, prepare
         self._made: WeakKeyDictionary[nn.Module, Decoder] = WeakKeyDictionary()
 
     def __call__(self, vae: Any, latents: Tensor) -> Tensor:
         if vae not in self._made:
-            self._made[vae] = Decoder(vae, self._operations, self._dtype)
+            self._made[vae] = Decoder(vae, self._operations, self._dtype, self._prepare)
         return self._made[vae](latents)
 
 

@@ -32,13 +32,23 @@ class Graphed:
     """A function of tensors on one GPU. Its answer is overwritten by the next call with the same shapes."""
 
     def __init__(
-        self, function: Function, record: Callable[[Function, Inputs], Recording] | None = None
+        self,
+        function: Function,
+        record: Callable[[Function, Inputs], Recording] | None = None,
+        changes: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`changes` says how often the function's kernels have become others, and old recordings useless."""
         self._function, self._record = function, record or _Recorder()
+        self._changes, self._changed = changes, changes()
         self._seen: set[Hashable] = set()
         self._recordings: OrderedDict[Hashable, Recording] = OrderedDict()
 
     def __call__(self, *inputs: Tensor | None) -> Any:
+        changed = self._changes()
+        if changed != self._changed:
+            self._changed = changed
+            self._seen.clear()
+            self._recordings.clear()
         key = tuple(None if each is None else (each.shape, each.stride(), each.dtype) for each in inputs)
         if key not in self._recordings:
             if key not in self._seen:

@@ -12,12 +12,15 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from calotype.engine.evaluation import Row, added_conditions, padded, runs, said, timesteps
+from calotype.engine.evaluation import Row, added_conditions, padded, repeated, runs, said, timesteps
 from calotype.engine.network.unet import Unet
 from calotype.engine.text import Conditioning
 
 Runner = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """`Unet.__call__`, or something that does the same faster."""
+
+Fill = Callable[[Conditioning, int], Tensor]
+"""A prompt made so many tokens long."""
 
 _MOST_SHIFTS = 4096
 """Of remembered timesteps; a row of SDXL's takes 70 kB."""
@@ -38,7 +41,9 @@ class OwnNetwork:
         """`on_change` is called when weights have changed."""
         self._unet, self._run, self._on_change = unet, runner, on_change
         self._prompts_once, self._times_once = prompts_once, times_once
-        self._keys_values: WeakKeyDictionary[Conditioning, dict[int, Tensor]] = WeakKeyDictionary()
+        self._keys_values: WeakKeyDictionary[Conditioning, dict[tuple[int, Fill], Tensor]] = (
+            WeakKeyDictionary()
+        )
         self._shifts: OrderedDict[Hashable, Tensor] = OrderedDict()
         self._last_prompts: tuple[Hashable, tuple[Tensor, Tensor | None]] | None = None
 
@@ -66,17 +71,21 @@ class OwnNetwork:
             return self._last_prompts[1]
         lengths = {row.prompt.context.shape[1] for row in rows}
         longest = max(lengths)
-        parts = [self._prompt(row.prompt, longest, dtype).expand(count, -1) for row, count in runs(rows)]
-        found = torch.cat(parts), said(rows, longest) if len(lengths) > 1 else None
+        # Attention to keys that are repeated is what it was, and needs no mask, nor what is made for one.
+        fill = repeated if all(longest % length == 0 for length in lengths) else padded
+        parts = [
+            self._prompt(row.prompt, longest, fill, dtype).expand(count, -1) for row, count in runs(rows)
+        ]
+        found = torch.cat(parts), said(rows, longest) if fill is padded else None
         self._last_prompts = (key, found)
         return found
 
-    def _prompt(self, prompt: Conditioning, tokens: int, dtype: torch.dtype) -> Tensor:
+    def _prompt(self, prompt: Conditioning, tokens: int, fill: Fill, dtype: torch.dtype) -> Tensor:
         """Keys and values of one prompt, filled up to so many tokens."""
         known = self._keys_values.setdefault(prompt, {}) if self._prompts_once else {}
-        if tokens not in known:
-            known[tokens] = self._unet.prompt_rows(padded(prompt, tokens).to(dtype))
-        return known[tokens]
+        if (tokens, fill) not in known:
+            known[tokens, fill] = self._unet.prompt_rows(fill(prompt, tokens).to(dtype))
+        return known[tokens, fill]
 
     def _times(self, rows: Sequence[Row], sample: Tensor) -> Tensor:
         if not self._times_once:

@@ -38,6 +38,24 @@ class Resnet:
         return Sum(shortcut, inside, block.conv2.bias), whole
 
 
+class ResnetOfTensors:
+    """The same with its sums taken apart: whoever compiles it knows tensors alone."""
+
+    def __init__(self, block: Any, operations: Operations) -> None:
+        self._whole = Resnet(block, operations)
+
+    def __call__(
+        self,
+        x: Tensor,
+        addend: Tensor | None,
+        bias: Tensor | None,
+        skip: Tensor | None,
+        shift: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
+        answer, whole = self._whole(Sum(x, addend, bias), skip, shift)
+        return answer.x, answer.addend, answer.bias, whole
+
+
 def reason_against(block: Any) -> str | None:
     """Why a block of this class cannot be run here."""
     # Without a time embedding it does not matter what would be done with it.

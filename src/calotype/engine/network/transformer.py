@@ -8,6 +8,9 @@ from torch import Tensor
 
 from calotype.engine.network.joined import joined
 from calotype.engine.network.operations import Operations, Sum, linear, picture_of, pointwise, tokens_of
+from calotype.engine.network.region import Region, Wrap, as_it_is
+
+_QKV = "joined_qkv"
 
 
 class Layer:
@@ -17,9 +20,17 @@ class Layer:
         self._block, self._do = block, operations
         own, prompt = block.attn1, block.attn2
         self._heads = own.heads
-        self._qkv = joined([own.to_q, own.to_k, own.to_v])[0] if joined_qkv else None
+        self._joined_qkv = joined_qkv
+        if joined_qkv:
+            # The block's own, so that it is among the numbers whoever compiles the block asks it for.
+            own.register_buffer(_QKV, joined([own.to_q, own.to_k, own.to_v])[0], persistent=False)
         self.prompt_kv, _ = joined([prompt.to_k, prompt.to_v])
         """What makes a prompt's keys and values for this layer."""
+
+    def region(self, name: str) -> Region:
+        # Of a prompt and its mask the tokens stay open.
+        settings = f"{self._heads} heads, joined: {self._joined_qkv}"
+        return Region(name, self._block, self, settings, open_sizes={3: 1, 4: 3})
 
     def __call__(
         self, x: Tensor, addend: Tensor | None, bias: Tensor | None, prompt: Tensor, mask: Tensor | None
@@ -44,9 +55,9 @@ class Layer:
 
     def _own(self, x: Tensor) -> tuple[Tensor, ...]:
         """Query, key and value of self-attention."""
-        if self._qkv is not None:
-            return self._split(self._do.linear(x, self._qkv, None), 3)
         own = self._block.attn1
+        if self._joined_qkv:
+            return self._split(self._do.linear(x, getattr(own, _QKV), None), 3)
         layers = (own.to_q, own.to_k, own.to_v)
         return tuple(self._split(self._do.linear(x, each.weight, None), 1)[0] for each in layers)
 
@@ -60,9 +71,15 @@ class Layer:
 class Transformer:
     """diffusers' Transformer2DModel over a picture."""
 
-    def __init__(self, module: Any, operations: Operations, *, joined_qkv: bool) -> None:
+    def __init__(
+        self, module: Any, operations: Operations, *, joined_qkv: bool, name: str = "", wrap: Wrap = as_it_is
+    ) -> None:
         self._module, self._do = module, operations
         self.layers = [Layer(block, operations, joined_qkv=joined_qkv) for block in module.transformer_blocks]
+        self._runs = [
+            wrap(layer.region(f"{name}.transformer_blocks.{place}"))
+            for place, layer in enumerate(self.layers)
+        ]
 
     def __call__(self, picture: Sum, prompts: list[Tensor], mask: Tensor | None) -> Sum:
         """`prompts` has keys and values for each layer."""
@@ -71,8 +88,8 @@ class Transformer:
         x = linear(tokens_of(normal), pointwise(module.proj_in), module.proj_in.bias)
         addend: Tensor | None = None
         bias: Tensor | None = None
-        for layer, prompt in zip(self.layers, prompts, strict=True):
-            x, addend, bias = layer(x, addend, bias, prompt, mask)
+        for run, prompt in zip(self._runs, prompts, strict=True):
+            x, addend, bias = run(x, addend, bias, prompt, mask)
         assert addend is not None
         out = linear(do.add(x, addend, bias), pointwise(module.proj_out), None)
         return Sum(whole, picture_of(out, whole), module.proj_out.bias)

@@ -17,9 +17,12 @@ from torch.nn import functional
 from calotype.engine.network import resnet, transformer
 from calotype.engine.network.joined import joined
 from calotype.engine.network.operations import Operations, Sum, convolved
-from calotype.engine.network.resnet import Resnet
+from calotype.engine.network.region import Region, Wrap, as_it_is
+from calotype.engine.network.resnet import ResnetOfTensors
 from calotype.engine.network.transformer import Transformer
 
+WHOLE = "unet"
+"""The name of the region that is all of it."""
 _BLOCKS = {
     "DownBlock2D",
     "CrossAttnDownBlock2D",
@@ -33,14 +36,26 @@ class Unet:
     """diffusers' UNet2DConditionModel as Stable Diffusion uses it."""
 
     def __init__(
-        self, module: Any, operations: Operations, *, channels_last: bool = True, joined_qkv: bool = True
+        self,
+        module: Any,
+        operations: Operations,
+        *,
+        channels_last: bool = True,
+        joined_qkv: bool = True,
+        wrap: Wrap = as_it_is,
     ) -> None:
-        """Check `reason_against` first. The module's weights are laid out anew, and some are joined."""
+        """Check `reason_against` first. The module's weights are laid out anew, and some are joined.
+
+        `wrap` says how its regions are run: residual blocks and the layers of transformers.
+        """
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
         module.to(memory_format=self._layout)
         self._module, self._do = module, operations
         blocks = (*module.down_blocks, module.mid_block, *module.up_blocks)
-        stages = [_Stage(block, operations, joined_qkv=joined_qkv) for block in blocks]
+        names = {each: name for name, each in module.named_modules()}
+        stages = [
+            _Stage(block, operations, joined_qkv=joined_qkv, name=names[block], wrap=wrap) for block in blocks
+        ]
         middle = len(module.down_blocks)
         self._down, self._mid, self._up = stages[:middle], stages[middle], stages[middle + 1 :]
         self._layers = [layer for stage in stages for t in stage.transformers for layer in t.layers]
@@ -77,7 +92,10 @@ class Unet:
         """The network's answer for rows of latents. `mask` is (rows, tokens), True for tokens that count."""
         return self.with_deep(sample, shifts, prompts, mask)[0]
 
-    @torch.inference_mode()
+    def region(self) -> Region:
+        """All of it; of prompts and their mask the tokens stay open."""
+        return Region(WHOLE, self._module, self, open_sizes={2: 1, 3: 1})
+
     def with_deep(
         self, sample: Tensor, shifts: Tensor, prompts: Tensor, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -87,7 +105,7 @@ class Unet:
         # Whoever goes on from a picture puts it together, and it is kept then.
         skips: list[Tensor] = []
         for stage in self._down:
-            for step in range(len(stage.resnets)):
+            for step in range(len(stage.blocks)):
                 x, whole = stage.step(step, x, None, given)
                 skips.append(whole)
             if stage.resize is not None:
@@ -97,7 +115,7 @@ class Unet:
         skips.append(whole)
         for stage in self._up:
             last = stage is self._up[-1]
-            for step in range(len(stage.resnets) - last):
+            for step in range(len(stage.blocks) - last):
                 x, _ = stage.step(step, x, skips.pop(), given)
             if stage.resize is not None:
                 height, width = skips[-1].shape[-2:]
@@ -105,7 +123,6 @@ class Unet:
         answer, both = self._last(x, skips.pop(), given)
         return answer, both[:, : x.x.shape[1]]
 
-    @torch.inference_mode()
     def shallow(
         self, sample: Tensor, shifts: Tensor, prompts: Tensor, mask: Tensor | None, deep: Tensor
     ) -> Tensor:
@@ -125,7 +142,7 @@ class Unet:
 
     def _last(self, x: Sum, skip: Tensor, given: _Given) -> tuple[Tensor, Tensor]:
         module, do, stage = self._module, self._do, self._up[-1]
-        x, both = stage.step(len(stage.resnets) - 1, x, skip, given)
+        x, both = stage.step(len(stage.blocks) - 1, x, skip, given)
         normal, _ = do.group_norm(x, module.conv_norm_out, silu=True)
         return do.convolution(normal, module.conv_out, module.conv_out.bias), both
 
@@ -154,25 +171,37 @@ class _Given:
 class _Stage:
     """The residual blocks and transformers at one size."""
 
-    def __init__(self, block: Any, operations: Operations, *, joined_qkv: bool) -> None:
+    def __init__(
+        self, block: Any, operations: Operations, *, joined_qkv: bool, name: str, wrap: Wrap
+    ) -> None:
         self.blocks = list(block.resnets)
-        self.resnets = [Resnet(each, operations) for each in self.blocks]
+        self._resnets = [
+            wrap(Region(f"{name}.resnets.{place}", each, ResnetOfTensors(each, operations)))
+            for place, each in enumerate(self.blocks)
+        ]
         lookers = getattr(block, "attentions", None) or []
-        self.transformers = [Transformer(each, operations, joined_qkv=joined_qkv) for each in lookers]
+        self.transformers = [
+            Transformer(each, operations, joined_qkv=joined_qkv, name=f"{name}.attentions.{place}", wrap=wrap)
+            for place, each in enumerate(lookers)
+        ]
         resizers = getattr(block, "downsamplers", None) or getattr(block, "upsamplers", None)
         self.resize: Any = resizers[0] if resizers else None
 
     def step(self, index: int, x: Sum, skip: Tensor | None, given: _Given) -> tuple[Sum, Tensor]:
         """What comes out, and what came in, put together."""
-        x, whole = self.resnets[index](x, skip, next(given.shifts))
+        x, whole = self._resnet(index, x, skip, given)
         return self._looked(index, x, given) if self.transformers else x, whole
 
     def middle(self, x: Sum, given: _Given) -> tuple[Sum, Tensor]:
         """The middle block begins with a residual block of its own."""
-        x, whole = self.resnets[0](x, None, next(given.shifts))
-        for index, each in enumerate(self.resnets[1:]):
-            x, _ = each(self._looked(index, x, given), None, next(given.shifts))
+        x, whole = self._resnet(0, x, None, given)
+        for index in range(1, len(self.blocks)):
+            x, _ = self._resnet(index, self._looked(index - 1, x, given), None, given)
         return x, whole
+
+    def _resnet(self, index: int, x: Sum, skip: Tensor | None, given: _Given) -> tuple[Sum, Tensor]:
+        *parts, whole = self._resnets[index](x.x, x.addend, x.bias, skip, next(given.shifts))
+        return Sum(*parts), whole
 
     def _looked(self, index: int, x: Sum, given: _Given) -> Sum:
         looker = self.transformers[index]

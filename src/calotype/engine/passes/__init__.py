@@ -9,6 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torch import nn
+
+from calotype.engine.memory import MOST_AT_ONCE
 from calotype.engine.network.operations import Operations
 from calotype.models.model import Model
 
@@ -28,17 +31,27 @@ class Assembly:
     prompts_once: bool = False
     times_once: bool = False
     graphed: bool = False
+    compiled: Literal["whole", "blocks"] | None = None
+    """What of our forward pass runs compiled, as far as it has been."""
+    compiled_behind: bool = False
+    """Whether what has not been compiled is, behind everyone's back."""
     own_decoder: bool = False
     whole_every: int = 1
     """Evaluations from one of the whole UNet to the next; those between leave its deep part out."""
     guided_between: tuple[float, float] = (0.0, 1.0)
     """Share of the timesteps at which the negative prompt is asked too."""
+    resident_bytes: int = 0
+    """What passes make of weights at the first evaluation, and keep."""
+    most_at_once: int = MOST_AT_ONCE
+    """Pictures in a batch nobody chose the size of."""
     text_aside: bool = False
     """Text encoders wait in main memory."""
     text_graphed: bool = False
     operations: Operations = field(default_factory=Operations)
     on_change: list[Callable[[], None]] = field(default_factory=list)
     """Called when weights have changed."""
+    prepare: list[Callable[[nn.Module], None]] = field(default_factory=list)
+    """Called with each network that is going to be walked, before it is."""
 
 
 @dataclass(frozen=True)

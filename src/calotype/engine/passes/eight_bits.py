@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from calotype.engine.kernels import layer_norm as layer
 from calotype.engine.kernels.geglu import geglu_quantised
 from calotype.engine.kernels.quantise import Kind, Quantised
+from calotype.engine.memory import quantised_bytes
 from calotype.engine.network.quantised import QuantisedLinear
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.own_forward import OWN_FORWARD
@@ -57,6 +58,7 @@ def _apply(kind: Kind) -> Callable[[Assembly], None]:
     def apply(assembly: Assembly) -> None:
         linear = QuantisedLinear(kind, assembly.model.dtype)
         assembly.on_change.append(linear.refresh)
+        assembly.resident_bytes += quantised_bytes(assembly.model.architecture)
         assembly.operations = replace(assembly.operations, linear=linear, layer_norm=layer_norm, geglu=geglu)
 
     return apply

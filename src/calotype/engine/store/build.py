@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from calotype.core.progress import Progress, Silent
+from calotype.engine.compiling.package import ENDING, read_package, write_package
 from calotype.engine.device import choose_device, choose_dtype
 from calotype.engine.engine import Engine
+from calotype.engine.network.compiled import Workshop
+from calotype.engine.network.region import Order
+from calotype.engine.presets import networks_of
 from calotype.engine.store.artefact import (
     Artefact,
     DamagedError,
@@ -26,7 +31,7 @@ from calotype.engine.store.triton_cache import compiled_into
 from calotype.models.model import Model, assemble
 from calotype.models.reference import find_model
 
-TRITON, INDUCTOR = "triton", "inductor.bin"
+TRITON, INDUCTOR, REGIONS = "triton", "inductor.bin", "regions"
 
 Collect = Callable[[Model, Target, Path, Progress], None]
 """Runs a model as the target says, and leaves in the folder what was compiled for it."""
@@ -42,15 +47,25 @@ class Built:
 
 
 def compile_caches(model: Model, target: Target, folder: Path, progress: Progress) -> None:
-    """What Triton and torch.compile make of the target's shapes; nothing on a CPU."""
+    """What Triton and torch make of the target's shapes; for some presets that is nothing on a CPU."""
+    runs = Workshop({}, read_package, partial(_compiled_into, folder / REGIONS), wait=True)
+    networks = networks_of(model, target.preset, runs=runs)
+    engine = Engine(model, preset=target.preset, networks=networks)
     if model.device.type != "cuda":
-        Engine(model, preset=target.preset)  # refuses a preset that cannot be
+        engine.warm_up(target.shapes, progress)
         return
     with compiled_into(folder / TRITON):
-        Engine(model, preset=target.preset).warm_up(target.shapes, progress)
+        engine.warm_up(target.shapes, progress)
     saved = torch.compiler.save_cache_artifacts()
     if saved is not None:
         (folder / INDUCTOR).write_bytes(saved[0])
+
+
+def _compiled_into(folder: Path, order: Order) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{order.signature}{ENDING}"
+    write_package(order, path)
+    return path
 
 
 def build(

@@ -8,6 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from platform import processor
 from typing import Any
 
 import torch
@@ -42,7 +45,7 @@ class Device(Frozen):
     """A kind of device."""
 
     name: str
-    """'cpu', or the GPU's name."""
+    """'cpu' and what it can do as a short digest, or the GPU's name."""
     capability: str | None
     """A GPU's compute capability."""
 
@@ -104,10 +107,19 @@ def devices_here() -> list[Device]:
 
 
 def _device(device: torch.device) -> Device:
-    capability = None
     if device.type == "cuda":
         capability = ".".join(str(number) for number in torch.cuda.get_device_capability(device))
-    return Device(name=device_name(device), capability=capability)
+        return Device(name=device_name(device), capability=capability)
+    return Device(name=f"cpu {_abilities()}", capability=None)
+
+
+@cache
+def _abilities() -> str:
+    """Code is compiled for the very instructions that this CPU knows."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text("utf-8").splitlines() if about.exists() else []
+    known = next((line for line in lines if line.startswith(("flags", "Features"))), processor())
+    return _digest(sorted(known.split()))[:8]
 
 
 def _settings(config: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from calotype.engine.store.artefact import Artefact, artefacts, check_files
-from calotype.engine.store.build import INDUCTOR, TRITON
+from calotype.engine.store.artefact import Artefact, artefacts, check_files, engines_dir, read
+from calotype.engine.store.build import INDUCTOR, REGIONS, TRITON
 from calotype.engine.store.target import Target
 from calotype.engine.store.triton_cache import hand_to_triton
 
@@ -33,6 +33,13 @@ def use_engine(target: Target) -> Target | None:
         _log.info("engine: %s, built for %s", one.key, shapes)
         return description.target
     return None
+
+
+def regions_of(target: Target) -> dict[str, Path]:
+    """The compiled regions of the engine that was built for a target, by their signatures."""
+    one = read(engines_dir() / target.key)
+    names = [file.name for file in one.description.files] if one.description else []
+    return {Path(name).stem: one.folder / name for name in names if Path(name).is_relative_to(REGIONS)}
 
 
 def _candidates(target: Target) -> list[Artefact]:

@@ -1,0 +1,72 @@
+"""The process that compiles regions: an order a line comes in, an answer a line goes out.
+
+`elsewhere.py` starts it. It ends when nobody has ordered anything for a while: on a GPU it holds memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from select import select
+from typing import Any
+
+import torch
+
+from calotype.engine.compiling.hollow import hollow_model
+from calotype.engine.compiling.package import write_package
+from calotype.engine.device import DTYPES
+from calotype.engine.network.region import Form, Order, Region
+from calotype.engine.network.winograd import transforms
+from calotype.engine.presets import passes_named, put_together
+from calotype.models.architecture import Architecture
+
+_NICENESS = 10
+_IDLE_S = 30
+
+
+class _Finder:
+    """Runs every region as it is, and knows them by name."""
+
+    def __init__(self) -> None:
+        self.regions: dict[str, Region] = {}
+        self.changes = 0
+
+    def run(self, region: Region) -> Callable[..., Any]:
+        self.regions[region.name] = region
+        return region.walk
+
+
+def carry_out(written: dict[str, Any]) -> None:
+    device, found = torch.device(written["device"]), _Finder()
+    architecture, dtype = Architecture.from_dict(written["architecture"]), DTYPES[written["precision"]]
+    # Numbers that are part of the code, unlike weights, have to be real ones.
+    transforms(dtype, device)
+    put_together(hollow_model(architecture, dtype, device), passes_named(written["passes"]), runs=found)
+    forms = tuple(None if form is None else _read(form, device) for form in written["inputs"])
+    write_package(Order(written["signature"], found.regions[written["region"]], forms), Path(written["path"]))
+
+
+def _read(form: dict[str, Any], device: torch.device) -> Form:
+    return Form(tuple(form["shape"]), tuple(form["stride"]), getattr(torch, form["dtype"]), device)
+
+
+def main() -> None:
+    # Pictures come first.
+    os.nice(_NICENESS)
+    # Compilers print; that is not to be taken for an answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    while select([sys.stdin], [], [], _IDLE_S)[0] and (line := sys.stdin.readline()):
+        error = None
+        try:
+            carry_out(json.loads(line))
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"[:500]
+        print(json.dumps({"error": error}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Regions compiled in a process of their own, so that whoever makes pictures meanwhile hardly notices.
+
+Compiling takes minutes of a processor, keeps Python's lock for seconds at a time, and changes what modules do
+while it looks at them. Knows nothing of engines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any
+from weakref import finalize
+
+from calotype.core.errors import CalotypeError
+from calotype.engine.compiling.package import ENDING
+from calotype.engine.device import precision_name
+from calotype.engine.network.region import Form, Order
+from calotype.models.model import Model
+
+
+class Elsewhere:
+    """`Compile` for the regions of one model put together by passes."""
+
+    def __init__(self, model: Model, passes: Sequence[str]) -> None:
+        self._about = {
+            "architecture": model.architecture.as_dict(),
+            "passes": list(passes),
+            "precision": precision_name(model.dtype),
+            "device": str(model.device),
+        }
+        self._process = _Process()
+        # Neither the process nor its files outlive this object or this program.
+        finalize(self, self._process.end)
+
+    def __call__(self, order: Order) -> Path:
+        path = self._process.place / f"{order.signature}{ENDING}"
+        written = {
+            **self._about,
+            "signature": order.signature,
+            "region": order.region.name,
+            "inputs": [None if form is None else _written(form) for form in order.forms],
+            "path": str(path),
+        }
+        error = json.loads(self._process.answer(json.dumps(written)))["error"]
+        if error:
+            raise CalotypeError(error)
+        return path
+
+
+def _written(form: Form) -> dict[str, Any]:
+    return {"shape": form.shape, "stride": form.stride, "dtype": str(form.dtype).removeprefix("torch.")}
+
+
+class _Process:
+    """Another process that answers lines, and a place for files."""
+
+    def __init__(self) -> None:
+        self.place = Path(mkdtemp(prefix="calotype-compiled-"))
+        self._child: subprocess.Popen[str] | None = None
+
+    def answer(self, line: str) -> str:
+        """One line for one line. The process ends when it has had nothing to do for a while: then another."""
+        for _ in range(2):
+            child = self._running()
+            assert child.stdin
+            assert child.stdout
+            with suppress(BrokenPipeError):
+                child.stdin.write(line + "\n")
+                child.stdin.flush()
+                if answer := child.stdout.readline():
+                    return answer
+            if child.wait() != 0:
+                break
+        said = (self.place / "log").read_text("utf-8", errors="replace")[-300:]
+        raise CalotypeError(f"the compiler ended with {child.returncode}: {said}")
+
+    def end(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child.communicate()
+        rmtree(self.place, ignore_errors=True)
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._child is None or self._child.poll() is not None:
+            with (self.place / "log").open("w") as log:
+                self._child = subprocess.Popen(
+                    [sys.executable, "-m", "calotype.engine.compiling.child"],
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                )
+        return self._child

@@ -1,0 +1,127 @@
+"""Regions run compiled as soon as they are, and uncompiled until then: nobody ever waits for a compiler.
+
+What an engine was built with is there at the first call. Anything else is compiled behind everyone's back, if
+at all, one region after the other, and takes the place of the uncompiled one when it is done. Knows nothing
+of networks, nor of how something is compiled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from torch import Tensor
+
+from calotype.engine.network.region import Form, Inputs, Kind, Order, Region
+
+Made = Callable[[list[Tensor | None], list[Tensor]], Any]
+"""A compiled region: of its inputs and its weights."""
+Compile = Callable[[Order], Path]
+"""To a file. Takes its time; may raise anything."""
+
+_log = logging.getLogger(__name__)
+
+
+class Workshop:
+    """What is compiled of one engine's network."""
+
+    def __init__(
+        self,
+        kept: Mapping[str, Path],
+        load: Callable[[Path], Made],
+        compile_it: Compile | None = None,
+        *,
+        wait: bool = False,
+    ) -> None:
+        """`kept` has files by signature; without `compile_it` nothing else is compiled.
+
+        `wait` is for builds: what is compiled is then there at its first call.
+        """
+        self._files, self._load, self._compile, self._wait = dict(kept), load, compile_it, wait
+        self._made: dict[str, Made] = {}
+        self._ordered: set[str] = set()
+        self._orders: SimpleQueue[Order | None] = SimpleQueue()
+        self._worker: Thread | None = None
+        self.changes = 0
+        """How often something has been compiled since the start."""
+
+    def run(self, region: Region) -> Compiled:
+        """The region as a network is to run it."""
+        return Compiled(region, self)
+
+    def made(self, region: Region, signature: str, inputs: Inputs) -> Made | None:
+        """The compiled region, or None as long as there is none. Returns at once, but for a build."""
+        found = self._made.get(signature)
+        if found is not None:
+            return found
+        if signature not in self._files and self._compile is not None and signature not in self._ordered:
+            self._ordered.add(signature)
+            forms = tuple(None if each is None else Form.of(each) for each in region.laid_out(inputs))
+            self._order(Order(signature, region, forms))
+        # Loaded here, by whoever runs it: on a GPU nobody else may, while a graph is being recorded.
+        if signature in self._files:
+            self._take(signature, region)
+        return self._made.get(signature)
+
+    def finish(self) -> None:
+        """Wait for all that was ordered."""
+        if self._worker is not None:
+            self._orders.put(None)
+            self._worker.join()
+            self._worker = None
+
+    def _order(self, order: Order) -> None:
+        assert self._compile is not None
+        if self._wait:
+            self._files[order.signature] = self._compile(order)
+            return
+        if self._worker is None:
+            # A daemon: nobody waits for it at the end of a program either.
+            self._worker = Thread(target=self._work, name="compiling", daemon=True)
+            self._worker.start()
+        self._orders.put(order)
+
+    def _work(self) -> None:
+        assert self._compile is not None
+        while (order := self._orders.get()) is not None:
+            try:
+                self._files[order.signature] = self._compile(order)
+            # Whatever a compiler may raise: pictures are made without.
+            except Exception as error:
+                _log.warning("%s stays uncompiled: %s", order.region.name, error)
+                continue
+            self.changes += 1
+            _log.info("compiled: %s", order.region.name)
+
+    def _take(self, signature: str, region: Region) -> None:
+        path = self._files.pop(signature)
+        # Whatever comes of it, it is not compiled once more.
+        self._ordered.add(signature)
+        try:
+            self._made[signature] = self._load(path)
+        except Exception as error:
+            _log.warning("%s stays uncompiled: %s", region.name, error)
+
+
+class Compiled:
+    """A region, compiled for each kind of inputs it meets."""
+
+    def __init__(self, region: Region, workshop: Workshop) -> None:
+        self._region, self._workshop = region, workshop
+        self._signatures: dict[Kind, str] = {}
+        self._weights: list[Tensor] | None = None
+
+    def __call__(self, *inputs: Tensor | None) -> Any:
+        region, kind = self._region, self._region.kind(inputs)
+        if kind not in self._signatures:
+            self._signatures[kind] = region.signature(kind)
+        made = self._workshop.made(region, self._signatures[kind], inputs)
+        if made is None:
+            return region.walk(*inputs)
+        if self._weights is None:
+            self._weights = list(region.weights().values())
+        return made(list(region.laid_out(inputs)), self._weights)

@@ -1,0 +1,127 @@
+"""3×3 convolutions by Winograd's method: a quarter of the multiplications, for sums before and after them.
+
+A tile of 4×4 outputs depends on 6×6 inputs. Both become polynomials that are known by their values at six
+points (0, 1, −1, 1/2, −2 and infinity, of those tried the set that loses least); there the convolution is a
+product, one matrix product of all tiles for each pair of points (Lavin and Gray 2015, arXiv:1509.09308). Of
+a layer's weights only their values at the points are needed, made once. Knows nothing of networks.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from calotype.engine.network.operations import convolution
+
+TILE = 4
+POINTS = (0.0, 1.0, -1.0, 0.5, -2.0)
+REACH = TILE + 2
+"""Inputs along one side that a tile of outputs depends on."""
+LARGEST_BYTES = 16 * 2**20
+"""Of a layer's transformed weights. They take four times the room, and reading more costs what is saved."""
+FEWEST_TILES = 32
+"""Below, reading the weights is what takes the time."""
+_NAME = "winograd"
+
+
+class Winograd:
+    """`Operations.convolution` for layers that were prepared; others are done as usual."""
+
+    def __init__(self) -> None:
+        self._layers: WeakSet[nn.Conv2d] = WeakSet()
+
+    @torch.no_grad()
+    def prepare(self, network: nn.Module) -> None:
+        """Transform the weights of all layers that it suits. They become buffers that are in no file."""
+        for layer in network.modules():
+            if isinstance(layer, nn.Conv2d) and suits(layer):
+                transforms(layer.weight.dtype, layer.weight.device)
+                layer.register_buffer(_NAME, transformed(layer.weight), persistent=False)
+                self._layers.add(layer)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Weights have changed; theirs change in place."""
+        for layer in self._layers:
+            getattr(layer, _NAME).copy_(transformed(layer.weight))
+
+    def __call__(self, x: Tensor, layer: nn.Conv2d, bias: Tensor | None) -> Tensor:
+        weight = getattr(layer, _NAME, None)
+        if weight is None or _tiles(x) < FEWEST_TILES:
+            return convolution(x, layer, bias)
+        return _convolved(x, weight, bias)
+
+
+def suits(layer: nn.Conv2d) -> bool:
+    plain = (layer.kernel_size, layer.stride, layer.padding) == ((3, 3), (1, 1), (1, 1))
+    plain = plain and layer.groups == 1 and layer.dilation == (1, 1)
+    # Half precision would lose too much between the sums.
+    return plain and layer.weight.dtype == torch.float32 and transformed_bytes(layer) <= LARGEST_BYTES
+
+
+def transformed_bytes(layer: nn.Conv2d) -> int:
+    return REACH**2 * layer.in_channels * layer.out_channels * layer.weight.element_size()
+
+
+def transformed(weight: Tensor) -> Tensor:
+    """(36, channels in, channels out)."""
+    _, of_weights, _ = _matrices()
+    factors = of_weights.to(weight.device)
+    values = torch.einsum("ai,bj,ocij->abco", factors, factors, weight.double())
+    return values.flatten(0, 1).to(weight.dtype).contiguous()
+
+
+def _tiles(picture: Tensor) -> int:
+    n, _, height, width = picture.shape
+    return n * -(-height // TILE) * -(-width // TILE)
+
+
+def _convolved(picture: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    n, channels, height, width = picture.shape
+    down, across = -(-height // TILE), -(-width // TILE)
+    edges = (0, 0, 1, 1 + across * TILE - width, 1, 1 + down * TILE - height)
+    padded = functional.pad(picture.permute(0, 2, 3, 1), edges).contiguous()
+    by_picture, by_row, by_place, _ = padded.stride()
+    tiles = padded.as_strided(
+        (REACH, REACH, n, down, across, channels),
+        (by_row, by_place, by_picture, TILE * by_row, TILE * by_place, 1),
+    )
+    before, after = transforms(picture.dtype, picture.device)
+    values = (before @ tiles.reshape(REACH**2, -1)).view(REACH**2, n * down * across, channels)
+    products = torch.bmm(values, weight)
+    outputs = (after @ products.view(REACH**2, -1)).view(TILE, TILE, n, down, across, -1)
+    made = outputs.permute(2, 3, 0, 4, 1, 5).reshape(n, down * TILE, across * TILE, -1)
+    made = made[:, :height, :width].contiguous()
+    return (made if bias is None else made + bias).permute(0, 3, 1, 2)
+
+
+@cache
+def transforms(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """What makes values at the points of tiles of inputs, and tiles of outputs of values; for both sides."""
+    of_inputs, _, of_outputs = _matrices()
+    before, after = (torch.kron(each, each).to(device, dtype) for each in (of_inputs, of_outputs))
+    return before, after
+
+
+@cache
+def _matrices() -> tuple[Tensor, Tensor, Tensor]:
+    """Of inputs, of weights, of outputs; along one side, in double precision.
+
+    The values of a product of polynomials of degree five at six points say what it is; the transpose of that
+    (inputs in the place of the product) is a convolution.
+    """
+    values = torch.tensor([[p**power for power in range(REACH)] for p in POINTS], dtype=torch.float64)
+    at_infinity = torch.zeros(1, REACH, dtype=torch.float64)
+    at_infinity[0, -1] = 1
+
+    def of_degree(number: int) -> Tensor:
+        last = torch.zeros(1, number, dtype=torch.float64)
+        last[0, -1] = 1
+        return torch.cat([values[:, :number], last])
+
+    of_inputs = torch.linalg.inv(torch.cat([values, at_infinity])).T.contiguous()
+    return of_inputs, of_degree(3), of_degree(TILE).T.contiguous()

@@ -1,0 +1,103 @@
+"""With the real compiler: what it makes is what it was made of, and another process need not compile it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from calotype.core.errors import CalotypeError
+from calotype.engine.compiling.elsewhere import Elsewhere
+from calotype.engine.compiling.package import read_package
+from calotype.engine.load import load
+from calotype.engine.network.region import Form, Order, Region
+from calotype.engine.presets import passes_named, put_together
+from calotype.engine.store.build import build
+from calotype.engine.store.shapes import Shape
+from calotype.models.weights import RandomWeights
+from calotype.models.write import write_folder
+from tests.engines import relative, small_engine
+from tests.unit.compiling.tiny import tiny
+
+PASSES = ("own_forward", "channels_last", "joined_qkv", "fused_norms", "fused_geglu", "compile_blocks")
+
+STARTED = """
+import json, sys
+import torch
+from torch._dynamo.utils import counters
+from calotype.engine.compiling import package
+from calotype.engine.load import load
+from calotype.engine.network.unet import Unet
+
+def refused(*_, **__):
+    raise AssertionError("nothing is to be compiled, and nothing to be run uncompiled")
+
+torch.compile = torch.export.export = torch._inductor.aoti_compile_and_package = refused
+Unet.__call__ = refused
+engine = load(sys.argv[1], device="cpu", preset="fast")
+engine.generate("a red apple", seed=5, steps=3, width=64, height=64).images[0].save(sys.argv[2])
+print(json.dumps({name: dict(found) for name, found in counters.items()}))
+"""
+
+
+class Finder:
+    """Knows regions by name."""
+
+    def __init__(self) -> None:
+        self.changes, self.regions = 0, dict[str, Region]()
+
+    def run(self, region: Region) -> Any:
+        self.regions[region.name] = region
+        return region.walk
+
+
+def test_another_process_compiles_a_block_without_its_weights() -> None:
+    model, found = small_engine(architecture=tiny()).model, Finder()
+    put_together(model, passes_named(PASSES), runs=found)
+    region = found.regions["mid_block.attentions.0.transformer_blocks.0"]
+    inputs = (torch.randn(2, 64, 32), None, None, torch.randn(2, 9, 64), None)
+    forms = tuple(None if each is None else Form.of(each) for each in inputs)
+    elsewhere = Elsewhere(model, PASSES)
+    with pytest.raises(CalotypeError, match="KeyError: 'nowhere'"):
+        elsewhere(Order("none", Region("nowhere", region.module, region.walk), forms))
+    made = read_package(elsewhere(Order("block", region, forms)))
+    weights = list(region.weights().values())
+    for tokens in (9, 40):
+        given = (*inputs[:3], torch.randn(2, tokens, 64), None)
+        for _ in range(2):
+            with torch.inference_mode():
+                wanted, answer = region.walk(*given), made(list(given), weights)
+            for one, other in zip(answer, wanted, strict=True):
+                assert relative(one, other) < 1e-5
+            with torch.no_grad():
+                region.module.get_parameter("ff.net.2.weight").mul_(-3)
+
+
+def test_a_second_process_makes_its_first_picture_without_compiling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALOTYPE_CACHE", str(tmp_path / "cache"))
+    folder, picture = tmp_path / "model", tmp_path / "picture.png"
+    write_folder(RandomWeights(tiny(), 0), folder)
+    build(str(folder), preset="fast", shapes=[Shape(64, 64)], device="cpu")
+    ran = subprocess.run(
+        [sys.executable, "-c", STARTED, str(folder), str(picture)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert not any(json.loads(ran.stdout).values())
+    plain = load(str(folder), device="cpu")
+    wanted = plain.generate("a red apple", seed=5, steps=3, width=64, height=64).images[0]
+    found = np.asarray(Image.open(picture), dtype=np.int16)
+    assert np.abs(found - np.asarray(wanted, dtype=np.int16)).max() <= 1

@@ -1,0 +1,142 @@
+"""What presets order from a compiler, and when; the compiler is one that never gets done, or does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from calotype.engine import presets
+from calotype.engine.engine import Engine
+from calotype.engine.network.compiled import Made, Workshop
+from calotype.engine.network.region import Order
+from calotype.engine.passes import Pass
+from calotype.engine.passes.compile_blocks import COMPILE_BLOCKS
+from calotype.models.model import Model
+from tests.engines import difference, latents_of, relative, small_engine
+
+SIZE: dict[str, Any] = {"width": 64, "height": 48, "steps": 2}
+LAYER = "mid_block.attentions.0.transformer_blocks.0.attn1.to_q"
+
+
+class Compiler:
+    """In the place of `Elsewhere`: "compiles" by remembering which region it was."""
+
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+        self.runs: list[str] = []
+        self.go_on = Event()
+
+    def made_for(self, _: Model, __: Sequence[str]) -> Compiler:
+        return self
+
+    def __call__(self, order: Order) -> Path:
+        self.orders.append(order)
+        assert self.go_on.wait(60)
+        return Path(str(len(self.orders) - 1))
+
+    def load(self, path: Path) -> Made:
+        region = self.orders[int(str(path))].region
+
+        def run(inputs: Sequence[torch.Tensor | None], weights: Sequence[torch.Tensor]) -> Any:
+            self.runs.append(region.name)
+            assert len(weights) == len(region.weights())
+            named = dict(zip(region.weights(), weights, strict=True))
+            around = torch.nn.Module()
+            around.module = region.module
+            around.forward = region.walk
+            return torch.func.functional_call(
+                around, {f"module.{name}": each for name, each in named.items()}, tuple(inputs)
+            )
+
+        return run
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    one = Compiler()
+    monkeypatch.setattr(presets, "Elsewhere", one.made_for)
+    monkeypatch.setattr(presets, "read_package", one.load)
+    return one
+
+
+def done(engine: Engine) -> None:
+    """Wait for the compiler."""
+    assert isinstance(engine._networks.runs, Workshop)
+    engine._networks.runs.finish()
+
+
+def lora(folder: Path, engine: Engine) -> dict[str, Any]:
+    (folder / "loras").mkdir()
+    out, inputs = engine.model.unet.get_submodule(LAYER).weight.shape
+    tensors = {f"unet.{LAYER}.lora_A.weight": torch.randn(2, inputs)}
+    tensors[f"unet.{LAYER}.lora_B.weight"] = torch.randn(out, 2)
+    save_file(tensors, folder / "loras" / "one.safetensors")
+    return {"loras": [{"name": "one"}]}
+
+
+def test_pictures_come_before_the_compiler_is_done(compiler: Compiler) -> None:
+    plain, engine = small_engine(), small_engine(preset="max-throughput")
+    asked: dict[str, Any] = {**SIZE, "seed": 4}
+    wanted = plain.generate("a red apple", **asked).images[0]
+    # It would wait here forever if it waited.
+    assert difference(engine.generate("a red apple", **asked).images[0], wanted) <= 1
+    assert compiler.runs == []
+    compiler.go_on.set()
+    done(engine)
+    assert difference(engine.generate("a red apple", **asked).images[0], wanted) <= 1
+    assert compiler.runs == ["unet", "unet"]
+
+
+def test_only_another_shape_is_compiled_for(compiler: Compiler, tmp_path: Path) -> None:
+    compiler.go_on.set()
+    engine = small_engine(preset="max-throughput", models_folder=tmp_path)
+    plain = small_engine(models_folder=tmp_path)
+    with_lora = lora(tmp_path, engine)
+    latents_of(engine, **SIZE)
+    done(engine)
+    for changes in (
+        {"prompt": "a very long description of a red apple " * 9},
+        {"seed": 9},
+        {"cfg": 2.5},
+        {"steps": 3, "sampler": "heun"},
+        with_lora,
+        {},
+    ):
+        asked = {**SIZE, **changes}
+        compiler.runs.clear()
+        assert relative(latents_of(engine, **asked), latents_of(plain, **asked)) < 1e-4
+        assert len(compiler.orders) == 1
+        assert set(compiler.runs) == {"unet"}
+    latents_of(engine, **{**SIZE, "width": 32})
+    done(engine)
+    assert len(compiler.orders) == 2
+
+
+def test_fast_orders_nothing(compiler: Compiler) -> None:
+    latents_of(small_engine(preset="fast"), **SIZE)
+    assert compiler.orders == []
+
+
+def test_repeated_blocks_are_compiled_once(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = presets.PRESETS["fast"]
+    blocks: tuple[Pass, ...] = tuple(p for p in whole if p.name != "compiled_ahead")
+    monkeypatch.setitem(presets.PRESETS, "blocks", (*blocks, COMPILE_BLOCKS))
+    monkeypatch.setattr(presets, "ON_A_GPU", presets.ON_A_GPU - {COMPILE_BLOCKS.name})
+    plain, engine = small_engine(), small_engine(preset="blocks")
+    compiler.go_on.set()
+    wanted = latents_of(plain, **SIZE)
+    assert relative(latents_of(engine, **SIZE), wanted) < 1e-4
+    done(engine)
+    assert relative(latents_of(engine, **SIZE), wanted) < 1e-4
+    names = [order.region.name for order in compiler.orders]
+    layers = [name for name in names if "transformer_blocks" in name]
+    kept = [name for name, _ in engine.model.unet.named_modules() if name.endswith("attn1")]
+    assert len(layers) == 2 < len(kept)
+    assert len(names) == len({order.signature for order in compiler.orders})
+    assert len(compiler.runs) > len(names)
