@@ -76,7 +76,8 @@ def write_package(order: Order, path: Path) -> None:
 
 
 def read_package(path: Path) -> Made:
-    loaded = torch._inductor.aoti_load_package(str(path))
+    # For one thread: what it would ask a GPU for others' sake cannot be asked while a graph is recorded.
+    loaded = torch._inductor.aoti_load_package(str(path), run_single_threaded=True)
     if loaded is None:
         raise CalotypeError(f"{path} holds nothing that was compiled")
     return loaded
