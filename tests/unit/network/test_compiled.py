@@ -95,9 +95,9 @@ def test_the_first_evaluation_does_not_wait_and_later_ones_are_compiled() -> Non
 
 def test_other_prompts_and_weights_that_change_in_place_compile_nothing() -> None:
     layer, compiler = layer_of(), Compiler()
-    compiler.go_on.set()
     run, workshop = compiled_of(layer, compiler)
     check(run, layer, asked())
+    compiler.go_on.set()
     workshop.finish()
     for tokens in (1, 5, 77):
         check(run, layer, asked(tokens=tokens))
@@ -109,10 +109,10 @@ def test_other_prompts_and_weights_that_change_in_place_compile_nothing() -> Non
 
 def test_rows_that_lie_apart_are_handed_over_without_gaps() -> None:
     layer, compiler = layer_of(), Compiler()
-    compiler.go_on.set()
     run, workshop = compiled_of(layer, compiler)
     x, tokens = asked(tokens=9)
     check(run, layer, (x, tokens[:, :4]))
+    compiler.go_on.set()
     workshop.finish()
     check(run, layer, (x, tokens[:, :4]))
     assert len(compiler.orders) == len(compiler.runs) == 1
@@ -135,7 +135,6 @@ def test_another_number_of_rows_or_layout_is_compiled_by_itself() -> None:
 
 def test_regions_of_one_form_are_compiled_once() -> None:
     compiler = Compiler()
-    compiler.go_on.set()
     workshop = Workshop({}, compiler.load, compiler.compile)
     layers = [layer_of(4), layer_of(4), layer_of(5)]
     layers[1].weight.neg_()
@@ -143,6 +142,7 @@ def test_regions_of_one_form_are_compiled_once() -> None:
     for _ in range(2):
         for run, layer in zip(runs, layers, strict=True):
             check(run, layer, asked())
+        compiler.go_on.set()
         workshop.finish()
     assert [order.region.name for order in compiler.orders] == ["layer 0", "layer 2"]
     assert len(compiler.runs) == 3
