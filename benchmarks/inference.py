@@ -51,10 +51,12 @@ class Work:
     steps: int
     system: str
     trials: int = 5
+    precision: str = "fp16"
 
     @property
     def name(self) -> str:
-        return f"{self.model} {self.side} b{self.batch} s{self.steps} {self.system}"
+        precision = "" if self.precision == "fp16" or self.system == "fp8" else f" {self.precision}"
+        return f"{self.model} {self.side} b{self.batch} s{self.steps} {self.system}{precision}"
 
     @property
     def tflop(self) -> float:
@@ -68,17 +70,25 @@ def works() -> list[Work]:
         for system in ("fast", "max-throughput", "cached", "int8", "diffusers-eager", "diffusers-compile")
     ]
     many = [
-        Work("sd15", 512, batch, 50, system, 3) for batch in (16, 32) for system in ("fast", "max-throughput")
+        Work("sd15", 512, batch, 50, system, 3)
+        for batch in (16, 32)
+        for system in ("fast", "cached", "max-throughput")
     ]
     large = [
         Work("sdxl", 1024, 1, 30, system, 3)
         for system in ("fast", "cached", "diffusers-eager", "diffusers-compile")
     ]
     batches = [
-        Work("sdxl", 1024, 8, 20, system, 2)
-        for system in ("fast", "max-throughput", "int8", "fp8", "cached", "diffusers-eager")
+        Work("sdxl", 1024, 8, 20, system, 2, "bf16" if system == "fp8" else "fp16")
+        for system in ("fast", "fp8", "int8", "cached", "diffusers-eager", "max-throughput")
     ]
-    largest = [Work("sdxl", 1024, 16, 20, system, 2) for system in ("fast", "max-throughput")]
+    largest = [
+        Work("sdxl", 1024, 8, 20, "fast", 2, "bf16"),
+        Work("sdxl", 1024, 16, 20, "fast", 2, "bf16"),
+        Work("sdxl", 1024, 16, 20, "fp8", 2, "bf16"),
+        Work("sdxl", 1024, 16, 20, "fast", 2),
+        Work("sdxl", 1024, 16, 20, "max-throughput", 2),
+    ]
     return [*one, *many, *large, *batches, *largest]
 
 
@@ -192,7 +202,7 @@ def theirs(model: Model, work: Work) -> dict[str, Any]:
 
 def row(base: Model, work: Work) -> dict[str, Any]:
     try:
-        model = cast(base, "bf16" if work.system == "fp8" else "fp16")
+        model = cast(base, work.precision)
         measure = theirs if work.system in THEIRS else ours
         figures = measure(model, work)
     except Exception as error:
