@@ -21,6 +21,7 @@ from calotype.cli import (
     models,
     profile,
     query,
+    report,
     serve,
     train,
 )
@@ -44,6 +45,7 @@ app = typer.Typer(
 app.command("generate")(generate.command)
 app.command("compare")(compare.command)
 app.command("doctor")(doctor.command)
+app.command("report")(report.command)
 app.command("serve")(serve.serve)
 app.command("deploy")(serve.deploy)
 app.command("query")(query.command)

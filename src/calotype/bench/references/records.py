@@ -11,17 +11,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from calotype.bench.references.entry import Entry
+from calotype.bench.references.measurements import of_measurement
+from calotype.bench.references.training_settings import training_settings
 from calotype.bench.references.trials import trials_as_one
 from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
 from calotype.spec.benchmark_record import FORMAT as TRAINING
 from calotype.spec.benchmark_record import BenchmarkRecord
+from calotype.spec.measurement import FORMAT as MEASUREMENT
 from calotype.spec.problems import problems_of
-from calotype.spec.reference import Family, Figure, Outcome, Part, Settings
+from calotype.spec.reference import Figure, Outcome
 
 _OUTCOMES: dict[str, Outcome] = {"OK": "ok", "OOM": "oom", "Error!": "error"}
-_FAMILIES: dict[str, Family] = {"sd15": "sd1", "sd2-base": "sd2", "sdxl": "sdxl"}
-_SIDES = {"sd15": 512, "sd2-base": 512, "sdxl": 1024}
-_MADE_BEFOREHAND = ("synthetic_latents", "precomputed")
 
 
 @dataclass(frozen=True)
@@ -104,32 +104,8 @@ def _of_training(values: Mapping[str, Any], place: str) -> Entry:
     )
 
 
-def training_settings(recipe: Mapping[str, Any]) -> Settings:
-    """What a recipe says; not where it ran."""
-    model, data = recipe["model"], recipe["data"]
-    base = str(model["base"])
-    side = model.get("resolution") or _SIDES.get(base)
-    loop: tuple[Part, ...] = ("unet",) if data["kind"] in _MADE_BEFOREHAND else ("text", "vae", "unet")
-    return Settings(
-        work="training",
-        # A model of another width is another model.
-        model=_FAMILIES.get(base) if model.get("width", 1) == 1 else None,
-        weights=base,
-        trains=model.get("train"),
-        precision=model["precision"],
-        data="synthetic" if str(data["kind"]).startswith("synthetic") else str(data["kind"]),
-        num_workers=data.get("num_workers") or None,
-        micro_batch=model["micro_batch_size"],
-        global_batch=model["global_batch_size"],
-        width=side,
-        height=side,
-        ema=model["use_ema"],
-        loop=loop,
-        software="calotype",
-        switches={key: model[key] for key in _SWITCHES if model.get(key) not in (None, False)},
-    )
-
-
-_SWITCHES = ("compile", "channels_last", "cuda_graphs", "gradient_checkpointing", "low_precision_weights")
-ADAPTERS: dict[str, Callable[[Mapping[str, Any], str], Entry]] = {TRAINING: _of_training}
+ADAPTERS: dict[str, Callable[[Mapping[str, Any], str], Entry]] = {
+    TRAINING: _of_training,
+    MEASUREMENT: of_measurement,
+}
 """How each format of record becomes an entry."""

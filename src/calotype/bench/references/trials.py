@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from statistics import fmean
 
 from calotype.bench.references.entry import Entry
+from calotype.spec.reference import Figure
 
 
 def trials_as_one(entries: Iterable[Entry]) -> list[Entry]:
@@ -19,11 +21,22 @@ def trials_as_one(entries: Iterable[Entry]) -> list[Entry]:
 
 def _mean(group: list[Entry]) -> Entry:
     figures = tuple(
-        same[0].model_copy(update={"value": fmean(figure.value for figure in same)})
-        for same in zip(*(entry.figures for entry in group), strict=True)
+        same[0].model_copy(update={"value": fmean(figure.value for figure in same)}) for same in _alike(group)
     )
     flags = tuple(flag for entry in group for flag in entry.flags)
     place = group[0].trial_of or group[0].id
     return replace(
         group[0], id=place, label="", figures=figures, flags=flags, trial_of=None, trials=len(group)
     )
+
+
+def _alike(group: list[Entry]) -> list[list[Figure]]:
+    """Figures of one kind; a trial may lack one that others have."""
+    found: dict[tuple[object, ...], list[Figure]] = {}
+    for entry in group:
+        seen: Counter[object] = Counter()
+        for figure in entry.figures:
+            kind = (figure.what, figure.unit, figure.of)
+            found.setdefault((kind, seen[kind]), []).append(figure)
+            seen[kind] += 1
+    return list(found.values())

@@ -1,0 +1,88 @@
+"""SVG elements, with text that is escaped by the one who writes them out. Knows nothing of charts."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from xml.etree.ElementTree import Element, SubElement
+
+WIDTH = 440
+"""Of every drawing, so that text is the same size in all of them and can be read on a phone."""
+FONT = 12
+LINE = 14
+NUM_COLOURS = 6
+_CHARACTER = 0.62 * FONT
+
+
+def canvas(height: float, title: str, description: str) -> Element:
+    """An empty drawing that a screen reader announces."""
+    root = Element("svg", {"class": "plot", "viewBox": f"0 0 {WIDTH} {height:g}", "role": "img"})
+    SubElement(root, "title").text = title
+    SubElement(root, "desc").text = description
+    return root
+
+
+def draw(parent: Element, tag: str, kind: str = "", **where: object) -> Element:
+    """A shape; `kind` is what the style sheet knows it by."""
+    named = {key.replace("_", "-"): _plain(value) for key, value in where.items()}
+    return SubElement(parent, tag, ({"class": kind} if kind else {}) | named)
+
+
+def write(parent: Element, x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> Element:
+    element = draw(parent, "text", kind, x=x, y=y, text_anchor=anchor)
+    element.text = text
+    return element
+
+
+def write_lines(
+    parent: Element, x: float, middle: float, lines: Sequence[str], kind: str, anchor: str
+) -> None:
+    """Several lines around a height."""
+    top = middle - (len(lines) - 1) * LINE / 2 + FONT * 0.35
+    for number, line in enumerate(lines):
+        write(parent, x, top + number * LINE, line, kind, anchor)
+
+
+def hint(element: Element, text: str) -> None:
+    """What shows under the pointer."""
+    SubElement(element, "title").text = text
+
+
+def width_of(text: str) -> float:
+    """About; fonts differ."""
+    return len(text) * _CHARACTER
+
+
+def wrapped(text: str, width: float, most: int = 2) -> list[str]:
+    """As many lines as needed, up to `most`; what is left out leaves an ellipsis."""
+    room = max(4, int(width / _CHARACTER))
+    return textwrap.wrap(text, room, max_lines=most, placeholder=" …", break_long_words=True) or [""]
+
+
+def mark(parent: Element, number: int, x: float, y: float) -> Element:
+    """A shape of its own for each colour, for readers who see no colours."""
+    kind, size = f"mark c{number % NUM_COLOURS}", 4.2
+    if number % NUM_COLOURS == 0:
+        return draw(parent, "circle", kind, cx=x, cy=y, r=size)
+    corners, turn = ((4, 45), (3, -90), (4, 0), (3, 90), (6, 0))[number % NUM_COLOURS - 1]
+    reach = size * (1.45 if corners == 3 else 1.3)
+    angles = [math.radians(turn + 360 * corner / corners) for corner in range(corners)]
+    points = " ".join(f"{x + reach * math.cos(a):.1f},{y + reach * math.sin(a):.1f}" for a in angles)
+    return draw(parent, "polygon", kind, points=points)
+
+
+def cross(parent: Element, x: float, y: float) -> Element:
+    """What failed."""
+    return draw(parent, "path", "bad-mark", d=f"M{x - 4:.1f},{y - 4:.1f}l8,8m0,-8l-8,8")
+
+
+def whisker(parent: Element, kind: str, x: float, low: float, high: float) -> None:
+    """From one end of a spread to the other, upright."""
+    if abs(low - high) > 0.5:
+        d = f"M{x:.1f},{low:.1f}V{high:.1f}M{x - 3:.1f},{low:.1f}h6M{x - 3:.1f},{high:.1f}h6"
+        draw(parent, "path", f"whisker {kind}", d=d)
+
+
+def _plain(value: object) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

@@ -1,0 +1,161 @@
+"""Every point, everything that failed, every command and every line that could not be read, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from calotype.bench.conclusions.conclude import RECORDS, conclude, only
+from calotype.bench.conclusions.report import tables as conclusion_tables
+from calotype.bench.conclusions.statement import Statement
+from calotype.bench.records.store import Fault, Stored
+from calotype.bench.references.entry import Entry
+from calotype.bench.report.content import Cell, Table, number, table, words
+from calotype.bench.report.points import PointView, Spread
+from calotype.spec.measurement_statistics import summarise
+
+_AGAINST = "against references"
+_Reading = Callable[[PointView], Cell]
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return summarise(known).median if known else None
+
+
+def _between(spread: Spread | None) -> Cell:
+    if spread is None:
+        return Cell("")
+    return Cell(f"{number(spread.low).text}–{number(spread.high).text}", spread.high - spread.low)
+
+
+def _quality(point: PointView) -> Cell:
+    looked = next((m.quality for m in point.good if m.quality), None)
+    if looked is None:
+        return Cell("")
+    # The same to the bit comes after any number of decibels.
+    return Cell("same", float(10**6)) if looked.psnr_db is None else number(looked.psnr_db, ".1f")
+
+
+_COLUMNS: dict[str, _Reading] = {
+    "point": lambda p: words(p.name),
+    "status": lambda p: Cell(p.status, mark="" if p.status == "ok" else "bad"),
+    "per second": lambda p: number(p.rate.middle if p.rate else None),
+    "seconds": lambda p: number(p.seconds.middle if p.seconds else None),
+    "spread, s": lambda p: _between(p.seconds),
+    "peak GiB": lambda p: number(p.memory_gib, ".1f"),
+    "tensors GiB": lambda p: number(p.tensors_gib, ".1f"),
+    "TFLOP/s": lambda p: number(p.tflops),
+    "of ceiling": lambda p: number(p.share_of_ceiling, ".1%"),
+    "load s": lambda p: number(_median(m.preparation.load_s for m in p.good), "#.3g"),
+    "compile s": lambda p: number(_median(m.preparation.compile_s for m in p.good), "#.3g"),
+    "PSNR dB": _quality,
+    "SSIM": lambda p: number(_median(m.quality.ssim if m.quality else None for m in p.good), ".4f"),
+    "J each": lambda p: number(_median(m.energy_per_sample_j for m in p.good), ".3g"),
+    "software": lambda p: words(p.facets["software"]),
+    "precision": lambda p: words(p.first.precision),
+    "device": lambda p: words(p.first.device),
+    "GPUs": lambda p: number(None if p.on_cpu else p.gpus, "d"),
+    "batch": lambda p: number(p.batch, "d"),
+    "size": lambda p: Cell("{}×{}".format(*p.size), float(p.size[0] * p.size[1])) if p.size else Cell(""),
+    "steps": lambda p: number(p.steps, "d"),
+    "cfg": lambda p: number(p.cfg, "g"),
+    "rounds": lambda p: number(len(p.rounds), "d"),
+}
+
+
+def all_points(points: Sequence[PointView]) -> list[Table]:
+    """One table for each kind of work and model."""
+    groups: dict[str, list[PointView]] = {}
+    for point in points:
+        groups.setdefault(f"{point.first.kind} {point.first.model}", []).append(point)
+    return [_explained(what, group) for what, group in groups.items()]
+
+
+def _explained(what: str, points: Sequence[PointView]) -> Table:
+    rows = [[read(point) for read in _COLUMNS.values()] for point in points]
+    found = table(f"Every point of {what}.", tuple(_COLUMNS), rows, keep=2)
+    meanings = [meaning for column, meaning in _MEANINGS.items() if column in found.columns]
+    return replace(found, note=" ".join(meanings))
+
+
+_MEANINGS = {
+    "per second": "Per second: pictures or samples, of all GPUs.",
+    "seconds": "Seconds: the median of one batch of pictures, or of one training step.",
+    "spread, s": "Spread: lowest to highest round, or 5th to 95th percentile of single units where there is "
+    "one round.",
+    "peak GiB": "Peak: what torch reserved on the fullest device.",
+    "tensors GiB": "Tensors: what they held of it.",
+    "of ceiling": "Of ceiling: share of the most that was measured on the device, or given for it.",
+    "compile s": "Compile: how much longer the very first unit took than a usual one.",
+    "PSNR dB": "PSNR and SSIM: to the plain picture of the same seed.",
+    "J each": "J each: energy of one picture or sample.",
+}
+
+
+def failures(points: Sequence[PointView]) -> list[Table]:
+    rows = [
+        (
+            words(point.name),
+            Cell(point.status, mark="bad"),
+            words(point.message),
+            words(_places(r for r in point.rounds if r.measurement.status != "ok")),
+            Cell(point.first.command, mark="code"),
+        )
+        for point in points
+        if point.failed
+    ]
+    heads = ("point", "status", "why", "record", "command")
+    return [Table("What failed.", heads, tuple(rows))] if rows else []
+
+
+def _places(rounds: Iterable[Stored]) -> str:
+    """All rounds of a point lie in one file."""
+    [first, *others] = rounds
+    return f"{first.file}:{', '.join(str(one.line) for one in (first, *others))}"
+
+
+def commands(points: Sequence[PointView]) -> Table:
+    rows = [
+        (
+            words(point.name),
+            words(_places(point.rounds)),
+            words(f"{point.first.started_at:%Y-%m-%d %H:%M} UTC" if point.first.started_at else ""),
+            words(point.first.commit[:12] if point.first.commit else ""),
+            Cell("; ".join(dict.fromkeys(r.measurement.command for r in point.rounds)), mark="code"),
+        )
+        for point in points
+    ]
+    heads = ("point", "record", "first round", "commit", "command")
+    return table("The command behind every point, and where its records lie.", heads, rows, keep=1)
+
+
+def notes(points: Sequence[PointView]) -> list[Table]:
+    rows = [
+        (words(point.name), words(note))
+        for point in points
+        for note in dict.fromkeys(note for r in point.rounds for note in r.measurement.notes)
+    ]
+    return [Table("Notes that were taken while measuring.", ("point", "note"), tuple(rows))] if rows else []
+
+
+def unreadable(faults: Sequence[Fault]) -> list[Table]:
+    rows = [(words(fault.file), number(fault.line, "d"), Cell(fault.reason, mark="bad")) for fault in faults]
+    heads = ("file", "line", "why it could not be read")
+    return [Table("Lines that are in no table above.", heads, tuple(rows))] if rows else []
+
+
+def conclusions(entries: Sequence[Entry], best: Sequence[str]) -> list[Table]:
+    """What follows from the records; of what others did, only beside the `best`, which is long enough."""
+    found = only(conclude(entries), [RECORDS], [])
+    kept = type(found)(tuple(s for s in found.statements if _wanted(s, best)), ())
+    tables = []
+    for topic, rows in conclusion_tables(kept).items():
+        heads = ("conclusion", "arithmetic", "notes", "from")
+        cells = [[words(row[head]) for head in heads] for row in rows]
+        tables.append(Table(f"{topic[0].upper()}{topic[1:]}.", heads, tuple(map(tuple, cells))))
+    return tables
+
+
+def _wanted(statement: Statement, best: Sequence[str]) -> bool:
+    return statement.topic != _AGAINST or statement.inputs[0] in best

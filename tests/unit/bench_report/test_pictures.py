@@ -1,0 +1,86 @@
+"""Pictures beside the records, on the page."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+
+from PIL import Image
+
+from calotype.bench.report.compose import compose
+from calotype.bench.report.content import Report
+from calotype.bench.report.pictures import SIDE
+from calotype.bench.report.reading import gather
+from calotype.engine.pictures import save_picture
+from calotype.spec.record import GridAxis, ModelIdentity, PictureRecord
+from tests.unit.bench_report.conftest import section
+from tests.unit.bench_report.samples import picture, stored
+
+
+def test_sheets_over_steps_and_guidance_in_order(report: Report) -> None:
+    steps, guidance = section(report, "pictures").sheets
+    assert [one.caption for one in steps.pictures] == [
+        *("1 step", "2 steps", "4 steps", "8 steps"),
+        *("16 steps", "32 steps", "64 steps"),
+    ]
+    assert [one.caption for one in guidance.pictures] == ["cfg 7", "cfg 8", "cfg 11"]
+    assert len(steps.commands) == 7
+
+
+def test_pictures_are_small_and_inside_the_page(report: Report) -> None:
+    steps = section(report, "pictures").sheets[0]
+    for one in steps.pictures:
+        head, _, text = one.source.partition(",")
+        assert head == "data:image/webp;base64"
+        with Image.open(io.BytesIO(base64.b64decode(text))) as image:
+            assert image.size == one.size == (SIDE, SIDE)
+    with Image.open(io.BytesIO(base64.b64decode(steps.pictures[-1].source.partition(",")[2]))) as last:
+        red, green, blue = last.convert("RGB").getpixel((5, SIDE - 5))  # type: ignore[misc]
+    assert (red > 200, green < 60, 100 < blue < 140) == (True, True, True), "the picture itself, not another"
+
+
+def test_a_picture_that_cannot_be_read_is_listed(tmp_path: Path) -> None:
+    two = [picture(f"steps={n}", 1.0, request={"steps": n}, settings={"steps": n}) for n in (1, 2, 3)]
+    files = stored(tmp_path, *two)
+    for measurement in two[:2]:
+        Image.new("RGB", (20, 10), "red").save(tmp_path / f"{measurement.point}.png")
+    (tmp_path / f"{two[2].id}.png").write_bytes(b"no picture")
+    found = compose(gather(files))
+    [sheet] = section(found, "pictures").sheets
+    assert [one.size for one in sheet.pictures] == [(20, 10)] * 2
+    [listed] = section(found, "unreadable").tables
+    assert listed.rows[0][0].text == str(tmp_path / f"{two[2].id}.png")
+
+
+def test_no_pictures_no_section(tmp_path: Path) -> None:
+    found = compose(gather(stored(tmp_path, picture("one", 1.0))))
+    assert "pictures" not in [one.name for one in found.sections]
+
+
+def test_pictures_that_generate_made_are_known_by_their_records(tmp_path: Path) -> None:
+    files = stored(tmp_path, picture("one", 1.0))
+    for name, steps, grid in (
+        ("b", 8, []),
+        ("a", 20, []),
+        ("sheet", 30, [GridAxis(knob="steps", values=[8])]),
+    ):
+        record = PictureRecord(
+            calotype="0.1.0",
+            request={"prompt": "a cat", "steps": steps, "cfg": 7.5, "width": 64, "height": 64, "seed": 3},
+            model=ModelIdentity(reference="emoji", architecture="emoji", sha256="0"),
+            preset="fast",
+            precision="fp32",
+            device="cpu",
+            versions={},
+            grid=grid,
+        )
+        (tmp_path / "pictures").mkdir(exist_ok=True)
+        save_picture(Image.new("RGB", (64, 64), "blue"), tmp_path / "pictures" / f"{name}.png", record)
+    Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / "of somebody else.png")
+    found = compose(gather(files))
+    [sheet] = section(found, "pictures").sheets
+    assert [one.caption for one in sheet.pictures] == ["8 steps", "20 steps"]
+    assert sheet.says == "emoji, fast, 64×64, cfg 7.5, seed 3: “a cat”"
+    assert sheet.commands[0].startswith("calotype generate --from ")
+    assert "unreadable" not in [one.name for one in found.sections]

@@ -1,0 +1,265 @@
+"""What a report says of known measurements."""
+
+from __future__ import annotations
+
+import html
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from calotype.bench.references.library import by_id
+from calotype.bench.references.units import measures
+from calotype.bench.report.compose import compose
+from calotype.bench.report.content import Report, Table, number, table, words
+from calotype.bench.report.markdown import as_markdown, plain
+from calotype.bench.report.page import page
+from calotype.bench.report.points import points_of
+from calotype.bench.report.reading import gather
+from calotype.spec.measurement import Measurement, Series
+from tests.unit.bench_report.conftest import of, section
+from tests.unit.bench_report.samples import batches, picture, scaling, stored, training
+
+
+def cells(found: Table, head: str) -> dict[str, str]:
+    """A column by the row's first cell."""
+    place = found.columns.index(head)
+    return {row[0].text: row[place].text for row in found.rows}
+
+
+def test_rounds_are_one_point_with_their_spread(tmp_path: Path) -> None:
+    rounds = [picture("one", seconds, seconds + 2, round=n) for n, seconds in ((1, 1.0), (2, 3.0), (3, 2.0))]
+    [point] = points_of(gather(stored(tmp_path, *rounds)).stored)
+    assert point.seconds is not None
+    assert (point.seconds.low, point.seconds.middle, point.seconds.high) == (2.0, 3.0, 4.0)
+
+
+def test_one_round_has_the_spread_of_its_units(tmp_path: Path) -> None:
+    [point] = points_of(gather(stored(tmp_path, picture("one", *range(1, 102)))).stored)
+    assert point.seconds is not None
+    assert (point.seconds.low, point.seconds.middle, point.seconds.high) == (6.0, 51.0, 96.0)
+
+
+def test_training_goes_by_the_devices_clock(tmp_path: Path) -> None:
+    host = training("one", 32.0)
+    values = host.model_dump() | {"series": {**host.series, "device": Series.of("s", [1.5, 1.5])}}
+    [point] = points_of(gather(stored(tmp_path, Measurement.model_validate(values))).stored)
+    assert point.seconds is not None
+    assert point.seconds.middle == 1.5
+    assert point.rate is not None
+    assert point.rate.middle == 32.0
+
+
+def test_names_are_unique_whatever_the_runs_call_their_points(tmp_path: Path) -> None:
+    for run in ("a", "b"):
+        stored(
+            tmp_path / run, picture("one", 1.0), picture("one", 1.0, request={"seed": 2}), picture("two", 1.0)
+        )
+    stored(tmp_path / "c", picture("three", 1.0))
+    names = [point.name for point in points_of(gather([tmp_path]).stored)]
+    assert names == [
+        *("one (a) line 1", "one (a) line 2", "two (a)"),
+        *("one (b) line 1", "one (b) line 2", "two (b)"),
+        "three",
+    ]
+
+
+def test_failures_are_rows_marks_and_reasons(report: Report) -> None:
+    failed = section(report, "failures").tables[0]
+    assert cells(failed, "status") == {"batch=32 diffusers-eager": "oom", "only fused_geglu": "oom"}
+    assert set(cells(failed, "why").values()) == {"CUDA out of memory. Tried to allocate 40.00 GiB"}
+    every = section(report, "points").tables[0]
+    assert cells(every, "status")["batch=32 diffusers-eager"] == "oom"
+    figure = section(report, "shapes").figures[0]
+    assert figure.name == "throughput-batch-inference-1"
+    assert len(figure.plot.findall("path[@class='bad-mark']")) == 1
+    assert [row[-1].text for row in figure.data.rows].count("oom") == 1
+    bars = section(report, "ablation").figures[0].plot
+    assert [text.text for text in bars.findall("text[@class='bad-text']")] == ["oom"]
+
+
+def test_a_point_that_failed_in_one_round_says_so_and_keeps_its_numbers(tmp_path: Path) -> None:
+    found = of(tmp_path, picture("one", 2.0, round=1), picture("one", round=2))
+    every = section(found, "points").tables[0]
+    assert cells(every, "status") == {"one": "oom in 1 of 2 rounds"}
+    assert cells(every, "seconds") == {"one": "2.000"}
+
+
+def test_the_headline_divides_by_the_reference(tmp_path: Path) -> None:
+    found = section(of(tmp_path, training("mine", 132.0, gpus=2)), "headline")
+    assert (found.cards[0].value, found.cards[0].unit) == ("66.0", "samples/s on one GPU")
+    ratios = cells(found.tables[0], "ours ÷ theirs")
+    name = "performance/peers-read/5/eager"
+    assert ratios[name] == f"{66 / measures(by_id(name))['samples/s/GPU']:.2f}×"
+    assert "number of GPUs: 2 against 1" in cells(found.tables[0], "not comparable")[name]
+
+
+def test_fewer_steps_of_smaller_pictures_are_no_record(tmp_path: Path) -> None:
+    found = of(
+        tmp_path,
+        picture("quick", 0.1, request={"steps": 1}),
+        picture("small", 0.5, request={"width": 64, "height": 64}),
+        picture("whole", 1.0),
+    )
+    assert "512×512, batch 1, 20 steps" in " ".join(section(found, "headline").cards[0].beside)
+
+
+def test_efficiency_of_more_gpus(report: Report, tmp_path: Path) -> None:
+    [figure] = section(report, "scaling").figures
+    rates = {m.devices: m.samples_per_s or 0 for m in scaling()}
+    wanted = {str(n): f"{rate / n / rates[1]:.1%}" for n, rate in rates.items()}
+    assert cells(figure.data, "efficiency") == wanted
+    assert "calotype train" in figure.commands[0]
+    assert "97.8% efficiency" in as_markdown(report), "and the conclusions say it too"
+
+
+def test_an_ablation_divides_like_by_like(report: Report) -> None:
+    [gains] = section(report, "ablation").tables
+    among = cells(gains, "times as fast with it, among all")
+    assert among["own_forward"].startswith("1.62× ")
+    assert among["fused_geglu"].endswith("?"), "0.4 % lies within the spread"
+    assert cells(gains, "times as fast alone")["cuda_graphs"].startswith(f"{2.4 / 2.1:.2f}× ")
+    assert cells(gains, "times as fast alone")["fused_geglu"] == "failed"
+
+
+def test_peers_stand_beside_ours_of_the_same_run_only(report: Report) -> None:
+    [beside] = section(report, "peers").tables
+    ours = {(m.settings.get("preset"), m.settings["batch"], m.round): m for m in batches() if m.wall}
+    one, other = (ours[key, 4, 2].wall for key in ("fast", None))
+    assert one is not None
+    assert other is not None
+    told = cells(beside, "times as fast")["batch=4 preset=fast"]
+    assert told.startswith(f"{other.median / one.median:.2f}× (")
+    assert not [name for name in cells(beside, "times as fast") if name.startswith(("size", "steps", "only"))]
+
+
+def test_a_roofline_says_where_memory_holds_back(report: Report) -> None:
+    figure = next(f for f in section(report, "arithmetic").figures if f.name == "roofline-1")
+    assert f"= {782e12 / 4200e9:.0f} FLOP" in figure.says
+    assert "calotype bench ceiling" in figure.commands
+    assert not [row for row in figure.data.rows if "sd2-base" in row[0].text], "bf16 is under another roof"
+
+
+def test_page_and_markdown_say_the_same(report: Report) -> None:
+    page_text = html.unescape(re.sub(r"<[^>]+>", "", page(report)))
+    markdown_text = as_markdown(report)
+    tables = [t for s in report.sections for t in (*s.tables, *(figure.data for figure in s.figures))]
+    told = {
+        text for t in tables for text in (t.caption, t.note, *t.columns, *(c.text for r in t.rows for c in r))
+    }
+    told |= {line for s in report.sections for card in s.cards for line in (card.what, *card.beside)}
+    told |= {command for s in report.sections for figure in s.figures for command in figure.commands}
+    assert len(told) > 300
+    assert [text for text in told if text not in page_text] == []
+    assert [text for text in told if plain(text) not in markdown_text and text not in markdown_text] == []
+
+
+class Rendered(HTMLParser):
+    """What a reader of Markdown sees: the cells of tables, and which tags there are."""
+
+    def __init__(self, markdown: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.cells: list[str] = []
+        self.feed(MarkdownIt("commonmark").enable("table").render(markdown))
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        del attrs
+        self.tags.add(tag)
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.cells:
+            self.cells[-1] += data
+
+
+ATTACKS = [
+    "<script>alert(1)</script>",
+    "a | b",
+    "`code`",
+    "[x](javascript:y)",
+    "*loud*",
+    "a\\",
+    "&lt;",
+    "_x_ ~~y~~",
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_markdown_keeps_text_as_text(attack: str, tmp_path: Path) -> None:
+    measured = picture(attack, message=attack, command=attack), picture("good", 1.0, notes=[attack])
+    found = Rendered(as_markdown(of(tmp_path, *measured)))
+    told = [cell.strip() for cell in found.cells]
+    # As point and reason of the failure, as a command in both tables, in all points, and as a note.
+    assert told.count(attack) >= 6
+    assert not found.tags & {"script", "a", "em", "del"}
+
+
+def test_what_is_the_same_everywhere_is_said_once() -> None:
+    found = table(
+        "All.",
+        ("name", "same", "own", "none"),
+        [[words("a"), words("x"), number(1), words("")], [words("b"), words("x"), number(2), words("")]],
+    )
+    assert (found.caption, found.columns) == ("All. All rows: same x.", ("name", "own"))
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "shown"),
+    [
+        (12345.6, "#.4g", "12,346"),
+        (4.1, "#.4g", "4.100"),
+        (0.0, "+.2f", "0.00"),
+        (-0.001, "+.2f", "0.00"),
+        (10, "d", "10"),
+        (4200.0, "#.4g", "4200"),
+    ],
+)
+def test_numbers_read_like_numbers(value: float, form: str, shown: str) -> None:
+    assert number(value, form).text == shown
+
+
+def test_ceilings_that_came_as_measurements_are_shown(tmp_path: Path) -> None:
+    values = picture("peak", 1.0).model_dump() | {"kind": "ceiling", "request": None}
+    values["series"] = {"matmul": {**values["series"]["wall"], "unit": "TFLOP/s"}}
+    found = of(tmp_path, Measurement.model_validate(values), picture("one", 1.0))
+    assert cells(section(found, "arithmetic").tables[0], "work") == {"NVIDIA H200": "matmul"}
+
+
+def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:
+    files = stored(tmp_path, *batches(), *scaling())
+    one, other = (compose(gather(files)) for _ in range(2))
+    assert page(one) == page(other)
+    assert as_markdown(one) == as_markdown(other)
+
+
+def test_failures_alone_make_a_report_too(tmp_path: Path) -> None:
+    names = ("all", "none", "without x", "only x")
+    found = of(tmp_path, *(picture(name, settings={"variant": name}) for name in names), training("t", None))
+    assert len(section(found, "failures").tables[0].rows) == 5
+    assert "5 of the points failed" in found.says
+    assert "headline" not in [one.name for one in found.sections]
+    assert page(found).count("<svg") == 1, "the ablation's, with a word for every failure"
+
+
+def test_rounds_of_which_one_could_not_be_weighed_still_compare(tmp_path: Path) -> None:
+    found = of(tmp_path, picture("one", 1.0, round=1), picture("one", 1.0, round=2, memory=[]))
+    assert section(found, "headline").tables
+
+
+def test_one_machine_with_two_versions_of_ours_is_one_machine(tmp_path: Path) -> None:
+    found = of(tmp_path, picture("one", 1.0), picture("two", 1.0, commit="fedcba9876543210", modified=True))
+    [machines] = section(found, "environment").tables
+    assert machines.columns == ("what", "machine")
+    told = cells(machines, "machine")
+    assert told["Calotype"] == "0.1.0, commit 0123456789ab; 0.1.0, commit fedcba987654, with changes on top"
+    assert told["GPUs in the machine"] == "NVIDIA H200, 140 GiB"
+    assert "torchao" not in told["packages"]
+
+
+def test_a_cpu_is_no_gpu(tmp_path: Path) -> None:
+    [card] = section(of(tmp_path, picture("one", 1.0, device="CPU Xeon", memory=[])), "headline").cards
+    assert card.unit == "pictures/s on one CPU"
