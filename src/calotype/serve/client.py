@@ -27,7 +27,7 @@ from calotype.serve.service import QueueFullError, UnavailableError
 from calotype.spec.request import GenerateRequest
 
 API_KEY = "CALOTYPE_API_KEY"
-_NO_LIMIT = -1
+NO_LIMIT = -1
 
 Given = bytes | Path | Image.Image
 """A picture to start from: the bytes of a file, its path, or an image."""
@@ -67,8 +67,8 @@ class Client:
     def __init__(self, address: str, *, api_key: str | None = None, certificate: bytes | None = None) -> None:
         """`address` is HOST:PORT of its gRPC interface; `certificate` the PEM it is trusted by, for TLS."""
         options = [
-            ("grpc.max_receive_message_length", _NO_LIMIT),
-            ("grpc.max_send_message_length", _NO_LIMIT),
+            ("grpc.max_receive_message_length", NO_LIMIT),
+            ("grpc.max_send_message_length", NO_LIMIT),
         ]
         if certificate is None:
             self._channel = grpc.insecure_channel(address, options)

@@ -29,6 +29,10 @@ def begin_request(given: str | None) -> str:
     return name
 
 
+ABOUT = ("job_id", "client")
+"""What a line is about, where whoever logs it says so by `extra`."""
+
+
 class JsonLines(logging.Formatter):
     """Log records as JSON, one a line, with the id of the request they belong to."""
 
@@ -40,6 +44,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             **({"request_id": request_id()} if request_id() else {}),
+            **{name: getattr(record, name) for name in ABOUT if hasattr(record, name)},
             **getattr(record, "values", {}),
         }
         if record.exc_info:

@@ -16,6 +16,8 @@ from calotype.spec.request import GenerateRequest
 OURS = "calotype"
 PEERS = ("diffusers-eager", "diffusers-compile")
 """The plain diffusers pipeline or training loop, as it is and with torch.compile."""
+PEERS_SAMPLER = {"sampler": "euler", "schedule": "normal"}
+"""At which diffusers' pipeline visits the same noise levels as ours."""
 System = Literal["calotype", "diffusers-eager", "diffusers-compile"]
 Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[int, Field(ge=0)]

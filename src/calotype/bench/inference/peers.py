@@ -21,7 +21,7 @@ from calotype.spec.request import GenerateRequest
 
 def peer(model: Model, system: System, request: GenerateRequest) -> Callable[[], list[Image.Image]]:
     """Makes the request's pictures with diffusers; `request` has its size."""
-    pipeline = _pipeline(model)
+    pipeline = pipeline_of(model)
     if system == "diffusers-compile":
         _compile(pipeline)
     pipeline.scheduler.set_timesteps(request.steps)
@@ -49,7 +49,8 @@ def peer(model: Model, system: System, request: GenerateRequest) -> Callable[[],
     return make
 
 
-def _pipeline(model: Model) -> Any:
+def pipeline_of(model: Model) -> Any:
+    """The model's modules in a pipeline of diffusers."""
     import diffusers  # noqa: PLC0415 - takes seconds, and only peers need its pipelines
 
     architecture = model.architecture

@@ -9,13 +9,11 @@ from typing import Any
 from calotype.core.errors import Problem, RequestError, near_matches
 from calotype.engine.presets import all_passes
 from calotype.spec.measurement import Setting
-from calotype.spec.measurement_job import OURS, InferenceJob, System
+from calotype.spec.measurement_job import OURS, PEERS_SAMPLER, InferenceJob, System
 from calotype.spec.names import PRECISIONS
 from calotype.spec.request import GenerateRequest
 
 PROMPT = "a photo of an astronaut riding a horse on mars"
-PEERS_SAMPLER = {"sampler": "euler", "schedule": "normal"}
-"""At which diffusers' pipeline visits the same noise levels as ours."""
 OURS_ALONE = ("preset",)
 """Settings that mean nothing to peers: one point of theirs stands beside all of ours that differ in them."""
 _REQUEST = (

@@ -23,9 +23,14 @@ class DeployError(CalotypeError):
     """A deployment that ended before it was ready."""
 
 
-def deploy(plan: DeploymentPlan, tell: Callable[[str], None] = lambda _: None) -> Running:
-    """Start a deployment that outlives this process; returns when it is ready."""
-    place = place_of(plan.name)
+def deploy(
+    plan: DeploymentPlan, tell: Callable[[str], None] = lambda _: None, place: Place | None = None
+) -> Running:
+    """Start a deployment that outlives this process; returns when it is ready.
+
+    It is kept in `place`, or where its name leads to.
+    """
+    place = place or place_of(plan.name)
     if place.running() is not None:
         rule = f"{plan.name!r} runs already; `calotype undeploy {plan.name}` first, or choose another name"
         raise RequestError([Problem("name", rule, plan.name)])
@@ -66,6 +71,8 @@ def _when_ready(place: Place, pipe: IO[str], tell: Callable[[str], None]) -> Run
     except KeyboardInterrupt:
         if pid is not None:
             os.kill(pid, signal.SIGTERM)
+            # The pipe ends with the server.
+            pipe.read()
         raise
     raise DeployError(f"{place.name!r} ended before it was ready\n{_end_of_log(place)}")
 

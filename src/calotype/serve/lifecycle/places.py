@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from calotype.core.errors import NotFoundError, near_matches
 from calotype.core.paths import check_name, state_dir, written_whole
 from calotype.serve.lifecycle.plan import DeploymentPlan
+from calotype.serve.service import UnavailableError
 
 DEFAULT_NAME = "calotype"
 
@@ -73,8 +75,9 @@ class Place:
             ) from None
 
     def keep_plan(self, plan: DeploymentPlan) -> None:
-        # What it serves may hold a way in: other users of the machine need not know.
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._refusals():
+            # What it serves may hold a way in: other users of the machine need not know.
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._write("plan.json", plan)
 
     def running(self) -> Running | None:
@@ -86,14 +89,28 @@ class Place:
         return found if found.alive else None
 
     def keep_running(self, running: Running) -> None:
+        # A server that was killed while it wrote this has left a part of it.
+        for part in self.folder.glob(".running.json.*.part"):
+            part.unlink(missing_ok=True)
         self._write("running.json", running)
 
     def forget_running(self) -> None:
-        (self.folder / "running.json").unlink(missing_ok=True)
+        with self._refusals():
+            (self.folder / "running.json").unlink(missing_ok=True)
 
     def _write(self, name: str, value: BaseModel) -> None:
-        with written_whole(self.folder / name) as file:
+        with self._refusals(), written_whole(self.folder / name) as file:
             file.write(value.model_dump_json(indent=2).encode() + b"\n")
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError(
+                f"{self.folder} cannot be written: {error.strerror or error}; its disk must have room and be "
+                "writable; put that right, or set CALOTYPE_STATE to another folder"
+            ) from error
 
 
 def deployments_folder() -> Path:

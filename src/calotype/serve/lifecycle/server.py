@@ -36,7 +36,7 @@ from calotype.serve.lifecycle.places import Place, Running, born
 from calotype.serve.lifecycle.plan import DeploymentPlan
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.queue import JobQueue
-from calotype.serve.service import Status
+from calotype.serve.service import Status, UnavailableError
 from calotype.serve.settings import ServeSettings
 from calotype.serve.worker.options import WorkerOptions
 from calotype.serve.worker.start import start_worker
@@ -99,7 +99,9 @@ async def serve(plan: DeploymentPlan, place: Place, news: News, gpus: GpuSource 
         try:
             await _serve(plan, place, deployment, keys, http_socket, news, stopping)
         finally:
-            place.forget_running()
+            # Whatever the disk says to this: who looks for a running server sees that it has gone.
+            with contextlib.suppress(UnavailableError):
+                place.forget_running()
             await deployment.close()
 
 

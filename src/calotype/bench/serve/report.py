@@ -1,0 +1,142 @@
+"""What a run came to, for people and for programs. Measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from calotype.bench.serve.run import Phase
+from calotype.spec.measurement import Measurement
+
+COLUMNS = ("", "requests", "errors", "a second", "in time", "p50 ms", "p95 ms", "p99 ms")
+
+
+def rows(phases: Sequence[Phase]) -> list[list[str]]:
+    """A table's, one for each phase."""
+    table = []
+    for phase in phases:
+        told, latency = phase.figures, phase.figures.latency
+        times = (latency.median, latency.p95, latency.p99) if latency else ()
+        table.append(
+            [
+                f"{phase.system} {phase.name}",
+                str(len(told.latencies_s)),
+                str(sum(told.errors.values())),
+                f"{told.throughput:.3g}",
+                "" if told.goodput is None else f"{told.goodput:.3g}",
+                *(f"{1000 * value:.1f}" for value in times),
+            ]
+        )
+    return table
+
+
+def conclusions(phases: Sequence[Phase], offline: Sequence[Measurement] = ()) -> dict[str, float]:
+    """Ratios and differences, by name; only those whose parts were measured."""
+    ours = {phase.name: phase for phase in phases if phase.system == "calotype"}
+    plain = next((phase for phase in phases if phase.system != "calotype"), None)
+    load, solo = ours["load"], ours.get("solo")
+    shared = next((phase for name, phase in ours.items() if name not in ("load", "solo")), None)
+    found: dict[str, float] = {}
+    if solo and solo.figures.latency:
+        found["solo_median_s"] = solo.figures.latency.median
+    if plain and plain.figures.images_per_s:
+        found["throughput_over_plain"] = load.figures.images_per_s / plain.figures.images_per_s
+    if (fastest := best(offline)) and fastest.samples_per_s:
+        found["offline_images_per_s"] = fastest.samples_per_s
+        found["offline_batch"] = float(fastest.samples_per_unit or 1)
+        found["throughput_over_offline"] = load.figures.images_per_s / fastest.samples_per_s
+    if shared and solo and shared.figures.latency and solo.figures.latency:
+        found["shared_p95_over_solo_median"] = shared.figures.latency.p95 / solo.figures.latency.median
+    if load.weight:
+        found["resident_bytes_before"] = load.weight.bytes[0]
+        found["resident_bytes_after"] = load.weight.bytes[-1]
+        found["resident_growth_in_second_half"] = load.weight.growth
+    return found
+
+
+def sentences(phases: Sequence[Phase], offline: Sequence[Measurement], *, idle: bool) -> list[str]:
+    """The same in words; `idle` if the engine did nothing."""
+    known = conclusions(phases, offline)
+    said = [_accounts(phases)]
+    if idle and "solo_median_s" in known:
+        ms = 1000 * known["solo_median_s"]
+        said.append(f"interface and queue take {ms:.1f} ms of a request: the engine did nothing")
+    if "throughput_over_plain" in known:
+        said.append(f"{known['throughput_over_plain']:.2f}× the pictures a second of the plain server")
+    if "throughput_over_offline" in known:
+        said.append(
+            f"{known['throughput_over_offline']:.1%} of the engine's own {known['offline_images_per_s']:.3g} "
+            f"pictures a second, at its best batch of {known['offline_batch']:.0f}"
+        )
+    if "shared_p95_over_solo_median" in known:
+        ratio = known["shared_p95_over_solo_median"]
+        said.append(f"p95 at a share of the load: {ratio:.2f}× the solo median")
+    if "resident_bytes_before" in known:
+        mib = {name: value / 2**20 for name, value in known.items() if name.startswith("resident")}
+        said.append(
+            f"memory of server and workers: {mib['resident_bytes_before']:.0f} MiB before the load, "
+            f"{mib['resident_bytes_after']:.0f} MiB after; "
+            f"{mib['resident_growth_in_second_half']:+.1f} MiB in its second half"
+        )
+    for phase in phases:
+        if phase.figures.errors:
+            said.append(f"{phase.system} {phase.name}: errors {phase.figures.errors}")
+        if phase.batch_jobs:
+            said.append(
+                f"{phase.name}: evaluations by jobs that shared them, up to: {_bars(phase.batch_jobs)}"
+            )
+    return said
+
+
+def as_values(phases: Sequence[Phase], offline: Sequence[Measurement]) -> dict[str, Any]:
+    """Everything as plain values."""
+    return {
+        "conclusions": conclusions(phases, offline),
+        "adds_up": adds_up(phases),
+        "phases": [
+            {
+                "system": phase.system,
+                "name": phase.name,
+                "load": asdict(phase.load),
+                "interface": phase.interface,
+                "throughput": phase.figures.throughput,
+                "images_per_s": phase.figures.images_per_s,
+                "goodput": phase.figures.goodput,
+                "errors": phase.figures.errors,
+                "latency_s": phase.figures.latency.model_dump() if phase.figures.latency else None,
+                "batch_rows": phase.batch_rows,
+                "batch_jobs": phase.batch_jobs,
+                "account": asdict(phase.account) if phase.account else None,
+            }
+            for phase in phases
+        ],
+    }
+
+
+def adds_up(phases: Sequence[Phase]) -> bool:
+    """Whether nothing was lost and nothing doubled."""
+    return all(phase.account is None or phase.account.adds_up for phase in phases)
+
+
+def best(measurements: Sequence[Measurement]) -> Measurement | None:
+    """The one with most pictures a second; None if none worked."""
+    worked = [one for one in measurements if one.status == "ok" and one.samples_per_s]
+    return max(worked, key=lambda one: one.samples_per_s or 0.0, default=None)
+
+
+def _accounts(phases: Sequence[Phase]) -> str:
+    accounts = [phase.account for phase in phases if phase.account]
+    asked, listed = sum(one.asked for one in accounts), sum(one.listed for one in accounts)
+    if adds_up(phases):
+        return f"nothing lost, nothing doubled: {asked} asked, {listed} accepted and ended once each"
+    wrong = {
+        name: sum(len(getattr(one, name)) for one in accounts)
+        for name in ("lost", "doubled", "unfinished", "unasked", "misnamed")
+    }
+    return f"IT DOES NOT ADD UP: {asked} asked, {listed} listed; {wrong}"
+
+
+def _bars(counts: dict[str, int]) -> str:
+    total = sum(counts.values())
+    return ", ".join(f"{bound}: {number / total:.0%}" for bound, number in counts.items())

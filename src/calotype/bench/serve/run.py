@@ -1,0 +1,182 @@
+"""The phases of a run: one client alone, the load, a share of it; then the same load on a plain server.
+
+Knows nothing of how servers are started, nor of what is written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import uuid4
+
+from calotype.bench.serve.accounts import Account, account
+from calotype.bench.serve.asking import Asked, Interface, asking
+from calotype.bench.serve.driving import OK, Ask, Driven, Load, Sample, drive
+from calotype.bench.serve.figures import Figures, figures
+from calotype.bench.serve.targets import Target
+from calotype.bench.serve.watching import JOBS, ROWS, Counted, Watched, Weight, watched
+from calotype.core.errors import CalotypeError
+from calotype.core.progress import Progress
+
+WARM_REQUESTS = 1
+_WEIGH_EVERY_S = 1.0
+
+
+class NoAnswerError(CalotypeError):
+    """A load of which nothing can be told."""
+
+
+@dataclass(frozen=True)
+class ServePlan:
+    """What to put on whom."""
+
+    load: Load
+    interface: Interface = "http"
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """Values of a GenerateRequest, for all requests."""
+    target_s: float | None = None
+    """What goodput counts."""
+    solo: int = 10
+    """Requests of one client by itself, before the load."""
+    share: float | None = None
+    """After the load: arrivals at this share of the throughput it reached."""
+    timeout_s: float = 600.0
+    api_key: str | None = None
+
+    def asked(self, phase: str) -> Asked:
+        run = f"bench-{uuid4().hex[:12]}-{phase}"
+        return Asked(self.request, run, self.timeout_s, self.api_key)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One part of a run, and all that is known of it."""
+
+    name: str
+    system: str
+    load: Load
+    interface: Interface
+    figures: Figures
+    account: Account | None = None
+    """None of a server that lists nothing."""
+    counted: Counted | None = None
+    """What the deployment's metrics gained."""
+    weight: Weight | None = None
+
+    @property
+    def batch_rows(self) -> dict[str, int]:
+        return self.counted.histogram(ROWS) if self.counted else {}
+
+    @property
+    def batch_jobs(self) -> dict[str, int]:
+        return self.counted.histogram(JOBS) if self.counted else {}
+
+    @property
+    def mean_jobs(self) -> float | None:
+        return self.counted.mean(JOBS) if self.counted else None
+
+
+async def on_deployment(target: Target, plan: ServePlan, progress: Progress) -> tuple[list[Phase], str]:
+    """All phases on a deployment, and the name of what it runs on."""
+    address = target.running.grpc if plan.interface == "grpc" else target.running.http
+    if address is None:
+        raise NoAnswerError("the deployment has no gRPC interface; measure it over HTTP")
+    headers = plan.asked("").headers
+    async with watched(target.running.http, target.running.pid, headers) as deployment:
+        loads = {"solo": Load(clients=1, requests=plan.solo), "load": plan.load}
+        phases: list[Phase] = []
+        for name, load in loads.items():
+            if name != "solo" or plan.solo:
+                phases.append(await _phase(name, load, address, deployment, plan, progress))
+        if plan.share is not None:
+            rate = plan.share * phases[-1].figures.throughput
+            if not rate:
+                raise NoAnswerError("nothing ended well under the load: there is no share of it")
+            shared = replace(plan.load, clients=None, rate=rate)
+            name = f"{plan.share:g} of the load"
+            phases.append(await _phase(name, shared, address, deployment, plan, progress))
+        workers = (await deployment.status())["workers"]
+        return phases, ", ".join(sorted({str(worker["device"]) for worker in workers}))
+
+
+async def _phase(
+    name: str, load: Load, address: str, deployment: Watched, plan: ServePlan, progress: Progress
+) -> Phase:
+    asked = plan.asked(name.replace(" ", "-"))
+    async with asking(plan.interface, address, asked) as ask:
+        await _warm(replace(asked, run=f"warm-{asked.run}"), plan, address)
+        before = await deployment.counted()
+        async with deployment.weighed(_WEIGH_EVERY_S) as weight:
+            driven = await _driven(name, load, ask, progress)
+        after = await deployment.counted()
+    jobs = await deployment.jobs(asked.run)
+    return Phase(
+        name,
+        "calotype",
+        load,
+        plan.interface,
+        figures(driven, plan.target_s),
+        account(driven.samples, jobs, asked.key),
+        after.since(before),
+        weight,
+    )
+
+
+async def on_plain(url: str, plan: ServePlan, progress: Progress) -> Phase:
+    """The same load on the plain server."""
+    asked = plan.asked("plain")
+    plain = replace(plan, interface="plain", api_key=None)
+    async with asking("plain", url, asked) as ask:
+        await _warm(asked, plain, url)
+        driven = await _driven("plain diffusers", plan.load, ask, progress)
+    return Phase("load", "diffusers-fastapi", plan.load, "plain", figures(driven, plan.target_s))
+
+
+async def _warm(asked: Asked, plan: ServePlan, address: str) -> None:
+    """A few requests for nobody; what cannot be asked at all is said here."""
+    async with asking(plan.interface, address, asked) as ask:
+        driven = await drive(Load(clients=1, requests=WARM_REQUESTS), ask)
+    wrong = {sample.reply.kind for sample in driven.samples} - {OK}
+    if wrong:
+        raise NoAnswerError(f"a first request was answered with {', '.join(sorted(wrong))}")
+
+
+async def _driven(name: str, load: Load, ask: Ask, progress: Progress) -> Driven:
+    """Drive, and show how it goes: requests done, or seconds gone by."""
+    total = load.requests or round(load.warmup_s + (load.duration_s or 0.0))
+    begin, kinds = asyncio.get_running_loop().time() + load.warmup_s, Counter[bool]()
+    progress.start(name, total)
+
+    def show() -> None:
+        progress.describe(f"{name}: {kinds.total()} requests, {kinds[False]} errors")
+        progress.advance()
+
+    def on_sample(sample: Sample) -> None:
+        kinds[sample.reply.kind == OK] += 1
+        if load.requests is not None and sample.due_s >= begin:
+            show()
+
+    async with _every_second(show) if load.requests is None else nullcontext():
+        driven = await drive(load, ask, on_sample)
+    if not driven.samples:
+        raise NoAnswerError(f"{name}: nothing was asked in {total} s; ask more often or for longer")
+    return driven
+
+
+@asynccontextmanager
+async def _every_second(show: Callable[[], None]) -> AsyncIterator[None]:
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(1)
+            show()
+
+    ticking = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)

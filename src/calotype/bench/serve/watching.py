@@ -1,0 +1,142 @@
+"""What a deployment says of itself before, during and after a load, and what its processes weigh. Over HTTP.
+
+Knows nothing of who puts the load on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+PAGE = 200
+ROWS, JOBS = "calotype_batch_rows", "calotype_batch_jobs"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What its metrics said at one moment."""
+
+    values: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
+
+    def total(self, name: str) -> float:
+        """Over all labels."""
+        return sum(value for (found, _), value in self.values.items() if found == name)
+
+    def since(self, before: Counted) -> Counted:
+        """What was added; meaningful of counters and histograms alone."""
+        return Counted({key: value - before.values.get(key, 0.0) for key, value in self.values.items()})
+
+    def histogram(self, name: str) -> dict[str, int]:
+        """How many fell between each bound and the one below it, by upper bound; empty ones left out."""
+        bounds = {
+            dict(labels)["le"]: value
+            for (found, labels), value in self.values.items()
+            if found == f"{name}_bucket"
+        }
+        counts, below = {}, 0.0
+        for bound in sorted(bounds, key=float):
+            if bounds[bound] > below:
+                counts[bound.removesuffix(".0")] = round(bounds[bound] - below)
+            below = bounds[bound]
+        return counts
+
+    def mean(self, name: str) -> float | None:
+        count = self.total(f"{name}_count")
+        return self.total(f"{name}_sum") / count if count else None
+
+
+def parse_metrics(text: str) -> Counted:
+    """Read Prometheus's text."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - only where served
+
+    families = text_string_to_metric_families(text)
+    samples = (sample for family in families for sample in family.samples)
+    return Counted({(one.name, tuple(sorted(one.labels.items()))): one.value for one in samples})
+
+
+@dataclass
+class Weight:
+    """Main memory of the deployment's processes, as it was while the load went on."""
+
+    bytes: list[int] = field(default_factory=list)
+    """Resident, of server and workers together."""
+
+    @property
+    def growth(self) -> int:
+        """From the middle, when all caches are filled, to the end."""
+        return self.bytes[-1] - self.bytes[len(self.bytes) // 2]
+
+
+class Watched:
+    """A deployment that is looked at."""
+
+    def __init__(self, client: httpx.AsyncClient, server_pid: int) -> None:
+        self._client, self._server = client, server_pid
+
+    async def counted(self) -> Counted:
+        answer = await self._client.get("/metrics", headers={"accept": "text/plain"})
+        return parse_metrics(answer.raise_for_status().text)
+
+    async def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = (await self._client.get("/v1/deployment")).raise_for_status().json()
+        return found
+
+    async def resident_bytes(self) -> int:
+        workers = (await self.status())["workers"]
+        return sum(resident_bytes([self._server, *(one["pid"] for one in workers if one["pid"])]))
+
+    async def jobs(self, keys_begin_with: str) -> list[dict[str, Any]]:
+        """All jobs of a run, newest first."""
+        found: list[dict[str, Any]] = []
+        page: dict[str, Any] = {"next": ""}
+        while page["next"] is not None:
+            asked = {"limit": PAGE, **({"before": page["next"]} if page["next"] else {})}
+            page = (await self._client.get("/v1/jobs", params=asked)).raise_for_status().json()
+            found += [
+                job for job in page["jobs"] if (job["idempotency_key"] or "").startswith(keys_begin_with)
+            ]
+        return found
+
+    @asynccontextmanager
+    async def weighed(self, every_s: float) -> AsyncIterator[Weight]:
+        """Weigh it for as long as the block runs, first and last included."""
+        weight = Weight([await self.resident_bytes()])
+
+        async def go_on() -> None:
+            while True:
+                await asyncio.sleep(every_s)
+                with suppress(httpx.HTTPError):
+                    weight.bytes.append(await self.resident_bytes())
+
+        weighing = asyncio.create_task(go_on())
+        try:
+            yield weight
+        finally:
+            weighing.cancel()
+            await asyncio.gather(weighing, return_exceptions=True)
+        weight.bytes.append(await self.resident_bytes())
+
+
+@asynccontextmanager
+async def watched(url: str, server_pid: int, headers: Mapping[str, str]) -> AsyncIterator[Watched]:
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False) as client:
+        yield Watched(client, server_pid)
+
+
+def resident_bytes(pids: Iterable[int]) -> Sequence[int]:
+    """Main memory of each process; of one that has gone, none."""
+    return [_resident(Path(f"/proc/{pid}/status")) for pid in pids]
+
+
+def _resident(status: Path) -> int:
+    with suppress(OSError):
+        for line in status.read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+    return 0

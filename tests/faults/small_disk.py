@@ -1,0 +1,83 @@
+"""A deployment on a disk of its own that fills up: `python -m tests.faults.small_disk FOLDER`.
+
+Runs inside namespaces of its own (`unshare --user --map-root-user --mount`), where anybody may mount.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from calotype.serve.lifecycle.deploying import deploy, stop
+from calotype.serve.lifecycle.places import Place
+from calotype.serve.lifecycle.plan import DeploymentPlan
+from tests.faults.checks import all_jobs, check_pictures
+from tests.faults.storm import until
+
+PLAN = DeploymentPlan.parse({"name": "small", "models": ("emoji",), "devices": ("cpu",), "engine": "nothing"})
+
+
+def ask(client: httpx.Client, prompt: str, *, steps: int = 3, seed: int = 0, **query: str) -> httpx.Response:
+    body = {"request": {"prompt": prompt, "steps": steps, "seed": seed, "width": 64, "height": 64}}
+    return client.post("/v1/jobs", json=body, params=query)
+
+
+def place_of(job: dict[str, Any]) -> str:
+    return f"/v1/jobs/{job['id']}"
+
+
+def fill(disk: Path) -> None:
+    """To the last byte."""
+    with (disk / "filler").open("wb", buffering=0) as file:
+        for size in (2**16, 2**12, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+
+
+def full(disk: Path) -> None:
+    """Refuses while it is full, loses nothing, and goes on by itself when there is room."""
+    running = deploy(PLAN, place=Place(disk / "small"))
+    try:
+        with httpx.Client(base_url=running.http, timeout=60, trust_env=False) as client:
+            first = ask(client, "before", wait="true").raise_for_status().json()
+            # Another seed: the same picture would need no room.
+            under_way = ask(client, "fault:slow under way", steps=100, seed=1).raise_for_status().json()
+            until("it does not begin", lambda: client.get(place_of(under_way)).json()["steps_done"] > 0)
+            fill(disk)
+            refused = ask(client, "p" * 5000)
+            while refused.status_code == 202:
+                # The journal may have had some room of its own.
+                refused = ask(client, "p" * 5000)
+            assert refused.status_code == 503, refused.text
+            assert refused.json()["error"]["code"] == "unavailable"
+            assert "room" in refused.json()["error"]["message"]
+            assert client.get("/healthz").status_code == 200
+            assert client.get(place_of(first)).json() == first
+            until("work goes on", lambda: client.get("/v1/deployment").json()["running"] == 0)
+            # Its picture is made, and there is no room for it.
+            assert client.get(place_of(under_way)).json()["state"] == "running"
+            (disk / "filler").unlink()
+            until("it refuses still", lambda: ask(client, "after").status_code == 202)
+            until("jobs do not end", lambda: {job["state"] for job in all_jobs(running)} == {"done"})
+            jobs = all_jobs(running)
+            assert {first["id"], under_way["id"]} <= {job["id"] for job in jobs}
+            check_pictures(running, jobs)
+    finally:
+        stop(running, at_once=True)
+
+
+def main() -> None:
+    disk = Path(sys.argv[1])
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    full(disk)
+
+
+if __name__ == "__main__":
+    main()

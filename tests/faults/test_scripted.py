@@ -1,0 +1,154 @@
+"""Faults of the machine under a real deployment, seen from outside: disk, database, ports, clock."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+import calotype
+from calotype.core.errors import CalotypeError, NotFoundError
+from calotype.serve.lifecycle.deploying import DeployError, stop
+from calotype.serve.lifecycle.places import all_places, place_of, running_place
+from tests.faults.storm import killed
+
+IDLE = {"engine": "nothing", "devices": ("cpu",)}
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
+    yield tmp_path / "state"
+    for place in all_places():
+        running = place.running()
+        if running is not None:
+            stop(running, at_once=True)
+
+
+def in_its_own_world(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run where mounting is allowed and seen by nobody else."""
+    return subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", *command],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_full_disk_refuses_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = in_its_own_world(sys.executable, "-m", "tests.faults.small_disk", disk)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_read_only_disk_is_said(tmp_path: Path, state: Path) -> None:
+    state.mkdir()
+    script = f"mount -t tmpfs -o ro tmpfs {state} && {sys.executable} -m calotype deploy emoji --name one"
+    done = in_its_own_world("sh", "-c", script)
+    assert "Traceback" not in done.stderr
+    assert "Read-only file system" in done.stderr
+    assert done.returncode == 2
+
+
+def test_a_disk_that_became_read_only_keeps_its_history(state: Path) -> None:
+    with calotype.deploy("emoji", name="one", **IDLE) as handle:
+        handle.query("a fox")
+    calotype.undeploy("one")
+    folder = place_of("one").folder
+    script = (
+        f"mount --bind {folder} {folder} && mount -o remount,bind,ro {folder} && "
+        f"{sys.executable} -m calotype.serve.lifecycle {folder}"
+    )
+    done = in_its_own_world("sh", "-c", script)
+    assert "Traceback" not in done.stderr
+    assert "must have room and be writable" in done.stderr
+    assert done.returncode not in (0, 1)
+    with calotype.deploy("emoji", name="one", **IDLE) as again:
+        assert len(again.jobs()) == 1
+
+
+def test_a_damaged_database_is_set_aside_and_said(state: Path) -> None:
+    with calotype.deploy("emoji", name="one", **IDLE) as handle:
+        lost = handle.query("a fox").job_id
+    place, running = running_place("one")
+    killed(running.pid)
+    for path in place.queue.glob("jobs.sqlite*"):
+        path.write_bytes(b"this is not a database" * 1000)
+    with calotype.deploy("emoji", name="one", **IDLE) as again:
+        assert again.query("a fox after all").images
+        with pytest.raises(NotFoundError):
+            again.job(lost)
+    (aside,) = place.queue.glob("damaged-*")
+    assert len(list((aside / "pictures").iterdir())) == 1
+    assert str(aside) in place.log.read_text()
+
+
+def test_a_taken_port_of_grpc_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(DeployError, match=str(port)):
+            calotype.deploy("emoji", name="one", reached={"http_port": 0, "grpc_port": port}, **IDLE)
+    calotype.deploy("emoji", name="one", **IDLE).close()
+
+
+def test_the_clock_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour forward and three back, with work under way and a restart between: all is done, once."""
+    # Python imports a module of this name at its start, in every process.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import pathlib, time\n"
+        f"offset, real = pathlib.Path({str(tmp_path / 'offset')!r}), time.time\n"
+        "time.time = lambda: real() + float(offset.read_text())\n"
+    )
+    offset = tmp_path / "offset"
+    offset.write_text("0")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    with calotype.deploy("emoji", name="one", **IDLE) as handle:
+        _, running = running_place("one")
+        with httpx.Client(base_url=running.http, timeout=60, trust_env=False) as client:
+            asked = {"request": {"prompt": "fault:slow", "steps": 100, "seed": 1}, "deadline_s": 600.0}
+            key = {"Idempotency-Key": "once"}
+            slow = client.post("/v1/jobs", json=asked, headers=key).raise_for_status().json()
+            ids = {slow["id"]}
+            for jump in ("3600", "-7200"):
+                offset.write_text(jump)
+                # A new deadline makes it look at all of them.
+                hurried = {**asked, "request": {"prompt": f"after {jump}", "steps": 1}}
+                ids.add(client.post("/v1/jobs?wait=true", json=hurried).raise_for_status().json()["id"])
+                again = client.post("/v1/jobs?wait=true", json=asked, headers=key).raise_for_status().json()
+                assert (again["id"], again["state"]) == (slow["id"], "done")
+            waiting = client.post(
+                "/v1/jobs", json={**asked, "request": {"prompt": "fault:slow b", "steps": 50}}
+            ).json()
+            assert client.get("/metrics").status_code == 200
+    killed(running.pid)
+    offset.write_text("-10000")
+    with calotype.deploy("emoji", name="one", **IDLE) as handle:
+        ids |= {waiting["id"], handle.query("last").job_id}
+        _, running = running_place("one")
+        asked_again = httpx.get(f"{running.http}/v1/jobs/{waiting['id']}", trust_env=False).json()
+        assert asked_again["state"] in ("queued", "running", "done")
+        assert {job.id for job in handle.jobs()} == ids
+
+
+def test_a_disk_that_refuses_at_the_start_is_no_bug(state: Path) -> None:
+    state.parent.mkdir(exist_ok=True)
+    state.write_text("in the way")
+    with pytest.raises(CalotypeError, match="cannot be written"):
+        calotype.deploy("emoji", name="one", **IDLE)
+    state.unlink()
+
+
+def test_what_a_killed_server_was_writing_is_swept() -> None:
+    place = place_of("one")
+    place.folder.mkdir(parents=True)
+    (place.folder / ".running.json.abc.part").write_text("half of")
+    calotype.deploy("emoji", name="one", **IDLE).close()
+    calotype.undeploy("one")
+    assert {path.name for path in place.folder.iterdir()} == {"plan.json", "server.log", "queue"}

@@ -1,0 +1,93 @@
+"""Small real runs: a deployment and a plain server that are started, loaded, counted and stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from calotype.bench.records.store import FILE, read
+from calotype.cli.main import run
+from tests.faults.checks import processes_with
+
+SMALL = ["--device", "cpu", "--warmup", "0", "--width", "64", "--height", "64"]
+IDLE = ["bench", "serve", "--engine", "nothing", "--steps", "2", "--target", "60", *SMALL]
+
+
+@pytest.mark.parametrize("interface", ["http", "grpc"])
+def test_a_deployment_under_load(
+    interface: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_RUN", mark := uuid4().hex)
+    words = ["--clients", "3", "--requests", "12", "--solo", "2", "--share", "0.5"]
+    assert run([*IDLE, *words, "--interface", interface, "--out", str(tmp_path), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["adds_up"]
+    solo, load, half = said["phases"]
+    assert [phase["latency_s"]["count"] for phase in said["phases"]] == [2, 12, 12]
+    assert load["goodput"] == load["throughput"] > 0
+    assert half["load"]["rate"] == pytest.approx(load["throughput"] / 2)
+    assert load["account"]["listed"] == 12
+    # Two steps of twelve pictures with guidance, however they were shared.
+    assert sum(load["batch_rows"].values()) <= 24
+    assert solo["batch_jobs"] == {"1": 4}
+    records = read(tmp_path / FILE).measurements
+    assert [record.kind for record in records] == ["serve"] * 3
+    assert [record.settings["phase"] for record in records] == ["solo", "load", "0.5 of the load"]
+    assert records[1].samples_per_s == load["images_per_s"]
+    assert not processes_with(f"TEST_RUN={mark}")
+
+
+def test_the_embedded_model_beside_the_plain_server(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "serve", "--steps", "1", "--solo", "0", "--clients", "2", "--requests", "2", *SMALL]
+    assert run([*words, "--interface", "openai", "--plain", "--preset", "baseline"]) == 0
+    said = capsys.readouterr().out
+    assert "nothing lost, nothing doubled: 2 asked, 2 accepted" in said
+    assert "× the pictures a second of the plain server" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (["--clients", "2", "--rate", "3"], "give one of them"),
+        (["--duration", "2", "--requests", "3"], "give one of them"),
+        (["--interface", "carrier-pigeon"], "no interface 'carrier-pigeon'"),
+        (["--plain"], "leave out --plain"),
+        (["--offline", "--batches", "0"], "'0' should be numbers"),
+        (["--deployment", "nowhere"], "no deployment 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    words: list[str],
+    rule: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path))
+    assert run([*IDLE, *words]) in (2, 4)
+    assert rule in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_leaves_no_process(number: signal.Signals) -> None:
+    mark = uuid4().hex
+    process = subprocess.Popen(
+        [sys.executable, "-m", "calotype", *IDLE, "--clients", "2", "--duration", "600", "--solo", "1"],
+        env={**os.environ, "TEST_RUN": mark},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    # Nothing is between the last of these and the load.
+    assert any("solo:" in line for line in process.stderr)
+    process.send_signal(number)
+    process.stderr.close()
+    assert process.wait() == 130
+    assert not processes_with(f"TEST_RUN={mark}")
