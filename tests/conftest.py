@@ -1,6 +1,7 @@
 """What every test wants of the machine. Knows nothing of any test."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,12 @@ torch.set_num_threads(1)
 # Some virtual machines announce matrix instructions (AMX) that they cannot run; half precision on the CPU
 # would crash there. oneDNN reads this at its first operation.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c() -> None:
+    """Programs started in the background of a script are told to ignore it, and so would our tests be."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

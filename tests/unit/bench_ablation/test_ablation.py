@@ -37,7 +37,7 @@ def test_every_variant_of_every_preset_is_a_list_that_can_be_applied(preset: str
 
 def test_what_builds_on_a_pass_goes_with_it_and_brings_it_along() -> None:
     variants = pass_variants("fast", "cuda")
-    assert passes(variants, "without own_forward") == ["own_decoder"]
+    assert passes(variants, "without own_forward") == ["own_decoder", "text_graph"]
     assert passes(variants, "only cuda_graph") == ["own_forward", "cuda_graph"]
     whole = list(pass_names("fast", "cuda"))
     assert passes(variants, "without cuda_graph") == whole[:-1]

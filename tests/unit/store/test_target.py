@@ -58,7 +58,7 @@ def test_the_key_follows_the_device(change: dict[str, str]) -> None:
 
 def test_the_key_follows_the_passes_behind_a_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     before = target(SMALL).key
-    monkeypatch.setitem(presets.PRESETS, "fast", presets.PRESETS["fast"][:-2])
+    monkeypatch.setitem(presets.PRESETS, "fast", presets.PRESETS["fast"][:-3])
     assert target(SMALL).key != before
 
 

@@ -34,6 +34,8 @@ class Winograd:
     def __init__(self) -> None:
         self._layers: WeakSet[nn.Conv2d] = WeakSet()
 
+    # What is made while pictures are decoded is still to be changed later, which inference mode would forbid.
+    @torch.inference_mode(False)
     @torch.no_grad()
     def prepare(self, network: nn.Module) -> None:
         """Transform the weights of all layers that it suits. They become buffers that are in no file."""
