@@ -98,6 +98,8 @@ def damage_that_one_sees_is_passed_over_by_all(ranks: Ranks, folder: Path) -> No
     with CheckpointStore(folder, keep_last=3) as store:
         for step in (1, 2, 3):
             store.save(step, small_state(step), own_state(step, ranks.rank), **_place(ranks))
+        # The other rank looks at the last one before it takes it for saved.
+        ranks.barrier()
         if ranks.rank == 0:
             _flip_last_byte(folder / "step-00000003" / "rank-00001.safetensors")
             _flip_last_byte(folder / "step-00000002" / "rank-00000.safetensors")
