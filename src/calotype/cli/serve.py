@@ -73,6 +73,7 @@ def serve(
     import asyncio
 
     from calotype.cli.output import console
+    from calotype.serve.lifecycle.deploying import check_free
     from calotype.serve.lifecycle.main import log_as_json
     from calotype.serve.lifecycle.news import News
     from calotype.serve.lifecycle.places import place_of
@@ -85,6 +86,7 @@ def serve(
         _reached(host, port, grpc_port, tls_certificate, tls_key, admin),
     )
     place = place_of(plan.name)
+    check_free(place)
     place.keep_plan(plan)
     log_as_json()
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -88,10 +88,14 @@ def test_what_was_accepted_outlives_the_server() -> None:
         assert len(known[done].pictures) == 1
 
 
-def test_a_name_is_taken_once() -> None:
+def test_a_name_is_taken_once(capsys: pytest.CaptureFixture[str]) -> None:
     calotype.deploy("emoji", name="one", **IDLE).close()
+    kept = place_of("one").plan()
     with pytest.raises(RequestError, match="'one' runs already"):
         calotype.deploy("emoji", name="one", **IDLE)
+    assert run(["serve", "sdxl", "--name", "one"]) == 2
+    assert "'one' runs already" in capsys.readouterr().err
+    assert place_of("one").plan() == kept
 
 
 def test_a_taken_port_is_said_before_anything_is_loaded() -> None:

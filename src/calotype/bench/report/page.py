@@ -19,7 +19,7 @@ _LEAST_ROWS_TO_FILTER = 6
 
 def page(report: Report) -> str:
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - only pages need it
-    from markupsafe import Markup  # noqa: PLC0415
+    from markupsafe import Markup  # noqa: PLC0415 - comes with it
 
     style, script = _own("plots/style.css") + _own("page.css"), _own("page.js")
     made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

@@ -68,7 +68,7 @@ async def asking(interface: Interface, address: str, asked: Asked) -> AsyncItera
     async with httpx.AsyncClient(
         base_url=address,
         limits=limits,
-        timeout=None,  # noqa: S113
+        timeout=None,  # noqa: S113 - see above
         headers=headers,
         trust_env=False,
     ) as client:

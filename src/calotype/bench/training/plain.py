@@ -36,7 +36,7 @@ class PlainLoop:
 
     def __init__(self, model: Model, recipe: Recipe, *, compiled: bool) -> None:
         import diffusers  # noqa: PLC0415 - takes seconds, and only peers need it
-        from diffusers.training_utils import EMAModel  # noqa: PLC0415
+        from diffusers.training_utils import EMAModel  # noqa: PLC0415 - the same
 
         torch.manual_seed(recipe.trainer.seed)
         self._model, self._recipe = model, recipe

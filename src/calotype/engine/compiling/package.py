@@ -53,7 +53,7 @@ _OPTIONS = {"cpp.dynamic_threads": True}
 @torch.no_grad()
 def write_package(order: Order, path: Path) -> None:
     """Compile a region for inputs of one kind. Takes a minute or more."""
-    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415
+    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - only compiling needs it
     from torch.export import Dim, export  # noqa: PLC0415 - takes a second, and most processes only read
 
     region = order.region

@@ -23,6 +23,14 @@ class DeployError(CalotypeError):
     """A deployment that ended before it was ready."""
 
 
+def check_free(place: Place) -> None:
+    """Refuse a place whose deployment runs: its plan is not to be written over."""
+    if place.running() is not None:
+        name = place.name
+        rule = f"{name!r} runs already; `calotype undeploy {name}` first, or choose another name"
+        raise RequestError([Problem("name", rule, name)])
+
+
 def deploy(
     plan: DeploymentPlan, tell: Callable[[str], None] = lambda _: None, place: Place | None = None
 ) -> Running:
@@ -31,9 +39,7 @@ def deploy(
     It is kept in `place`, or where its name leads to.
     """
     place = place or place_of(plan.name)
-    if place.running() is not None:
-        rule = f"{plan.name!r} runs already; `calotype undeploy {plan.name}` first, or choose another name"
-        raise RequestError([Problem("name", rule, plan.name)])
+    check_free(place)
     place.keep_plan(plan)
     ours, theirs = os.pipe()
     server = [sys.executable, "-m", "calotype.serve.lifecycle", str(place.folder), f"--news-fd={theirs}"]
