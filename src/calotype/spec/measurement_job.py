@@ -86,3 +86,5 @@ class Ticket(_Frozen):
     round: Count
     models: str | None = None
     """The model folder."""
+    picture: str | None = None
+    """A file for what the point's first picture looks like."""

@@ -43,8 +43,9 @@ def test_pictures_are_small_and_inside_the_page(report: Report) -> None:
 def test_a_picture_that_cannot_be_read_is_listed(tmp_path: Path) -> None:
     two = [picture(f"steps={n}", 1.0, request={"steps": n}, settings={"steps": n}) for n in (1, 2, 3)]
     files = stored(tmp_path, *two)
-    for measurement in two[:2]:
-        Image.new("RGB", (20, 10), "red").save(tmp_path / f"{measurement.point}.png")
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (20, 10), "red").save(tmp_path / f"{two[0].point}.png")
+    Image.new("RGB", (20, 10), "red").save(tmp_path / "pictures" / f"{two[1].id}.webp")
     (tmp_path / f"{two[2].id}.png").write_bytes(b"no picture")
     found = compose(gather(files))
     [sheet] = section(found, "pictures").sheets

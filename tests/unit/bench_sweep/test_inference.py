@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from calotype.bench.inference.work import decode_tflop, tflop_per_picture, unet_tflop
 from calotype.bench.sweep.child import main, verdict
@@ -25,7 +26,8 @@ def measured(tmp_path: Path, system: str = "calotype", **settings: object) -> Me
     asked = {"kind": "inference", "settings": {"batch": 1, "steps": 2, **settings}, "systems": [system]}
     [point] = points_of(parse_sweep({**asked, "units": 2, "warmup": 1}), device="cpu")
     given, out = tmp_path / "ticket.json", tmp_path / "measurement.json"
-    given.write_text(Ticket(point=point, round=1).model_dump_json())
+    ticket = Ticket(point=point, round=1, picture=str(tmp_path / "pictures" / "first.webp"))
+    given.write_text(ticket.model_dump_json())
     main(given, out)
     return Measurement.model_validate_json(out.read_bytes())
 
@@ -56,6 +58,8 @@ def test_a_point_is_measured_from_text_to_pixels(tmp_path: Path, narrow: Narrow)
     assert made.precision == "fp32"
     assert made.fingerprint["torch"]["version"] == str(torch.__version__)
     assert made.host_peak_bytes
+    with Image.open(tmp_path / "pictures" / "first.webp") as kept:
+        assert kept.size == (64, 32)
     assert (made.memory, made.energy_j, made.notes) == ([], None, [])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from calotype.bench.inference.likeness import can_differ, likeness
 from calotype.bench.inference.peers import peer
@@ -19,6 +19,7 @@ from calotype.bench.inference.work import tflop_per_picture
 from calotype.bench.sweep.devices import Cpu, Cuda, watched
 from calotype.bench.sweep.notebook import Notebook
 from calotype.bench.sweep.timing import Timings, overhead_s, repeated
+from calotype.core.paths import written_whole
 from calotype.engine.device import precision_name
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
@@ -27,6 +28,8 @@ from calotype.spec.measurement import WALL, Preparation, Series, Work
 from calotype.spec.measurement_job import OURS, InferenceJob
 from calotype.spec.measurement_statistics import summarise
 from calotype.spec.request import GenerateRequest
+
+_SIDE = 512
 
 
 @dataclass
@@ -40,8 +43,10 @@ class _Loaded:
     load_s: float
 
 
-def measure_inference(job: InferenceJob, book: Notebook, *, models: Path | None = None) -> None:
-    """Note down all there is to know of a point."""
+def measure_inference(
+    job: InferenceJob, book: Notebook, *, models: Path | None = None, picture: Path | None = None
+) -> None:
+    """Note down all there is to know of a point; `picture` is a file for what it makes."""
     loaded = _load(job, book, models)
     last: list[list[Image.Image]] = []
     make = _maker(job, loaded)
@@ -57,6 +62,8 @@ def measure_inference(job: InferenceJob, book: Notebook, *, models: Path | None 
         series=_series(timings, loaded, job),
     )
     _note_work(loaded, book)
+    if picture:
+        _keep_picture(last[0][0], picture, book)
     if job.judged and can_differ(job, loaded.engine.model):
         _note_likeness(last[0][0], job, loaded, book)
 
@@ -129,6 +136,18 @@ def _note_work(loaded: _Loaded, book: Notebook) -> None:
         book.remark(f"work was not counted: {type(error).__name__}: {error}")
         return
     book.note(work=Work(tflop_per_sample=each, tflops=each * rate))
+
+
+def _keep_picture(image: Image.Image, file: Path, book: Notebook) -> None:
+    """Small: for the contact sheets of a report, not for measuring."""
+    try:
+        file.parent.mkdir(exist_ok=True)
+        small = ImageOps.contain(image, (_SIDE, _SIDE)) if max(image.size) > _SIDE else image
+        with written_whole(file) as out:
+            small.convert("RGB").save(out, "WEBP", quality=90)
+    # The figures stand without it.
+    except OSError as error:
+        book.remark(f"the picture was not kept: {error}")
 
 
 def _note_likeness(image: Image.Image, job: InferenceJob, loaded: _Loaded, book: Notebook) -> None:

@@ -1,8 +1,8 @@
 """Contact sheets of the pictures beside the records, small and inside the page. Makes no picture.
 
-A picture is known by its name, `ID.png` or `pictures/ID.png` with a point's id or name, or by the record that
-`calotype generate` left in it, anywhere in `pictures/`. Those that differ in steps or in guidance alone are a
-sheet.
+A picture is known by its name, `pictures/ID.webp` as a sweep leaves it or any other format, with a point's id
+or name, or by the record that `calotype generate` left in it, anywhere in `pictures/`. Those that differ in
+steps or in guidance alone are a sheet.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def _file_of(point: PointView) -> Path | None:
     folder = point.rounds[0].file.parent
     # A point's name may hold what a file's may not.
     names = (point.first.id, point.first.point.replace("/", "_"))
-    places = [place / f"{name}.png" for place in (folder, folder / FOLDER) for name in names]
+    files = [f"{name}{suffix}" for name in names for suffix in _SUFFIXES]
+    places = [place / file for place in (folder, folder / FOLDER) for file in files]
     return next((place for place in places if place.is_file()), None)
 
 

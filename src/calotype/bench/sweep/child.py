@@ -58,7 +58,8 @@ def _measure(ticket: Ticket, book: Notebook) -> None:
     models = Path(ticket.models) if ticket.models else None
     job = ticket.point.job
     if isinstance(job, InferenceJob):
-        measure_inference(job, book, models=models)
+        picture = Path(ticket.picture) if ticket.picture else None
+        measure_inference(job, book, models=models, picture=picture)
     else:
         measure_training(job, book, models=models)
 

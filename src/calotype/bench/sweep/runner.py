@@ -26,7 +26,7 @@ from calotype.spec.measurement_job import Point, Ticket, TrainJob
 from calotype.train.checkpoint import StopSignal, claimed
 from calotype.train.child_process import run_child
 
-LOGS = "logs"
+LOGS, PICTURES = "logs", "pictures"
 _KILLED = "ended with code -9"
 
 Ceiling = Callable[[str, str], float | None]
@@ -83,7 +83,8 @@ def run_sweep(plan: SweepPlan, progress: Progress) -> SweepOutcome:
         for done, (point, number) in enumerate(todo):
             left_s = _left_s(time.monotonic() - began, done, len(todo))
             progress.describe(_label(point, number, plan, left_s))
-            ticket = Ticket(point=point, round=number, models=models)
+            picture = plan.folder / PICTURES / f"{point.id}.webp"
+            ticket = Ticket(point=point, round=number, models=models, picture=str(picture.absolute()))
             measurement = None if stop.requested else _measured(plan, ticket, stop)
             if measurement is None:
                 return SweepOutcome(recorded(plan), finished=False)
