@@ -81,8 +81,8 @@ def command(
 ) -> None:
     """Measure a deployment under load: calotype bench serve --clients 64 --duration 60 --plain.
 
-    Starts a deployment in a folder of its own and stops it in the end; Ctrl-C does, too. Fails if a request
-    was lost or done twice.
+    Starts a deployment in a folder of its own and stops it in the end; Ctrl-C does, too, and the records of
+    what was over by then are in --out. Fails if a request was lost or done twice.
     """
     from calotype.bench.serve.run import ServePlan
     from calotype.bench.serve.targets import known_deployment, own_deployment, stoppable
@@ -122,9 +122,9 @@ def command(
     _check(wanted, beside)
     with stoppable(), followed() as bar:
         if deployment is not None:
-            measured = _measure(nullcontext(known_deployment(deployment)), plan, beside, bar)
+            measured = _measure(nullcontext(known_deployment(deployment)), plan, beside, bar, out)
         else:
-            measured = _measure(own_deployment(wanted, bar.describe), plan, beside, bar)
+            measured = _measure(own_deployment(wanted, bar.describe), plan, beside, bar, out)
     _show(measured, out, as_json)
     if not measured.adds_up:
         raise typer.Exit(1)
@@ -146,7 +146,6 @@ class _Measured:
     plan: "ServePlan"
     phases: "list[Phase]"
     offline: "list[Measurement]"
-    records: "list[Measurement]"
 
     @property
     def adds_up(self) -> bool:
@@ -217,52 +216,63 @@ def _check(plan: "DeploymentPlan", beside: _Beside) -> None:
 
 
 def _measure(
-    started: "AbstractContextManager[Target]", plan: "ServePlan", beside: _Beside, bar: "Progress"
+    started: "AbstractContextManager[Target]",
+    plan: "ServePlan",
+    beside: _Beside,
+    bar: "Progress",
+    out: Path | None,
 ) -> _Measured:
-    """One after the other: nobody shares the machine with what is measured."""
+    """One after the other: nobody shares the machine with what is measured. Each is kept when it is over."""
     import asyncio
     import sys
     from datetime import UTC, datetime
 
+    from calotype.bench.records.store import FILE, append
     from calotype.bench.serve.records import as_measurement
     from calotype.bench.serve.run import on_deployment, on_plain
     from calotype.bench.serve.targets import plain_server
     from calotype.core.fingerprint import fingerprint
 
-    at = datetime.now(UTC)
+    at, machine, words = datetime.now(UTC), fingerprint(), shlex.join(["calotype", *sys.argv[1:]])
+
+    def keep(record: "Measurement") -> None:
+        if out is not None:
+            append(out / FILE, record)
+
+    def finished(phase: "Phase", device: str) -> None:
+        told = as_measurement(
+            phase, target, plan, device=device, machine=machine, command=words, started_at=at
+        )
+        keep(told)
+
     bar.start("starting a deployment", 2)
     with started as target:
-        phases, device = asyncio.run(on_deployment(target, plan, bar))
+        phases, device = asyncio.run(on_deployment(target, plan, bar, finished))
     wanted = target.plan
     if beside.plain:
         bar.start("starting a plain server", 2)
         place = None if wanted.devices[0] == "auto" else wanted.devices[0]
         with plain_server(wanted.models[0], place, wanted.precision, wanted.models_folder) as url:
             phases.append(asyncio.run(on_plain(url, plan, bar)))
+        finished(phases[-1], device)
     pure = []
     if beside.batches:
         # It alone brings torch, whose memory and seconds nobody else should pay for.
         from calotype.bench.serve.offline import offline
 
         pure = offline(wanted, plan.request, beside.batches, bar)
-    words = shlex.join(["calotype", *sys.argv[1:]])
-    records = [
-        as_measurement(one, target, plan, device=device, machine=fingerprint(), command=words, started_at=at)
-        for one in phases
-    ]
-    return _Measured(target, plan, phases, pure, [*records, *pure])
+        for record in pure:
+            keep(record)
+    return _Measured(target, plan, phases, pure)
 
 
 def _show(measured: _Measured, out: Path | None, as_json: bool) -> None:
     from rich.table import Table
 
-    from calotype.bench.records.store import FILE, append
+    from calotype.bench.records.store import FILE
     from calotype.bench.serve import report
     from calotype.cli.output import console, print_json
 
-    if out is not None:
-        for record in measured.records:
-            append(out / FILE, record)
     if as_json:
         print_json(report.as_values(measured.phases, measured.offline))
         return

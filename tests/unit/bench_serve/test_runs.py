@@ -76,18 +76,19 @@ def test_what_cannot_be_meant_is_refused(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_run_leaves_no_process(number: signal.Signals) -> None:
+def test_a_stopped_run_leaves_no_process_and_what_it_had(number: signal.Signals, tmp_path: Path) -> None:
     mark = uuid4().hex
+    words = ["--clients", "2", "--duration", "600", "--solo", "1", "--out", str(tmp_path)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "calotype", *IDLE, "--clients", "2", "--duration", "600", "--solo", "1"],
+        [sys.executable, "-m", "calotype", *IDLE, *words],
         env={**os.environ, "TEST_RUN": mark},
         stderr=subprocess.PIPE,
         text=True,
     )
     assert process.stderr is not None
-    # Nothing is between the last of these and the load.
-    assert any("solo:" in line for line in process.stderr)
+    assert any("load:" in line for line in process.stderr)
     process.send_signal(number)
     process.stderr.close()
     assert process.wait() == 130
     assert not processes_with(f"TEST_RUN={mark}")
+    assert [record.settings["phase"] for record in read(tmp_path / FILE).measurements] == ["solo"]

@@ -80,27 +80,36 @@ class Phase:
         return self.counted.mean(JOBS) if self.counted else None
 
 
-async def on_deployment(target: Target, plan: ServePlan, progress: Progress) -> tuple[list[Phase], str]:
+Finished = Callable[[Phase, str], None]
+"""Told of a phase when it is over, and of the name of what it ran on: what follows may be interrupted."""
+
+
+async def on_deployment(
+    target: Target, plan: ServePlan, progress: Progress, finished: Finished
+) -> tuple[list[Phase], str]:
     """All phases on a deployment, and the name of what it runs on."""
     address = target.running.grpc if plan.interface == "grpc" else target.running.http
     if address is None:
         raise NoAnswerError("the deployment has no gRPC interface; measure it over HTTP")
     headers = plan.asked("").headers
     async with watched(target.running.http, target.running.pid, headers) as deployment:
-        loads = {"solo": Load(clients=1, requests=plan.solo), "load": plan.load}
+        workers = (await deployment.status())["workers"]
+        device = ", ".join(sorted({str(worker["device"]) for worker in workers}))
         phases: list[Phase] = []
-        for name, load in loads.items():
-            if name != "solo" or plan.solo:
-                phases.append(await _phase(name, load, address, deployment, plan, progress))
+
+        async def measure(name: str, load: Load) -> None:
+            phases.append(await _phase(name, load, address, deployment, plan, progress))
+            finished(phases[-1], device)
+
+        if plan.solo:
+            await measure("solo", Load(clients=1, requests=plan.solo))
+        await measure("load", plan.load)
         if plan.share is not None:
             rate = plan.share * phases[-1].figures.throughput
             if not rate:
                 raise NoAnswerError("nothing ended well under the load: there is no share of it")
-            shared = replace(plan.load, clients=None, rate=rate)
-            name = f"{plan.share:g} of the load"
-            phases.append(await _phase(name, shared, address, deployment, plan, progress))
-        workers = (await deployment.status())["workers"]
-        return phases, ", ".join(sorted({str(worker["device"]) for worker in workers}))
+            await measure(f"{plan.share:g} of the load", replace(plan.load, clients=None, rate=rate))
+        return phases, device
 
 
 async def _phase(
