@@ -5,7 +5,7 @@ The states are the same everywhere. Knows no back end, nor where records are kep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -65,6 +65,33 @@ class JobStatus(_Frozen):
     tasks: tuple[TaskStatus, ...] = ()
     """Of an array."""
 
+    @classmethod
+    def of_tasks(
+        cls, tasks: Sequence[TaskStatus], *, restarts: int = 0, nodes: Iterable[str] = ()
+    ) -> JobStatus:
+        """An array as one job: it runs while any task does, and has failed if any did."""
+        state = next(state for state in _FIRST_OF_ARRAY if any(task.state is state for task in tasks))
+        telling = next(task for task in tasks if task.state is state)
+        return cls(
+            state=state,
+            reason=telling.reason,
+            exit_code=telling.exit_code,
+            restarts=restarts,
+            nodes=tuple(sorted(set(nodes))),
+            tasks=tuple(tasks),
+        )
+
+
+_FIRST_OF_ARRAY = (
+    JobState.RUNNING,
+    JobState.PENDING,
+    JobState.FAILED,
+    JobState.TIMED_OUT,
+    JobState.LOST,
+    JobState.CANCELLED,
+    JobState.COMPLETED,
+)
+
 
 class JobRecord(_Frozen):
     """What is kept of a job from its submission on, in the job's own folder."""
@@ -121,7 +148,7 @@ class Backend(Protocol):
         Raises LaunchError where the cluster cannot be asked."""
         ...
 
-    def submit(self, spec: LaunchSpec, folder: Path, rendered: Rendered) -> str:
+    def submit(self, spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
         """Hand in what was rendered, whose files are in `folder` already; the answer is the job's handle."""
         ...
 

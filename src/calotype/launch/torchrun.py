@@ -7,7 +7,7 @@ may come back. What a rank prints carries its number, which is how logs are told
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from calotype.spec.launch import LaunchSpec
 
@@ -35,11 +35,6 @@ def torchrun_variables(spec: LaunchSpec) -> dict[str, str]:
         "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": PREFIX,
         "PYTHONUNBUFFERED": "1",
     }
-
-
-def calotype_words(spec: LaunchSpec) -> Sequence[str]:
-    """What follows torchrun's options: the module and its words."""
-    return ["-m", "calotype", *spec.command]
 
 
 def of_rank(lines: Iterable[str], rank: int) -> Iterator[str]:

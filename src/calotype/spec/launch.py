@@ -35,6 +35,8 @@ from calotype.spec.recipe import with_tuples
 
 TASK, TASKS = "{task}", "{tasks}"
 """In a command: which task of an array this is, from 0, and how many there are."""
+FOLDER = "{folder}"
+"""In a command: the work folder."""
 
 
 class LaunchSpec(Part):
@@ -43,7 +45,8 @@ class LaunchSpec(Part):
     name: JobName = "calotype"
     command: tuple[Line, ...]
     """What is run, without the word `calotype` itself: `[train, sd2-base, trainer.nodes=2]`. In an array
-    `{task}` stands for the task's number, from 0, and `{tasks}` for how many there are."""
+    `{task}` stands for the task's number, from 0, and `{tasks}` for how many there are; `{folder}` is the
+    work folder."""
     launcher: Literal["torchrun", "plain"] = "torchrun"
     """`torchrun` starts as many processes as there are GPUs on every node; `plain` runs the command once."""
 
@@ -66,9 +69,11 @@ class LaunchSpec(Part):
     environment: dict[VariableName, Line] = Field(default={})
     """Variables of every process; they win over those the network's settings make."""
     setup: tuple[Line, ...] = ()
-    """Lines of shell to run first on every node, outside containers: `module load cuda`."""
-    python: Path = "python3"
-    """The interpreter that has Calotype, there."""
+    """Lines of shell before everything else, outside containers: `module load cuda`."""
+    python: Path | None = None
+    """The interpreter that has Calotype, there. If not said the one in use now; in an image, python3."""
+    directory: Path | None = None
+    """Where the command runs. If not said the folder it is handed in from; in an image, the image's own."""
     work_folder: Path = "launches/{name}"
     """Where rendered files, logs and the record of the job go; on a cluster, a folder that all nodes see."""
 
@@ -119,6 +124,15 @@ class LaunchSpec(Part):
     def folder(self) -> str:
         """The work folder with the name put in."""
         return self.work_folder.replace("{name}", self.name)
+
+    @property
+    def interpreter(self) -> str:
+        return self.python or "python3"
+
+    def words(self) -> list[str]:
+        """The command with the work folder put in, and how many tasks there are; `{task}` stays."""
+        words = [word.replace(FOLDER, self.folder) for word in self.command]
+        return [word.replace(TASKS, str(self.array)) for word in words] if self.array else words
 
     def variables(self) -> dict[str, str]:
         """The environment of every process: what the network's settings make, then what was asked for."""

@@ -23,6 +23,7 @@ import uvicorn
 from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.core.hardware import GpuSource
 from calotype.core.nvml import NvmlGpus
+from calotype.core.processes import born
 from calotype.serve.deployment.deployment import Deployment
 from calotype.serve.deployment.settings import DeploymentSettings
 from calotype.serve.deployment.workers import StartWorker
@@ -32,7 +33,7 @@ from calotype.serve.http.listening import listen, server_config
 from calotype.serve.keys import ApiKeys
 from calotype.serve.lifecycle.devices import worker_places
 from calotype.serve.lifecycle.news import News
-from calotype.serve.lifecycle.places import Place, Running, born
+from calotype.serve.lifecycle.places import Place, Running
 from calotype.serve.lifecycle.plan import DeploymentPlan
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.queue import JobQueue
