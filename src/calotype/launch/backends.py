@@ -9,6 +9,7 @@ from calotype.core.errors import Problem, RequestError, near_matches
 from calotype.launch.backend import Backend
 
 _PLACES = {
+    "kubernetes": "calotype.launch.kubernetes:KubernetesBackend",
     "local": "calotype.launch.local:LocalBackend",
     "slurm": "calotype.launch.slurm:SlurmBackend",
 }

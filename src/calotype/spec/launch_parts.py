@@ -209,17 +209,52 @@ class SlurmPart(Part):
     """Share the nodes with nobody."""
 
 
-class KubernetesPart(Part):
-    """What only Kubernetes knows."""
+ResourceName = Annotated[
+    str, _matching(r"[a-z0-9.-]+/[A-Za-z0-9_.-]+", "is no resource; write for instance nvidia.com/gpu")
+]
+LabelKey = Annotated[
+    str,
+    _matching(
+        r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
+        "is no label; write NAME or DOMAIN/NAME, for instance karpenter.sh/nodepool",
+    ),
+]
+LabelValue = Annotated[
+    str,
+    _matching(
+        r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?",
+        "is no label's value; use up to 63 letters, digits and '-', '_' or '.' between them",
+    ),
+]
+
+
+class PodPlacement(Part):
+    """Where pods go on a Kubernetes cluster and what they may use there."""
 
     namespace: Label = "default"
-    kind: Literal["TrainJob", "PyTorchJob"] = "TrainJob"
-    """Kubeflow Trainer v2, or the training operator v1."""
-    gpu_resource: Annotated[
-        str, _matching(r"[a-z0-9.-]+/[A-Za-z0-9_.-]+", "is no resource; write for instance nvidia.com/gpu")
-    ] = "nvidia.com/gpu"
+    context: Line | None = None
+    """Of the kubeconfig file; the current one if not said. Inside a cluster, that cluster."""
+    gpu_resource: ResourceName = "nvidia.com/gpu"
     """What a GPU is called: `nvidia.com/gpu`, or a MIG slice as `nvidia.com/mig-2g.20gb`."""
     instance_type: Word | None = None
-    """Only nodes of this type: `p5.48xlarge`."""
+    """Only nodes of this type: `p5.48xlarge`. Of AWS's large GPU machines it is known what they have."""
+    node_selector: dict[LabelKey, LabelValue] = {}
+    """Only nodes with these labels."""
+    tolerations: tuple[LabelKey, ...] = ("nvidia.com/gpu",)
+    """Taints, by their key, that keep others off the nodes and not these pods."""
+    image_pull_secrets: tuple[Label, ...] = ()
+    """Secrets of the namespace with which images are pulled."""
+    service_account: Label | None = None
     shared_memory: Memory = "16G"
-    """Of /dev/shm, which data workers and NCCL use."""
+    """Of /dev/shm, which data workers and NCCL use; it counts as the pod's memory."""
+
+
+class KubernetesPart(PodPlacement):
+    """What only Kubernetes knows."""
+
+    kind: Literal["TrainJob", "PyTorchJob"] = "TrainJob"
+    """Kubeflow Trainer v2, or the training operator v1."""
+    runtime: Label = "torch-distributed"
+    """Of a TrainJob: the cluster's training runtime that it starts from."""
+    huge_pages: Memory | None = None
+    """Pages of 2 MiB for EFA, for instance `5G`; with FI_EFA_USE_HUGE_PAGE=1 in the environment."""
