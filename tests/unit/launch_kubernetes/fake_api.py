@@ -1,7 +1,7 @@
 """A Kubernetes API on loopback: a real HTTP server with versions, watches, logs, quotas and faults.
 
 It answers as the real one does where the back end looks: Status objects with the real codes and reasons, 409
-for a name or a uid that is taken, 410 for a version that it has forgotten, watches that end, and logs that go on.
+for a name or a uid that is taken, 410 for a version that it has forgotten, watches that end, logs that go on.
 Schemas are checked where an object is created. What goes wrong is scripted beforehand.
 """
 
