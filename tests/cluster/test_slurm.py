@@ -229,6 +229,23 @@ def test_an_array_numbers_its_tasks_and_tells_which_failed(
     assert run(["launch", "logs", record.id, "--task=3"]) == ExitCode.NOT_FOUND
 
 
+def test_a_warned_task_speaks_for_itself_alone(cluster: Cluster, stand_in: Callable[..., JobRecord]) -> None:
+    record = stand_in("array=2", "environment.BEHAVE=wait-once")
+    logs = {task: record.logs / f"task-{task}-node-0.log" for task in (0, 1)}
+    until(lambda: all(log.exists() and "waits" in log.read_text() for log in logs.values()), "start of both")
+    jobs = {task: cluster.job(f"{record.handle}_{task}") for task in (0, 1)}
+    # The task that has the array's own number: a signal to that number would reach both.
+    (namesake,) = [task for task, job in jobs.items() if job["JobId"] == record.handle]
+    cluster.ask("scancel", "--batch", "--signal=USR1", f"{record.handle}_{namesake}")
+    until(lambda: cluster.job(f"{record.handle}_{namesake}")["Restarts"] == "1", "requeue")
+    other = 1 - namesake
+    assert "told to stop" in logs[namesake].read_text()
+    assert "told to stop" not in logs[other].read_text()
+    assert cluster.job(f"{record.handle}_{other}")["JobState"] == "RUNNING"
+    SlurmBackend().cancel(record)
+    assert ended(record) is JobState.CANCELLED
+
+
 def test_logs_are_followed_to_the_end(
     stand_in: Callable[..., JobRecord], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -313,7 +330,11 @@ def test_a_sweep_is_an_array_whose_points_are_collected(
     sweep = ["bench", "train", f"--out={out}", f"--recipe={recipe}", "--sweep=batch=1,2"]
     sweep += ["--units=1", "--warmup=0", "--device=cpu"]
     record = hand_in(*sweep, "--launch=slurm")
-    assert record.spec.array == 2
+    assert (record.spec.array, record.spec.launcher) == (2, "plain")
+    assert record.spec.words() == [
+        *("bench", "train", "--sweep=batch=1,2", f"--recipe={recipe}", "--units=1", "--warmup=0"),
+        *("--device=cpu", f"--out={out}", "--part={task}/2"),
+    ]
     assert ended(record) is JobState.COMPLETED, printed(record)
     points = json.loads(shown(capsys, "collect", record.id, "--json"))["points"]
     assert sorted(point["settings"]["batch"] for point in points) == [1, 2]

@@ -80,7 +80,7 @@ def inference(
     points = _points(sweep, against, device)
     asked = Asked(launch, launch_file, launch_set or (), gpus_per_node=gpus_per_node)
     if asked.elsewhere():
-        hand_in_sweep(asked, context, len(points), out, as_json)
+        hand_in_sweep(asked, context, points, out, as_json)
         return
     how = how_to(limit_s, retry_failed, ceiling_tflops, models)
     _run(points, _rounds(sweep), out, part, how, as_json)
@@ -118,7 +118,7 @@ def train(
     points = _points(sweep, against, device)
     asked = Asked(launch, launch_file, launch_set or (), gpus_per_node=gpus_per_node)
     if asked.elsewhere():
-        hand_in_sweep(asked, context, len(points), out, as_json)
+        hand_in_sweep(asked, context, points, out, as_json)
         return
     how = how_to(limit_s, retry_failed, ceiling_tflops, models)
     _run(points, _rounds(sweep), out, part, how, as_json)
@@ -179,7 +179,13 @@ def _points(sweeps: "list[Sweep]", against: str | None, device: str | None) -> "
     return list({point.id: point for point in points}.values())
 
 
-def hand_in_sweep(asked: Asked, context: typer.Context, num_points: int, out: Path, as_json: bool) -> None:
+def _devices(point: "Point") -> int:
+    return point.job.recipe.trainer.devices if point.job.kind == "train" else 1
+
+
+def hand_in_sweep(
+    asked: Asked, context: typer.Context, points: "list[Point]", out: Path, as_json: bool
+) -> None:
     """The same command as the tasks of an array, one for each point."""
     from calotype.spec.launch import TASK, TASKS
 
@@ -187,7 +193,9 @@ def hand_in_sweep(asked: Asked, context: typer.Context, num_points: int, out: Pa
     kind = str(context.info_name)
     words = ["bench", kind, *arguments, *options, f"--out={out.absolute()}", f"--part={TASK}/{TASKS}"]
     # A point starts its processes by itself.
-    spec = asked.spec(f"bench-{kind}", words, launcher="plain", array=num_points)
+    spec = asked.spec(f"bench-{kind}", words, launcher="plain", array=len(points))
+    if context.params["device"] != "cpu":
+        spec = asked.with_gpus(spec, most=max(_devices(point) for point in points))
     assert asked.where is not None
     hand_in(asked.where, spec, as_json)
 

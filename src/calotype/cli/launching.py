@@ -73,6 +73,20 @@ class Asked:
         said = {key: value for key, value in {**given, **more}.items() if value is not None}
         return read_spec(self.file, said, self.sets, usual={"name": job_name(name)})
 
+    def with_gpus(self, spec: "LaunchSpec", most: int | None = None) -> "LaunchSpec":
+        """As many GPUs as a node there has, but no more than `most`, where nobody said how many."""
+        from calotype.launch.backend import KnowsItsNodes
+        from calotype.launch.backends import open_backend
+
+        backend = open_backend(self.where or "")
+        if "gpus_per_node" in spec.model_fields_set or not isinstance(backend, KnowsItsNodes):
+            return spec
+        there = backend.gpus_of_a_node(spec)
+        number = there if most is None else min(there, most)
+        why = f"a node of {self.where} has {there}; --gpus-per-node says otherwise"
+        typer.echo(f"{number} GPUs on each node: {why}", err=True)
+        return spec.model_copy(update={"gpus_per_node": number})
+
 
 def job_name(text: str) -> str:
     """Something like `text` that may be a job's name."""

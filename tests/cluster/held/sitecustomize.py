@@ -14,16 +14,17 @@ _start = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 def _hold(held_step: int) -> None:
     from typing import Any
 
-    from calotype.train import run, watching
+    from calotype.train import watching
+    from calotype.train.checkpoint import StopSignal
 
-    stops = []
+    stops: list[StopSignal] = []
+    enter = StopSignal.__enter__
 
-    class Noted(run.StopSignal):
-        def __enter__(self) -> Any:
-            stops.append(self)
-            return super().__enter__()
+    def noted(self: StopSignal) -> StopSignal:
+        stops.append(self)
+        return enter(self)
 
-    run.StopSignal = Noted  # type: ignore[misc]
+    StopSignal.__enter__ = noted  # type: ignore[method-assign, assignment]
     real = watching.MetricsFile.after_step
 
     def held(self: Any, news: Any, loop: Any) -> None:

@@ -25,7 +25,7 @@ _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+=@~-]+")
 # A cancelled job does not run any more, and must not come back. (Slurm tells only the processes, not this
 # script, that they have some seconds left before they are preempted.)
 _REQUEUE = """# Slurm puts a job back that it had to kill, but not one that saved and ended in time.
-state=$(scontrol show job --oneliner "$job")
+state=$(scontrol show job --oneliner "$job" || true)
 if [[ $state == *JobState=RUNNING* && ( -n $warned || $state == *PreemptTime=[0-9]* ) ]]; then
   scontrol requeue "$job"
   exit
