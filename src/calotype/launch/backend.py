@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
@@ -160,6 +160,15 @@ class Backend(Protocol):
 
     def cancel(self, record: JobRecord) -> None:
         """Ask for its end; one that is over already is left alone."""
+        ...
+
+
+@runtime_checkable
+class KnowsItsNodes(Protocol):
+    """A back end that can be asked what its machines have."""
+
+    def gpus_of_a_node(self, spec: LaunchSpec, /) -> int:
+        """The most that one of the nodes has which the spec could run on."""
         ...
 
 

@@ -64,11 +64,14 @@ class LocalBackend:
         if (spec.cpus_per_node or 0) > cpus:
             rule = f"{spec.cpus_per_node} CPUs are more than this machine has; ask for at most {cpus}"
             problems.append(Problem("cpus_per_node", rule, spec.cpus_per_node))
-        gpus = len(self._gpus.survey().gpus) if spec.gpus_per_node else 0
+        gpus = self.gpus_of_a_node(spec) if spec.gpus_per_node else 0
         if spec.gpus_per_node > gpus:
             rule = f"{spec.gpus_per_node} GPUs are more than this machine has; ask for at most {gpus}"
             problems.append(Problem("gpus_per_node", rule, spec.gpus_per_node))
         return problems
+
+    def gpus_of_a_node(self, _spec: LaunchSpec, /) -> int:
+        return len(self._gpus.survey().gpus)
 
     def submit(self, _spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
         # Not our child, and in a session of its own: neither we nor a closed terminal are anything to it.
@@ -145,8 +148,7 @@ def _script(spec: LaunchSpec) -> str:
         f'mkdir -p "$folder/{LOGS}"',
         "",
         "# Told to stop, the processes save; this script waits for them.",
-        "stopped=",
-        "trap 'stopped=yes; kill -TERM \"$running\" 2>/dev/null || true' TERM",
+        f"trap '{'stopped=yes; ' if spec.array else ''}kill -TERM \"$running\" 2>/dev/null || true' TERM",
         "",
     ]
     if spec.array is None:
@@ -156,7 +158,9 @@ def _script(spec: LaunchSpec) -> str:
             f"  {line}\n" if line else "\n"
             for line in _one(spec, "task-$task-node-0.log", f"{EXIT_CODE}.$task").splitlines()
         )
-        body = f'for task in {{0..{spec.array - 1}}}; do\n{inside}  [ -z "$stopped" ] || break\ndone\n'
+        body = (
+            f'stopped=\nfor task in {{0..{spec.array - 1}}}; do\n{inside}  [ -z "$stopped" ] || break\ndone\n'
+        )
     return "\n".join([*head, body]) + ('exit "$code"\n' if spec.array is None else "")
 
 

@@ -18,6 +18,7 @@ LONGEST_JOB_NAME = 40
 """Back ends add to it, and Kubernetes takes 63 characters in all."""
 MOST_GPUS_IN_A_NODE = 16
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_NO_TIME = "is no time; write 30m, 12h or 2d, HH:MM:SS, or D-HH:MM:SS"
 _MIB = {"M": 1, "G": 1024, "T": 1024 * 1024}
 
 
@@ -47,10 +48,22 @@ def _not_empty(text: str) -> str:
     return text
 
 
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _as_seconds(value: Any) -> Any:
+    """YAML reads 12:00:00 as a number of seconds; less than an hour of them was no HH:MM:SS."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return value
+    if value < _UNITS_S["h"]:
+        raise ValueError(f"{value} {_NO_TIME}")
+    return f"{value}s"
+
+
 Count = Annotated[int, Field(ge=1, le=10**6)]
-Line = Annotated[str, AfterValidator(_one_line)]
-"""Any text without line breaks."""
-Text = Annotated[str, AfterValidator(_not_empty), AfterValidator(_one_line)]
+Line = Annotated[str, BeforeValidator(_as_text), AfterValidator(_one_line)]
+"""Any text without line breaks; YAML's numbers are texts here."""
 JobName = Annotated[
     str,
     _matching(
@@ -86,14 +99,13 @@ Path = Annotated[str, AfterValidator(_not_empty), AfterValidator(_one_line)]
 
 def duration_s(text: str) -> int:
     """Seconds in `30m`, `12h`, `2d`, `HH:MM:SS` or `D-HH:MM:SS`."""
-    short = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    short = re.fullmatch(r"(\d{1,8})([smhd])", text)
     if short:
         seconds = int(short[1]) * _UNITS_S[short[2]]
     else:
         clock = re.fullmatch(r"(?:(\d{1,4})-)?(\d{1,3}):([0-5]\d):([0-5]\d)", text)
         if not clock:
-            rule = "is no time; write 30m, 12h or 2d, HH:MM:SS, or D-HH:MM:SS"
-            raise ValueError(f"{shown(text)} {rule}")
+            raise ValueError(f"{shown(text)} {_NO_TIME}")
         days, hours, minutes, rest = (int(part or 0) for part in clock.groups())
         seconds = ((days * 24 + hours) * 60 + minutes) * 60 + rest
     if not seconds:
@@ -119,7 +131,7 @@ def _checked_memory(text: str) -> str:
     return text
 
 
-Duration = Annotated[str, AfterValidator(_checked_duration)]
+Duration = Annotated[str, BeforeValidator(_as_seconds), AfterValidator(_checked_duration)]
 Memory = Annotated[str, AfterValidator(_checked_memory)]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from calotype.core.errors import Problem
 from calotype.launch.backend import JobRecord, JobStatus, LogsWanted, Rendered
 from calotype.launch.log_files import lines_of
-from calotype.launch.slurm.partitions import partitions, problems_with
+from calotype.launch.slurm.partitions import partition_of, partitions, problems_with
 from calotype.launch.slurm.programs import asked
 from calotype.launch.slurm.queue import status_of
 from calotype.launch.slurm.script import rendered
@@ -25,6 +25,10 @@ class SlurmBackend:
 
     def check(self, spec: LaunchSpec) -> list[Problem]:
         return problems_with(spec, partitions())
+
+    def gpus_of_a_node(self, spec: LaunchSpec, /) -> int:
+        chosen = partition_of(spec, partitions())
+        return max((node.num_gpus(spec.slurm.gpu_type) for node in chosen.nodes), default=0) if chosen else 0
 
     def submit(self, _spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
         # Told apart by a semicolon, the cluster's name may follow.

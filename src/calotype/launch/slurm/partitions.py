@@ -76,17 +76,20 @@ def limit_s(text: str) -> int | None:
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
+def partition_of(spec: LaunchSpec, known: Sequence[Partition]) -> Partition | None:
+    """The one that was asked for, or the cluster's default."""
+    wanted = spec.slurm.partition
+    return next((p for p in known if (p.name == wanted if wanted else p.is_default)), None)
+
+
 def problems_with(spec: LaunchSpec, known: Sequence[Partition]) -> list[Problem]:
     """What the cluster could never run; one that is merely busy has none."""
-    wanted = spec.slurm.partition
-    usual = [partition for partition in known if partition.is_default]
-    chosen = [p for p in known if p.name == wanted] if wanted else usual
-    if not chosen:
+    wanted, partition = spec.slurm.partition, partition_of(spec, known)
+    if partition is None:
         names = [partition.name for partition in known]
         if wanted is None:
             return [Problem("slurm.partition", f"the cluster has no default; {near_matches('', names)}")]
         return [Problem("slurm.partition", f"no partition {wanted!r}; {near_matches(wanted, names)}", wanted)]
-    partition = chosen[0]
     return [*_limits(spec, partition), *_machines(spec, partition)]
 
 

@@ -22,6 +22,16 @@ _JOB = "$SLURM_JOB_ID"
 _TASK_OF_JOB = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+=@~-]+")
 
+# A cancelled job does not run any more, and must not come back. (Slurm tells only the processes, not this
+# script, that they have some seconds left before they are preempted.)
+_REQUEUE = """# Slurm puts a job back that it had to kill, but not one that saved and ended in time.
+state=$(scontrol show job --oneliner "$job" || true)
+if [[ $state == *JobState=RUNNING* && ( -n $warned || $state == *PreemptTime=[0-9]* ) ]]; then
+  scontrol requeue "$job"
+  exit
+fi
+"""
+
 
 def rendered(spec: LaunchSpec) -> Rendered:
     """The file, and what has to be done before it can run."""
@@ -156,9 +166,7 @@ def _running(spec: LaunchSpec) -> str:
 
 def _ending(spec: LaunchSpec) -> str:
     code_file = f"$folder/{EXIT_CODE}" + (f".{_TASK_VARIABLE}" if spec.array else "")
-    requeue = ""
-    if spec.requeue:
-        requeue = 'if [ -n "$warned" ]; then\n  scontrol requeue "$job"\n  exit\nfi\n'
+    requeue = _REQUEUE if spec.requeue else ""
     return f"""running=$!
 # A signal ends a wait before what it waits for.
 while kill -0 "$running" 2>/dev/null; do
