@@ -1,10 +1,11 @@
-"""`calotype launch`: run commands on this machine's background, Slurm and other back ends."""
+"""`calotype launch`: run commands in this machine's background, on Slurm and on Kubernetes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calotype.cli import launch_serving
 from calotype.cli.launching import Asked, File, GpusPerNode, Nodes, hand_in
 from calotype.cli.options import AsJson
 
@@ -13,10 +14,13 @@ if TYPE_CHECKING:
     from calotype.spec.launch import LaunchSpec
 
 app = typer.Typer(
-    no_args_is_help=True, help="Run commands elsewhere: on Slurm, or in this machine's background."
+    no_args_is_help=True,
+    help="Run commands elsewhere: on Slurm, on Kubernetes, or in this machine's background.",
 )
 
-Where = Annotated[str, typer.Option("--on", "--launch", metavar="BACK END", help="local or slurm.")]
+Where = Annotated[
+    str, typer.Option("--on", "--launch", metavar="BACK END", help="local, slurm or kubernetes.")
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="For instance slurm.partition=gpu time_limit=12h."),
@@ -28,6 +32,7 @@ Words = Annotated[
     ),
 ]
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or its folder.")]
+app.command("render-serving")(launch_serving.command)
 # All that follows the first word is the command's, its options too.
 _TAKES_COMMAND = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 

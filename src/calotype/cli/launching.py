@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 Where = Annotated[
     str | None,
     typer.Option(
-        "--launch", metavar="BACK END", help="Run it there instead: local, slurm; see docs/launching.md."
+        "--launch",
+        metavar="BACK END",
+        help="Run it there instead: local, slurm, kubernetes (docs/launching.md).",
     ),
 ]
 File = Annotated[
@@ -61,7 +63,7 @@ class Asked:
         }
         lonely = [name for name, value in given.items() if value is not None]
         if lonely:
-            rule = "says something about a launch; add --launch local or --launch slurm"
+            rule = "says something about a launch; add --launch local, slurm or kubernetes"
             raise RequestError([Problem(lonely[0], rule)])
         return False
 

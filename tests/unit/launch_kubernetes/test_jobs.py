@@ -171,6 +171,15 @@ def _node(name: str, has: dict[str, str]) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": marks}, "status": {"allocatable": has}}
 
 
+def test_a_node_is_asked_how_many_gpus_it_has(api: FakeApi) -> None:
+    backend = KubernetesBackend()
+    assert backend.gpus_of_a_node(a_job()) == 8
+    elsewhere = a_job(kubernetes={"instance_type": "p4d.24xlarge"}, network={"efa_devices": 4})
+    assert backend.gpus_of_a_node(elsewhere) == 8
+    with pytest.raises(RequestError, match="gpus_per_node: no node can be looked at"):
+        backend.gpus_of_a_node(a_job(kubernetes={"instance_type": "g6.xlarge"}))
+
+
 def test_who_may_not_list_nodes_may_still_hand_in(api: FakeApi) -> None:
     api.fault(
         "GET", "/api/v1/nodes", Fault(403, "Forbidden", 'nodes is forbidden: User "someone" cannot list')

@@ -22,7 +22,7 @@ from calotype.launch.backend import (
     Rendered,
     TaskStatus,
 )
-from calotype.launch.kubernetes.checking import offline_problems, online_problems, refused
+from calotype.launch.kubernetes.checking import most_gpus, offline_problems, online_problems, refused
 from calotype.launch.kubernetes.cluster import Cluster, LostError, RefusedError
 from calotype.launch.kubernetes.job_kind import JobKind, Object
 from calotype.launch.kubernetes.manifest import as_yaml
@@ -65,6 +65,9 @@ class KubernetesBackend:
     def check(self, spec: LaunchSpec) -> list[Problem]:
         kind = KINDS[spec.kubernetes.kind]
         return online_problems(self._cluster(spec), spec, kind, _manifests(spec)[0])
+
+    def gpus_of_a_node(self, spec: LaunchSpec, /) -> int:
+        return most_gpus(self._cluster(spec), spec)
 
     def submit(self, spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
         # The file, not the spec: what people read is what is handed in.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from calotype.core.errors import Problem, near_matches
+from calotype.core.errors import Problem, RequestError, near_matches
 from calotype.launch.backend import LaunchError
 from calotype.launch.kubernetes.cluster import Cluster, RefusedError
-from calotype.launch.kubernetes.instances import check_instance
+from calotype.launch.kubernetes.instances import check_instance, known_instances
 from calotype.launch.kubernetes.job_kind import JobKind
 from calotype.launch.kubernetes.pod import EFA, placed, too_little_memory
 from calotype.spec.launch import FOLDER, LaunchSpec
@@ -110,28 +110,10 @@ def _node_problems(cluster: Cluster, spec: LaunchSpec) -> list[Problem]:
     wanted["network.efa_devices"] = (EFA, spec.network.efa_devices)
     if not any(number for _, number in wanted.values()):
         return []
-    try:
-        nodes = cluster.ask("GET", "/api/v1/nodes")["items"]
-    except RefusedError as error:
-        if error.status != _FORBIDDEN:
-            raise
-        _log.info("this account may not list nodes: whether they have the GPUs is left to the scheduler")
-        return []
-    return _lacking(nodes, spec, wanted)
-
-
-def _lacking(
-    nodes: Sequence[Mapping[str, Any]], spec: LaunchSpec, wanted: Mapping[str, tuple[str, int]]
-) -> list[Problem]:
-    labels = placed(spec.kubernetes).get("nodeSelector", {})
-    fitting = [
-        node.get("status", {}).get("allocatable", {})
-        for node in nodes
-        if labels.items() <= node["metadata"].get("labels", {}).items()
-    ]
+    fitting = _offers(cluster, spec)
     if not fitting:
         # Node groups that grow from nothing have no node to show.
-        _log.info("no node carries %s yet: what they have is left to the scheduler", labels)
+        _log.info("no node can be looked at: whether they have the GPUs is left to the scheduler")
         return []
     problems = []
     for field, (resource, number) in wanted.items():
@@ -146,6 +128,34 @@ def _lacking(
             rule = f"{number} × {resource} are more than any node has; ask for at most {most}"
             problems.append(Problem(field, rule, number))
     return problems
+
+
+def _offers(cluster: Cluster, spec: LaunchSpec) -> list[Mapping[str, str]]:
+    """What the nodes offer that pods may go to; nothing where they may not be listed."""
+    try:
+        nodes = cluster.ask("GET", "/api/v1/nodes")["items"]
+    except RefusedError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return []
+    labels = placed(spec.kubernetes).get("nodeSelector", {})
+    return [
+        node.get("status", {}).get("allocatable", {})
+        for node in nodes
+        if labels.items() <= node["metadata"].get("labels", {}).items()
+    ]
+
+
+def most_gpus(cluster: Cluster, spec: LaunchSpec) -> int:
+    """Of one node that pods may go to, as the cluster has it or as nodes of that type have."""
+    part = spec.kubernetes
+    offers = _offers(cluster, spec)
+    if not offers and part.instance_type in known_instances():
+        return known_instances()[part.instance_type].offers().get(part.gpu_resource, 0)
+    if not offers:
+        rule = "no node can be looked at to see how many it has; say how many"
+        raise RequestError([Problem("gpus_per_node", rule)])
+    return max(int(each.get(part.gpu_resource, 0)) for each in offers)
 
 
 def refused(error: RefusedError, name: str, namespace: str) -> LaunchError:

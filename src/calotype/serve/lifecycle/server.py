@@ -76,10 +76,11 @@ async def serve(plan: DeploymentPlan, place: Place, news: News, gpus: GpuSource 
     stopping = _Stopping(asyncio.Event(), asyncio.Event())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping)
-    keys = ApiKeys(place.folder)
+    keys = ApiKeys(plan.keys_folder or place.folder)
     if not plan.reached.loopback_only and not keys.all():
         rule = (
-            f"{plan.reached.host!r} can be reached from other machines, and {plan.name!r} has no API key; "
+            f"{plan.reached.host!r} can be reached from other machines, and {plan.name!r} has no API key"
+            f"{f' in {plan.keys_folder}' if plan.keys_folder else ''}; "
             f"make one with `calotype keys create NAME --deployment {plan.name}`, or listen on 127.0.0.1"
         )
         raise RequestError([Problem("host", rule, plan.reached.host)])
