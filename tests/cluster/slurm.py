@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-LONGEST_S = 120.0
+LONGEST_S = 300.0
 NODES = ("n1", "n2")
 CPUS, MEMORY_MIB, GPUS = 2, 4000, 2
 PARTITION, URGENT, SHORT = "cpu", "urgent", "short"
@@ -176,7 +176,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 GresTypes=gpu
 {nodes}
-PartitionName={PARTITION} Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime=30
+PartitionName={PARTITION} Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime=120
 PartitionName={URGENT} Nodes=ALL MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF
 PartitionName={SHORT} Nodes={NODES[0]} MaxTime=00:10:00 PriorityTier=1 MaxNodes=1
 """

@@ -42,7 +42,7 @@ printenv GREETING
 case "$BEHAVE" in
   wait*)
     if [ "$BEHAVE" = wait ] || [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
-      trap 'echo told to stop; exit 1' TERM
+      trap 'echo told to stop; sleep "${SAVING_S:-0}"; exit 1' TERM
       echo waits
       while :; do sleep 0.05; done
     fi ;;
@@ -168,7 +168,7 @@ def waits(record: JobRecord) -> None:
 def test_a_job_is_put_back_ahead_of_its_time_limit(
     cluster: Cluster, stand_in: Callable[..., JobRecord], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = stand_in("environment.BEHAVE=wait-once", "time_limit=10m")
+    record = stand_in("environment.BEHAVE=wait-once", "environment.SAVING_S=3", "time_limit=10m")
     waits(record)
     assert cluster.job(record.handle)["TimeLimit"] == "00:10:00"
     # What Slurm itself sends before the time is over.
@@ -176,6 +176,8 @@ def test_a_job_is_put_back_ahead_of_its_time_limit(
     assert ended(record) is JobState.COMPLETED, printed(record)
     assert "after being queued again once" in shown(capsys, "status", record.id)
     told = (record.logs / "node-0.log").read_text().splitlines()
+    # Which is what Slurm writes where it has to end processes by itself.
+    assert not any("DUE TO JOB REQUEUE" in line for line in told)
     assert [line for line in told if line in ("start 0", "told to stop", "start 1", "ends")] == [
         "start 0",
         "told to stop",
