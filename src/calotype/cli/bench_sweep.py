@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from calotype.cli.launching import Asked, File, GpusPerNode, Sets, Where, hand_in, typed
 from calotype.cli.options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
@@ -37,9 +38,16 @@ CeilingTflops = Annotated[
     float | None, typer.Option(min=1e-6, help="The device's best, to tell shares of it.")
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")]
+Part = Annotated[
+    str | None,
+    typer.Option(
+        metavar="I/N", help="Only every Nth point from the Ith, from 0; into a folder of its own in OUT."
+    ),
+]
 
 
 def inference(
+    context: typer.Context,
     out: Out,
     words: Words = None,
     axes: Axes = None,
@@ -55,19 +63,31 @@ def inference(
     device: Device = None,
     models: ModelsFolder = None,
     as_json: AsJson = False,
+    part: Part = None,
+    launch: Where = None,
+    launch_file: File = None,
+    launch_set: Sets = None,
+    gpus_per_node: GpusPerNode = None,
 ) -> None:
     """Measure pictures: calotype bench inference --sweep batch=1,2,4 size=512x512,768x768 preset=fast.
 
     Axes: model, batch, size, steps, cfg, preset, precision, sampler, schedule, seed. Ours by name:
     sdxl-batch, sdxl-resolution, sdxl-steps, sdxl-cfg. A point that runs out of memory, crashes or hangs is a
-    row; the same command goes on where it stopped.
+    row; the same command goes on where it stopped. With --launch every point is a task of an array.
     """
     settings = {"model": model, "prompt": prompt}
     sweep = _sweeps("inference", words, axes, settings, _counts(rounds, units, warmup))
-    _run(sweep, out, against, device, how_to(limit_s, retry_failed, ceiling_tflops, models), as_json)
+    points = _points(sweep, against, device)
+    asked = Asked(launch, launch_file, launch_set or (), gpus_per_node=gpus_per_node)
+    if asked.elsewhere():
+        hand_in_sweep(asked, context, points, out, as_json)
+        return
+    how = how_to(limit_s, retry_failed, ceiling_tflops, models)
+    _run(points, _rounds(sweep), out, part, how, as_json)
 
 
 def train(
+    context: typer.Context,
     out: Out,
     words: Words = None,
     axes: Axes = None,
@@ -82,14 +102,26 @@ def train(
     device: Device = None,
     models: ModelsFolder = None,
     as_json: AsJson = False,
+    part: Part = None,
+    launch: Where = None,
+    launch_file: File = None,
+    launch_set: Sets = None,
+    gpus_per_node: GpusPerNode = None,
 ) -> None:
     """Measure training: calotype bench train --recipe sd15 --sweep batch=1,2,4 model.compile=true,false.
 
     Axes are a recipe's dotted keys, and batch for micro and global batch together. Ours by name:
-    sd1-train-batch. A point that fails is a row; the same command goes on where it stopped.
+    sd1-train-batch. A point that fails is a row; the same command goes on where it stopped. With --launch
+    every point is a task of an array.
     """
     sweep = _sweeps("train", words, axes, {"recipe": recipe}, _counts(rounds, units, warmup))
-    _run(sweep, out, against, device, how_to(limit_s, retry_failed, ceiling_tflops, models), as_json)
+    points = _points(sweep, against, device)
+    asked = Asked(launch, launch_file, launch_set or (), gpus_per_node=gpus_per_node)
+    if asked.elsewhere():
+        hand_in_sweep(asked, context, points, out, as_json)
+        return
+    how = how_to(limit_s, retry_failed, ceiling_tflops, models)
+    _run(points, _rounds(sweep), out, part, how, as_json)
 
 
 def _counts(rounds: int | None, units: int | None, warmup: int | None) -> dict[str, Any]:
@@ -138,22 +170,50 @@ def _sweeps(
     ]
 
 
-def _run(
-    sweeps: "list[Sweep]",
-    out: Path,
-    against: str | None,
-    device: str | None,
-    how: dict[str, Any],
-    as_json: bool,
-) -> None:
+def _points(sweeps: "list[Sweep]", against: str | None, device: str | None) -> "list[Point]":
+    """Every point, once."""
     from calotype.bench.sweep.points import points_of, with_systems
-    from calotype.bench.sweep.runner import SweepPlan
 
     peers = parse_peers(against)
     points = [point for sweep in sweeps for point in points_of(with_systems(sweep, peers), device=device)]
-    once: list[Point] = list({point.id: point for point in points}.values())
-    rounds = max(sweep.rounds for sweep in sweeps)
-    done = measured(SweepPlan(once, out, rounds=rounds, **how))
+    return list({point.id: point for point in points}.values())
+
+
+def _devices(point: "Point") -> int:
+    return point.job.recipe.trainer.devices if point.job.kind == "train" else 1
+
+
+def hand_in_sweep(
+    asked: Asked, context: typer.Context, points: "list[Point]", out: Path, as_json: bool
+) -> None:
+    """The same command as the tasks of an array, one for each point."""
+    from calotype.spec.launch import TASK, TASKS
+
+    arguments, options = typed(context, leave_out=("out", "part"))
+    kind = str(context.info_name)
+    words = ["bench", kind, *arguments, *options, f"--out={out.absolute()}", f"--part={TASK}/{TASKS}"]
+    # A point starts its processes by itself.
+    spec = asked.spec(f"bench-{kind}", words, launcher="plain", array=len(points))
+    if context.params["device"] != "cpu":
+        spec = asked.with_gpus(spec, most=max(_devices(point) for point in points))
+    assert asked.where is not None
+    hand_in(asked.where, spec, as_json)
+
+
+def _rounds(sweeps: "list[Sweep]") -> int:
+    return max(sweep.rounds for sweep in sweeps)
+
+
+def _run(
+    points: "list[Point]", rounds: int, out: Path, part: str | None, how: dict[str, Any], as_json: bool
+) -> None:
+    from calotype.bench.sweep.parts import folder_of, parse_part
+    from calotype.bench.sweep.runner import SweepPlan
+
+    if part is not None:
+        first, step = parse_part(part)
+        points, out = points[first::step], folder_of(out, first)
+    done = measured(SweepPlan(points, out, rounds=rounds, **how))
     show(done, out, as_json)
 
 

@@ -17,6 +17,7 @@ from calotype.cli import (
     engine,
     generate,
     keys,
+    launch,
     mig,
     models,
     profile,
@@ -60,6 +61,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(profile.app, name="profile")
 app.add_typer(engine.app, name="engine")
 app.add_typer(mig.app, name="mig")
+app.add_typer(launch.app, name="launch")
 
 
 def _show_version(asked: bool) -> None:

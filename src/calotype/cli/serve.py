@@ -39,6 +39,16 @@ Admins = Annotated[
     list[str] | None,
     typer.Option("--admin", help="An API key's name that may load models.", rich_help_panel=_REACH),
 ]
+Keys = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys", help="Folder of a keys.json that lets clients in. Default: its own.", rich_help_panel=_REACH
+    ),
+]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--allowed-host", help="A name of this server; may be given again.", rich_help_panel=_REACH),
+]
 
 
 def _plan(models: list[str] | None, name: str | None, values: dict[str, Any], reached: dict[str, Any]) -> Any:
@@ -68,6 +78,8 @@ def serve(
     tls_certificate: Certificate = None,
     tls_key: Key = None,
     admin: Admins = None,
+    keys: Keys = None,
+    allowed_host: Hosts = None,
 ) -> None:
     """Serve models in the foreground: HTTP, gRPC and a durable queue, until Ctrl-C."""
     import asyncio
@@ -82,8 +94,11 @@ def serve(
     plan: DeploymentPlan = _plan(
         models,
         name,
-        _workers(preset, precision, device, max_rows, drain, folder),
-        _reached(host, port, grpc_port, tls_certificate, tls_key, admin),
+        {
+            **_workers(preset, precision, device, max_rows, drain, folder),
+            "keys_folder": keys and keys.resolve(),
+        },
+        {**_reached(host, port, grpc_port, tls_certificate, tls_key, admin), "allowed_hosts": allowed_host},
     )
     place = place_of(plan.name)
     check_free(place)
@@ -111,6 +126,8 @@ def deploy(
     tls_certificate: Certificate = None,
     tls_key: Key = None,
     admin: Admins = None,
+    keys: Keys = None,
+    allowed_host: Hosts = None,
     systemd: Annotated[bool, typer.Option("--systemd", help="Print a systemd unit instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -123,8 +140,11 @@ def deploy(
     plan: DeploymentPlan = _plan(
         models,
         name,
-        _workers(preset, precision, device, max_rows, drain, folder),
-        _reached(host, port, grpc_port, tls_certificate, tls_key, admin),
+        {
+            **_workers(preset, precision, device, max_rows, drain, folder),
+            "keys_folder": keys and keys.resolve(),
+        },
+        {**_reached(host, port, grpc_port, tls_certificate, tls_key, admin), "allowed_hosts": allowed_host},
     )
     if systemd:
         place_of(plan.name).keep_plan(plan)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from calotype.cli.launching import Asked, File, GpusPerNode, Nodes, Sets, Where
 from calotype.cli.options import AsJson, ModelsFolder
 from calotype.cli.train_table import table
 
@@ -38,6 +39,7 @@ app.command()(table)
 
 @app.command("run")
 def run(
+    context: typer.Context,
     recipe: Annotated[str, typer.Argument(help="A recipe's name, or a YAML file.")],
     overrides: Annotated[
         list[str] | None,
@@ -60,10 +62,16 @@ def run(
     ceiling_tflops: Annotated[
         float | None, typer.Option(help="With --benchmark: the device's measured best, to tell MFU from.")
     ] = None,
+    launch: Where = None,
+    launch_file: File = None,
+    launch_set: Sets = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
 ) -> None:
     """Train a recipe. Goes on where it stopped; SIGTERM and Ctrl-C save and end with 0.
 
-    Several devices: torchrun --nproc-per-node=N -m calotype train RECIPE trainer.devices=N
+    Several devices: torchrun --nproc-per-node=N -m calotype train RECIPE trainer.devices=N; several machines:
+    calotype train RECIPE --launch slurm --nodes 2 --gpus-per-node 8
     """
     from calotype.train.recipes import load_recipe
 
@@ -75,6 +83,12 @@ def run(
 
         name = "--record" if record else "--ceiling-tflops"
         raise RequestError([Problem(name, "says something about a benchmark; add --benchmark")])
+    asked = Asked(launch, launch_file, launch_set or (), nodes, gpus_per_node)
+    if asked.elsewhere():
+        from calotype.cli.train_launch import hand_in_training
+
+        hand_in_training(asked, context, as_json)
+        return
     chosen, place = _chosen(recipe, overrides, device)
     if benchmark:
         from calotype.train.benchmark import BenchmarkPlan
@@ -250,7 +264,7 @@ def export(
 
 def _print_config(resolved: "ResolvedRecipe", as_json: bool) -> None:
     from calotype.cli.output import console, print_json
-    from calotype.train.recipes import flat
+    from calotype.spec.layers import flat
 
     values = flat(resolved.recipe.model_dump(mode="json"))
     if as_json:

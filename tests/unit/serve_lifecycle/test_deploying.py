@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 from select import poll
 
+import httpx
 import pytest
 
 import calotype
@@ -116,6 +117,36 @@ def test_other_machines_need_a_key() -> None:
         stranger.query("a fox")
     with calotype.client("one", api_key=key) as known:
         assert known.query("a fox").images
+
+
+def test_keys_and_names_may_come_from_outside(tmp_path: Path) -> None:
+    key = ApiKeys(tmp_path / "secret").create("artist")
+    reached = {"http_port": 0, "grpc_port": 0, "allowed_hosts": ("pictures.example",)}
+    calotype.deploy("emoji", name="one", reached=reached, keys_folder=tmp_path / "secret", **IDLE).close()
+    address = running_place("one")[1].http
+    for host, token, status in (
+        ("pictures.example", key, 200),
+        ("pictures.example", f"{key}x", 401),
+        ("elsewhere.example", key, 403),
+    ):
+        headers = {"Host": host, "Authorization": f"Bearer {token}"}
+        assert httpx.get(f"{address}/v1/deployment", headers=headers).status_code == status
+
+
+def test_the_command_line_says_where_keys_are_and_what_a_server_is_called(tmp_path: Path) -> None:
+    words = [
+        "deploy",
+        "--name",
+        "one",
+        "--systemd",
+        "--keys",
+        str(tmp_path),
+        "--allowed-host",
+        "pictures.example",
+    ]
+    assert run([*words, "--allowed-host", "pictures"]) == 0
+    plan = place_of("one").plan()
+    assert (plan.keys_folder, plan.reached.allowed_hosts) == (tmp_path, ("pictures.example", "pictures"))
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import pytest
 
 from calotype.cli.main import run
 from calotype.core.errors import NotFoundError, RequestError
+from calotype.spec.layers import flat
 from calotype.spec.recipe import Recipe
-from calotype.train.recipes import flat, load_recipe, recipe_names
+from calotype.train.recipes import load_recipe, recipe_names
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from calotype.bench.records.store import FILE, append, read
 from calotype.bench.sweep.notebook import UNFINISHED, blank
+from calotype.bench.sweep.parts import record_files
 from calotype.core.fingerprint import fingerprint
 from calotype.core.progress import Progress
 from calotype.spec.measurement import Measurement
@@ -94,8 +95,9 @@ def run_sweep(plan: SweepPlan, progress: Progress) -> SweepOutcome:
 
 
 def recorded(plan: SweepPlan) -> list[Measurement]:
-    """What the folder holds of the plan, the last of each point and round."""
-    last = {(one.id, one.round): one for one in read(plan.folder / FILE).measurements}
+    """What the folder and those of its parts hold of the plan, the last of each point and round."""
+    files = record_files(plan.folder)
+    last = {(one.id, one.round): one for file in files for one in read(file).measurements}
     wanted = [(point.id, number) for point in plan.points for number in range(1, plan.rounds + 1)]
     return [last[key] for key in wanted if key in last]
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from calotype.core.errors import NotFoundError, near_matches
 from calotype.core.paths import check_name, state_dir, written_whole
+from calotype.core.processes import born
 from calotype.serve.lifecycle.plan import DeploymentPlan
 from calotype.serve.service import UnavailableError
 
@@ -32,17 +33,6 @@ class Running(BaseModel):
     @property
     def alive(self) -> bool:
         return born(self.pid) == self.born
-
-
-def born(pid: int) -> int | None:
-    """When a process was started, in ticks since the machine was; None if there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The program's name stands in brackets and may hold anything.
-    state, *fields = text.rpartition(")")[2].split()
-    return None if state in ("Z", "X") else int(fields[18])
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ class DeploymentPlan(BaseModel):
     max_rows: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Of one UNet evaluation, two for a picture with guidance."""
     models_folder: Annotated[Path, Field(strict=False)] | None = None
+    keys_folder: Annotated[Path, Field(strict=False)] | None = None
+    """Whose keys.json lets clients in, for instance a mounted secret; the deployment's own if not said."""
     engine: str = "calotype"
     """`calotype`; `nothing` makes tiny pictures at once, to measure all but the engine."""
     drain_s: Annotated[float, Field(ge=0, le=86400)] = 30.0

@@ -23,6 +23,7 @@ import uvicorn
 from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.core.hardware import GpuSource
 from calotype.core.nvml import NvmlGpus
+from calotype.core.processes import born
 from calotype.serve.deployment.deployment import Deployment
 from calotype.serve.deployment.settings import DeploymentSettings
 from calotype.serve.deployment.workers import StartWorker
@@ -32,7 +33,7 @@ from calotype.serve.http.listening import listen, server_config
 from calotype.serve.keys import ApiKeys
 from calotype.serve.lifecycle.devices import worker_places
 from calotype.serve.lifecycle.news import News
-from calotype.serve.lifecycle.places import Place, Running, born
+from calotype.serve.lifecycle.places import Place, Running
 from calotype.serve.lifecycle.plan import DeploymentPlan
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.queue import JobQueue
@@ -75,10 +76,11 @@ async def serve(plan: DeploymentPlan, place: Place, news: News, gpus: GpuSource 
     stopping = _Stopping(asyncio.Event(), asyncio.Event())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping)
-    keys = ApiKeys(place.folder)
+    keys = ApiKeys(plan.keys_folder or place.folder)
     if not plan.reached.loopback_only and not keys.all():
         rule = (
-            f"{plan.reached.host!r} can be reached from other machines, and {plan.name!r} has no API key; "
+            f"{plan.reached.host!r} can be reached from other machines, and {plan.name!r} has no API key"
+            f"{f' in {plan.keys_folder}' if plan.keys_folder else ''}; "
             f"make one with `calotype keys create NAME --deployment {plan.name}`, or listen on 127.0.0.1"
         )
         raise RequestError([Problem("host", rule, plan.reached.host)])

@@ -1,0 +1,49 @@
+"""`calotype launch render-serving`: a server as a file for Kubernetes."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def command(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MODEL...", help="As `calotype serve` takes them. Default: emoji."),
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Of containers/serve.Dockerfile, as the cluster pulls it.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="A YAML file of its settings.")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="KEY=VALUE", help="For instance max_replicas=4 gpus=2."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A folder for the file; printed if not said.")
+    ] = None,
+) -> None:
+    """Print a server as a file for kubectl: pods, service, autoscaler. Asks no cluster."""
+    from calotype.core.errors import NotFoundError
+    from calotype.launch.kubernetes.serving import render_serving
+    from calotype.spec.layers import merge, parse_overrides, parse_yaml
+    from calotype.spec.serving import ServingSpec
+
+    values: dict[str, Any] = {}
+    if file is not None:
+        if not file.is_file():
+            raise NotFoundError(f"no file {str(file)!r}; --file takes a YAML file of a server's settings")
+        merge(values, parse_yaml(file.read_text("utf-8"), str(file)))
+    given = {"models": models or None, "image": image}
+    merge(values, {key: value for key, value in given.items() if value is not None})
+    merge(values, parse_overrides(sets or ()))
+    rendered = render_serving(ServingSpec.parse(values))
+    for name, text in rendered.files.items():
+        if out is None:
+            typer.echo(text, nl=False)
+            continue
+        out.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text(text, encoding="utf-8")
+        typer.echo(out / name)
+    for note in rendered.notes:
+        typer.echo(note, err=True)

@@ -1,0 +1,43 @@
+"""What a container for training runs and asks for, the same in every kind of job. Plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calotype.launch.kubernetes.pod import environment, literal, resources
+from calotype.launch.script import all_variables
+from calotype.launch.torchrun import DEFAULT_PORT, torchrun_options
+from calotype.spec.launch import TASK, LaunchSpec
+
+
+def container_command(spec: LaunchSpec, *, host: str, task: int | None) -> list[str]:
+    """What a node runs. `host` is where the first node waits, and may be a variable as `$(NAME)`."""
+    # No field of a TrainJob says where a command runs.
+    words = ["env", f"--chdir={literal(spec.directory)}"] if spec.directory else []
+    words.append(literal(spec.interpreter))
+    if spec.launcher == "torchrun":
+        port = spec.network.rendezvous_port or DEFAULT_PORT
+        words += ["-m", "torch.distributed.run"]
+        words += torchrun_options(spec, endpoint=f"{host}:{port}", run_id=object_name(spec, task))
+    words += ["-m", "calotype"]
+    return words + [literal(word.replace(TASK, str(task))) for word in spec.words()]
+
+
+def container_environment(spec: LaunchSpec) -> list[dict[str, Any]]:
+    return environment(all_variables(spec))
+
+
+def container_resources(spec: LaunchSpec) -> dict[str, Any]:
+    return resources(
+        spec.kubernetes,
+        gpus=spec.gpus_per_node,
+        cpus=spec.cpus_per_node,
+        memory=spec.memory_per_node,
+        efa_devices=spec.network.efa_devices,
+        huge_pages=spec.kubernetes.huge_pages,
+    )
+
+
+def object_name(spec: LaunchSpec, task: int | None) -> str:
+    """Of a job, or of one task of its array."""
+    return spec.name if task is None else f"{spec.name}-{task}"

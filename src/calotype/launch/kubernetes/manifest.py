@@ -1,0 +1,29 @@
+"""Plain values as YAML that people like to read. Knows nothing of what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+LONGEST_LINE = 110
+
+
+class _Dumper(yaml.SafeDumper):
+    """Lists are set in below their key, and nothing is written as a reference to something above."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002 - PyYAML's
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's
+        return True
+
+
+def as_yaml(objects: Sequence[Mapping[str, Any]], heading: Sequence[str] = ()) -> str:
+    """One document for each object, below lines of comment."""
+    head = "".join(f"# {line}\n" for line in heading)
+    body = yaml.dump_all(
+        objects, Dumper=_Dumper, sort_keys=False, width=LONGEST_LINE, allow_unicode=True, explicit_start=True
+    )
+    return head + body

@@ -1,0 +1,62 @@
+"""The parts of a shell script that all back ends with scripts write alike. Runs nothing.
+
+Every value is quoted by `shlex`; a script looks as a careful person would write it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from calotype.launch.torchrun import torchrun_options, torchrun_variables
+from calotype.spec.launch import TASK, LaunchSpec
+
+LONGEST_LINE = 100
+
+
+def exports(variables: Mapping[str, str]) -> list[str]:
+    """A line for each variable."""
+    return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+
+
+def all_variables(spec: LaunchSpec) -> dict[str, str]:
+    """Of torchrun and of the spec; what the user asked for wins."""
+    told = torchrun_variables(spec) if spec.launcher == "torchrun" else {"PYTHONUNBUFFERED": "1"}
+    return told | spec.variables()
+
+
+def started(spec: LaunchSpec, *, endpoint: str, run_id: str, task: str) -> list[list[str]]:
+    """The lines of the command that one node runs, as words for a shell: quoted, but for its variables.
+
+    `endpoint`, `run_id` and `task` are the shell's own expressions, such as `$SLURM_JOB_ID`.
+    """
+    command = ["-m calotype", *(_quoted(word, task) for word in spec.words())]
+    python = shlex.quote(spec.interpreter)
+    if spec.launcher == "plain":
+        return [[python, *command]]
+    # All else in the options are numbers of ours.
+    options = torchrun_options(spec, endpoint=f'"{endpoint}"', run_id=f'"{run_id}"')
+    return [[f"{python} -m torch.distributed.run"], options, command]
+
+
+def continued(lines: Iterable[Sequence[str]], indent: str = "  ") -> str:
+    """One command over several lines, those after the first set in; long ones are broken between words."""
+    broken = [row for words in lines for row in _rows(words)]
+    return f" \\\n{indent}".join(broken)
+
+
+def _rows(words: Sequence[str]) -> list[str]:
+    rows: list[str] = []
+    for word in words:
+        if rows and len(rows[-1]) + len(word) < LONGEST_LINE:
+            rows[-1] += f" {word}"
+        else:
+            rows.append(word)
+    return rows
+
+
+def _quoted(word: str, task: str) -> str:
+    """Quoted for a shell; where the number of the task stands, the shell's variable."""
+    if TASK not in word:
+        return shlex.quote(word)
+    return f'"{task}"'.join(shlex.quote(part) if part else "" for part in word.split(TASK))

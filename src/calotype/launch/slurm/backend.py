@@ -1,0 +1,44 @@
+"""Slurm as a back end. Puts the files of this room together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from calotype.core.errors import Problem
+from calotype.launch.backend import JobRecord, JobStatus, LogsWanted, Rendered
+from calotype.launch.log_files import lines_of
+from calotype.launch.slurm.partitions import partition_of, partitions, problems_with
+from calotype.launch.slurm.programs import asked
+from calotype.launch.slurm.queue import status_of
+from calotype.launch.slurm.script import rendered
+from calotype.spec.launch import LaunchSpec
+
+
+class SlurmBackend:
+    """Jobs of the cluster whose programs are on this machine."""
+
+    name = "slurm"
+
+    def render(self, spec: LaunchSpec) -> Rendered:
+        return rendered(spec)
+
+    def check(self, spec: LaunchSpec) -> list[Problem]:
+        return problems_with(spec, partitions())
+
+    def gpus_of_a_node(self, spec: LaunchSpec, /) -> int:
+        chosen = partition_of(spec, partitions())
+        return max((node.num_gpus(spec.slurm.gpu_type) for node in chosen.nodes), default=0) if chosen else 0
+
+    def submit(self, _spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
+        # Told apart by a semicolon, the cluster's name may follow.
+        return asked("sbatch", "--parsable", str(folder / rendered.main)).strip().partition(";")[0]
+
+    def status(self, record: JobRecord) -> JobStatus:
+        return record.ended or status_of(record)
+
+    def logs(self, record: JobRecord, wanted: LogsWanted) -> Iterable[str]:
+        return lines_of(record, wanted, lambda: self.status(record).state.is_over)
+
+    def cancel(self, record: JobRecord) -> None:
+        asked("scancel", record.handle)

@@ -1,0 +1,62 @@
+"""Values in layers: a YAML text, and `a.b=c` overrides on top. Knows nothing of what the values mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from calotype.core.errors import Problem, RequestError
+
+
+def parse_yaml(text: str, source: str) -> dict[str, Any]:
+    """The keys and values of a text; `source` is what to call it."""
+    try:
+        values = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
+    except (OmegaConfBaseException, YAMLError, ValueError) as error:
+        raise RequestError([Problem(source, f"is not valid YAML: {_one_line(error)}")]) from None
+    if not isinstance(values, dict):
+        raise RequestError([Problem(source, f"should hold keys and values, holds a {type(values).__name__}")])
+    return {str(key): value for key, value in values.items()}
+
+
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """The values of `a.b=c` words."""
+    for text in overrides:
+        if "=" not in text or not text.partition("=")[0].strip():
+            raise RequestError(
+                [Problem("override", f"{text!r} should be KEY=VALUE, for instance trainer.devices=2", text)]
+            )
+    try:
+        values = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)), resolve=True)
+    except (OmegaConfBaseException, YAMLError, ValueError) as error:
+        raise RequestError([Problem("override", f"is not valid: {_one_line(error)}")]) from None
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    """Put a layer's values over those that are there, however deep."""
+    for key, value in layer.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values under dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found

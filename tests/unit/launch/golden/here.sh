@@ -1,0 +1,28 @@
+#!/bin/bash
+# calotype train emoji trainer.devices=2
+# on this machine. Needs nothing but what it runs; start it with: bash job.sh
+set -e
+cd /home/ada
+export PET_SHUTDOWN_TIMEOUT=120
+export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: '
+export PYTHONUNBUFFERED=1
+folder=/home/ada/launches/here
+mkdir -p "$folder/logs"
+
+# Told to stop, the processes save; this script waits for them.
+trap 'kill -TERM "$running" 2>/dev/null || true' TERM
+
+timeout --signal=TERM --kill-after=120 43200 /home/ada/.venv/bin/python -m torch.distributed.run \
+  --nnodes=1 --nproc-per-node=2 --max-restarts=0 --rdzv-backend=c10d --rdzv-endpoint="localhost:0" \
+  --rdzv-id="here" --tee=3 \
+  -m calotype train emoji trainer.devices=2 \
+  >> "$folder/logs/node-0.log" 2>&1 &
+running=$!
+# A signal ends a wait before what it waits for.
+while kill -0 "$running" 2>/dev/null; do
+  wait "$running" || true
+done
+code=0
+wait "$running" || code=$?
+echo "$code" > "$folder/exit-code"
+exit "$code"

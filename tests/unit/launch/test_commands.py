@@ -1,0 +1,182 @@
+"""The command line: what is asked for arrives in the spec, and what is asked for wrongly is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calotype.cli.launching import job_name
+from calotype.cli.main import run
+from calotype.core.errors import ExitCode
+from calotype.launch import backends, submitting
+from calotype.launch.backend import JobRecord
+from calotype.launch.reading import read_spec
+from calotype.launch.records import find
+
+
+class Accepting:
+    """A back end that takes everything."""
+
+    name = "slurm"
+
+    def __init__(self) -> None:
+        self._real = backends.open_backend("slurm")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def check(self, _spec: object) -> list[object]:
+        return []
+
+    def gpus_of_a_node(self, _spec: object) -> int:
+        return 8
+
+    def submit(self, *_: object) -> str:
+        return "1"
+
+
+@pytest.fixture
+def handed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command line, and answers with the record of what was handed in."""
+    accepting = Accepting()
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(backends, "open_backend", lambda _: accepting)
+
+    def ran(*words: str) -> JobRecord:
+        code = run([*words, "--json"])
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        return find(json.loads(out)["id"])
+
+    return ran
+
+
+def test_a_recipe_learns_of_the_launch(handed_in: Any, tmp_path: Path) -> None:
+    words = ["train", "sd2-base", "model.global_batch_size=2048", "--device=cuda", "--launch=slurm"]
+    record = handed_in(*words, "--nodes=2", "--launch-set=time_limit=12:00:00")
+    assert record.id == "sd2-base-1"
+    assert record.spec.command == (
+        *("train", "sd2-base", "model.global_batch_size=2048", "trainer.devices=8", "trainer.nodes=2"),
+        "--device=cuda",
+    )
+    assert (record.spec.nodes, record.spec.gpus_per_node, record.spec.time_limit_s) == (2, 8, 43200)
+    assert record.spec.directory == str(tmp_path)
+
+
+def test_a_batch_that_cannot_be_shared_grows_with_the_processes(
+    handed_in: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = handed_in("train", "sd2-base", "--launch=slurm", "--nodes=2")
+    assert record.spec.command == (
+        *("train", "sd2-base", "trainer.devices=8", "trainer.nodes=2", "model.global_batch_size=128"),
+    )
+    assert "model.global_batch_size" not in " ".join(
+        handed_in("train", "sd2-base", "--launch=slurm", "--gpus-per-node=1").spec.command
+    )
+
+
+def test_a_benchmark_keeps_its_record_in_the_jobs_folder(handed_in: Any) -> None:
+    words = ["--benchmark", "--warmup-steps=3", "--launch=slurm", "--gpus-per-node=1"]
+    record = handed_in("train", "emoji", *words)
+    assert record.spec.words()[-3:] == [
+        "--benchmark",
+        "--warmup-steps=3",
+        f"--record={record.folder}/record.json",
+    ]
+
+
+def test_an_elastic_launch_makes_an_elastic_recipe(handed_in: Any) -> None:
+    more = ["--nodes=4", "--gpus-per-node=1", "--launch-set=min_nodes=2", "model.global_batch_size=1024"]
+    assert "trainer.elastic=true" in handed_in("train", "emoji", "--launch=slurm", *more).spec.command
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["train", "emoji", "--nodes=2"], "--nodes: says something about a launch; add --launch"),
+        (["train", "emoji", "--launch=slrum"], "--launch: no back end 'slrum'; did you mean 'slurm'"),
+        (
+            ["train", "sd15", "trainer.devices=1", "--launch=slurm", "--gpus-per-node=8"],
+            "the recipe asks for 1 devices × 1 nodes, the launch starts 8 processes × 1 nodes",
+        ),
+        (
+            ["train", "emoji", "model.global_batch_size=3", "--launch=slurm", "--nodes=2", "--device=cpu"],
+            "model.global_batch_size: 3 is not a multiple of",
+        ),
+        (["train", "emoji", "--launch=slurm", "--nodes=0", "--device=cpu"], "nodes: 0 is out of range"),
+        (["launch", "submit", "--on=slurm"], "command: is required"),
+        (["launch", "render", "--on=slurm", "--launch-file=gone.yaml", "x"], "no file 'gone.yaml'"),
+        (["launch", "render", "--on=slurm", "--set=nodes", "x"], "'nodes' should be KEY=VALUE"),
+    ],
+)
+def test_what_is_asked_for_wrongly_is_refused(
+    words: list[str],
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(words) in (ExitCode.BAD_REQUEST, ExitCode.NOT_FOUND)
+    assert says in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_rendered_with_values_on_top(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("launch.yaml").write_text("nodes: 4\nimage: /apps/a.sqsh\nslurm: {partition: p5, qos: high}\n")
+    words = [
+        "launch",
+        "render",
+        "--on=slurm",
+        "--launch-file=launch.yaml",
+        "--nodes=2",
+        "-s",
+        "slurm.qos=low",
+    ]
+    assert run([*words, "train", "sd2-base", "--device=cuda"]) == 0
+    out = capsys.readouterr().out
+    for line in (
+        "--nodes=2",
+        "--partition=p5",
+        "--qos=low",
+        f"--output={tmp_path}/launches/train-sd2-base/batch.log",
+    ):
+        assert f"#SBATCH {line}\n" in out
+    assert "python3 -m torch.distributed.run" in out
+    assert "-m calotype train sd2-base --device=cuda &" in out
+    assert run([*words, "--out=files", "train", "sd2-base"]) == 0
+    assert Path("files/job.sbatch").read_text().startswith("#!/bin/bash\n")
+
+
+def test_what_is_said_later_wins(tmp_path: Path) -> None:
+    file = tmp_path / "launch.yaml"
+    file.write_text("name: of-the-file\ncommand: [train, emoji]\nnodes: 2\nenvironment: {A: 1, B: 2}\n")
+    spec = read_spec(file, {"nodes": 3}, ["environment.B=3", "nodes=4"], usual={"name": "usual"})
+    assert (spec.name, spec.nodes, spec.environment) == ("of-the-file", 4, {"A": "1", "B": "3"})
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("sd2-base", "sd2-base"),
+        ("recipes/My Recipe.yaml", "my-recipe"),
+        ("2-stage", "job-2-stage"),
+        ("", "job"),
+        ("a" * 60, "a" * 40),
+    ],
+)
+def test_names_of_jobs_follow_from_what_they_run(text: str, name: str) -> None:
+    assert job_name(text) == name
+
+
+def test_a_python_of_this_machine_is_used_where_there_is_no_image(tmp_path: Path) -> None:
+    spec = read_spec(None, {"command": ("x",), "image": "a"})
+    assert submitting.settled(spec).python is None
+    assert submitting.settled(spec.model_copy(update={"image": None})).python is not None

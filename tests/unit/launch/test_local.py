@@ -1,0 +1,181 @@
+"""Jobs in this machine's background: they outlive who handed them in, and are found again by their id."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from calotype.cli.main import run
+from calotype.core.errors import ExitCode, NotFoundError, RequestError
+from calotype.core.hardware import Gpu, GpuSurvey
+from calotype.launch.backend import JobRecord, JobState
+from calotype.launch.local import LocalBackend
+from calotype.launch.records import find
+from calotype.launch.submitting import status_of
+from tests.unit.launch.specs import HERE, spec
+
+STAND_IN = """#!/bin/bash
+printf '%s\\n' "$@"
+if [ "$BEHAVE" = wait ]; then
+  trap 'echo told to stop; exit 0' TERM
+  echo waits
+  while :; do sleep 0.05; done
+fi
+exit "${CODE:-0}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def hand_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., JobRecord]:
+    program = tmp_path / "stand-in"
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+
+    def handed_in(*settings: str, words: tuple[str, ...] = ("x",)) -> JobRecord:
+        given = [f"python={program}", "launcher=plain", *settings]
+        assert (
+            run(["launch", "submit", "--on=local", "--json", *(f"--set={each}" for each in given), *words])
+            == 0
+        )
+        return find(json.loads(capsys.readouterr().out)["id"])
+
+    return handed_in
+
+
+def until(found: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 60
+    while not found():
+        assert time.monotonic() < end, f"no {what}"
+        time.sleep(0.02)
+
+
+def ended(record: JobRecord) -> JobState:
+    until(lambda: status_of(LocalBackend(), find(record.id)).state.is_over, "end")
+    return status_of(LocalBackend(), find(record.id)).state
+
+
+def test_a_job_runs_and_its_end_is_remembered(hand_in: Callable[..., JobRecord]) -> None:
+    record = hand_in(words=("train", "a b", "$HOME"))
+    assert ended(record) is JobState.COMPLETED
+    assert (record.logs / "node-0.log").read_text().splitlines() == [
+        "-m",
+        "calotype",
+        "train",
+        "a b",
+        "$HOME",
+    ]
+    # Nobody asks the machine any more.
+    assert find(record.id).ended is not None
+    assert hand_in().id == "x-1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "state"),
+    [(("environment.CODE=3",), JobState.FAILED), (("environment.CODE=124",), JobState.TIMED_OUT)],
+)
+def test_how_it_failed_is_known(
+    hand_in: Callable[..., JobRecord], settings: tuple[str, ...], state: JobState
+) -> None:
+    assert ended(hand_in(*settings)) is state
+
+
+def test_time_is_limited(hand_in: Callable[..., JobRecord]) -> None:
+    record = hand_in("environment.BEHAVE=wait", "time_limit=2s", "grace_s=1")
+    assert ended(record) is JobState.TIMED_OUT
+    assert "told to stop" in (record.logs / "node-0.log").read_text()
+
+
+def test_a_cancelled_job_is_told_first(
+    hand_in: Callable[..., JobRecord], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = hand_in("environment.BEHAVE=wait")
+    log = record.logs / "node-0.log"
+    until(lambda: log.exists() and "waits" in log.read_text(), "start")
+    assert run(["launch", "status", record.id]) == 0
+    assert capsys.readouterr().out == f"{record.id}: running\n"
+    # It is nobody's child and in no session of ours.
+    pid = int(record.handle.partition(":")[0])
+    assert os.getsid(pid) == pid
+    assert run(["launch", "cancel", record.id]) == 0
+    assert ended(record) is JobState.CANCELLED
+    assert "told to stop" in log.read_text()
+
+
+def test_the_tasks_of_an_array_run_in_order(hand_in: Callable[..., JobRecord]) -> None:
+    record = hand_in("array=3", words=("{task}/{tasks}",))
+    assert ended(record) is JobState.COMPLETED
+    said = [(record.logs / f"task-{task}-node-0.log").read_text().split()[-1] for task in range(3)]
+    assert said == ["0/3", "1/3", "2/3"]
+
+
+def test_a_cancelled_array_begins_no_more_tasks(hand_in: Callable[..., JobRecord]) -> None:
+    record = hand_in("array=3", "environment.BEHAVE=wait")
+    log = record.logs / "task-0-node-0.log"
+    until(lambda: log.exists() and "waits" in log.read_text(), "start")
+    status = LocalBackend().status(record)
+    assert [task.state.value for task in status.tasks] == ["running", "pending", "pending"]
+    LocalBackend().cancel(record)
+    assert ended(record) is JobState.CANCELLED
+    assert not (record.logs / "task-1-node-0.log").exists()
+
+
+def test_a_killed_job_is_lost_and_another_process_of_its_number_is_not_it(
+    hand_in: Callable[..., JobRecord],
+) -> None:
+    record = hand_in("environment.BEHAVE=wait")
+    os.killpg(int(record.handle.partition(":")[0]), 9)
+    until(lambda: LocalBackend().status(record).state is JobState.LOST, "end")
+    other = record.model_copy(update={"handle": f"{os.getpid()}:1"})
+    assert LocalBackend().status(other).state is JobState.LOST
+    # Or these tests would end here.
+    LocalBackend().cancel(other)
+
+
+def test_more_than_this_machine_has_is_refused() -> None:
+    class OneGpu:
+        def survey(self) -> GpuSurvey:
+            return GpuSurvey(gpus=(Gpu(0),))
+
+    found = LocalBackend(OneGpu()).check(spec(HERE, gpus_per_node=2, cpus_per_node=100_000))
+    assert [problem.field for problem in found] == ["cpus_per_node", "gpus_per_node"]
+    assert "ask for at most 1" in found[1].message
+
+
+def test_jobs_are_listed_and_found_by_id_or_folder(
+    hand_in: Callable[..., JobRecord], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = hand_in("name=one"), hand_in("name=two")
+    assert (first.id, second.id) == ("one-1", "two-1")
+    assert hand_in("name=one").id == "one-2"
+    monkeypatch.chdir("/")
+    assert find("one-1") == first
+    assert find(first.folder) == first
+    assert run(["launch", "list", "--json"]) == 0
+    assert {job["id"] for job in json.loads(capsys.readouterr().out)} == {"one-1", "one-2", "two-1"}
+    assert run(["launch", "status", "tow-1"]) == ExitCode.NOT_FOUND
+    assert "did you mean 'two-1'" in capsys.readouterr().err
+    with pytest.raises(RequestError):
+        find("../one-1")
+
+
+def test_a_folder_holds_one_job(
+    hand_in: Callable[..., JobRecord], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = hand_in("work_folder=mine")
+    assert record.folder.endswith("/mine")
+    assert run(["launch", "submit", "--on=local", "--set=work_folder=mine", "x"]) == ExitCode.BAD_REQUEST
+    assert "mine holds a job already; use another folder, or {name} in it" in capsys.readouterr().err
+    (Path(record.folder) / "launch.json").unlink()
+    with pytest.raises(NotFoundError, match=r"worked in .*, which has no launch.json any more"):
+        find(record.id)
