@@ -1,17 +1,21 @@
-"""`calotype mig`: look at GPU slices, plan them, change them without fear. Keeping them: `mig_keeping`."""
+"""`calotype mig`: look at GPU slices, plan them, change them without fear.
+
+Keeping them: `mig_keeping`; serving from them: `mig_deploying`.
+"""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from calotype.cli import mig_keeping
+from calotype.cli import mig_deploying, mig_keeping
 from calotype.cli.mig_changing import change_to, file_targets, read_text, wanted_layout
 from calotype.cli.mig_options import Driver, Gpu, Label, Records, Wants, Yes
 from calotype.cli.options import AsJson
 
 app = typer.Typer(no_args_is_help=True, help="Cut GPUs into slices (MIG): plan, apply, persist, put back.")
 mig_keeping.add_to(app)
+mig_deploying.add_to(app)
 
 LayoutSource = Annotated[Path, typer.Argument(help="A layout file, or a mig-parted configuration.")]
 

@@ -1,4 +1,4 @@
-"""`calotype mig persist`, `deploy` and `simulate`: slices that stay, that serve, that are pretended."""
+"""`calotype mig persist` and `simulate`: slices that stay, that are pretended."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,6 @@ from calotype.cli.options import AsJson
 def add_to(app: typer.Typer) -> None:
     """Put these verbs beside the others."""
     app.command()(persist)
-    app.command()(deploy)
     app.command()(simulate)
 
 
@@ -75,48 +74,6 @@ def _to_keep(driver: str, wants: str | None, source: Path | None, label: str | N
     asked = file_targets(opened, source, label) if source else {gpu: wanted_layout(opened, gpu, wants or "")}
     pairs = [(gpu_at(opened, index), layout) for index, layout in asked.items()]
     return described([(state, check(state.model, layout)) for state, layout in pairs]).text()
-
-
-def deploy(
-    render: Annotated[
-        bool, typer.Option("--render", help="Write the files; starting them is not there yet.")
-    ] = False,
-    image: Annotated[str, typer.Option(help="The container image that serves.")] = "calotype:latest",
-    inside: Annotated[str, typer.Option("--command", help="What runs in it; the image's own if empty.")] = "",
-    first_port: Annotated[
-        int, typer.Option(min=1, max=65000, help="Of the first slice; then upwards.")
-    ] = 8081,
-    container_port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
-    health_path: Annotated[str, typer.Option(help="Answers 200 when the server is well.")] = "/health",
-    folder: Annotated[str, typer.Option(help="On the host; a folder for each slice.")] = "/srv/calotype",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where compose.yaml and run.sh go.")] = Path(),
-    driver: Driver = "auto",
-) -> None:
-    """One container a slice: a compose file, a script of docker run, and firewall lines."""
-    import shlex
-
-    from calotype.core.errors import Problem, RequestError
-    from calotype.core.paths import written_whole
-    from calotype.mig import deploy as rendering
-    from calotype.mig.opening import open_driver
-
-    if not render:
-        rule = "only --render is there so far: Calotype's own server is still to come"
-        raise RequestError([Problem("--render", rule)])
-    asked = rendering.Deployment(
-        image, tuple(shlex.split(inside)), first_port, container_port, health_path, folder
-    )
-    slices = rendering.served(open_driver(driver).read(), asked)
-    for name, text in (
-        ("compose.yaml", rendering.compose_file(slices, asked)),
-        ("run.sh", rendering.run_script(slices, asked)),
-    ):
-        with written_whole(out / name, "w") as file:
-            file.write(text)
-        typer.echo(f"wrote {out / name}")
-    for each in slices:
-        typer.echo(f"{each.name}: {each.profile} {each.uuid} on port {each.port}")
-    typer.echo("\n".join(["then, once:", rendering.cdi_line(), *rendering.firewall_lines(slices)]))
 
 
 def simulate(

@@ -1,6 +1,7 @@
-"""Texts that run one container a slice: a compose file, a script of `docker run`, firewall lines.
+"""Which slices there are to serve from, and texts that run one container a slice: a compose file, a script of
+`docker run`, firewall lines.
 
-Only writes texts; whoever serves inside the containers, and whether it answers, is not known here.
+Only writes texts; whoever serves, and whether it answers, is not known here.
 """
 
 import shlex
@@ -14,24 +15,30 @@ from calotype.core.errors import NotFoundError
 from calotype.mig.driver import GpuState
 from calotype.mig.persist import CDI_SPEC
 
+KEYS = "/etc/calotype-keys"
+
 
 @dataclass(frozen=True)
 class Deployment:
     """How every slice is served."""
 
-    image: str
+    image: str = "calotype-serve:latest"
     command: Sequence[str] = ()
     """Inside the container; the image's own if empty."""
     first_port: int = 8081
-    container_port: int = 8080
-    health_path: str = "/health"
+    container_port: int = 8188
+    health_path: str = "/readyz"
     folder: str = "/srv/calotype"
     """On the host; each slice has a folder of its own in it."""
+    inside: str = "/var/lib/calotype"
+    """Where that folder is in the container."""
+    keys: str | None = None
+    """A folder of the host with the keys.json that lets clients in; mounted at KEYS, only to be read."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """One slice, one container, one port."""
+    """One slice, one server, one port."""
 
     name: str
     uuid: str
@@ -65,7 +72,8 @@ def run_script(slices: Sequence[Served], deployment: Deployment) -> str:
     lines = ["#!/bin/sh", "set -eu", ""]
     for each in slices:
         words = ["docker", "run", "--detach", "--name", each.name, "--gpus", f'"device={each.uuid}"']
-        words += ["--volume", f"{deployment.folder}/{each.name}:/data"]
+        for volume in _volumes(each, deployment):
+            words += ["--volume", volume]
         words += ["--publish", f"{each.port}:{deployment.container_port}", "--restart", "unless-stopped"]
         words += ["--health-cmd", shlex.join(_health(deployment)), "--health-interval", "10s"]
         words += ["--health-timeout", "5s", "--health-retries", "6", "--health-start-period", "120s"]
@@ -90,7 +98,7 @@ def _service(each: Served, deployment: Deployment) -> dict[str, Any]:
         "image": deployment.image,
         "container_name": each.name,
         "ports": [f"{each.port}:{deployment.container_port}"],
-        "volumes": [f"{deployment.folder}/{each.name}:/data"],
+        "volumes": _volumes(each, deployment),
         "restart": "unless-stopped",
         "healthcheck": {
             "test": ["CMD", *_health(deployment)],
@@ -102,6 +110,11 @@ def _service(each: Served, deployment: Deployment) -> dict[str, Any]:
         "deploy": {"resources": {"reservations": {"devices": [device]}}},
     }
     return service | ({"command": list(deployment.command)} if deployment.command else {})
+
+
+def _volumes(each: Served, deployment: Deployment) -> list[str]:
+    own = f"{deployment.folder}/{each.name}:{deployment.inside}"
+    return [own, f"{deployment.keys}:{KEYS}:ro"] if deployment.keys else [own]
 
 
 def _health(deployment: Deployment) -> list[str]:

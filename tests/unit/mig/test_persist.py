@@ -119,7 +119,7 @@ def test_one_container_a_slice(machine: Machine, tmp_path: Path) -> None:
     for each, service in zip(slices, services.values(), strict=True):
         (device,) = service["deploy"]["resources"]["reservations"]["devices"]
         assert device["device_ids"] == [each.uuid]
-        assert service["ports"] == [f"{each.port}:8080"]
+        assert service["ports"] == [f"{each.port}:8188"]
         assert service["restart"] == "unless-stopped"
         assert service["healthcheck"]["test"][0] == "CMD"
     assert len({service["volumes"][0] for service in services.values()}) == 4
@@ -136,7 +136,7 @@ def test_one_container_a_slice(machine: Machine, tmp_path: Path) -> None:
     assert said.count("it's $HOME") == 4
 
 
-def test_deploying_without_slices_or_without_rendering_is_refused(machine: Machine) -> None:
+@pytest.mark.parametrize("how", [(), ("--render",), ("--remove",)])
+def test_deploying_without_slices_is_refused(machine: Machine, how: tuple[str, ...]) -> None:
     machine.become(new_host("A100-80GB"))
-    assert "no GPU has a slice" in machine.mig("deploy", "--render").err
-    assert "only --render is there so far" in machine.mig("deploy").err
+    assert "no GPU has a slice" in machine.mig("deploy", *how).err
