@@ -45,8 +45,7 @@ def change_to(driver: "MigDriver", targets: "dict[int, Layout]", *, yes: bool, a
     from calotype.cli.mig_view import applied_json, show_change
     from calotype.cli.output import console, print_json
     from calotype.core.paths import state_dir
-    from calotype.mig.apply import apply as apply_layout
-    from calotype.mig.apply import one_at_a_time, prepare
+    from calotype.mig.apply import apply_all, one_at_a_time, prepare
 
     # Every GPU is checked before the first is changed.
     states = {state.index: state for state in driver.read()}
@@ -61,7 +60,7 @@ def change_to(driver: "MigDriver", targets: "dict[int, Layout]", *, yes: bool, a
             typer.echo("nothing was changed; --yes does it")
         return
     with one_at_a_time(state_dir()), _stoppable():
-        done = [apply_layout(driver, index, target, save_path(index)) for index, target in targets.items()]
+        done = apply_all(driver, targets, save_path)
     if as_json:
         print_json([applied_json(each) for each in done])
     _after(done, quiet=as_json)

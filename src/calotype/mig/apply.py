@@ -1,10 +1,10 @@
-"""Changes a GPU's layout so that it ends as asked or as it was: check, save, change, read back, restore.
+"""Changes layouts so that all end as asked or as they were: check, save, change, read back, restore.
 
-One GPU at a time, each a whole of its own. Works on any `MigDriver`. Knows nothing of the command line.
+Works on any `MigDriver`. Knows nothing of the command line.
 """
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +55,30 @@ def prepare(state: GpuState, target: Layout) -> Change:
     if busy:
         raise DriverError(Refusal.IN_USE, f"GPU {state.index} is left as it is", "; ".join(busy))
     return change
+
+
+def apply_all(
+    driver: MigDriver, targets: Mapping[int, Layout], save_to: Callable[[int], Path]
+) -> list[Applied]:
+    """Bring every GPU to its target, one after the other, or all of them back to what they were."""
+    done: list[Applied] = []
+    try:
+        for gpu, target in targets.items():
+            done.append(apply(driver, gpu, target, save_to(gpu)))
+    except BaseException as error:
+        changed = [each for each in reversed(done) if each.change.steps]
+        back = {each.before.index: restore(driver, each.before) for each in changed}
+        for each in changed:
+            if not back[each.before.index]:
+                _report(each.before, error, restored=False, saved=save_to(each.before.index))
+        if back and isinstance(error, CalotypeError):
+            others = ", ".join(f"GPU {index}" for index in sorted(back))
+            restored = getattr(error, "restored", True)
+            raise ApplyError(
+                f"{error}; the former layout of {others} is back too", restored=restored
+            ) from error
+        raise
+    return done
 
 
 def apply(driver: MigDriver, gpu: int, target: Layout, save_to: Path) -> Applied:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from calotype.core.errors import CalotypeError, DoesNotFitError
-from calotype.mig.apply import ApplyError, apply, prepare
+from calotype.mig.apply import ApplyError, apply, apply_all, prepare
 from calotype.mig.driver import DriverError, GpuState, Refusal
 from calotype.mig.fitting import layouts_by_bag
 from calotype.mig.layout import EMPTY, OFF, ComputePart, Layout, Slice
@@ -175,6 +175,32 @@ def test_a_driver_that_stays_broken_says_where_the_layout_is(tmp_path: Path) -> 
     back = targets(parse_layouts((tmp_path / "saved.json").read_text(), "saved"), driver.read())
     apply(driver, 0, back[0], tmp_path / "again.json")
     assert driver.read()[0].layout == SEED
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_of_several_gpus_all_change_or_none(tmp_path: Path, late: bool) -> None:
+    target = {0: Layout.of([Slice(0, 9), Slice(4, 9)]), 1: SEED}
+    also_put_back = 0
+    for number in count(1):
+        host = new_host("A100-80GB", "A100-80GB")
+        driver = SimulatedDriver(host)
+        apply_all(driver, {0: SEED, 1: EMPTY}, lambda gpu: tmp_path / f"first{gpu}.json")
+        before = driver.read()
+        host.calls, host.fail_at, host.fail_late = 0, [number], late
+        failed = None
+        try:
+            apply_all(driver, target, lambda gpu: tmp_path / f"saved{gpu}.json")
+        except CalotypeError as error:
+            failed = error
+        reached, host.fail_at = host.calls >= number, []
+        if failed is None:
+            assert [state.layout for state in driver.read()] == list(target.values())
+        else:
+            assert driver.read() == before, (number, str(failed))
+            also_put_back += "of GPU 0 is back too" in str(failed)
+        if not reached:
+            assert also_put_back > 2
+            return
 
 
 def test_interruption_puts_everything_back(tmp_path: Path) -> None:
