@@ -156,6 +156,9 @@ class TrainerPart(Part):
     elastic: bool = False
     """Take as many processes as torchrun started, whatever `devices` and `nodes` wish for; the global batch
     stays what it is."""
+    peer_timeout_s: Positive = 600.0
+    """How long a process waits in an exchange for the others before it says that they are lost and ends, so
+    that torchrun starts it again. Writing a checkpoint may take three times as long."""
     seed: Amount = 0
     gradient_as_bucket_view: bool = True
     overlap: bool = True
