@@ -9,6 +9,7 @@ from calotype.bench.report.ablation import ablation
 from calotype.bench.report.arithmetic import arithmetic
 from calotype.bench.report.content import Report, Section, Table
 from calotype.bench.report.environment import environment
+from calotype.bench.report.feeding import feeding
 from calotype.bench.report.figures import SPREAD, scaling_figures, shape_figures
 from calotype.bench.report.headline import champions, entries_of, headline, peers
 from calotype.bench.report.pictures import contact_sheets
@@ -30,6 +31,7 @@ def compose(material: Material, title: str | None = None) -> Report:
         _of_tables("environment", "Environment", [environment(measurements)]),
         Section("shapes", "Batch, resolution, steps", SPREAD, figures=tuple(shape_figures(points))),
         Section("scaling", "More GPUs", SPREAD, figures=tuple(scaling_figures(points))),
+        _of_tables("feeding", "Feeding the GPUs", feeding(points)),
         ablation(points),
         arithmetic(points, material.ceilings, roofs),
         peers(points),
@@ -55,8 +57,8 @@ def compose(material: Material, title: str | None = None) -> Report:
 
 
 def _comparable(points: Sequence[PointView], entries: Mapping[str, Entry]) -> list[Entry]:
-    """Without an ablation's variants, which have a section of their own."""
-    varied = {point.name for point in points if point.variant is not None}
+    """Without an ablation's variants and the data's rates, which have sections of their own."""
+    varied = {point.name for point in points if point.variant is not None or point.first.kind == "data"}
     return [entry for name, entry in entries.items() if name not in varied]
 
 
