@@ -94,8 +94,9 @@ def build_subject(model: Model, recipe: Recipe) -> Subject:
 
 def needs_of(model: Model, recipe: Recipe) -> Needs:
     """What the data has to look like for this model."""
-    hashes = {"vae_hash": model.vae_sha256 or model.identity.sha256, "text_hash": model.identity.sha256}
-    return replace(_needs(model.architecture, recipe, model.device), **hashes)
+    made_by = model.identity.sha256
+    needs = _needs(model.architecture, recipe, model.device)
+    return replace(needs, vae_hash=model.vae_sha256 or made_by, text_hash=made_by)
 
 
 def needs_before_loading(recipe: Recipe, models: Path | None = None) -> Needs:

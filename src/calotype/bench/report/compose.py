@@ -15,6 +15,7 @@ from calotype.bench.report.headline import champions, entries_of, headline, peer
 from calotype.bench.report.pictures import contact_sheets
 from calotype.bench.report.points import PointView, points_of
 from calotype.bench.report.reading import Material
+from calotype.bench.report.scaling import scaling_studies
 from calotype.bench.report.tables import all_points, commands, conclusions, failures, notes, unreadable
 
 
@@ -31,6 +32,7 @@ def compose(material: Material, title: str | None = None) -> Report:
         _of_tables("environment", "Environment", [environment(measurements)]),
         Section("shapes", "Batch, resolution, steps", SPREAD, figures=tuple(shape_figures(points))),
         Section("scaling", "More GPUs", SPREAD, figures=tuple(scaling_figures(points))),
+        scaling_studies(material.studies),
         _of_tables("feeding", "Feeding the GPUs", feeding(points)),
         ablation(points),
         arithmetic(points, material.ceilings, roofs),
@@ -48,7 +50,7 @@ def compose(material: Material, title: str | None = None) -> Report:
         _of_tables("notes", "Notes", notes(points)),
         _of_tables("unreadable", "Lines that could not be read", unreadable(faults)),
     )
-    devices = dict.fromkeys(m.device for m in measurements)
+    devices = dict.fromkeys(m.device for m in measurements) or ["published points"]
     return Report(
         title or f"Measurements on {', '.join(devices)}",
         _summary(material, points, len(faults)),

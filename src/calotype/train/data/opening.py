@@ -113,7 +113,7 @@ def _streamed_plan(source: StreamedSource, part: DataPart, needs: Needs, share: 
 def warn_of_ignored(part: DataPart) -> None:
     """A setting that does nothing says so."""
     usual = DataPart()
-    elsewhere = () if part.cache_gb is not None and part.kind in STREAMED else _OF_STREAMS
+    elsewhere: tuple[str, ...] = () if part.cache_gb is not None and part.kind in STREAMED else _OF_STREAMS
     if part.kind in STREAMED and part.path and not is_url(part.path):
         elsewhere = ("cache_gb", *_OF_STREAMS)
     for name in (*_IGNORED.get(part.kind, ()), *elsewhere):
