@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from calotype.spec.measurement import Measurement
     from calotype.spec.scaling_record import ScalingRecord
 
+_HOW_MUCH = "a bandwidth says something once it is known how much travels; SD 2's UNet has 3.46 GB in fp32"
+
 
 def command(
     recipe: Annotated[
@@ -33,6 +35,9 @@ def command(
     gpus_per_node: Annotated[int, typer.Option(min=1, help="Of the nodes to predict for.")] = 8,
     gradient_gb: Annotated[
         float | None, typer.Option(min=0, help="Gradients exchanged a step, where a bandwidth is given.")
+    ] = None,
+    links: Annotated[
+        Path | None, typer.Option(help="Wires that torchrun -m calotype.bench.scaling.links measured.")
     ] = None,
     inside_gb_s: Annotated[float | None, typer.Option(min=0, help="Bandwidth between a node's GPUs.")] = None,
     between_gb_s: Annotated[float | None, typer.Option(min=0, help="Bandwidth of a node to others.")] = None,
@@ -59,7 +64,10 @@ def command(
     from calotype.core.paths import written_whole
     from calotype.spec.scaling_record import FILE
 
-    given = _given(gradient_gb, inside_gb_s, between_gb_s, latency_us, spread_ms)
+    given = {
+        **_wires(links, gradient_gb),
+        **_given(gradient_gb, inside_gb_s, between_gb_s, latency_us, spread_ms),
+    }
     counts, asked_nodes = _counts("--devices", devices), _counts("--nodes", nodes)
     how: dict[str, Any] = {"rounds": rounds, "limit_s": limit_s, "models": models}
     found: list[Measurement] = []
@@ -88,6 +96,26 @@ def _typed(gradient: float | None, inside: float | None, between: float | None) 
     return {name: value for name, value in named.items() if value is not None}
 
 
+def _wires(links: Path | None, gradient_gb: float | None) -> dict[str, float]:
+    from pydantic import ValidationError
+
+    from calotype.bench.scaling.prediction import parameters_of
+    from calotype.core.errors import NotFoundError, Problem, RequestError
+    from calotype.spec.scaling_record import LinksRecord
+
+    if links is None:
+        return {}
+    if gradient_gb is None:
+        raise RequestError([Problem("--gradient-gb", _HOW_MUCH)])
+    try:
+        return parameters_of(LinksRecord.model_validate_json(links.read_bytes()), gradient_gb)
+    except FileNotFoundError:
+        raise NotFoundError(f"--links: {links} is not there") from None
+    except ValidationError as error:
+        rule = f"{links} is no record of links: {error.errors()[0]['msg']}"
+        raise RequestError([Problem("--links", rule)]) from None
+
+
 def _given(
     gradient_gb: float | None,
     inside_gb_s: float | None,
@@ -100,8 +128,7 @@ def _given(
 
     bandwidths = {"inside_s": inside_gb_s, "between_s": between_gb_s}
     if gradient_gb is None and any(bandwidths.values()):
-        rule = "a bandwidth says something once it is known how much travels; SD 2's UNet has 3.46 GB in fp32"
-        raise RequestError([Problem("--gradient-gb", rule)])
+        raise RequestError([Problem("--gradient-gb", _HOW_MUCH)])
     found = {name: (gradient_gb or 0) / speed for name, speed in bandwidths.items() if speed}
     if latency_us is not None:
         found["between_latency_s"] = latency_us / 1e6

@@ -107,6 +107,27 @@ class Prediction(_Frozen):
         return self.nodes * self.gpus_per_node
 
 
+class Link(_Frozen):
+    """What an all-reduce over a ring of so many showed of the wires between them."""
+
+    members: int
+    latency_s: float
+    """Of one turn around the ring."""
+    gb_s: float
+    """Of a GPU inside a node; of a whole node between nodes."""
+
+
+class LinksRecord(_Frozen):
+    """Measured wires of a cluster."""
+
+    format: Literal["calotype.links.1"] = "calotype.links.1"
+    nodes: int
+    gpus_per_node: int
+    num_bytes: int
+    inside: Link | None = None
+    between: Link | None = None
+
+
 class ScalingRecord(_Frozen):
     format: Literal["calotype.scaling.1"] = FORMAT
     title: str

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,19 @@ from calotype.bench.report.compose import compose
 from calotype.bench.report.markdown import as_markdown
 from calotype.bench.report.reading import gather
 from calotype.bench.report.writing import write
+from calotype.bench.scaling.exchange import ring_s
 from calotype.bench.scaling.fitting import Observed
+from calotype.bench.scaling.links import link_of
 from calotype.bench.scaling.points import scale_points
-from calotype.bench.scaling.prediction import Question, study
+from calotype.bench.scaling.prediction import Question, parameters_of, study
 from calotype.bench.scaling.step_time import Load, StepModel
 from calotype.bench.scaling.study import scaled, usable
 from calotype.bench.scaling.tables import published_rows
 from calotype.cli.main import run
 from calotype.core.errors import RequestError
 from calotype.spec.measurement import Measurement, Series
-from calotype.spec.scaling_record import FILE, ScalingRecord
+from calotype.spec.scaling_record import FILE, LinksRecord, ScalingRecord
+from tests.unit.train.children import LONGEST_S, surroundings
 
 MODEL = StepModel(per_sample_s=0.02, fixed_s=0.05, inside_s=0.3, overlap=1.0)
 
@@ -181,3 +186,32 @@ def test_records_from_elsewhere_are_studied(capsys: pytest.CaptureFixture[str], 
     kept = ScalingRecord.model_validate_json((tmp_path / "out" / FILE).read_bytes())
     assert {one.nodes for one in kept.predictions} == {1, 64}
     assert {one.nodes for one in kept.measured} == {1, 2, 4}
+
+
+def test_wires_are_measured_and_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two processes on this machine: one node, so its inside alone."""
+    file = tmp_path / "links.json"
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    subprocess.run(
+        [sys.executable, *launcher, "-m", "calotype.bench.scaling.links", str(file), "400000"],
+        env=surroundings(),
+        check=True,
+        capture_output=True,
+        timeout=LONGEST_S,
+    )
+    links = LinksRecord.model_validate_json(file.read_bytes())
+    assert (links.nodes, links.gpus_per_node, links.between) == (1, 2, None)
+    assert links.inside is not None
+    assert links.inside.gb_s > 0
+    given = parameters_of(links, gradient_gb=2.0)
+    assert given["inside_s"] == pytest.approx(2.0 / links.inside.gb_s)
+    assert run(["bench", "scale", f"--links={file}"]) == 2
+    assert "SD 2's UNet has 3.46 GB" in capsys.readouterr().err
+    assert run(["bench", "scale", f"--links={file}", "--gradient-gb=2", "--json"]) == 0
+
+
+def test_a_link_is_what_its_ring_was_made_of() -> None:
+    latency, speed, size = 1e-4, 25e9, 10**9
+    small, large = ring_s(8, 0.0, latency), ring_s(8, size / speed, latency)
+    link = link_of(8, size, small, large)
+    assert (link.latency_s, link.gb_s) == (pytest.approx(latency), pytest.approx(25.0))

@@ -2,5 +2,5 @@
 
 Reading order: `stragglers`, `exchange` and `step_time` (the model), `fitting`; `study` (measurements as
 points), `published` (what others measured), `prediction` (all of it as one record), `tables` (in rows). These
-load without torch; `points` (what is measured) is for who runs it.
+load without torch; `points` (what is measured) and `links` (the wires) are for who runs it.
 """

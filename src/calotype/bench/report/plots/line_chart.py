@@ -27,7 +27,7 @@ from calotype.bench.report.plots.canvas import (
     write,
     write_lines,
 )
-from calotype.bench.report.plots.scales import Scale, apart, figure, powers, round_ticks, shown
+from calotype.bench.report.plots.scales import Scale, apart, figure, log_ticks, round_ticks, shown
 
 MOST_LINES = NUM_COLOURS
 HEIGHT, _TOP, _BOTTOM, _RIGHT = 300, 30, 246, 16
@@ -108,7 +108,7 @@ def _ticks(chart: LineChart, highest: float) -> list[float]:
     if chart.y_kind == "linear":
         return round_ticks(highest)
     known = [dot.y for line in chart.lines for dot in line.dots if dot.y]
-    return powers(min([*known, *(b for _, b in chart.ideal)], default=1.0), highest)
+    return log_ticks(min([*known, *(b for _, b in chart.ideal)], default=1.0), highest)
 
 
 def _upright_axis(root: Element, chart: LineChart, y: Scale, end: float) -> None:
