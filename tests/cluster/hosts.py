@@ -88,11 +88,11 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
 
 
 def until(condition: Callable[[], bool], what: str, among: Sequence[subprocess.Popen[bytes]] = ()) -> None:
-    """Wait for it; an error when it takes too long, or when a program that it waits for has failed."""
+    """Wait for it; an error when it takes too long, or when a program that it needs has ended."""
     latest = time.monotonic() + LONGEST_S
     while not condition():
         for program in among:
-            assert not program.poll(), f"ended with {program.returncode} before {what}"
+            assert program.poll() is None, f"ended with {program.returncode} before {what}"
         assert time.monotonic() < latest, f"{what} did not happen within {LONGEST_S:g} s"
         time.sleep(_PAUSE_S)
 

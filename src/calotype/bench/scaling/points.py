@@ -13,7 +13,7 @@ from typing import Literal
 from calotype.bench.training.points import job_of
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.measurement import Setting
-from calotype.spec.measurement_job import OURS, Point, TrainJob
+from calotype.spec.measurement_job import Point, TrainJob
 from calotype.spec.scaling_record import Mode
 
 Modes = Literal["weak", "strong", "both"]
@@ -29,7 +29,7 @@ def scale_points(
     warmup: int | None = None,
 ) -> list[Point]:
     """Every point once; `settings` are a recipe and its dotted keys for one device."""
-    base = job_of({**settings, "trainer.devices": 1}, OURS, device=device, units=units, warmup=warmup)
+    base = job_of({**settings, "trainer.devices": 1}, "calotype", device=device, units=units, warmup=warmup)
     micro, total = base.recipe.model.micro_batch_size, base.recipe.model.global_batch_size
     most = max(devices)
     if modes != "weak" and any(total % (micro * number) for number in devices):
@@ -43,7 +43,7 @@ def scale_points(
     for mode, number in wanted:
         batch = micro * number if mode == "weak" else total
         varied: dict[str, Setting] = {"trainer.devices": number, "model.global_batch_size": batch}
-        job = job_of({**settings, **varied}, OURS, device=device, units=units, warmup=warmup)
+        job = job_of({**settings, **varied}, "calotype", device=device, units=units, warmup=warmup)
         point = Point(
             name=f"{number} devices, batch {batch}" if number > 1 else f"1 device, batch {batch}",
             settings=varied,
