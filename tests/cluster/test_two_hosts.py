@@ -24,7 +24,7 @@ CHANGES: dict[str, Any] = {
     "trainer__max_steps": 6,
     "trainer__devices": 1,
     "trainer__nodes": 2,
-    "trainer__peer_timeout_s": 6,
+    "trainer__peer_timeout_s": 12,
     "optimizer__eps": 1e-3,
     "optimizer__learning_rate": 1e-3,
     "model__micro_batch_size": 1,

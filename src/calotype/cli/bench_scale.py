@@ -78,7 +78,10 @@ def command(
     found += _elsewhere(records or [])
     words = ["calotype", "bench", "scale", *([recipe] if recipe else []), *(overrides or []), "--out", "OUT"]
     words += ["--devices", devices, "--mode", mode, "--nodes", nodes, f"--gpus-per-node={gpus_per_node}"]
-    words += [f"--{name}={value:g}" for name, value in _typed(gradient_gb, inside_gb_s, between_gb_s).items()]
+    known = {"--gradient-gb": gradient_gb, "--inside-gb-s": inside_gb_s, "--between-gb-s": between_gb_s}
+    known |= {"--latency-us": latency_us, "--spread-ms": spread_ms}
+    words += [f"{option}={value:g}" for option, value in known.items() if value is not None]
+    words += [f"--with={file}" for file in records or []] + ([f"--links={links}"] if links else [])
     record = study(found, Question(shlex.join(words), given, asked_nodes, gpus_per_node))
     if out is not None:
         with written_whole(out / FILE, "w") as file:
@@ -89,11 +92,6 @@ def command(
     _show(record)
     if out is not None:
         typer.echo(f"everything is in {out}; `calotype report {out} --out REPORT` draws it")
-
-
-def _typed(gradient: float | None, inside: float | None, between: float | None) -> dict[str, float]:
-    named = {"gradient-gb": gradient, "inside-gb-s": inside, "between-gb-s": between}
-    return {name: value for name, value in named.items() if value is not None}
 
 
 def _wires(links: Path | None, gradient_gb: float | None) -> dict[str, float]:

@@ -26,16 +26,6 @@ from calotype.spec.scaling_record import (
     Source,
 )
 
-
-def parameters_of(links: LinksRecord, gradient_gb: float) -> dict[str, float]:
-    """Measured wires as parameters of the model, for so many gradients a step."""
-    found: dict[str, float] = {}
-    for name, link in (("inside", links.inside), ("between", links.between)):
-        if link is not None:
-            found |= {f"{name}_s": gradient_gb / link.gb_s, f"{name}_latency_s": link.latency_s}
-    return found
-
-
 NODES = (1, 2, 4, 8, 16, 32, 64)
 GPUS_PER_NODE = 8
 
@@ -49,6 +39,15 @@ class Question:
     """Parameters of the model that are known already."""
     nodes: Sequence[int] = NODES
     gpus_per_node: int = GPUS_PER_NODE
+
+
+def parameters_of(links: LinksRecord, gradient_gb: float) -> dict[str, float]:
+    """Measured wires as parameters of the model, for so many gradients a step."""
+    found: dict[str, float] = {}
+    for name, link in (("inside", links.inside), ("between", links.between)):
+        if link is not None:
+            found |= {f"{name}_s": gradient_gb / link.gb_s, f"{name}_latency_s": link.latency_s}
+    return found
 
 
 def study(measurements: Sequence[Measurement], question: Question) -> ScalingRecord:
