@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calotype.cli import bench_ceiling, bench_compare, bench_conclude, bench_serve
+from calotype.cli import bench_ceiling, bench_compare, bench_conclude, bench_data, bench_scale, bench_serve
 from calotype.cli.bench_ablate import ablate
 from calotype.cli.bench_query import query
 from calotype.cli.bench_sweep import inference, train
@@ -20,6 +20,8 @@ app.command("compare")(bench_compare.command)
 app.command("conclude")(bench_conclude.command)
 app.command("ceiling")(bench_ceiling.command)
 app.command("serve")(bench_serve.command)
+app.command("data")(bench_data.command)
+app.command("scale")(bench_scale.command)
 app.command()(inference)
 app.command()(train)
 app.command()(ablate)

@@ -68,3 +68,23 @@ def emoji(
         f"vocabulary of {built.record['vocabulary']['num_tokens']} tokens in {built.folder / 'tokenizer'}"
     )
     typer.echo(f"sha256 of all shards: {built.sha256}")
+
+
+@app.command("index")
+def index(
+    shards: Annotated[str, typer.Argument(help="Tar shards on this disk: a folder, or name-{000..099}.tar.")],
+    destination: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Default: index.json beside the first shard.")
+    ] = None,
+) -> None:
+    """Write what is in each shard to index.json, which goes to object storage with them.
+
+    Training then fetches shards when they are wanted: data.path=s3://bucket/set/index.json data.cache_gb=200
+    """
+    from calotype.train.data.remote_index import INDEX, write_index
+    from calotype.train.data.shard_paths import local_shards
+
+    paths = local_shards(shards)
+    out = destination or paths[0].with_name(INDEX)
+    count = write_index(paths, out)
+    typer.echo(f"{count} samples in {len(paths)} shards: {out}")

@@ -32,7 +32,7 @@ from calotype.version import VERSION
 _EXIT_CODES = (
     "Exit codes: 0 done · 1 a bug in calotype · 2 bad request or usage · 3 bad or unsafe model file · "
     "4 not found · 5 does not fit in memory · 6 needs the network · 7 the GPU or its driver refused · "
-    "130 cancelled."
+    "8 other processes of the run were lost · 130 cancelled."
 )
 
 app = typer.Typer(

@@ -21,6 +21,7 @@ class ExitCode(IntEnum):
     DOES_NOT_FIT = 5
     OFFLINE = 6
     GPU_REFUSED = 7
+    PEERS_LOST = 8
     CANCELLED = 130
 
 

@@ -19,7 +19,8 @@ FORMAT: Literal["calotype.measurement.1"] = "calotype.measurement.1"
 WALL = "wall"
 """The series that every kind but `ceiling` has: seconds of one unit of work as the host's clock sees it."""
 
-Kind = Literal["inference", "train", "serve", "ceiling"]
+Kind = Literal["inference", "train", "serve", "ceiling", "data"]
+"""`data`: batches of a recipe's data, read and prepared on the CPU and trained on by nobody."""
 Status = Literal["ok", "oom", "error"]
 Unit = Literal["s", "J", "W", "byte", "TFLOP/s", "GB/s", "samples/s", "requests/s", "dB", "1"]
 Setting = str | int | float | bool | None

@@ -103,7 +103,16 @@ class EmaPart(Part):
 class DataPart(Part):
     kind: Literal["synthetic", "synthetic_latents", "folder", "shards", "precomputed", "mds"] = "synthetic"
     path: str | None = None
-    """Folder of pictures and captions; shards as `name-{000..099}.tar`, local or http(s)."""
+    """Folder of pictures and captions; shards as `name-{000..099}.tar`, local, http(s), s3, gs or az; with
+    `cache_gb` the address of their index.json."""
+    cache_gb: Positive | None = None
+    """Shards far away are fetched when they are wanted, and each node's disk keeps at most so many gigabytes
+    of them. Without it all of them are fetched before the run begins."""
+    shuffle_shards: Count = 16
+    """With `cache_gb`: so many shards are mixed with each other at a time."""
+    lanes: Count = 1
+    """With `cache_gb`: micro-batches take this many separate sets of shards in turn. A node needs those of
+    its processes' turns only, if the number of processes divides it. Another number is another order."""
     num_workers: Annotated[int, Field(ge=0, le=256)] = 2
     shuffle: bool = True
     seed: Amount = 0
@@ -163,6 +172,9 @@ class TrainerPart(Part):
     elastic: bool = False
     """Take as many processes as torchrun started, whatever `devices` and `nodes` wish for; the global batch
     stays what it is."""
+    peer_timeout_s: Positive = 600.0
+    """How long a process waits in an exchange for the others before it says that they are lost and ends, so
+    that torchrun starts it again. Writing a checkpoint may take three times as long."""
     seed: Amount = 0
     gradient_as_bucket_view: bool = True
     overlap: bool = True

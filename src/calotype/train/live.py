@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from calotype.core.errors import Problem, RequestError
 from calotype.core.paths import models_dir, resolve_inside
 from calotype.core.progress import Progress
 from calotype.models import catalogue
+from calotype.models.architecture import Architecture
 from calotype.models.model import Model, assemble, vae_dtype
 from calotype.models.reference import RANDOM, Found, find_model, random_model
 from calotype.models.separate_vae import vae_sha256, with_vae
@@ -96,7 +98,18 @@ def build_subject(model: Model, recipe: Recipe) -> Subject:
 
 def needs_of(model: Model, recipe: Recipe) -> Needs:
     """What the data has to look like for this model."""
-    architecture = model.architecture
+    made_by = model.identity.sha256
+    needs = _needs(model.architecture, recipe, model.device)
+    return replace(needs, vae_hash=model.vae_sha256 or made_by, text_hash=made_by)
+
+
+def needs_before_loading(recipe: Recipe, models: Path | None = None) -> Needs:
+    """The same for who only reads the data: on the CPU, whatever model latents were made by."""
+    with _found(recipe, models).weights as weights:
+        return _needs(weights.architecture, recipe, torch.device("cpu"))
+
+
+def _needs(architecture: Architecture, recipe: Recipe, device: torch.device) -> Needs:
     projected = [c for c in architecture.text_encoders if c["_class_name"].endswith("WithProjection")]
     return Needs(
         resolution=recipe.model.resolution or architecture.native_size,
@@ -105,9 +118,7 @@ def needs_of(model: Model, recipe: Recipe) -> Needs:
         context_tokens=int(architecture.text_encoders[0]["max_position_embeddings"]),
         context_width=int(architecture.unet["cross_attention_dim"]),
         pooled_width=int(projected[0]["projection_dim"]) if projected else None,
-        device=model.device,
-        vae_hash=model.vae_sha256 or model.identity.sha256,
-        text_hash=model.identity.sha256,
+        device=device,
     )
 
 

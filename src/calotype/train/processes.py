@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 import torch
@@ -21,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.recipe import Recipe
 from calotype.train.meeting import meeting_place
+from calotype.train.peers import end_with_the_launcher, is_loss_of_peers, is_under_torchrun, peers_lost
 from calotype.train.sharding import sharded
 from calotype.train.subject import DTYPES
 
@@ -107,14 +109,23 @@ def joined(recipe: Recipe, device: torch.device | None = None) -> Iterator[Proce
         device = torch.device("cuda", local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    if is_under_torchrun():
+        end_with_the_launcher()
     in_group = world_size > 1 or recipe.trainer.strategy != "auto"
-    if in_group:
-        backend, store = "nccl" if device.type == "cuda" else "gloo", meeting_place(rank, world_size)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    timeout_s = recipe.trainer.peer_timeout_s
     try:
-        yield Process(rank, world_size, local_rank, device)
-    finally:
         if in_group:
+            backend, store = "nccl" if device.type == "cuda" else "gloo", meeting_place(rank, world_size)
+            dist.init_process_group(
+                backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s)
+            )
+        yield Process(rank, world_size, local_rank, device)
+    except RuntimeError as error:
+        if in_group and is_loss_of_peers(error):
+            raise peers_lost(error, rank, world_size, timeout_s) from error
+        raise
+    finally:
+        if in_group and dist.is_initialized():
             _left.append(dist.group.WORLD)
             dist.destroy_process_group()
 

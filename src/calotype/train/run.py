@@ -19,6 +19,7 @@ from calotype.train.data.needs import Needs
 from calotype.train.judging import Judge
 from calotype.train.live import build_subject, load_model, needs_of, open_training_feed
 from calotype.train.loop import Loop, StepNews, Watcher
+from calotype.train.peers import SAVES_TAKE, is_under_torchrun, peers_stopped
 from calotype.train.processes import Process, as_started, joined
 from calotype.train.profiling import ProfileWindow
 from calotype.train.readings import Readings, most_samples_per_s
@@ -56,7 +57,7 @@ def train(
     """Train until the recipe's last step or a request to stop; either way the last step is on disk."""
     recipe, folder = as_started(recipe), run_folder(recipe)
     with joined(recipe, device) as process, ExitStack() as open_things, StopSignal() as stop:
-        ranks = separate_ranks()
+        ranks = separate_ranks(SAVES_TAKE * recipe.trainer.peer_timeout_s)
         store = open_things.enter_context(
             CheckpointStore(folder / "checkpoints", recipe.checkpoint.keep_last, recipe.checkpoint.keep_best)
         )
@@ -91,6 +92,8 @@ def train(
         checkpoints.last(loop)
         finished = loop.step >= recipe.trainer.max_steps
         unreadable = tuple(process.gathered(feed.report().names))
+        if not finished and not stop.requested and is_under_torchrun():
+            raise peers_stopped(loop.step, process.rank, process.world_size)
         return Outcome(loop.step, loop.samples, not finished, folder, unreadable)
 
 

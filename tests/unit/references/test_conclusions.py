@@ -145,7 +145,7 @@ def test_scaling_efficiency(words: str, efficiency: float) -> None:
 
 def test_only_runs_that_gained_have_a_serial_fraction() -> None:
     fitted = [s.says.partition(":")[0] for s in REFERENCES if "serial fraction" in s.says]
-    assert fitted == ["H800 PCIE", "A100 40G NVLINK", "L20", "H20"]
+    assert fitted == ["H100 80GB (P5)", "H800 PCIE", "A100 40G NVLINK", "L20", "H20"]
 
 
 def test_the_serial_fraction_of_the_a100_by_another_solver() -> None:

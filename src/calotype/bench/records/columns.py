@@ -59,7 +59,7 @@ COLUMNS: tuple[Column, ...] = (
     _of("id", "VARCHAR", "of the point: the same in every round and run", lambda m: m.id),
     _of("point", "VARCHAR", "its name", lambda m: m.point),
     _of("round", "BIGINT", "which repeat of the sweep, from 1", lambda m: m.round),
-    _of("kind", "VARCHAR", "inference, train, serve or ceiling", lambda m: m.kind),
+    _of("kind", "VARCHAR", "inference, train, serve, ceiling or data", lambda m: m.kind),
     _of("system", "VARCHAR", "calotype, diffusers-eager or diffusers-compile", lambda m: m.system),
     _of("model", "VARCHAR", "as it was asked for", lambda m: m.model),
     _of("preset", "VARCHAR", "of the engine", lambda m: m.preset),

@@ -9,11 +9,13 @@ from calotype.bench.report.ablation import ablation
 from calotype.bench.report.arithmetic import arithmetic
 from calotype.bench.report.content import Report, Section, Table
 from calotype.bench.report.environment import environment
+from calotype.bench.report.feeding import feeding
 from calotype.bench.report.figures import SPREAD, scaling_figures, shape_figures
 from calotype.bench.report.headline import champions, entries_of, headline, peers
 from calotype.bench.report.pictures import contact_sheets
 from calotype.bench.report.points import PointView, points_of
 from calotype.bench.report.reading import Material
+from calotype.bench.report.scaling import scaling_studies
 from calotype.bench.report.tables import all_points, commands, conclusions, failures, notes, unreadable
 
 
@@ -30,6 +32,8 @@ def compose(material: Material, title: str | None = None) -> Report:
         _of_tables("environment", "Environment", [environment(measurements)]),
         Section("shapes", "Batch, resolution, steps", SPREAD, figures=tuple(shape_figures(points))),
         Section("scaling", "More GPUs", SPREAD, figures=tuple(scaling_figures(points))),
+        scaling_studies(material.studies),
+        _of_tables("feeding", "Feeding the GPUs", feeding(points)),
         ablation(points),
         arithmetic(points, material.ceilings, roofs),
         peers(points),
@@ -46,7 +50,7 @@ def compose(material: Material, title: str | None = None) -> Report:
         _of_tables("notes", "Notes", notes(points)),
         _of_tables("unreadable", "Lines that could not be read", unreadable(faults)),
     )
-    devices = dict.fromkeys(m.device for m in measurements)
+    devices = dict.fromkeys(m.device for m in measurements) or ["published points"]
     return Report(
         title or f"Measurements on {', '.join(devices)}",
         _summary(material, points, len(faults)),
@@ -55,8 +59,8 @@ def compose(material: Material, title: str | None = None) -> Report:
 
 
 def _comparable(points: Sequence[PointView], entries: Mapping[str, Entry]) -> list[Entry]:
-    """Without an ablation's variants, which have a section of their own."""
-    varied = {point.name for point in points if point.variant is not None}
+    """Without an ablation's variants and the data's rates, which have sections of their own."""
+    varied = {point.name for point in points if point.variant is not None or point.first.kind == "data"}
     return [entry for name, entry in entries.items() if name not in varied]
 
 

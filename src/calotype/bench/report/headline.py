@@ -49,6 +49,8 @@ def champions(points: Sequence[PointView]) -> list[PointView]:
     for point in points:
         # Latents made beforehand leave two networks out of the work.
         key = (point.first.kind, point.first.model, str(point.facets.get("data", "")))
+        if point.first.kind == "data":
+            continue  # no device did it; docs/scaling.md says what it is for
         if point.first.system == OURS and point.rate and (key not in best or _done(point) > _done(best[key])):
             best[key] = point
     return list(best.values())

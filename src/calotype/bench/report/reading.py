@@ -1,4 +1,4 @@
-"""What files hold that a report can show: measurements, training benchmarks, ceilings. Shows nothing.
+"""What files hold that a report can show: measurements, benchmarks, ceilings, studies. Shows nothing.
 
 A file is JSON Lines, or one JSON record; a folder is every run's file in it. What is neither is a fault with
 file and line.
@@ -22,9 +22,12 @@ from calotype.spec.measurement import FORMAT as MEASUREMENT
 from calotype.spec.measurement import Measurement
 from calotype.spec.measurement_training import measurement_of
 from calotype.spec.problems import problems_of
+from calotype.spec.scaling_record import FILE as STUDY_FILE
+from calotype.spec.scaling_record import FORMAT as SCALING
+from calotype.spec.scaling_record import ScalingRecord
 
 CEILING = "calotype.ceiling.1"
-KNOWN = (MEASUREMENT, TRAINING, CEILING)
+KNOWN = (MEASUREMENT, TRAINING, CEILING, SCALING)
 
 
 @dataclass
@@ -34,19 +37,22 @@ class Material:
     files: list[Path] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)
     ceilings: list[CeilingRecord] = field(default_factory=list)
+    studies: list[ScalingRecord] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
 
 def gather(places: Iterable[Path]) -> Material:
     """Of all files and folders; an error where there is nothing to show."""
-    material = Material(files=files_in(places))
+    places = list(places)
+    beside = [file for place in places if place.is_dir() for file in sorted(place.rglob(STUDY_FILE))]
+    material = Material(files=[*files_in(places), *beside])
     for file in material.files:
         for line, text in _texts(file):
             try:
                 _take(text, file, line, material)
             except (ValueError, KeyError, TypeError) as error:
                 material.faults.append(Fault(file, line, _reason(error)))
-    if not material.stored:
+    if not material.stored and not material.studies:
         problems = [Problem(f"{fault.file}:{fault.line}", fault.reason) for fault in material.faults]
         nothing = Problem(
             "records", "hold no measurement, so there is nothing to show; give a run's records.jsonl"
@@ -79,6 +85,8 @@ def _take(text: str, file: Path, line: int, material: Material) -> None:
         material.stored.append(Stored(file, line, measurement_of(record, name)))
     elif kind == CEILING:
         material.ceilings.append(CeilingRecord.model_validate_json(text))
+    elif kind == SCALING:
+        material.studies.append(ScalingRecord.model_validate_json(text))
     else:
         raise ValueError(f"format {kind!r} is not one of {', '.join(KNOWN)}")
 

@@ -13,10 +13,6 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-# A barrier waits for the slowest rank to write its part; a rank that died is noticed at once all the same.
-_PATIENCE = timedelta(hours=1)
-
-
 # Kept until the process ends: gloo's threads may still need Python's lock, which torch holds to end them.
 _made: list[dist.ProcessGroup] = []
 
@@ -43,11 +39,15 @@ class Ranks:
         return int(asked.item())
 
 
-def separate_ranks() -> Ranks:
-    """All ranks of the run in a group of their own; every rank calls it once, after joining the run."""
+def separate_ranks(patience_s: float = 3600.0) -> Ranks:
+    """All ranks of the run in a group of their own; every rank calls it once, after joining the run.
+
+    A barrier waits for the slowest rank to write its part, but no longer than `patience_s`. A rank that died
+    is noticed at once, one that is cut off only by that.
+    """
     if not is_distributed():
         return Ranks()
-    group = dist.new_group(backend="gloo", timeout=_PATIENCE)
+    group = dist.new_group(backend="gloo", timeout=timedelta(seconds=patience_s))
     _made.append(group)
     return Ranks(dist.get_rank(), dist.get_world_size(), group)
 

@@ -1,4 +1,4 @@
-"""Files from the web, whole, in the cache. An interrupted download goes on where it stopped.
+"""Files from the web or object storage, whole, in the cache. A download that broke off goes on from there.
 
 Knows HTTP; knows nothing of what the files hold. A file that is in the cache is not asked for again.
 """
@@ -6,7 +6,7 @@ Knows HTTP; knows nothing of what the files hold. A file that is in the cache is
 import errno
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 from calotype.core.errors import NotFoundError, OfflineError
 from calotype.core.paths import cache_dir
+from calotype.train.data.object_store import TryAgainError, go_on_with_object, is_object
 from calotype.train.data.once import alone_with
 from calotype.train.data.report import DataError
 
@@ -30,12 +31,9 @@ _OUR_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, er
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-class _InterruptedError(Exception):
-    """A try that failed in a way the next one may not."""
-
-
 def is_url(path: str) -> bool:
-    return urlsplit(path).scheme in ("http", "https")
+    """Whether it names something on the web or in object storage."""
+    return urlsplit(path).scheme in ("http", "https") or is_object(path)
 
 
 def fetch_all(urls: Sequence[str]) -> list[Path]:
@@ -49,7 +47,7 @@ def fetch(url: str) -> Path:
     path = kept_at(url)
     with alone_with(path):
         if not path.exists():
-            _fetch(url, path)
+            fetch_to(url, path)
     return path
 
 
@@ -59,7 +57,8 @@ def kept_at(url: str) -> Path:
     return cache_dir() / "downloads" / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}-{name}"
 
 
-def _fetch(url: str, path: Path) -> None:
+def fetch_to(url: str, path: Path, fault: Callable[[Path], str | None] = lambda _: None) -> None:
+    """The file behind `url` at `path`, where nobody else makes it; what has a `fault` is fetched anew."""
     part = path.with_name(f"{path.name}.part")
     reason = ""
     for attempt in range(MOST_TRIES):
@@ -68,8 +67,13 @@ def _fetch(url: str, path: Path) -> None:
             Event().wait(FIRST_PAUSE_S * 2 ** (attempt - 1))
         try:
             _go_on(url, part)
-        except _InterruptedError as error:
+        except TryAgainError as error:
             reason = str(error)
+            continue
+        found = fault(part)
+        if found is not None:
+            reason = found
+            part.unlink()
             continue
         part.replace(path)
         _validator_of(part).unlink(missing_ok=True)
@@ -80,13 +84,16 @@ def _fetch(url: str, path: Path) -> None:
 
 def _go_on(url: str, part: Path) -> None:
     """One try: ask for what is missing, and write what comes."""
+    if is_object(url):
+        go_on_with_object(url, part, _validator_of(part))
+        return
     validator = _read_validator(part)
     done = part.stat().st_size if validator and part.exists() else 0
     headers = {"User-Agent": "calotype", "Accept-Encoding": "identity"}
     if done:
         # If the file has changed on the server since, this makes it send all of the new one.
         headers |= {"Range": f"bytes={done}-", "If-Range": validator}
-    request = Request(url, headers=headers)  # noqa: S310 - `is_url` lets only http and https through
+    request = Request(url, headers=headers)  # noqa: S310 - only http and https come here
     try:
         with urlopen(request, timeout=_PATIENCE_S) as response:  # noqa: S310 - as above
             _receive(response, part, done)
@@ -97,14 +104,14 @@ def _go_on(url: str, part: Path) -> None:
         elif error.code not in _WORTH_ANOTHER_TRY:
             rule = f"the server answers {error.code} ({error.reason}); check data.path"
             raise NotFoundError(f"{url}: {rule}") from None
-        raise _InterruptedError(f"HTTP {error.code} ({error.reason})") from None
+        raise TryAgainError(f"HTTP {error.code} ({error.reason})") from None
     except URLError as error:
-        raise _InterruptedError(str(error.reason)) from None
+        raise TryAgainError(str(error.reason)) from None
     except (OSError, HTTPException) as error:
         if isinstance(error, OSError) and error.errno in _OUR_DISK:
             rule = f"cannot be written: {error.strerror}; make room, or set CALOTYPE_CACHE elsewhere"
             raise DataError(part, rule) from None
-        raise _InterruptedError(str(error) or type(error).__name__) from None
+        raise TryAgainError(str(error) or type(error).__name__) from None
 
 
 def _receive(response: HTTPResponse, part: Path, done: int) -> None:
@@ -116,9 +123,7 @@ def _receive(response: HTTPResponse, part: Path, done: int) -> None:
         part.unlink(missing_ok=True)
         _write_validator(part, response)
         if response.status != _OK:
-            raise _InterruptedError(
-                f"HTTP {response.status} with another part of the file than was asked for"
-            )
+            raise TryAgainError(f"HTTP {response.status} with another part of the file than was asked for")
     length = response.headers.get("Content-Length")
     with part.open("ab") as file:
         while chunk := response.read(_CHUNK_BYTES):
@@ -128,7 +133,7 @@ def _receive(response: HTTPResponse, part: Path, done: int) -> None:
         arrived = file.tell()
     # The standard library takes a connection that closes early for the end of the file.
     if length is not None and arrived < done + int(length):
-        raise _InterruptedError(f"the connection closed after {arrived} of {done + int(length)} bytes")
+        raise TryAgainError(f"the connection closed after {arrived} of {done + int(length)} bytes")
 
 
 def _validator_of(part: Path) -> Path:

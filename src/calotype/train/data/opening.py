@@ -1,30 +1,39 @@
 """From what a recipe says of its data to a source, and to the sizes it is trained at. Orders nothing."""
 
 import logging
+import os
 from pathlib import Path
 
 import torch
 
 from calotype.core.errors import Problem, RequestError
+from calotype.core.paths import cache_dir
 from calotype.spec.recipe_parts import DataPart
 from calotype.train.data.buckets import Bucket, bucket_sizes, sorted_into
+from calotype.train.data.download import is_url
 from calotype.train.data.folder import FolderSource
 from calotype.train.data.mds_streamed import open_mds
 from calotype.train.data.needs import Needs
+from calotype.train.data.node_cache import GB, NodeCache
 from calotype.train.data.order import Order, Share
 from calotype.train.data.picture_sizes import picture_sizes
 from calotype.train.data.plan import BucketedPlan, OrderedPlan, Plan
 from calotype.train.data.precomputed import PrecomputedSource
 from calotype.train.data.preparation import shape_mismatch
+from calotype.train.data.remote_index import remote_mds_shards, remote_tar_shards
 from calotype.train.data.report import DataError
 from calotype.train.data.sample import Source
 from calotype.train.data.shard_paths import local_shards
+from calotype.train.data.sharded_order import Mixing, ShardedOrder
 from calotype.train.data.shards import ShardSource
+from calotype.train.data.streamed import HELD_OPEN, StreamedSource
 
 _log = logging.getLogger(__name__)
 
 SYNTHETIC = ("synthetic", "synthetic_latents")
 _OF_PICTURES = ("crop", "random_flip", "default_caption", "in_memory")
+STREAMED = ("shards", "mds")
+_OF_STREAMS = ("shuffle_shards", "lanes")
 _IGNORED = {
     "synthetic": (*_OF_PICTURES, "path", "buckets"),
     "synthetic_latents": (*_OF_PICTURES, "path", "buckets"),
@@ -43,6 +52,8 @@ def open_source(part: DataPart, needs: Needs) -> Source:
         rule = f"data.kind={part.kind} needs one, for instance data.path={example}"
         raise RequestError([Problem("data.path", rule, part.path)])
     warn_of_ignored(part)
+    if part.cache_gb is not None and part.kind in STREAMED and is_url(part.path):
+        return _streamed(part, part.cache_gb)
     if part.kind == "shards":
         return ShardSource(local_shards(part.path))
     if part.kind == "mds":
@@ -55,6 +66,8 @@ def open_source(part: DataPart, needs: Needs) -> Source:
 
 def open_plan(source: Source, part: DataPart, needs: Needs, share: Share) -> Plan:
     """How the samples are put into micro-batches."""
+    if isinstance(source, StreamedSource):
+        return _streamed_plan(source, part, needs, share)
     if part.buckets:
         buckets = buckets_of(source, part, needs, least=share.micro_batch_size)
         return BucketedPlan(buckets, share, part.seed, shuffle=part.shuffle)
@@ -75,10 +88,35 @@ def buckets_of(source: Source, part: DataPart, needs: Needs, least: int) -> list
     return buckets
 
 
+def _streamed(part: DataPart, cache_gb: float) -> StreamedSource:
+    assert part.path is not None
+    shards = remote_tar_shards(part.path) if part.kind == "shards" else remote_mds_shards(part.path)
+    most, largest = int(cache_gb * GB), max(shard.file.size_bytes for shard in shards)
+    readers = max(1, part.num_workers) * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    least = min((readers * HELD_OPEN + 1) * largest, sum(shard.file.size_bytes for shard in shards))
+    if most < least:
+        rule = f"{cache_gb:g} is too small: this node's {readers} workers hold up to {HELD_OPEN} shards each "
+        rule += f"of {largest / GB:.3g} GB; set {least / GB:.3g} or more, or lower data.num_workers"
+        raise RequestError([Problem("data.cache_gb", rule, cache_gb)])
+    return StreamedSource(shards, NodeCache(cache_dir() / "shards", most))
+
+
+def _streamed_plan(source: StreamedSource, part: DataPart, needs: Needs, share: Share) -> Plan:
+    if part.buckets:
+        rule = "needs the size of every picture, and so every shard, beforehand; leave out data.cache_gb"
+        raise RequestError([Problem("data.buckets", rule, part.buckets)])
+    mixing = Mixing(part.seed, part.shuffle, part.shuffle_shards, part.lanes, share.micro_batch_size)
+    target = (needs.resolution, needs.resolution)
+    return OrderedPlan(ShardedOrder(source.shard_sizes, mixing), share, target)
+
+
 def warn_of_ignored(part: DataPart) -> None:
     """A setting that does nothing says so."""
     usual = DataPart()
-    for name in _IGNORED.get(part.kind, ()):
+    elsewhere: tuple[str, ...] = () if part.cache_gb is not None and part.kind in STREAMED else _OF_STREAMS
+    if part.kind in STREAMED and part.path and not is_url(part.path):
+        elsewhere = ("cache_gb", *_OF_STREAMS)
+    for name in (*_IGNORED.get(part.kind, ()), *elsewhere):
         if getattr(part, name) != getattr(usual, name):
             _log.warning("data.%s=%s has no effect with data.kind=%s", name, getattr(part, name), part.kind)
 

@@ -13,6 +13,7 @@ from calotype.train.data.buckets import Bucket
 from calotype.train.data.mixing import mixed, round_keys, shuffled
 from calotype.train.data.order import Order, Share
 from calotype.train.data.pictures import Size
+from calotype.train.data.sharded_order import ShardedOrder
 
 _GROUP_ORDER = 1
 _BUCKET = 2
@@ -43,7 +44,7 @@ class Plan(Protocol):
 class OrderedPlan:
     """All pictures at one size, in the plain order."""
 
-    order: Order
+    order: Order | ShardedOrder
     share: Share
     target: Size
 

@@ -1,6 +1,7 @@
 """Lines over an axis, each named at its end, with the spread of every point. Both axes say their unit.
 
-The upright axis begins at zero. What failed is a cross at the bottom. Knows nothing of measurements.
+The upright axis begins at zero, unless it is logarithmic. What failed is a cross at the bottom. Knows nothing
+of measurements.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from calotype.bench.report.plots.canvas import (
     write,
     write_lines,
 )
-from calotype.bench.report.plots.scales import Scale, apart, figure, round_ticks, shown
+from calotype.bench.report.plots.scales import Scale, apart, figure, log_ticks, round_ticks, shown
 
 MOST_LINES = NUM_COLOURS
 HEIGHT, _TOP, _BOTTOM, _RIGHT = 300, 30, 246, 16
@@ -60,6 +61,7 @@ class LineChart:
     lines: tuple[Line, ...]
     x_kind: Literal["linear", "log"] = "linear"
     x_from_zero: bool = False
+    y_kind: Literal["linear", "log"] = "linear"
     ideal: tuple[tuple[float, float], ...] = ()
     """A dashed line to hold the others against."""
     ideal_label: str = ""
@@ -89,7 +91,7 @@ def _scales(chart: LineChart) -> tuple[Scale, Scale]:
     highest = max((dot.high for line in chart.lines for dot in line.dots if dot.y is not None), default=1.0)
     highest = max(highest, *(b for _, b in chart.ideal)) if chart.ideal else highest
     near = [value for value in chart.limits.values() if value <= 1.6 * highest]
-    ticks = round_ticks(max([highest, *near]))
+    ticks = _ticks(chart, max([highest, *near]))
     left = 12 + max(width_of(shown(tick)) for tick in ticks)
     named = len(chart.lines) > 1
     longest = max((width_of(line.label) for line in chart.lines), default=0)
@@ -99,15 +101,22 @@ def _scales(chart: LineChart) -> tuple[Scale, Scale]:
     inset = 0 if chart.x_from_zero else 14
     low = 0.0 if chart.x_from_zero else min(xs)
     x = Scale(low, max(xs), left + inset, WIDTH - right, chart.x_kind)
-    return x, Scale(0.0, ticks[-1], _BOTTOM, _TOP)
+    return x, Scale(ticks[0], ticks[-1], _BOTTOM, _TOP, chart.y_kind)
+
+
+def _ticks(chart: LineChart, highest: float) -> list[float]:
+    if chart.y_kind == "linear":
+        return round_ticks(highest)
+    known = [dot.y for line in chart.lines for dot in line.dots if dot.y]
+    return log_ticks(min([*known, *(b for _, b in chart.ideal)], default=1.0), highest)
 
 
 def _upright_axis(root: Element, chart: LineChart, y: Scale, end: float) -> None:
-    ticks = round_ticks(y.high)
+    ticks = _ticks(chart, y.high)
     left = 12 + max(width_of(shown(tick)) for tick in ticks)
     write(root, 2, 14, chart.y_label, "axis-name")
     for tick in ticks:
-        draw(root, "line", "grid" if tick else "axis", x1=left, x2=end + 6, y1=y(tick), y2=y(tick))
+        draw(root, "line", "axis" if tick == y.low else "grid", x1=left, x2=end + 6, y1=y(tick), y2=y(tick))
         write(root, left - 5, y(tick) + FONT * 0.35, shown(tick), "tick", "end")
 
 

@@ -44,6 +44,15 @@ def powers(low: float, high: float, base: int = 10) -> list[float]:
     return [float(base) ** power for power in range(first, max(last, first + 1) + 1)]
 
 
+def log_ticks(low: float, high: float, most: int = 8) -> list[float]:
+    """1, 2 and 5 times powers of ten around a stretch; the powers alone where those are too many."""
+    steps = [part * power for power in powers(low, high) for part in (1.0, 2.0, 5.0)]
+    first = max((i for i, step in enumerate(steps) if step <= low * (1 + 1e-9)), default=0)
+    last = next((i for i, step in enumerate(steps) if step >= high * (1 - 1e-9)), len(steps) - 1)
+    fine = steps[first : max(last, first + 1) + 1]
+    return fine if len(fine) <= most else powers(low, high)
+
+
 def shown(value: float) -> str:
     """A number beside an axis."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,0 +1,43 @@
+"""What others published of scaling, as points: MosaicML Composer on up to 64 nodes of 8 H100.
+
+The script gives each GPU the global batch divided by the number of GPUs, what is left over dropped; we take
+it that images a second count what was trained. Knows nothing of our own records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from calotype.bench.references.entry import Entry
+from calotype.bench.references.library import entries
+from calotype.bench.scaling.fitting import Observed
+from calotype.bench.scaling.step_time import Load
+
+CHART = "aws-mosaicml-charts/throughput"
+TABLE = "aws-mosaicml/single-node"
+
+
+def published() -> list[Observed]:
+    """The table of one node by micro-batch, and the chart over nodes."""
+    table = [e for e in entries() if e.id.startswith(TABLE) and e.id.endswith("P5 Throughput")]
+    chart = [e for e in entries() if e.id.startswith(CHART)]
+    return [_point(entry) for entry in (*table, *chart) if entry.settings.ema]
+
+
+def of_chart(point: Observed) -> bool:
+    return point.name.startswith(CHART)
+
+
+def up_to(nodes: int, points: Sequence[Observed]) -> list[Observed]:
+    """Those of at most so many nodes."""
+    return [point for point in points if point.load.nodes <= nodes]
+
+
+def _point(entry: Entry) -> Observed:
+    settings = entry.settings
+    nodes, each_node = settings.num_nodes or 1, settings.gpus_per_node or 1
+    assert settings.global_batch is not None
+    assert settings.micro_batch is not None
+    load = Load(nodes, each_node, settings.global_batch // (nodes * each_node), settings.micro_batch)
+    throughput = next(figure.value for figure in entry.figures if figure.what == "throughput")
+    return Observed(entry.id, load, load.samples / throughput)

@@ -1,0 +1,152 @@
+"""A cache of limited size that processes share: nothing half, wrong, twice, or lost while it is in use."""
+
+import hashlib
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from calotype.core.errors import OfflineError, RequestError
+from calotype.train.data import download
+from calotype.train.data.node_cache import NodeCache, RemoteFile
+from calotype.train.data.report import DataError
+from tests.unit.train_data.folder_server import Served, serving_folder
+
+SIZE = 1000
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(download, "MOST_TRIES", 3)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    folder = tmp_path / "far"
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"{number}.tar").write_bytes(bytes([number]) * SIZE)
+    with serving_folder(folder) as server:
+        yield server
+
+
+def remote(served: Served, number: int) -> RemoteFile:
+    digest = hashlib.sha256(bytes([number]) * SIZE).hexdigest()
+    return RemoteFile(f"{served.url}/{number}.tar", SIZE, ("sha256", digest))
+
+
+def use(cache: NodeCache, file: RemoteFile) -> bytes:
+    lease = cache.lease(file)
+    try:
+        return lease.path.read_bytes()
+    finally:
+        lease.close()
+
+
+def on_disk(cache: NodeCache) -> dict[str, int]:
+    return {p.name: p.stat().st_size for p in cache.folder.glob("*/*") if not p.name.startswith(".")}
+
+
+def test_the_longest_unused_makes_room(served: Served, tmp_path: Path) -> None:
+    cache = NodeCache(tmp_path / "near", 3 * SIZE)
+    for number in (0, 1, 2, 0, 3):
+        assert use(cache, remote(served, number)) == bytes([number]) * SIZE
+        assert sum(on_disk(cache).values()) <= 3 * SIZE
+    assert set(on_disk(cache)) == {"0.tar", "2.tar", "3.tar"}
+    assert served.asked == {"0.tar": 1, "1.tar": 1, "2.tar": 1, "3.tar": 1}
+
+
+def test_what_is_being_read_stays(served: Served, tmp_path: Path) -> None:
+    cache = NodeCache(tmp_path / "near", 2 * SIZE)
+    first, second = cache.lease(remote(served, 0)), cache.lease(remote(served, 1))
+    with pytest.raises(DataError, match=r"data\.cache_gb: 2e-06 GB are too few.*2\.tar takes 1e-06 more"):
+        cache.lease(remote(served, 2))
+    assert first.path.read_bytes() == bytes([0]) * SIZE
+    first.close()
+    cache.lease(remote(served, 2)).close()
+    assert set(on_disk(cache)) == {"1.tar", "2.tar"}
+    second.close()
+
+
+@pytest.mark.parametrize("faults", [["cut"], ["wrong"], ["busy", "cut"], ["wrong", "busy"]])
+def test_what_arrives_broken_is_asked_for_again(served: Served, tmp_path: Path, faults: list[str]) -> None:
+    served.faults["1.tar"] = list(faults)
+    assert use(NodeCache(tmp_path / "near", 9 * SIZE), remote(served, 1)) == bytes([1]) * SIZE
+    assert served.asked["1.tar"] == len(faults) + 1
+
+
+@pytest.mark.parametrize(("fault", "told"), [("wrong", "its sha256 is"), ("busy", "HTTP 503")])
+def test_what_never_arrives_whole_is_never_used(
+    served: Served, tmp_path: Path, fault: str, told: str
+) -> None:
+    served.faults["1.tar"] = [fault] * 3
+    cache = NodeCache(tmp_path / "near", 9 * SIZE)
+    with pytest.raises(OfflineError, match=f"3 tries, the last failed with: .*{told}"):
+        cache.lease(remote(served, 1))
+    assert "1.tar" not in on_disk(cache)
+    assert use(cache, remote(served, 1)) == bytes([1]) * SIZE
+
+
+def test_a_file_that_lost_its_end_is_fetched_anew(served: Served, tmp_path: Path) -> None:
+    cache = NodeCache(tmp_path / "near", 9 * SIZE)
+    lease = cache.lease(remote(served, 1))
+    lease.close()
+    lease.path.write_bytes(b"short")
+    assert use(cache, remote(served, 1)) == bytes([1]) * SIZE
+
+
+def test_what_a_killed_download_left_takes_no_room(served: Served, tmp_path: Path) -> None:
+    cache = NodeCache(tmp_path / "near", SIZE)
+    left = cache.folder / ("0" * 24)
+    left.mkdir(parents=True)
+    (left / "x.tar.part").write_bytes(b"x" * 900)
+    with (left / "x.tar.reserved").open("wb") as hole:
+        hole.truncate(SIZE)
+    assert use(cache, remote(served, 1)) == bytes([1]) * SIZE
+    assert set(on_disk(cache)) == {"1.tar"}
+
+
+def test_a_name_cannot_lead_out_of_the_cache(served: Served, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="not a usable name"):
+        NodeCache(tmp_path / "near", SIZE).lease(RemoteFile(f"{served.url}/a/..", SIZE))
+
+
+def _uses(folder: Path, url: str, rounds: int, failed: "multiprocessing.Queue[str]") -> None:
+    cache = NodeCache(folder, 3 * SIZE)
+    for turn in range(rounds):
+        number = turn % 5
+        digest = hashlib.sha256(bytes([number]) * SIZE).hexdigest()
+        found = use(cache, RemoteFile(f"{url}/{number}.tar", SIZE, ("sha256", digest)))
+        total = sum(p.stat().st_size for p in cache.folder.glob("*/*.tar") if p.exists())
+        if found != bytes([number]) * SIZE or total > 3 * SIZE:
+            failed.put(f"{number}: {found[:8]!r}, {total} bytes on disk")
+
+
+def test_processes_share_it(served: Served, tmp_path: Path) -> None:
+    """Two at once over a cache that holds three of five: whoever fetches, both read whole files."""
+    context = multiprocessing.get_context("fork")
+    failed: multiprocessing.Queue[str] = context.Queue()
+    pair = [context.Process(target=_uses, args=(tmp_path / "near", served.url, 40, failed)) for _ in range(2)]
+    for process in pair:
+        process.start()
+    for process in pair:
+        process.join(120)
+        assert process.exitcode == 0
+    assert failed.empty(), failed.get()
+
+
+def test_one_fetches_while_others_wait(served: Served, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    failed: multiprocessing.Queue[str] = context.Queue()
+    several = [
+        context.Process(target=_uses, args=(tmp_path / "near", served.url, 1, failed)) for _ in range(4)
+    ]
+    for process in several:
+        process.start()
+    for process in several:
+        process.join(120)
+        assert process.exitcode == 0
+    assert served.asked == {"0.tar": 1}
+    assert failed.empty()
