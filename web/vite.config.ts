@@ -2,7 +2,7 @@ import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
 
 // While developing, `CALOTYPE_URL` is a deployment that answers what the page asks.
-const deployment = process.env.CALOTYPE_URL ?? "http://127.0.0.1:7070";
+const deployment = process.env.CALOTYPE_URL ?? "http://127.0.0.1:8188";
 const ASKED = [
   "/v1",
   "/calotype",

@@ -1,12 +1,11 @@
 /**
  * Calls to the server that serves the page. Knows nothing of what is asked.
  *
- * Paths are relative ("v1/jobs"), so the page also works below a proxy's prefix. Every call carries the API key,
- * and tells `connection` whether the server answered.
+ * Paths are relative ("v1/jobs"), so the page also works below a proxy's prefix. Every call tells `connection`
+ * whether the server answered; the session's cookie goes along by itself.
  */
 
 import { told } from "../connection/connection";
-import { currentKey } from "../connection/key";
 import { parse, stringify } from "./json";
 import { apiError, LostError } from "./problem";
 
@@ -48,9 +47,7 @@ export async function ask<Answer>(path: string, options: Call = {}): Promise<Ans
 
 async function reach(path: string, options: Call): Promise<Response> {
   const { method = "GET", body, signal, headers = {} } = options;
-  const key = currentKey();
   const all = new Headers(headers);
-  if (key !== null) all.set("Authorization", `Bearer ${key}`);
   if (body !== undefined && !(body instanceof FormData)) all.set("Content-Type", "application/json");
   try {
     return await fetch(addressOf(path), {

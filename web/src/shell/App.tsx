@@ -1,5 +1,6 @@
 import { lazy, Suspense, type ComponentType } from "react";
 
+import { useJobFeed } from "../jobs/useJobFeed";
 import { useSay } from "../language/say";
 import { MeasureTab } from "../measure/MeasureTab";
 import { StudioTab } from "../studio/StudioTab";
@@ -24,6 +25,7 @@ const SHOWN: Record<Room, ComponentType> = {
 export function App() {
   const say = useSay();
   const room = useRoom();
+  useJobFeed();
   const Shown = SHOWN[room];
   return (
     <div className="shell">

@@ -1,9 +1,8 @@
 import { useEffect, useRef, useState, type SyntheticEvent } from "react";
 
-import { call } from "../api/client";
 import { ApiError } from "../api/problem";
+import { beginSession } from "../api/session";
 import { connection } from "../connection/connection";
-import { currentKey, forgetKey, keepKey } from "../connection/key";
 import { useStore } from "../connection/store";
 import { useSay } from "../language/say";
 
@@ -17,20 +16,17 @@ function Asking() {
   const say = useSay();
   const dialog = useRef<HTMLDialogElement>(null);
   const [key, setKey] = useState("");
-  const [remember, setRemember] = useState(false);
-  const [wrong, setWrong] = useState(() => currentKey() !== null);
+  const [problem, setProblem] = useState<string | null>(null);
   useEffect(() => {
     dialog.current?.showModal();
   }, []);
   const use = async (event: SyntheticEvent) => {
     event.preventDefault();
-    keepKey(key.trim(), remember);
     try {
-      await call("v1/deployment");
+      await beginSession(key.trim());
     } catch (error) {
       if (!(error instanceof ApiError)) return;
-      forgetKey();
-      setWrong(true);
+      setProblem(error.status === 401 ? say("shell.key.wrong") : error.message);
     }
   };
   return (
@@ -38,6 +34,7 @@ function Asking() {
       ref={dialog}
       aria-labelledby="key-title"
       onCancel={(event) => {
+        // Nothing can be done without one.
         event.preventDefault();
       }}
     >
@@ -48,31 +45,21 @@ function Asking() {
           <span>{say("shell.key.label")}</span>
           <input
             type="password"
-            autoComplete="off"
+            autoComplete="current-password"
             required
             value={key}
-            aria-invalid={wrong}
-            aria-describedby={wrong ? "key-wrong" : undefined}
+            aria-invalid={problem !== null}
+            aria-describedby={problem === null ? undefined : "key-wrong"}
             onChange={(event) => {
               setKey(event.target.value);
             }}
           />
         </label>
-        {wrong && (
+        {problem !== null && (
           <p id="key-wrong" className="problem" role="alert">
-            {say("shell.key.wrong")}
+            {problem}
           </p>
         )}
-        <label className="check">
-          <input
-            type="checkbox"
-            checked={remember}
-            onChange={(event) => {
-              setRemember(event.target.checked);
-            }}
-          />
-          <span>{say("shell.key.remember")}</span>
-        </label>
         <button type="submit" className="primary">
           {say("shell.key.use")}
         </button>

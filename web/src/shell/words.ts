@@ -18,11 +18,11 @@ export const en = {
     "This server asks for an API key. It is kept in this browser and sent to this server alone.",
   "shell.key.label": "Key",
   "shell.key.wrong": "This key is not known here.",
-  "shell.key.remember": "Remember it on this device",
   "shell.key.use": "Use this key",
-  "shell.key.forget": "Forget the API key",
+  "shell.key.forget": "Sign out",
   "shell.close": "Close",
   "shell.loading": "Loading…",
+  "shell.failed": "It did not work.",
 } as const;
 
 export const zh: Record<keyof typeof en, string> = {
@@ -41,12 +41,12 @@ export const zh: Record<keyof typeof en, string> = {
   "shell.retry": "立即重试",
   "shell.back": "服务器已恢复响应。",
   "shell.key.title": "API 密钥",
-  "shell.key.why": "此服务器需要 API 密钥。密钥保存在本浏览器中，只发送给此服务器。",
+  "shell.key.why": "此服务器需要 API 密钥。密钥只发送一次，之后浏览器持有会话。",
   "shell.key.label": "密钥",
   "shell.key.wrong": "此密钥无效。",
-  "shell.key.remember": "在此设备上记住",
   "shell.key.use": "使用此密钥",
-  "shell.key.forget": "忘记 API 密钥",
+  "shell.key.forget": "退出登录",
   "shell.close": "关闭",
   "shell.loading": "正在加载…",
+  "shell.failed": "操作未成功。",
 };
