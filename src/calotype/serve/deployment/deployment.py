@@ -17,8 +17,8 @@ from calotype.serve.messages import LoadedModel
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.entering import NewJob
 from calotype.serve.queue.queue import JobQueue
-from calotype.serve.service import Status, UnavailableError
-from calotype.spec.job import FINAL_STATES, Job, JobNews, JobState, Submission
+from calotype.serve.service import Happening, Status, UnavailableError
+from calotype.spec.job import FINAL_STATES, Job, JobKind, JobNews, JobState, Submission
 
 _log = logging.getLogger(__name__)
 
@@ -140,14 +140,20 @@ class Deployment:
         *,
         client: str | None = None,
         state: JobState | None = None,
+        kind: JobKind | None = None,
         limit: int = 50,
         before: str | None = None,
     ) -> Sequence[Job]:
-        found = await self._queue.jobs(client=client, state=state, limit=limit, before=before)
+        found = await self._queue.jobs(client=client, state=state, kind=kind, limit=limit, before=before)
         return [self._dispatcher.as_it_stands(job) for job in found]
 
     async def cancel(self, job_id: str, *, client: str | None = None) -> Job:
         return await self._dispatcher.cancel(job_id, client)
+
+    async def move(self, job_id: str, before: str | None, *, client: str | None = None) -> Job:
+        job = await self._queue.move(job_id, before, client)
+        self._dispatcher.followers.tell(Happening(job))
+        return job
 
     async def delete(self, job_id: str, *, client: str | None = None) -> None:
         await self._queue.delete(job_id, client)
@@ -166,6 +172,9 @@ class Deployment:
                 return
             async for news in watcher.news():
                 yield news
+
+    def follow(self, *, client: str | None = None) -> AsyncGenerator[Happening]:
+        return self._dispatcher.followers.follow(client)
 
     async def wait(self, job_id: str, *, client: str | None = None) -> Job:
         with self._dispatcher.watchers.watching(job_id, previews=False) as watcher:
