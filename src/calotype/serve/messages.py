@@ -38,6 +38,8 @@ class RunWorkflow(_Message):
     sequence: int
     """Of the job: part of its pictures' names, which are then nobody else's."""
     prompt: dict[str, Any]
+    outputs: tuple[str, ...]
+    """The nodes to run for."""
     extra_pnginfo: dict[str, Any] = {}
     inputs: tuple[str, ...] = ()
     """What the graph calls its pictures."""

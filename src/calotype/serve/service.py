@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -112,8 +113,8 @@ class Service(Protocol):
         """The job as it is, then each change, up to its end. A slow reader misses steps, never the end."""
         ...
 
-    def follow(self, *, client: str | None = None) -> AsyncIterator[Happening]:
-        """Whatever happens to jobs from now on; first what workflows that run have come to.
+    def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[Happening]]:
+        """Whatever happens to jobs from here on; first what workflows that run have come to.
 
         A slow reader misses steps; one that is far behind is left, and has to look again.
         """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Protocol, Self
 
 from calotype.core.errors import CalotypeError
@@ -106,12 +108,17 @@ class Deployment:
             deadline_s=submission.deadline_s,
             idempotency_key=submission.idempotency_key,
             cost=request.count * request.steps,
-            max_queued=self._quotas.max_queued(client) if self._quotas else None,
         )
         if new.idempotency_key is not None and (known := await self._queue.known(new)):
             return self._dispatcher.as_it_stands(known)
         self._admission.check_memory(request, new.model, self.status().workers)
-        job = await self._within_quota(new, list(given.values()), request.count)
+        return await self.accept(new, list(given.values()), request.count)
+
+    async def accept(self, new: NewJob, given: Sequence[bytes], pictures: int) -> Job:
+        """Queue what was looked at, if this client may ask for so many pictures."""
+        self._check_open()
+        bound = self._quotas.max_queued(new.client) if self._quotas else None
+        job = await self._within_quota(replace(new, max_queued=bound), given, pictures)
         self.metrics.accepted.inc()
         self._dispatcher.accepted(job)
         return job
@@ -173,7 +180,7 @@ class Deployment:
             async for news in watcher.news():
                 yield news
 
-    def follow(self, *, client: str | None = None) -> AsyncGenerator[Happening]:
+    def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[Happening]]:
         return self._dispatcher.followers.follow(client)
 
     async def wait(self, job_id: str, *, client: str | None = None) -> Job:

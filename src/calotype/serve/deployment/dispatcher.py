@@ -43,7 +43,7 @@ from calotype.serve.metrics import Metrics
 from calotype.serve.queue.ending import Ending
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.service import Happening, UnavailableError
-from calotype.spec.job import FINAL_STATES, Job, JobKind
+from calotype.spec.job import FINAL_STATES, Job, JobKind, JobPicture, WorkflowReport
 
 _log = logging.getLogger(__name__)
 
@@ -375,7 +375,8 @@ class Dispatcher:
     async def _ended(self, running: _Running, message: WorkflowFinished | Failed | Stopped) -> None:
         """The end of a job without pictures, or with those that a workflow told of before."""
         job_id, steps = message.job_id, running.steps
-        report, pictures = None, ()
+        report: WorkflowReport | None = None
+        pictures: tuple[JobPicture, ...] = ()
         if running.workflow is not None:
             await running.workflow.settled()
             report = running.workflow.report(message.node if isinstance(message, Failed) else None)
@@ -455,6 +456,7 @@ def _workflow_of(job: Job, given: Mapping[str, bytes]) -> RunWorkflow:
         job_id=job.id,
         sequence=job.sequence,
         prompt=job.request["prompt"],
+        outputs=tuple(job.request["outputs"]),
         extra_pnginfo=job.request["extra_data"].get("extra_pnginfo") or {},
         inputs=tuple(given),
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from calotype.serve.service import Happening
 from calotype.spec.job import FINAL_STATES, Job
@@ -40,7 +41,7 @@ class Follower:
         self._over = True
         self._arrived.set()
 
-    async def happenings(self) -> AsyncGenerator[Happening]:
+    async def happenings(self) -> AsyncIterator[Happening]:
         while True:
             while self._unread:
                 yield self._unread.popleft()
@@ -86,7 +87,8 @@ class Followers:
         for follower in self._followers:
             follower.tell(happening)
 
-    async def follow(self, client: str | None) -> AsyncGenerator[Happening]:
+    @contextmanager
+    def follow(self, client: str | None) -> Iterator[AsyncIterator[Happening]]:
         """From how things stand to when the reader or the deployment leaves."""
         follower = Follower(client)
         for happening in self._standing():
@@ -95,8 +97,7 @@ class Followers:
             follower.leave()
         self._followers.add(follower)
         try:
-            async for happening in follower.happenings():
-                yield happening
+            yield follower.happenings()
         finally:
             self._followers.discard(follower)
 

@@ -223,6 +223,10 @@ class JobQueue:
         """What a client has given."""
         return await self._call(partial(uploads.listed, client=client))
 
+    async def readable(self, client: str) -> list[PictureFile]:
+        """Pictures that a client's workflows may read: given ones, and those its workflows made."""
+        return await self._call(partial(uploads.readable, client=client))
+
     async def remove_upload(self, client: str, file: PictureFile) -> None:
         """Forget a given picture; jobs that have it keep it."""
         await self._remove_unused(await self._call(partial(uploads.remove, client=client, file=file)))
@@ -308,7 +312,7 @@ class JobQueue:
         while (files := await self._call(forget)) is not None:
             await self._remove_unused(files)
         stale = partial(uploads.forget_old, limits=self.limits, now=self._clock.wall())
-        await self._remove_unused(await self._call(stale) or [])
+        await self._remove_unused(await self._call(stale))
 
     async def _end(self, job_id: str, how: Ending, files: Mapping[str, bytes]) -> Job | None:
         end = partial(ending.end, job_id=job_id, ending=how, now=self._clock.wall())

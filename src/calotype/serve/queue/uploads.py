@@ -81,6 +81,20 @@ def listed(connection: sqlite3.Connection, client: str | None) -> list[Upload]:
     ]
 
 
+def readable(connection: sqlite3.Connection, client: str) -> list[PictureFile]:
+    """Every picture that this client's workflows may read."""
+    rows = connection.execute(
+        """
+        SELECT filename, subfolder, type FROM uploads WHERE client = :client
+        UNION ALL
+        SELECT filename, subfolder, type FROM named JOIN jobs ON jobs.sequence = named.job
+        WHERE jobs.client = :client
+        """,
+        {"client": client},
+    ).fetchall()
+    return [PictureFile.model_validate(dict(row)) for row in rows]
+
+
 def remove(connection: sqlite3.Connection, client: str, file: PictureFile) -> list[str]:
     """Forget a given picture; answers with its file."""
     row = _upload(connection, client, file)
@@ -92,7 +106,7 @@ def remove(connection: sqlite3.Connection, client: str, file: PictureFile) -> li
     return [row["sha256"]]
 
 
-def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) -> list[str] | None:
+def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) -> list[str]:
     """Remove what was not used for too long or, the least recently used first, is too much."""
     rows = connection.execute("SELECT * FROM uploads ORDER BY used_at").fetchall()
     total = sum(row["bytes"] for row in rows)
@@ -106,7 +120,7 @@ def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) 
         "DELETE FROM uploads WHERE (client, type, subfolder, filename) = (?, ?, ?, ?)",
         [tuple(row)[:4] for row in going],
     )
-    return [row["sha256"] for row in going] or None
+    return [row["sha256"] for row in going]
 
 
 def find(
