@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class WorkflowAdmission:
         return {name: describe(self.registry[name], catalogue)} if name in self.registry else {}
 
     def checked(self, submission: WorkflowSubmission, pictures: Sequence[PictureFile]) -> CheckedWorkflow:
-        """Refuse what cannot run with all that is wrong. `pictures`: what the client's graphs may read."""
+        """Refuse what cannot run, with all that is wrong. `pictures`: what the client has given."""
         size = len(json.dumps([submission.prompt, submission.extra_data]))
         if size > LONGEST_BYTES:
             rule = f"the graph and its extra_data are {size} bytes as JSON, the limit is {LONGEST_BYTES}"
@@ -84,8 +84,7 @@ class WorkflowAdmission:
             for declared in self.registry[node.class_type].inputs
             if declared.upload and isinstance(value := node.inputs.get(declared.name), str)
         }
-        faults = [*_over_limits(found, self._limits), *self._missing(found, inputs, pictures)]
-        if faults:
+        if faults := list(_over_limits(found, self._limits)):
             raise _refused(found, faults)
         values = [node.inputs for node in found.graph.values()]
         batch = max([_number(one, "batch_size") or 1 for one in values], default=1)
@@ -98,19 +97,16 @@ class WorkflowAdmission:
             cost=batch * max(1, sum(_number(one, "steps") or 0 for one in values)),
         )
 
-    def _missing(
-        self, found: Validation, inputs: Mapping[str, PictureFile], pictures: Sequence[PictureFile]
-    ) -> Iterator[tuple[str, str, str, str]]:
-        known = set(pictures)
-        for name, node in found.graph.items():
-            for place, value in node.inputs.items():
-                if isinstance(value, str) and value in inputs and inputs[value] not in known:
-                    yield (
-                        name,
-                        place,
-                        "value_not_in_list",
-                        f"there is no picture {value[:80]!r}; send it first",
-                    )
+    def check_there(self, checked: CheckedWorkflow, missing: Collection[str]) -> None:
+        """Refuse a workflow some of whose pictures are not there."""
+        faults = [
+            (name, place, "value_not_in_list", f"there is no picture {value[:80]!r}; send it first")
+            for name, node in checked.validation.graph.items()
+            for place, value in node.inputs.items()
+            if isinstance(value, str) and value in missing
+        ]
+        if faults:
+            raise _refused(checked.validation, faults)
 
 
 def read(value: str) -> PictureFile:

@@ -32,9 +32,10 @@ class WorkflowDesk:
             raise
 
     async def _submit(self, submission: WorkflowSubmission, client: str) -> AcceptedWorkflow:
-        pictures = await self._queue.readable(client)
+        given = [upload.file for upload in await self._queue.uploads(client)]
         # Away from the event loop: folders are listed, and a graph can be large.
-        checked = await asyncio.to_thread(self._admission.checked, submission, pictures)
+        checked = await asyncio.to_thread(self._admission.checked, submission, given)
+        self._admission.check_there(checked, await self._queue.missing(client, checked.inputs))
         new = NewJob(
             kind="workflow",
             client=client,

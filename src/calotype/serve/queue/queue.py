@@ -223,9 +223,9 @@ class JobQueue:
         """What a client has given."""
         return await self._call(partial(uploads.listed, client=client))
 
-    async def readable(self, client: str) -> list[PictureFile]:
-        """Pictures that a client's workflows may read: given ones, and those its workflows made."""
-        return await self._call(partial(uploads.readable, client=client))
+    async def missing(self, client: str, inputs: Mapping[str, PictureFile]) -> list[str]:
+        """Those of a workflow's pictures that are not there, by what it calls them."""
+        return await self._call(partial(uploads.missing, client=client, inputs=inputs))
 
     async def remove_upload(self, client: str, file: PictureFile) -> None:
         """Forget a given picture; jobs that have it keep it."""

@@ -81,18 +81,15 @@ def listed(connection: sqlite3.Connection, client: str | None) -> list[Upload]:
     ]
 
 
-def readable(connection: sqlite3.Connection, client: str) -> list[PictureFile]:
-    """Every picture that this client's workflows may read."""
-    rows = connection.execute(
-        """
-        SELECT filename, subfolder, type FROM uploads WHERE client = :client
-        UNION ALL
-        SELECT filename, subfolder, type FROM named JOIN jobs ON jobs.sequence = named.job
-        WHERE jobs.client = :client
-        """,
-        {"client": client},
-    ).fetchall()
-    return [PictureFile.model_validate(dict(row)) for row in rows]
+def missing(connection: sqlite3.Connection, client: str, inputs: Mapping[str, PictureFile]) -> list[str]:
+    """Those of a workflow's pictures that are not there, by what it calls them."""
+    found = []
+    for called, file in inputs.items():
+        try:
+            _contents(connection, client, file)
+        except NotFoundError:
+            found.append(called)
+    return found
 
 
 def remove(connection: sqlite3.Connection, client: str, file: PictureFile) -> list[str]:
