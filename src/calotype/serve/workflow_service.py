@@ -45,6 +45,10 @@ class WorkflowService(Protocol):
         """What nodes there are, all or one, with what `client` may choose."""
         ...
 
+    def num_nodes(self) -> int:
+        """How many nodes there are."""
+        ...
+
     def left_out(self) -> Sequence[tuple[str, str]]:
         """Packages whose nodes are not there, and why."""
         ...

@@ -44,6 +44,8 @@ class WorkflowDesk:
                 "prompt": submission.prompt,
                 "extra_data": submission.extra_data,
                 "client_id": submission.client_id,
+                "number": submission.number,
+                "front": submission.front,
                 "outputs": list(checked.validation.outputs),
             },
             id=submission.prompt_id,
@@ -63,6 +65,9 @@ class WorkflowDesk:
     async def object_info(self, *, client: str, name: str | None = None) -> Mapping[str, Any]:
         given = [upload.file for upload in await self._queue.uploads(client)]
         return await asyncio.to_thread(self._admission.described, given, name)
+
+    def num_nodes(self) -> int:
+        return len(self._admission.registry)
 
     def left_out(self) -> Sequence[tuple[str, str]]:
         return [(each.package, each.reason) for each in self._admission.registry.left_out]
