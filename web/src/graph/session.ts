@@ -103,6 +103,9 @@ function hear(session: Session): void {
     opened: () => void findAgain(session),
     message: (message) => {
       dispatch({ type: "message", message });
+      // Runs taken back elsewhere before they began end without a word.
+      if (message.type === "status" && message.queued < state.get().run.unfinished.length)
+        void findAgain(session);
     },
     preview: (picture) => {
       const address = URL.createObjectURL(picture);
@@ -117,9 +120,13 @@ function hear(session: Session): void {
   });
 }
 
+/** Runs on their way to the server, which cannot know them yet. */
+const onTheWay = new Set<string>();
+
 async function findAgain({ state, dispatch }: Session): Promise<void> {
   try {
-    for (const found of await asking.askAbout(state.get().run.unfinished)) {
+    const ids = state.get().run.unfinished.filter((id) => !onTheWay.has(id));
+    for (const found of await asking.askAbout(ids)) {
       dispatch({ type: "run", change: (run) => runs.foundAgain(run, found) });
     }
   } catch {

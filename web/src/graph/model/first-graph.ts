@@ -1,14 +1,13 @@
 /** The graph everybody starts from: text to image. Knows nothing of the screen. */
 import type { Catalogue } from "./catalogue";
 import { EMPTY_DOCUMENT, type GraphDocument, type Point } from "./document";
-import { addNode, changeNode, connect, setValue } from "./edits";
-import type { Json } from "./json";
+import { addNode, connect, setValue } from "./edits";
 
 interface Start {
   readonly id: string;
   readonly type: string;
   readonly at: Point;
-  readonly values?: Readonly<Record<string, Json>>;
+  readonly title?: string;
   readonly fed?: Readonly<Record<string, readonly [string, number]>>;
 }
 
@@ -16,8 +15,14 @@ interface Start {
 const STARTS: readonly Start[] = [
   { id: "4", type: "CheckpointLoaderSimple", at: { x: 0, y: 160 } },
   { id: "5", type: "EmptyLatentImage", at: { x: 350, y: 470 } },
-  { id: "6", type: "CLIPTextEncode", at: { x: 350, y: 0 }, fed: { clip: ["4", 1] } },
-  { id: "7", type: "CLIPTextEncode", at: { x: 350, y: 235 }, fed: { clip: ["4", 1] } },
+  { id: "6", type: "CLIPTextEncode", title: "Prompt", at: { x: 350, y: 0 }, fed: { clip: ["4", 1] } },
+  {
+    id: "7",
+    type: "CLIPTextEncode",
+    title: "Negative prompt",
+    at: { x: 350, y: 235 },
+    fed: { clip: ["4", 1] },
+  },
   {
     id: "3",
     type: "KSampler",
@@ -49,6 +54,6 @@ export function firstGraph(catalogue: Catalogue, prompt: string, negative: strin
 function placed(document: GraphDocument, start: Start, single: GraphDocument): GraphDocument {
   const [node] = single.nodes.values();
   if (!node) return document;
-  const nodes = new Map(document.nodes).set(start.id, { ...node, id: start.id });
-  return changeNode({ ...document, nodes }, start.id, {});
+  const nodes = new Map(document.nodes).set(start.id, { ...node, id: start.id, title: start.title ?? null });
+  return { ...document, nodes };
 }

@@ -27,7 +27,11 @@ export const NodeView = memo(function NodeView({ id, data, selected }: NodeProps
   const declaration = declarationOf(catalogue, node);
   const title = node.title ?? declaration.title;
   const known = isKnown(catalogue, node);
-  const notes = { active: "", muted: say("graph.muted"), bypassed: say("graph.bypassed") };
+  const notes = {
+    active: state === "cached" ? say("graph.cached") : "",
+    muted: say("graph.muted"),
+    bypassed: say("graph.bypassed"),
+  };
   return (
     <div
       className="graph-node"
@@ -117,10 +121,7 @@ interface RowProps {
 function WidgetRow({ node, title, input, linked }: RowProps) {
   const say = useSay();
   return (
-    <div
-      className="graph-widget"
-      data-kind={input.upload ? "picture" : input.multiline ? "text" : input.widget}
-    >
+    <div className="graph-widget" data-kind={kindOf(input)}>
       <InputHandle input={input} />
       <span className="graph-widget-name" title={input.help || input.name}>
         {input.name}
@@ -134,6 +135,12 @@ function WidgetRow({ node, title, input, linked }: RowProps) {
       </div>
     </div>
   );
+}
+
+function kindOf(input: InputDeclaration): string | null {
+  if (input.upload) return "picture";
+  if (input.seed) return "seed";
+  return input.multiline ? "long-text" : input.widget;
 }
 
 function NodeProblems({ id }: { id: string }) {
