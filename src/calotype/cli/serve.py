@@ -25,6 +25,10 @@ Devices = Annotated[
     typer.Option("--device", help="cpu, cuda:N, GPU-…, MIG-… or all; may be given again, a worker each."),
 ]
 MaxRows = Annotated[int | None, typer.Option(help="Rows of one UNet evaluation, two a guided picture.")]
+Records = Annotated[
+    list[Path] | None,
+    typer.Option("--records", help="Folder with measurements for the page; may be given again."),
+]
 Drain = Annotated[float, typer.Option("--drain", help="Seconds that running jobs have when it stops.")]
 Host = Annotated[
     str, typer.Option(help="Address; anything but loopback needs an API key.", rich_help_panel=_REACH)
@@ -62,6 +66,7 @@ def serve(
     max_rows: MaxRows = None,
     drain: Drain = 30.0,
     folder: ModelsFolder = None,
+    records: Records = None,
     host: Host = "127.0.0.1",
     port: Port = 8188,
     grpc_port: GrpcPort = 0,
@@ -82,7 +87,7 @@ def serve(
     plan: DeploymentPlan = _plan(
         models,
         name,
-        _workers(preset, precision, device, max_rows, drain, folder),
+        _workers(preset, precision, device, max_rows, drain, folder, records),
         _reached(host, port, grpc_port, tls_certificate, tls_key, admin),
     )
     place = place_of(plan.name)
@@ -105,6 +110,7 @@ def deploy(
     max_rows: MaxRows = None,
     drain: Drain = 30.0,
     folder: ModelsFolder = None,
+    records: Records = None,
     host: Host = "127.0.0.1",
     port: Port = 0,
     grpc_port: GrpcPort = 0,
@@ -123,7 +129,7 @@ def deploy(
     plan: DeploymentPlan = _plan(
         models,
         name,
-        _workers(preset, precision, device, max_rows, drain, folder),
+        _workers(preset, precision, device, max_rows, drain, folder, records),
         _reached(host, port, grpc_port, tls_certificate, tls_key, admin),
     )
     if systemd:
@@ -147,8 +153,10 @@ def _workers(
     max_rows: int | None,
     drain: float,
     folder: Path | None,
+    records: list[Path] | None,
 ) -> dict[str, Any]:
     return {
+        "records": tuple(path.resolve() for path in records or ()) or None,
         "preset": preset,
         "precision": precision,
         "devices": device or None,
