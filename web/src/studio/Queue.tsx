@@ -5,6 +5,7 @@ import { useSay } from "../language/say";
 import { Notice } from "../parts/Notice";
 import { useAction } from "../parts/useAction";
 import { QueueItem } from "./QueueItem";
+import "./queue.css";
 
 /** How many failed jobs are kept in sight. */
 const MOST_FAILED = 5;

@@ -1,10 +1,56 @@
+import { readSystem } from "../api/system";
 import { useSay } from "../language/say";
+import { Notice } from "../parts/Notice";
+import { useAsked } from "../parts/useAsked";
+import { Queue } from "../studio/Queue";
+import { DeploymentCard } from "./DeploymentCard";
+import { DevicesCard } from "./DevicesCard";
+import { Facts } from "./Facts";
+import { MachineCard } from "./MachineCard";
+import { MetricsCard } from "./MetricsCard";
+import { ModelsCard } from "./ModelsCard";
+import { WorkersCard } from "./WorkersCard";
+import "./system.css";
 
+const EVERY_MS = 3000;
+
+/** The deployment and what it runs on. */
 export function SystemTab() {
   const say = useSay();
+  const { answer, error } = useAsked(readSystem, EVERY_MS);
   return (
-    <section className="room">
+    <div className="room system">
       <h1>{say("system.title")}</h1>
-    </section>
+      <Notice error={error} />
+      {answer === null && error === null && <p className="quiet">{say("shell.loading")}</p>}
+      {answer && (
+        <div className="cards">
+          <DeploymentCard system={answer} />
+          <MachineCard system={answer} />
+          <DevicesCard system={answer} />
+          <WorkersCard system={answer} />
+          <div className="card">
+            <Queue />
+          </div>
+          <section className="card" aria-label={say("system.packages")}>
+            <h2>{say("system.packages")}</h2>
+            <Facts rows={[["Python", answer.host.python], ...Object.entries(answer.packages)]} />
+          </section>
+          {answer.nodes && (
+            <section className="card" aria-label={say("system.nodes")}>
+              <h2>{say("system.nodes")}</h2>
+              <p>{say("system.nodes.count", { n: answer.nodes.count })}</p>
+              {answer.nodes.problems.map((one) => (
+                <p key={one.package} className="problem">
+                  {say("system.nodes.problem", { name: one.package, problem: one.problem })}
+                </p>
+              ))}
+            </section>
+          )}
+          <ModelsCard />
+          <MetricsCard />
+        </div>
+      )}
+    </div>
   );
 }
