@@ -15,22 +15,32 @@ from calotype.workflow.interface import ANY, Input, NodeClass
 
 JSON = dict[str, Any]
 WIDTH, GAP = 320, 80
+_LOOKS = ("pos", "size", "title", "color", "bgcolor", "shape", "flags")
 _TITLE, _ROW, _TEXT, _PICTURE = 40, 26, 120, 240
 
 
-def to_workflow(prompt: Mapping[str, Any], registry: Mapping[str, NodeClass]) -> JSON:
-    """An editor's file with every node in its place. What is no node is left out."""
+def to_workflow(
+    prompt: Mapping[str, Any], registry: Mapping[str, NodeClass], like: Mapping[str, Any] | None = None
+) -> JSON:
+    """An editor's file with every node in its place; where `like` is one, in the place it has there.
+
+    What is no node is left out.
+    """
     graph, _ = parse(prompt)
     drawing = _Drawing(graph, registry)
     nodes = [drawing.node(name, (prompt[name].get("_meta") or {}).get("title")) for name in graph]
     for number, (node, place) in enumerate(_places(graph, nodes)):
         node |= {"pos": place, "order": number}
+    before = {str(node.get("id")): node for node in (like or {}).get("nodes", ()) if isinstance(node, dict)}
+    for node in nodes:
+        old = before.get(str(node["id"]), {})
+        node |= {key: old[key] for key in _LOOKS if key in old}
     return {
         "last_node_id": max((int(name) for name in graph if _is_number(name)), default=0),
         "last_link_id": len(drawing.links),
         "nodes": nodes,
         "links": drawing.links,
-        "groups": [],
+        "groups": (like or {}).get("groups", []),
         "config": {},
         "extra": {},
         "version": 0.4,

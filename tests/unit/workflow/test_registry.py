@@ -118,10 +118,9 @@ def test_describing_and_checking_loads_no_torch() -> None:
     program = """
 import pkgutil, sys
 import calotype.workflow
-for module in pkgutil.walk_packages(calotype.workflow.__path__, "calotype.workflow."):
+for module in pkgutil.iter_modules(calotype.workflow.__path__, "calotype.workflow."):
     __import__(module.name)
-from calotype.workflow.registry import load_registry
-load_registry()
+calotype.workflow.registry.load_registry()
 heavy = {"torch", "diffusers", "transformers", "numpy", "safetensors"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
