@@ -106,6 +106,14 @@ class Architecture:
         """Pixels per latent pixel along one side."""
         return vae_factor(self.vae)
 
+    @property
+    def reads_aesthetic_score(self) -> bool:
+        """Whether the UNet is told a score in the place of a target size: five numbers, as SDXL's refiner."""
+        if self.family != "sdxl":
+            return False
+        summary, number = self.text_encoders[-1]["projection_dim"], self.unet["addition_time_embed_dim"]
+        return bool(self.unet["projection_class_embeddings_input_dim"] == summary + 5 * number)
+
     def widened(self, factor: int) -> Architecture:
         """UNet and text encoders `factor` times as wide, with so many times the attention heads.
 
