@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from calotype.core.errors import Problem, RequestError
-from calotype.workflow.described import choices_of
-from calotype.workflow.interface import COMBO, Catalogue, Input, NodeClass
+from calotype.workflow.interface import COMBO, Input, NodeClass
 from calotype.workflow.layout import to_workflow
 from calotype.workflow.opening import Opened
-from calotype.workflow.values import RefusedValueError, accepted, nearest
+from calotype.workflow.values import accepted, nearest
 
 
-def changed(
-    opened: Opened, changes: Sequence[str], registry: Mapping[str, NodeClass], catalogue: Catalogue
-) -> Opened:
+def changed(opened: Opened, changes: Sequence[str], registry: Mapping[str, NodeClass]) -> Opened:
     """The graph with the changes made, and an editor's file that says the same."""
     prompt = deepcopy(opened.prompt)
     problems = []
     for text in changes:
         try:
-            name, key, value = _change(text, prompt, registry, catalogue)
+            name, key, value = _change(text, prompt, registry)
         except ValueError as error:
             problems.append(Problem(f"--set {text}", str(error)))
         else:
@@ -36,9 +34,7 @@ def changed(
     return Opened(prompt, workflow)
 
 
-def _change(
-    text: str, prompt: Mapping[str, Any], registry: Mapping[str, NodeClass], catalogue: Catalogue
-) -> tuple[str, str, Any]:
+def _change(text: str, prompt: Mapping[str, Any], registry: Mapping[str, NodeClass]) -> tuple[str, str, Any]:
     where, equals, value = text.partition("=")
     name, dot, key = where.rpartition(".")
     if not equals or not dot:
@@ -52,19 +48,15 @@ def _change(
     if declared is None:
         known = nearest(key, (one.name for one in node.inputs))
         raise ValueError(f"node {name} ({node.name}) has no input {key!r}; {known}")
-    return name, key, _value(declared, value, catalogue)
+    return name, key, _value(declared, value)
 
 
-def _value(declared: Input, text: str, catalogue: Catalogue) -> Any:
+def _value(declared: Input, text: str) -> Any:
+    # Names that lead nowhere and numbers beyond limits are told later, with all else that is wrong.
+    if declared.type == COMBO:
+        return text
     if declared.is_widget:
-        choices = choices_of(declared, catalogue) if declared.type == COMBO else ()
-        try:
-            return accepted(declared, text, choices)
-        except RefusedValueError as refused:
-            # Names that lead nowhere are told with all else that is wrong.
-            if refused.kind == "value_not_in_list":
-                return text
-            raise
+        return accepted(replace(declared, minimum=None, maximum=None), text)
     link = json.loads(text) if text.startswith("[") else None
     if not isinstance(link, list):
         raise ValueError(f'{declared.name} takes a {declared.type} by a link, written ["4", 0]')

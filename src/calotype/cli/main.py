@@ -25,9 +25,7 @@ from calotype.cli import (
     serve,
     train,
 )
-from calotype.cli import (
-    run as run_workflow,
-)
+from calotype.cli import run as run_workflow
 from calotype.core.errors import CalotypeError, ExitCode
 from calotype.version import VERSION
 

@@ -77,15 +77,15 @@ def run(job: Job) -> None:
     registry = load_registry()
     for left_out in registry.left_out:
         print(f"note: nodes of {left_out.package} are not there: {left_out.reason}", file=sys.stderr)
-    if job.preset not in PRESETS:
+    if job.preset not in PRESETS and not job.preset.startswith("passes:"):
         rule = f"no preset {job.preset!r}; {near_matches(job.preset, PRESETS)}"
         raise RequestError([Problem("--preset", rule)])
     opened = open_workflow(_read(job.workflow), str(job.workflow), registry)
-    catalogue = FolderCatalogue(job.models, job.inputs, known=_known(opened), presets=PRESETS)
-    opened = changed(opened, job.changes, registry, catalogue)
+    opened = changed(opened, job.changes, registry)
     if job.print_api:
         print_json(opened.prompt)
         return
+    catalogue = FolderCatalogue(job.models, job.inputs, known=_known(opened), presets=PRESETS)
     checked = validate(opened.prompt, registry, catalogue, job.only)
     if job.validate_only:
         _tell(checked, as_json=job.as_json)
@@ -98,10 +98,9 @@ def run(job: Job) -> None:
 
 def _read(path: Path) -> bytes:
     if not path.is_file():
-        known = (
-            [each.name for each in path.parent.glob("*") if each.is_file()] if path.parent.is_dir() else []
-        )
-        raise NotFoundError(f"no workflow {path}; {near_matches(path.name, known)}")
+        beside = path.parent.glob("*") if path.parent.is_dir() else ()
+        known = nearest(path.name, (each.name for each in beside if each.suffix in SUFFIXES))
+        raise NotFoundError(f"no workflow {path}; {known}")
     if path.stat().st_size > LARGEST_FILE_BYTES:
         rule = f"{path} is {path.stat().st_size} bytes, the limit is {LARGEST_FILE_BYTES}"
         raise RequestError([Problem("workflow", rule)])
