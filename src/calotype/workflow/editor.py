@@ -26,6 +26,8 @@ DEEPEST = 16
 MOST_SUBGRAPHS = 1000
 _INSIDE_IN, _INSIDE_OUT = "-10", "-20"
 """The nodes that stand for a subgraph's own inputs and outputs inside it."""
+_OWN = "-1"
+"""In place of a node inside: the subgraph's own input."""
 
 
 def to_prompt(workflow: object, registry: Mapping[str, NodeClass]) -> JSON:
@@ -129,11 +131,16 @@ def _source(scope: _Scope, number: int | None) -> _End | None:
 
 def _entering(instance: EditorNode, slot: int) -> tuple[Any, int | None]:
     """What comes into a subgraph by its input of that number: a value written on its node, or a link."""
-    sockets, values = instance.inputs, instance.listed_values
-    if slot < len(sockets) and sockets[slot].link is not None:
-        return None, sockets[slot].link
-    widgets = [number for number, socket in enumerate(sockets) if socket.widget]
-    place = widgets.index(slot) if slot in widgets else len(values)
+    if slot >= len(instance.inputs):
+        return None, None
+    socket, values = instance.inputs[slot], instance.listed_values
+    if socket.link is not None or not socket.widget:
+        return None, socket.link
+    # A widget of a node inside has a place too, without a value: that is inside.
+    shown = instance.properties.shown
+    if shown is None:
+        shown = tuple([_OWN, each.name] for each in instance.inputs if each.widget)
+    place = next((number for number, one in enumerate(shown) if one[:2] == [_OWN, socket.name]), len(values))
     return (values[place] if place < len(values) else None), None
 
 

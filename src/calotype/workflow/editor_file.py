@@ -30,6 +30,13 @@ class Socket(_Part):
     widget: Widget | None = None
 
 
+class Properties(_Part):
+    """What an editor notes on a node."""
+
+    shown: tuple[list[Any], ...] | None = Field(default=None, alias="proxyWidgets")
+    """Widgets that a subgraph's node shows, as pairs of a node inside it and a widget's name."""
+
+
 class EditorNode(_Part):
     """A node with its place left out."""
 
@@ -40,11 +47,17 @@ class EditorNode(_Part):
     inputs: tuple[Socket, ...] = ()
     outputs: tuple[Socket, ...] = ()
     widgets_values: list[Any] | dict[str, Any] = []
+    properties: Properties = Properties()
 
     @field_validator("inputs", "outputs", "widgets_values", mode="before")
     @classmethod
     def _nothing_is_none(cls, value: object) -> object:
         return [] if value is None else value
+
+    @field_validator("properties", mode="before")
+    @classmethod
+    def _noted(cls, value: object) -> object:
+        return value if isinstance(value, dict) else {}
 
     @property
     def listed_values(self) -> list[Any]:

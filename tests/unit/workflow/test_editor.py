@@ -217,6 +217,10 @@ def test_a_subgraph_is_unpacked() -> None:
     assert prompt["12:1"] == ("Text", {"text": "a cat", "clip": ["4", 1]})
     expected = {**usual()["3"]["inputs"], "positive": ["12:1", 0]}
     assert prompt["12:2"] == ("Sampler", expected)
+    # Where widgets of nodes inside are shown as well, they have a place among the values.
+    shown = {"proxyWidgets": [["1", "text"], ["2", "steps"], ["-1", "seed"]]}
+    with_others = {**instance, "properties": shown, "widgets_values": [None, None, 5]}
+    assert plain(to_prompt(subgraphed(with_others), REGISTRY)) == prompt
     # Without a value of its own, the one inside counts; muted, nothing of it is there.
     assert plain(to_prompt(subgraphed({**instance, "widgets_values": []}), REGISTRY))["12:2"][1]["seed"] == 1
     assert set(to_prompt(subgraphed({**instance, "mode": 2}), REGISTRY)) == {"4", "9"}
