@@ -42,6 +42,9 @@ from calotype.sampling.noise import from_noise_alone, noised
 from calotype.spec.record import PictureRecord
 from calotype.spec.request import GenerateRequest, LoraUse
 
+AESTHETIC_SCORES = (6.0, 2.5)
+"""What SDXL's refiner is told of the wanted picture, and of the unwanted; as its authors do."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -315,14 +318,16 @@ class Engine:
                 negative = positive.zeros()
             else:
                 negative = self._text.encode(request.negative_prompt or "", request.clip_skip)
-        return Guidance(positive, negative, request.cfg, self._time_ids(request))
+        ids = [self._time_ids(request, score) for score in AESTHETIC_SCORES]
+        return Guidance(positive, negative, request.cfg, ids[0], ids[1])
 
-    def _time_ids(self, request: GenerateRequest) -> Tensor | None:
+    def _time_ids(self, request: GenerateRequest, score: float) -> Tensor | None:
         if self.model.architecture.family != "sdxl":
             return None
         size = (request.height, request.width)
         micro = request.micro
-        numbers = [*(micro.original_size or size), *micro.crop_top_left, *(micro.target_size or size)]
+        numbers = [*(micro.original_size or size), *micro.crop_top_left]
+        numbers += [score] if self.model.architecture.reads_aesthetic_score else micro.target_size or size
         return torch.tensor([numbers], dtype=torch.float32, device=self.model.device)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from calotype.core.errors import Problem, RequestError
+from calotype.engine.engine import AESTHETIC_SCORES
 from calotype.engine.text import Conditioning
 from calotype.models.model import Model
 from calotype.sampling import TrainingSchedule
@@ -37,7 +38,7 @@ SMALLEST_BOUNDS = 8
 """Latent pixels of an area that follows a mask, at least."""
 FADE = 8
 """Latent pixels over which an area fades at an edge that is not the picture's."""
-AESTHETIC_SCORE: dict[Side, float] = {"positive": 6.0, "negative": 2.5}
+AESTHETIC_SCORE: dict[Side, float] = dict(zip(("positive", "negative"), AESTHETIC_SCORES, strict=True))
 
 
 class Area(NamedTuple):
