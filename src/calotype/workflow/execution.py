@@ -181,8 +181,7 @@ class Execution(Iterator[Event]):
         known = self._registry[node.class_type]
         yield Executing(node.id)
         try:
-            inputs = {name: self._given(known, node, name) for name in node.inputs}
-            result = yield from self._result(known, node, inputs)
+            result = yield from self._result(known, node)
         # A package that exits must not end the server; Ctrl-C and closing are neither.
         except (Exception, SystemExit) as error:
             return self._failed(node.id, error)
@@ -206,8 +205,8 @@ class Execution(Iterator[Event]):
         except RefusedValueError as refused:
             raise ValueError(f"{name}, from node {given.node}: {refused.rule}") from None
 
-    def _result(self, known: NodeClass, node: Node, inputs: dict[str, Any]) -> Generator[Event, None, Result]:
-        returned = known.run(self._context, **inputs)
+    def _result(self, known: NodeClass, node: Node) -> Generator[Event, None, Result]:
+        returned = known.run(self._context, **{name: self._given(known, node, name) for name in node.inputs})
         if isinstance(returned, Generator):
             returned = yield from self._steps(node, returned)
         result = returned if isinstance(returned, Result) else Result(returned)
