@@ -49,7 +49,7 @@ class ComfyClient:
     def open(self, request: urllib.request.Request | str) -> bytes:
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
-                return response.read()  # type: ignore[no-any-return]
+                return response.read()
         except urllib.error.HTTPError as error:
             with error:
                 raise RefusedError(error.code, error.read()) from None
@@ -57,7 +57,7 @@ class ComfyClient:
     def queue_prompt(self, prompt: object, **more: Any) -> dict[str, Any]:
         data = json.dumps({"prompt": prompt, "client_id": self.client_id, **more}).encode("utf-8")
         request = urllib.request.Request(f"http://{self.server}{self.prefix}/prompt", data=data)
-        return json.loads(self.open(request))  # type: ignore[no-any-return]
+        return json.loads(self.open(request))
 
     def get(self, path: str, **query: Any) -> Any:
         return json.loads(self.get_bytes(path, **query))
@@ -88,14 +88,14 @@ class ComfyClient:
         request = urllib.request.Request(
             f"http://{self.server}{self.prefix}{path}", data=body.getvalue(), headers=headers
         )
-        return json.loads(self.open(request))  # type: ignore[no-any-return]
+        return json.loads(self.open(request))
 
     def message(self) -> dict[str, Any]:
         """The next message that is no preview."""
         while True:
             out = self.socket.recv()
             if isinstance(out, str):
-                return json.loads(out)  # type: ignore[no-any-return]
+                return json.loads(out)
             event, kind = struct.unpack(">II", out[:8])
             assert event == 1
             self.previews.append((kind, out[8:]))

@@ -172,8 +172,8 @@ def test_bad_graphs_are_refused_with_every_problem(connect: Connect) -> None:
     assert refused(client, missing)["node_errors"]["1"]["errors"][0]["type"] == "value_not_in_list"
     missing["1"]["inputs"]["image"] = "no.png [output]"
     assert refused(client, missing)["node_errors"]["1"]["errors"][0]["type"] == "value_not_in_list"
-    for bad in ({"client_id": 7}, {"prompt_id": "../x"}, {"number": "first"}, {"extra_data": []}):
-        assert refused(client, graph(), **bad)["error"]["type"] == "invalid_prompt"
+    for field, value in (("client_id", 7), ("prompt_id", "../x"), ("number", "first"), ("extra_data", [])):
+        assert refused(client, graph(), **{field: value})["error"]["type"] == "invalid_prompt"
     assert client.get("/prompt") == before
 
 
