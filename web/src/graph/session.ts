@@ -23,7 +23,7 @@ export interface Session {
   readonly run: (times: number) => Promise<void>;
   readonly cancel: (all: boolean) => Promise<void>;
   readonly open: (file: File) => Promise<void>;
-  readonly openFirst: () => void;
+  readonly openFirst: () => Promise<void>;
   readonly upload: (node: string, input: string, file: File) => Promise<void>;
 }
 
@@ -47,8 +47,8 @@ export function createSession(): Session {
       const bytes = new Uint8Array(await file.arrayBuffer());
       dispatch({ type: "opened", document: openBytes(state.get().catalogue, bytes, file.name) });
     },
-    openFirst: () => {
-      dispatch({ type: "opened", document: startingGraph(state.get()) });
+    openFirst: async () => {
+      dispatch({ type: "opened", document: await startingGraph(state.get()) });
     },
     upload: async (node, input, file) => {
       const name = await asking.askToKeep(file);
@@ -59,16 +59,16 @@ export function createSession(): Session {
   return session;
 }
 
-function startingGraph(state: State): GraphDocument {
-  return firstGraph(state.catalogue, STARTING_PROMPT, "");
+async function startingGraph({ catalogue }: State): Promise<GraphDocument> {
+  return firstGraph(catalogue, STARTING_PROMPT, await asking.askSide().catch(() => asking.USUAL_SIDE));
 }
 
 /** Begins everything that goes on by itself. Called once in the life of a page. */
 export function startSession(session: Session): void {
   const { state, dispatch } = session;
-  void readCatalogue(session).then(() => {
+  void readCatalogue(session).then(async () => {
     dispatch({ type: "run", change: () => keptRun() });
-    const document = keptGraph(state.get().catalogue) ?? startingGraph(state.get());
+    const document = keptGraph(state.get().catalogue) ?? (await startingGraph(state.get()));
     dispatch({ type: "restored", document });
     keepFromNowOn(session);
     hear(session);

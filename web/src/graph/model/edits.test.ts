@@ -116,9 +116,10 @@ test("a layout reads from left to right and nothing overlaps", () => {
 });
 
 test("the first graph is whole", () => {
-  const prompt = writeApi(CATALOGUE, firstGraph(CATALOGUE, "a tree", "blurry"));
+  const prompt = writeApi(CATALOGUE, firstGraph(CATALOGUE, "a tree", 128));
   expect(Object.keys(prompt).sort()).toEqual(["3", "4", "5", "6", "7", "8", "9"]);
   expect(prompt["3"]?.inputs).toMatchObject({ model: ["4", 0], positive: ["6", 0], negative: ["7", 0] });
   expect(prompt["6"]?.inputs.text).toBe("a tree");
+  expect(prompt["5"]?.inputs).toMatchObject({ width: 128, height: 128 });
   expect(prompt["9"]?.inputs).toMatchObject({ images: ["8", 0] });
 });

@@ -33,16 +33,15 @@ const STARTS: readonly Start[] = [
   { id: "9", type: "SaveImage", at: { x: 1390, y: 60 }, fed: { images: ["8", 0] } },
 ];
 
-export function firstGraph(catalogue: Catalogue, prompt: string, negative: string): GraphDocument {
-  const texts: Readonly<Record<string, string>> = { "6": prompt, "7": negative };
+export function firstGraph(catalogue: Catalogue, prompt: string, side: number): GraphDocument {
   let document = EMPTY_DOCUMENT;
   for (const start of STARTS) {
     const declaration = catalogue.get(start.type);
     if (!declaration) return EMPTY_DOCUMENT;
     document = placed(document, start, addNode(EMPTY_DOCUMENT, declaration, start.at));
-    const text = texts[start.id];
-    if (text !== undefined) document = setValue(document, start.id, "text", text);
   }
+  document = setValue(document, "6", "text", prompt);
+  for (const input of ["width", "height"]) document = setValue(document, "5", input, side);
   for (const start of STARTS) {
     for (const [input, [from, output]] of Object.entries(start.fed ?? {})) {
       document = connect(catalogue, document, { from, output, to: start.id, input });

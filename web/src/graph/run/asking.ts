@@ -11,6 +11,20 @@ export async function askCatalogue(): Promise<Catalogue> {
   return readCatalogue(await ask<Json>("object_info"));
 }
 
+const OWN_SIDES: Readonly<Record<string, number>> = { emoji: 128, sdxl: 1024, "sdxl-refiner": 1024 };
+export const USUAL_SIDE = 512;
+
+/** The side of the pictures that the deployment's first model was made for. */
+export async function askSide(): Promise<number> {
+  const { defaults, workers } = await ask<JsonObject>("calotype/system");
+  const name = isObject(defaults) ? defaults.model : undefined;
+  const models = (isList(workers) ? workers : []).flatMap((worker) =>
+    isObject(worker) && isList(worker.models) ? worker.models.filter(isObject) : [],
+  );
+  const architecture = asText(models.find((model) => model.name === name)?.architecture);
+  return OWN_SIDES[architecture] ?? USUAL_SIDE;
+}
+
 export interface Asked {
   readonly accepted: boolean;
   readonly problems: readonly Problem[];

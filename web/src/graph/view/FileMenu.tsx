@@ -10,7 +10,7 @@ export function FileMenu({ pickFile }: { pickFile: () => void }) {
   const session = useSession();
   const menu = useRef<HTMLDetailsElement>(null);
   const entries: readonly [string, () => void][] = [
-    [say("graph.first"), session.openFirst],
+    [say("graph.first"), () => void session.openFirst()],
     [
       say("graph.empty"),
       () => {
