@@ -160,14 +160,16 @@ function remembered<Item>(draw: (state: State) => Item[]): (state: State) => Ite
 
 function useShownAnew(): void {
   const shownAnew = useSelected((state) => state.shownAnew);
+  const empty = useSelected((state) => documentOf(state).nodes.size === 0);
   const ready = useNodesInitialized();
   const flow = useReactFlow();
   const shown = useRef(0);
   useEffect(() => {
-    if (!ready || shown.current === shownAnew) return;
+    if ((!ready && !empty) || shown.current === shownAnew) return;
     shown.current = shownAnew;
-    void flow.fitView(FITTED);
-  }, [ready, shownAnew, flow]);
+    // Of nothing there is nothing to show, and what is added later stays where it was put.
+    void (empty ? flow.setViewport({ x: 0, y: 0, zoom: 1 }) : flow.fitView(FITTED));
+  }, [ready, empty, shownAnew, flow]);
 }
 
 function heldType(
