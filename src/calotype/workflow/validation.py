@@ -6,6 +6,7 @@ are the sound ones, and there is an `error` only when none is left. Knows nothin
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
@@ -13,7 +14,7 @@ from typing import Any, TypedDict
 from calotype.workflow.described import choices_of, describe_input
 from calotype.workflow.graph import BadLink, Cycle, Graph, Link, Node, Walk, parse, walk
 from calotype.workflow.interface import ANY, COMBO, Catalogue, Input, NodeClass
-from calotype.workflow.values import RefusedValueError, accepted, nearest
+from calotype.workflow.values import RefusedValueError, accepted, nearest, short
 
 _MESSAGES = {
     "bad_linked_input": "A link leads nowhere",
@@ -218,7 +219,7 @@ class _Checking:
             return given
         if isinstance(given, BadLink) or not declared.is_widget:
             value = given.value if isinstance(given, BadLink) else given
-            rule = f"{str(value)[:80]} is no link; one is written [node id, number of the output]"
+            rule = f"{short(value)} is no link; one is written [node id, number of the output]"
             self._report_input(node, declared, "bad_linked_input", rule, received_value=value)
             return given
         try:
@@ -272,8 +273,17 @@ class _Checking:
 
     def _report_input(self, node: Node, declared: Input, kind: str, rule: str, **extra: object) -> None:
         config = describe_input(declared, self.catalogue) if declared.type != COMBO else [COMBO, {}]
-        information = {"input_name": declared.name, "input_config": config, **extra}
+        information = {"input_name": declared.name, "input_config": config, **_as_json(extra)}
         self.report(node.id, kind, f"{declared.name}: {rule}", information)
+
+
+def _as_json(extra: dict[str, object]) -> dict[str, object]:
+    """What was received, in words where JSON has none for it: Python reads NaN but clients do not."""
+    try:
+        json.dumps(extra, allow_nan=False)
+    except ValueError:
+        return {name: short(value) for name, value in extra.items()}
+    return extra
 
 
 def fits(sent: str, taken: str) -> bool:

@@ -32,7 +32,7 @@ def accepted(declared: Input, value: object, choices: Sequence[str] = ()) -> Any
         return value
     converted = convert(value)
     if converted is None:
-        rule = f"{_short(value)} is not {_IN_WORDS[declared.type]}"
+        rule = f"{short(value)} is not {_IN_WORDS[declared.type]}"
         raise RefusedValueError("invalid_input_type", rule)
     if declared.type in (INT, FLOAT):
         _check_limits(declared, converted)
@@ -66,7 +66,7 @@ def _chosen(declared: Input, value: object, choices: Sequence[str]) -> str:
             return value.replace("\\", "/")
         if declared.upload and (value.endswith(_ELSEWHERE) or value.removesuffix(" [input]") in choices):
             return value
-    rule = f"{_short(value)} is not there; {nearest(str(value), choices)}"
+    rule = f"{short(value)} is not one of the choices; {nearest(str(value), choices)}"
     raise RefusedValueError("value_not_in_list", rule)
 
 
@@ -115,6 +115,7 @@ _CONVERSIONS: dict[str, Callable[[object], object]] = {
 _IN_WORDS = {INT: "a whole number", FLOAT: "a finite number", STRING: "text", BOOLEAN: "true or false"}
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A value as a message shows it."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -127,13 +127,19 @@ def enter(
             new.number,
         ),
     )
-    connection.execute("UPDATE jobs SET place = sequence WHERE sequence = ?", (cursor.lastrowid,))
+    connection.execute(
+        """
+        UPDATE jobs SET place = sequence, number = CASE WHEN :front THEN -sequence ELSE number END
+        WHERE sequence = :sequence
+        """,
+        {"front": new.front, "sequence": cursor.lastrowid},
+    )
     connection.executemany(
         "INSERT INTO files (sha256, job, given, bytes) VALUES (?, ?, 1, ?)",
         [(sha256, cursor.lastrowid, size) for sha256, size in {**given, **attached.sizes}.items()],
     )
     if new.front or new.number is not None:
-        moving.by_number(connection, job_id, None if new.front else new.number)
+        moving.by_number(connection, job_id)
     return as_job(connection, find_row(connection, job_id))
 
 

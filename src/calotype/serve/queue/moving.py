@@ -23,11 +23,11 @@ def move(connection: sqlite3.Connection, job_id: str, before: str | None, client
     return find_job(connection, job_id)
 
 
-def by_number(connection: sqlite3.Connection, job_id: str, number: float | None) -> None:
-    """Put a new job before those of its client that have a larger number; without one, before all."""
-    own = _waiting(connection, find_row(connection, job_id)["client"])
-    later = (row["id"] for row in own if row["id"] != job_id and (number is None or row["number"] > number))
-    before = next(later, None)
+def by_number(connection: sqlite3.Connection, job_id: str) -> None:
+    """Put a new job before those of its client that have a larger number."""
+    new = find_row(connection, job_id)
+    own = _waiting(connection, new["client"])
+    before = next((row["id"] for row in own if row["number"] > new["number"]), None)
     if before is not None:
         _trade(connection, own, job_id, before)
 
