@@ -42,6 +42,9 @@ class WorkerStatus:
     """How far loading has come, while it loads."""
     problem: str | None = None
     """Why the last one died, or could not be started."""
+    preset: str | None = None
+    """The optimisations it was started with."""
+    precision: str | None = None
 
 
 @dataclass(frozen=True)

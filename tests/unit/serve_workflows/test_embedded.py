@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +62,7 @@ def pixels(data: bytes) -> bytes:
 
 
 def test_the_default_graph(client: ComfyClient, real: Running) -> None:
-    job = _begin_ordinary_job(client)
+    job = client.make_pictures("a pear", wait=False)["id"]
     first = client.queue_prompt(GRAPH)["prompt_id"]
     heard = client.until_done(first)
     assert heard[-2]["type"] == "execution_success", heard[-2]
@@ -93,13 +92,3 @@ def test_the_default_graph(client: ComfyClient, real: Running) -> None:
         assert pixels(client.images(repeated)["9"][0]) == pixels(picture)
     finally:
         client.close()
-
-
-def _begin_ordinary_job(client: ComfyClient) -> str:
-    body = {"request": {"prompt": "a pear", "steps": 4, "width": 64, "height": 64}}
-    request = urllib.request.Request(
-        f"http://{client.server}/v1/jobs",
-        data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    return str(json.loads(client.open(request))["id"])

@@ -14,7 +14,7 @@ export function BarPlot({ name, bars, format }: Props) {
       {bars.map((bar) => (
         <li key={bar.name}>
           <span className="bar-name">{bar.name}</span>
-          <svg className="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">
+          <svg className="bar-line" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">
             <rect width={Math.max(0.4, (bar.value / most) * 100)} height={10} />
           </svg>
           <span className="number">{format(bar.value)}</span>

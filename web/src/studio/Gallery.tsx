@@ -32,7 +32,6 @@ export function Gallery() {
                 >
                   {say("studio.grid.title", names)}
                   <span className="quiet">
-                    {" "}
                     {grid.columns} × {grid.rows}
                   </span>
                 </a>

@@ -82,7 +82,6 @@ export function MaskPainter({ start, onClose }: { start: Start; onClose: () => v
   };
 
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-element-interactions -- keys of the whole dialog
     <dialog ref={dialog} className="painter" aria-labelledby="mask-title" onClose={onClose} onKeyDown={keys}>
       <h2 id="mask-title">{say("studio.mask.title")}</h2>
       <MaskTools
@@ -103,7 +102,6 @@ export function MaskPainter({ start, onClose }: { start: Start; onClose: () => v
             ref={canvas}
             width={start.width}
             height={start.height}
-            // eslint-disable-next-line jsx-a11y/no-interactive-element-to-noninteractive-role -- it is a picture to paint on
             role="img"
             aria-label={say("studio.mask.canvas")}
             onPointerDown={down}

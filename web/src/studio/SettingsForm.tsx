@@ -38,7 +38,6 @@ export function SettingsForm() {
   const label = planned.on ? say("studio.generate.grid", { n: axes(planned).cells }) : say("studio.generate");
   return (
     <ProblemsContext value={problems}>
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-element-interactions -- a short cut; the button does it too */}
       <form
         className="settings"
         aria-label={say("studio.settings")}

@@ -36,7 +36,6 @@ export function StartFields() {
     if (file) take(file);
   };
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-element-interactions -- dropping has a button beside it
     <fieldset
       className="group"
       onDrop={drop}

@@ -43,8 +43,14 @@ export function DeploymentCard({ system }: { system: System }) {
               steps: count(system.limits.max_steps),
             }),
           ],
+          [say("system.nodes"), system.nodes && say("system.nodes.count", { n: system.nodes.count })],
         ]}
       />
+      {system.nodes?.problems.map((one) => (
+        <p key={one.package} className="problem">
+          {say("system.nodes.problem", { name: one.package, problem: one.problem })}
+        </p>
+      ))}
       <Visitor />
     </section>
   );

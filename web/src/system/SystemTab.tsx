@@ -29,24 +29,13 @@ export function SystemTab() {
           <MachineCard system={answer} />
           <DevicesCard system={answer} />
           <WorkersCard system={answer} />
-          <div className="card">
+          <div className="card double">
             <Queue />
           </div>
           <section className="card" aria-label={say("system.packages")}>
             <h2>{say("system.packages")}</h2>
             <Facts rows={[["Python", answer.host.python], ...Object.entries(answer.packages)]} />
           </section>
-          {answer.nodes && (
-            <section className="card" aria-label={say("system.nodes")}>
-              <h2>{say("system.nodes")}</h2>
-              <p>{say("system.nodes.count", { n: answer.nodes.count })}</p>
-              {answer.nodes.problems.map((one) => (
-                <p key={one.package} className="problem">
-                  {say("system.nodes.problem", { name: one.package, problem: one.problem })}
-                </p>
-              ))}
-            </section>
-          )}
           <ModelsCard />
           <MetricsCard />
         </div>

@@ -104,6 +104,8 @@ class Seat:
             free_bytes=self._memory.free_bytes if self._memory else None,
             loading=self._loading,
             problem=self.problem,
+            preset=self.hello.preset if self.hello else None,
+            precision=self.hello.precision if self.hello else None,
         )
 
     async def send(self, message: BaseModel, attachments: list[bytes] | None = None) -> None:
