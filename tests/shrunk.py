@@ -19,7 +19,7 @@ from calotype.models.architecture import Architecture
 from calotype.models.weights import RandomWeights
 from calotype.models.write import write_folder
 
-UNET_WIDTHS = {96: 32, 128: 64, 160: 96, 320: 32, 640: 64, 1280: 96}
+UNET_WIDTHS = {96: 32, 128: 64, 160: 96, 320: 32, 640: 64, 1280: 96} | {384: 32, 768: 64, 1536: 96}
 VAE_WIDTHS = {64: 16, 96: 32, 128: 16, 256: 32, 512: 48}
 TEXT_WIDTHS = {192: 32, 768: 32, 1024: 32, 1280: 48}
 TEXT_LAYERS = {"CLIPTextModel": 2, "CLIPTextModelWithProjection": 3}
@@ -69,7 +69,10 @@ def _unet(config: Mapping[str, Any], encoders: tuple[dict[str, Any], ...]) -> di
         small["attention_head_dim"] = [width // CHANNELS_PER_HEAD for width in small["block_out_channels"]]
     if "addition_time_embed_dim" in config:
         small["addition_time_embed_dim"] = TIME_EMBEDDING
-        small["projection_class_embeddings_input_dim"] = encoders[-1]["projection_dim"] + 6 * TIME_EMBEDDING
+        sizes = 5 if len(encoders) == 1 else 6
+        small["projection_class_embeddings_input_dim"] = (
+            encoders[-1]["projection_dim"] + sizes * TIME_EMBEDDING
+        )
     return small
 
 

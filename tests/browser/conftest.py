@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.browser.served import PATIENCE_MS, Deployed, Visit, deployed, visit
+from tests.unit.bench_report.samples import everything
 
 _SWITCHES = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -59,3 +62,32 @@ def opened(browser: Browser) -> Iterator[Opener]:
     yield open_page
     for context in contexts:
         context.close()
+
+
+@pytest.fixture(scope="session")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """The embedded model behind the page, with some measurements; one for all tests of a process."""
+    folder = tmp_path_factory.mktemp("deployment")
+    everything(folder / "records")
+    with deployed(folder, records=[folder / "records"]) as running:
+        yield running
+
+
+Visitor = Callable[..., Visit]
+
+
+@pytest.fixture
+def visitor(browser: Browser, deployment: Deployed) -> Iterator[Visitor]:
+    """`visitor(width=375, locale="zh-CN")`: the page of a deployment without jobs."""
+    expect.set_options(timeout=PATIENCE_MS)
+    deployment.clear()
+    visits: list[Visit] = []
+
+    def arrive(room: str = "#/studio", width: int = 1440, height: int = 900, **options: Any) -> Visit:
+        visits.append(visit(browser, deployment.url, width, height, **options))
+        visits[-1].go(room)
+        return visits[-1]
+
+    yield arrive
+    for one in visits:
+        one.page.context.close()

@@ -26,6 +26,7 @@ from calotype.cli import (
     serve,
     train,
 )
+from calotype.cli import run as run_workflow
 from calotype.core.errors import CalotypeError, ExitCode
 from calotype.version import VERSION
 
@@ -44,6 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("generate")(generate.command)
+app.command("run")(run_workflow.command)
 app.command("compare")(compare.command)
 app.command("doctor")(doctor.command)
 app.command("report")(report.command)

@@ -25,6 +25,10 @@ Devices = Annotated[
     typer.Option("--device", help="cpu, cuda:N, GPU-…, MIG-… or all; may be given again, a worker each."),
 ]
 MaxRows = Annotated[int | None, typer.Option(help="Rows of one UNet evaluation, two a guided picture.")]
+Records = Annotated[
+    list[Path] | None,
+    typer.Option("--records", help="Folder with measurements for the page; may be given again."),
+]
 Drain = Annotated[float, typer.Option("--drain", help="Seconds that running jobs have when it stops.")]
 Host = Annotated[
     str, typer.Option(help="Address; anything but loopback needs an API key.", rich_help_panel=_REACH)
@@ -72,6 +76,7 @@ def serve(
     max_rows: MaxRows = None,
     drain: Drain = 30.0,
     folder: ModelsFolder = None,
+    records: Records = None,
     host: Host = "127.0.0.1",
     port: Port = 8188,
     grpc_port: GrpcPort = 0,
@@ -95,7 +100,7 @@ def serve(
         models,
         name,
         {
-            **_workers(preset, precision, device, max_rows, drain, folder),
+            **_workers(preset, precision, device, max_rows, drain, folder, records),
             "keys_folder": keys and keys.resolve(),
         },
         {**_reached(host, port, grpc_port, tls_certificate, tls_key, admin), "allowed_hosts": allowed_host},
@@ -120,6 +125,7 @@ def deploy(
     max_rows: MaxRows = None,
     drain: Drain = 30.0,
     folder: ModelsFolder = None,
+    records: Records = None,
     host: Host = "127.0.0.1",
     port: Port = 0,
     grpc_port: GrpcPort = 0,
@@ -141,7 +147,7 @@ def deploy(
         models,
         name,
         {
-            **_workers(preset, precision, device, max_rows, drain, folder),
+            **_workers(preset, precision, device, max_rows, drain, folder, records),
             "keys_folder": keys and keys.resolve(),
         },
         {**_reached(host, port, grpc_port, tls_certificate, tls_key, admin), "allowed_hosts": allowed_host},
@@ -167,8 +173,10 @@ def _workers(
     max_rows: int | None,
     drain: float,
     folder: Path | None,
+    records: list[Path] | None,
 ) -> dict[str, Any]:
     return {
+        "records": tuple(path.resolve() for path in records or ()) or None,
         "preset": preset,
         "precision": precision,
         "devices": device or None,

@@ -1,11 +1,12 @@
 """Between pictures and latents: encode, decode, and both in tiles when a picture is large.
 
-Knows nothing of noise. Latents here are in the UNet's scale; the autoencoder's own scale stays inside.
+Knows nothing of noise. An `Autoencoder`'s latents are in the UNet's scale, a `RawAutoencoder`'s in its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from calotype.core.errors import CalotypeError
 from calotype.engine.tiles import Tiling
+from calotype.models.architecture import vae_factor
 from calotype.models.model import Model
 
 TILE_PIXELS = 512
@@ -33,40 +35,64 @@ def plain_decode(vae: Any, latents: Tensor) -> Tensor:
     return vae.decode(_as_it_has(vae, latents), return_dict=False)[0].float()
 
 
-class Autoencoder:
-    """A model's VAE with its scale."""
+class RawAutoencoder:
+    """A VAE without a model; latents are in its own scale."""
 
-    def __init__(self, model: Model, decode: Decode = plain_decode) -> None:
-        self._vae, self._decode_with = model.vae, decode
-        # Its own: a separate VAE in the model's place may have another scale.
-        self._scale = float(model.vae.config.scaling_factor)
-        self._shift = float(model.vae.config.shift_factor or 0.0)
-        self._factor = model.architecture.vae_factor
-        self._latent_channels = model.architecture.latent_channels
+    def __init__(self, vae: Any, decode: Decode = plain_decode) -> None:
+        self._vae, self._decode_with = vae, decode
+        self.factor = vae_factor(vae.config)
+        """Pixels per latent pixel along one side."""
+        self._latent_channels = int(vae.config.latent_channels)
+        self._side = TILE_PIXELS // self.factor
+        self._overlap: int | None = None
+
+    def in_tiles(self, side: int, overlap: int) -> RawAutoencoder:
+        """The same with tiles of another size; both in pixels."""
+        changed = copy(self)
+        changed._side, changed._overlap = side // self.factor, overlap // self.factor
+        return changed
 
     @torch.inference_mode()
     def encode(self, pixels: Tensor, *, tiled: bool) -> Tensor:
         """Latents (fp32) of pixels in −1…1; the distribution's mode, so that a picture has one latent."""
-        tiling = Tiling(TILE_PIXELS // self._factor, self._factor, 1, self._latent_channels)
-        latents = tiling.apply(self._encode, pixels) if tiled else self._encode(pixels)
-        return (latents - self._shift) * self._scale
+        tiling = Tiling(self._side, self.factor, 1, self._latent_channels, self._overlap)
+        return tiling.apply(self._encode, pixels) if tiled else self._encode(pixels)
 
     @torch.inference_mode()
     def decode(self, latents: Tensor, *, tiled: bool) -> Tensor:
         """Pixels (fp32) in about −1…1."""
-        scaled = latents / self._scale + self._shift
-        tiling = Tiling(TILE_PIXELS // self._factor, 1, self._factor, COLOURS)
-        return tiling.apply(self._decode, scaled) if tiled else self._decode(scaled)
-
-    def images(self, latents: Tensor, *, tiled: bool) -> list[Image.Image]:
-        """Pictures of latents, one at a time: a decoder's memory is many times its picture's."""
-        return [to_image(self.decode(latent[None], tiled=tiled)[0]) for latent in latents]
+        tiling = Tiling(self._side, 1, self.factor, COLOURS, self._overlap)
+        return tiling.apply(self._decode, latents) if tiled else self._decode(latents)
 
     def _encode(self, pixels: Tensor) -> Tensor:
         return self._vae.encode(_as_it_has(self._vae, pixels)).latent_dist.mode().float()
 
     def _decode(self, latents: Tensor) -> Tensor:
         return self._decode_with(self._vae, latents)
+
+
+class Autoencoder:
+    """A model's VAE with its scale."""
+
+    def __init__(self, model: Model, decode: Decode = plain_decode) -> None:
+        self._raw = RawAutoencoder(model.vae, decode)
+        # Its own: a separate VAE in the model's place may have another scale.
+        self._scale = float(model.vae.config.scaling_factor)
+        self._shift = float(model.vae.config.shift_factor or 0.0)
+
+    @torch.inference_mode()
+    def encode(self, pixels: Tensor, *, tiled: bool) -> Tensor:
+        """Latents (fp32) of pixels in −1…1."""
+        return (self._raw.encode(pixels, tiled=tiled) - self._shift) * self._scale
+
+    @torch.inference_mode()
+    def decode(self, latents: Tensor, *, tiled: bool) -> Tensor:
+        """Pixels (fp32) in about −1…1."""
+        return self._raw.decode(latents / self._scale + self._shift, tiled=tiled)
+
+    def images(self, latents: Tensor, *, tiled: bool) -> list[Image.Image]:
+        """Pictures of latents, one at a time: a decoder's memory is many times its picture's."""
+        return [to_image(self.decode(latent[None], tiled=tiled)[0]) for latent in latents]
 
 
 def _as_it_has(vae: Any, values: Tensor) -> Tensor:

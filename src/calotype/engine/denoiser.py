@@ -32,6 +32,8 @@ class Guidance:
     cfg: float
     time_ids: Tensor | None = None
     """SDXL's sizes and crop, one row."""
+    negative_time_ids: Tensor | None = None
+    """Those of the negative prompt, where they are others."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +92,17 @@ class _Asked:
         self._x, self._sigma, _ = question.query
         self._guidance = guidance = question.guidance
         timestep = schedule.sigma_to_timestep(self._sigma)
-        prompts = [guidance.positive]
+        ids = guidance.time_ids
+        prompts = [(guidance.positive, ids)]
         if guidance.negative and guided[0] <= timestep <= guided[1]:
-            prompts.append(guidance.negative)
+            own = guidance.negative_time_ids
+            prompts.append((guidance.negative, ids if own is None else own))
         self._is_guided = len(prompts) > 1
         scaled = scale_input(self._x, self._sigma)
         if question.extra_channels is not None:
             scaled = torch.cat([scaled, question.extra_channels], dim=1)
         self.sample = torch.cat([scaled] * len(prompts))
-        told = [Row(timestep, prompt, guidance.time_ids, of=guidance) for prompt in prompts]
+        told = [Row(timestep, prompt, sizes, of=guidance) for prompt, sizes in prompts]
         self.rows = [row for row in told for _ in range(len(self._x))]
 
     def denoised(self, output: Tensor, prediction: PredictionType) -> Tensor:

@@ -22,9 +22,10 @@ from calotype.core.errors import DoesNotFitError, Problem, RequestError
 from calotype.core.paths import models_dir
 from calotype.core.progress import CancelToken, Progress, Silent
 from calotype.engine.abilities import check_model, resolve, schedule_of
-from calotype.engine.autoencoder import Autoencoder, to_image
-from calotype.engine.denoiser import Denoiser, Guidance
+from calotype.engine.autoencoder import Autoencoder, RawAutoencoder, to_image
+from calotype.engine.denoiser import Denoiser, Guidance, Question
 from calotype.engine.device import free_memory
+from calotype.engine.evaluation import Network
 from calotype.engine.inputs import Inputs, Source, gather
 from calotype.engine.memory import Budget, Demand, Plan, plan
 from calotype.engine.presets import Networks, networks_of
@@ -40,6 +41,9 @@ from calotype.sampling import NoiseStream, begin, sigmas_for
 from calotype.sampling.noise import from_noise_alone, noised
 from calotype.spec.record import PictureRecord
 from calotype.spec.request import GenerateRequest, LoraUse
+
+AESTHETIC_SCORES = (6.0, 2.5)
+"""What SDXL's refiner is told of the wanted picture, and of the unwanted; as its authors do."""
 
 _log = logging.getLogger(__name__)
 
@@ -139,7 +143,7 @@ class Engine:
     def preview(self, run: Run) -> list[Image.Image]:
         """A small glimpse of each picture of a run that has been advanced."""
         assert run.latents is not None
-        return self._preview.images(run.latents)
+        return self.glimpses(run.latents)
 
     def warm_up(self, shapes: Sequence[Shape], progress: Progress | None = None) -> None:
         """Make pictures of each shape for nobody, so that nothing of it is left to compile or to record."""
@@ -157,6 +161,27 @@ class Engine:
                 steps=self._networks.settled_after,
             )
             watcher.advance()
+
+    def encode(self, prompt: str | tuple[str, ...], clip_skip: int = 0) -> Conditioning:
+        """A prompt as the UNet reads it, or one prompt for each text encoder, with the LoRAs in use."""
+        return self._text.encode(prompt, clip_skip)
+
+    def answer(self, questions: Sequence[Question], network: Network | None = None) -> list[Tensor]:
+        """Clean estimates for questions of one shape, with the LoRAs in use; one UNet evaluation.
+
+        `network`, if given, is asked instead of the preset's.
+        """
+        denoiser = self._denoiser if network is None else Denoiser(self.model, self.schedule, network)
+        return denoiser.answer(questions)
+
+    def autoencoder(self) -> RawAutoencoder:
+        """The model's own, run as the preset says, in its own scale."""
+        self._resources.use_vae(None)
+        return RawAutoencoder(self.model.vae, self._networks.decode)
+
+    def glimpses(self, latents: Tensor) -> list[Image.Image]:
+        """A small picture of each latent."""
+        return self._preview.images(latents)
 
     def forget_texts(self) -> None:
         """Encode every prompt anew, for measurements: a prompt's second picture costs less than its first."""
@@ -200,7 +225,7 @@ class Engine:
         assert request.height
         assert request.strength
         self._resources.use_vae(request.vae)
-        self._use_loras(request.loras)
+        self.use_loras(request.loras)
         sigmas = self.sigmas(request)
         factor = self.model.architecture.vae_factor
         shape = (self.model.architecture.latent_channels, request.height // factor, request.width // factor)
@@ -236,7 +261,7 @@ class Engine:
         """
         if any(run.loras != runs[0].loras for run in runs):
             raise ValueError("runs with different LoRAs cannot share an evaluation; advance them apart")
-        self._use_loras(runs[0].loras)
+        self.use_loras(runs[0].loras)
         return self._denoiser.answer([run.question() for run in runs], least_rows=least_rows)
 
     def finish(self, run: Run, request: GenerateRequest, inputs: Inputs) -> list[Image.Image]:
@@ -265,7 +290,8 @@ class Engine:
         assert run.latents is not None
         return Step(run.steps_done, run.total_steps, batch, num_batches, run.latents, self._preview)
 
-    def _use_loras(self, loras: Sequence[LoraUse]) -> None:
+    def use_loras(self, loras: Sequence[LoraUse]) -> None:
+        """Make exactly these active for what is encoded and answered next."""
         if self._resources.use_loras(loras):
             self._text.forget()
             self._networks.unet.forget()
@@ -292,14 +318,16 @@ class Engine:
                 negative = positive.zeros()
             else:
                 negative = self._text.encode(request.negative_prompt or "", request.clip_skip)
-        return Guidance(positive, negative, request.cfg, self._time_ids(request))
+        ids = [self._time_ids(request, score) for score in AESTHETIC_SCORES]
+        return Guidance(positive, negative, request.cfg, ids[0], ids[1])
 
-    def _time_ids(self, request: GenerateRequest) -> Tensor | None:
+    def _time_ids(self, request: GenerateRequest, score: float) -> Tensor | None:
         if self.model.architecture.family != "sdxl":
             return None
         size = (request.height, request.width)
         micro = request.micro
-        numbers = [*(micro.original_size or size), *micro.crop_top_left, *(micro.target_size or size)]
+        numbers = [*(micro.original_size or size), *micro.crop_top_left]
+        numbers += [score] if self.model.architecture.reads_aesthetic_score else micro.target_size or size
         return torch.tensor([numbers], dtype=torch.float32, device=self.model.device)
 
 

@@ -78,16 +78,18 @@ class TextConditioner:
         self._remembered.clear()
 
     @torch.inference_mode()
-    def encode(self, prompt: str, clip_skip: int = 0) -> Conditioning:
-        """The prompt as all encoders together read it, `clip_skip` layers before where each usually stops."""
+    def encode(self, prompt: str | tuple[str, ...], clip_skip: int = 0) -> Conditioning:
+        """The prompt as all encoders together read it, `clip_skip` layers before where each usually stops.
+
+        Several prompts are one for each encoder; the shorter is filled up with nothing.
+        """
         key = (prompt, clip_skip)
         if key in self._remembered:
             self._remembered.move_to_end(key)
             return self._remembered[key]
         contexts, pooled = [], None
         with self._at_hand():
-            for index in range(len(self._model.text_encoders)):
-                windows = self._windows(prompt, index)
+            for index, windows in enumerate(self._all_windows(prompt)):
                 context, pooled = self._encode_windows(windows, index, clip_skip)
                 contexts.append(context)
         # A learned word may be longer for one encoder than for the other; then the shorter prompt rules.
@@ -117,6 +119,17 @@ class TextConditioner:
         self._remembered[key] = conditioning
         while sum(one.num_bytes for one in self._remembered.values()) > REMEMBERED_BYTES:
             self._remembered.popitem(last=False)
+
+    def _all_windows(self, prompt: str | tuple[str, ...]) -> list[list[list[Token]]]:
+        """The windows of each encoder."""
+        count = len(self._model.text_encoders)
+        if isinstance(prompt, str):
+            return [self._windows(prompt, index) for index in range(count)]
+        if len(prompt) != count:
+            raise ValueError(f"{len(prompt)} prompts for {count} text encoders; give one for each")
+        each = [self._windows(one, index) for index, one in enumerate(prompt)]
+        longest = max(len(windows) for windows in each)
+        return [windows + [[]] * (longest - len(windows)) for windows in each]
 
     def _windows(self, prompt: str, index: int) -> list[list[Token]]:
         tokenizer = self._model.tokenizers[index]

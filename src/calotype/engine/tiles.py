@@ -27,6 +27,8 @@ class Tiling:
     out_scale: int
     """Pixels of the output per latent pixel."""
     out_channels: int
+    overlap: int | None = None
+    """What a tile's neighbour sees too; a share of the side if nothing is said."""
 
     def apply(self, work: Callable[[Tensor], Tensor], picture: Tensor) -> Tensor:
         """`work` done on (1, channels, height, width) tile by tile; neighbours fade into each other. fp32."""
@@ -52,7 +54,7 @@ class Tiling:
 
     @property
     def _overlap(self) -> int:
-        return max(1, int(self.side * LATENT_OVERLAP))
+        return max(1, int(self.side * LATENT_OVERLAP) if self.overlap is None else self.overlap)
 
     def _fade(self, length: int, device: torch.device) -> Tensor:
         """How much each pixel of a tile counts: less towards its edges."""

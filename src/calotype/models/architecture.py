@@ -106,6 +106,14 @@ class Architecture:
         """Pixels per latent pixel along one side."""
         return vae_factor(self.vae)
 
+    @property
+    def reads_aesthetic_score(self) -> bool:
+        """Whether the UNet is told a score in the place of a target size: five numbers, as SDXL's refiner."""
+        if self.family != "sdxl":
+            return False
+        summary, number = self.text_encoders[-1]["projection_dim"], self.unet["addition_time_embed_dim"]
+        return bool(self.unet["projection_class_embeddings_input_dim"] == summary + 5 * number)
+
     def widened(self, factor: int) -> Architecture:
         """UNet and text encoders `factor` times as wide, with so many times the attention heads.
 
@@ -129,8 +137,16 @@ class Architecture:
 
     def parts(self) -> dict[str, Mapping[str, Any]]:
         """Folder name of each part with weights → its configuration."""
-        encoders = {f"text_encoder{nth(i)}": config for i, config in enumerate(self.text_encoders)}
+        encoders = {
+            f"text_encoder{end}": e for end, e in zip(self.endings(), self.text_encoders, strict=True)
+        }
         return {"unet": self.unet, "vae": self.vae, **encoders}
+
+    def endings(self) -> list[str]:
+        """What follows `text_encoder` and `tokenizer` in the folder names of each encoder."""
+        # SDXL's refiner has the second encoder alone, and it keeps its name.
+        first = 1 if self.family == "sdxl" and len(self.text_encoders) == 1 else 0
+        return [nth(first + index) for index in range(len(self.text_encoders))]
 
     def build(self, part: str) -> nn.Module:
         """The part's module on the meta device: names and shapes, no memory."""
@@ -219,7 +235,7 @@ def module_name(published: str, module: nn.Module) -> str:
 
 def family_of(text_encoders: Sequence[Mapping[str, Any]]) -> Family:
     """Which lineage a model belongs to, told by its text encoders: they are what the lineages differ in."""
-    if len(text_encoders) > 1:
+    if len(text_encoders) > 1 or text_encoders[0].get("_class_name") == TEXT_ENCODERS[1]:
         return "sdxl"
     # Stable Diffusion 2 took OpenCLIP's encoder, which uses the exact GELU; OpenAI's CLIP uses the quick one.
     return "sd2" if text_encoders[0].get("hidden_act") == "gelu" else "sd1"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.errors import ModelFileError, NotFoundError
-from calotype.models.architecture import UNET, VAE, Architecture, family_of, nth, vae_factor
+from calotype.models.architecture import UNET, VAE, Architecture, family_of, vae_factor
 from calotype.models.hub import folder_name, link_boundary
 from calotype.models.json_file import read_json, write_json
 from calotype.models.tokenizer import read_tokenizer, write_tokenizer
@@ -66,12 +66,13 @@ def _encoder_names(folder: Path, index: Mapping[str, Any]) -> list[str]:
         raise ModelFileError(
             folder, f"is a {pipeline} without a unet folder; only Stable Diffusion can be run"
         )
-    if not (folder / "text_encoder").is_dir():
-        # SDXL's refiner has the second encoder alone.
+    # SDXL's refiner has the second encoder alone.
+    names = [name for name in ("text_encoder", "text_encoder_2") if (folder / name).is_dir()]
+    if not names:
         raise ModelFileError(
             folder, f"is a {pipeline} without a text_encoder folder; it cannot start a picture"
         )
-    return [name for name in ("text_encoder", "text_encoder_2") if (folder / name).is_dir()]
+    return names
 
 
 def _encoder_from_file(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,8 +91,8 @@ def write_layout(folder: Path, architecture: Architecture) -> None:
     for part, config in architecture.parts().items():
         values = _encoder_to_file(config) if part.startswith("text_encoder") else dict(config)
         write_json(folder / part / "config.json", values)
-    for position, description in enumerate(architecture.tokenizers):
-        write_tokenizer(folder / f"tokenizer{nth(position)}", description)
+    for ending, description in zip(architecture.endings(), architecture.tokenizers, strict=True):
+        write_tokenizer(folder / f"tokenizer{ending}", description)
     write_json(folder / "scheduler" / "scheduler_config.json", dict(architecture.scheduler))
     write_json(folder / "model_index.json", _index(architecture))
 
@@ -108,11 +109,15 @@ def _index(architecture: Architecture) -> dict[str, Any]:
         "feature_extractor": [None, None],
         "image_encoder": [None, None],
     }
-    for position, config in enumerate(architecture.text_encoders):
-        index[f"text_encoder{nth(position)}"] = ["transformers", config["_class_name"]]
-        index[f"tokenizer{nth(position)}"] = ["transformers", "CLIPTokenizer"]
+    if architecture.family == "sdxl":
+        index |= {"text_encoder": [None, None], "tokenizer": [None, None]}
+    for ending, config in zip(architecture.endings(), architecture.text_encoders, strict=True):
+        index[f"text_encoder{ending}"] = ["transformers", config["_class_name"]]
+        index[f"tokenizer{ending}"] = ["transformers", "CLIPTokenizer"]
     if architecture.family == "sdxl":
         index["force_zeros_for_empty_prompt"] = architecture.force_zeros_for_empty_prompt
+        if architecture.reads_aesthetic_score:
+            index["requires_aesthetics_score"] = True
     else:
         index |= {"safety_checker": [None, None], "requires_safety_checker": False}
     return index

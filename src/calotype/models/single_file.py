@@ -18,7 +18,7 @@ ARCHITECTURE_KEY = "calotype.architecture"
 PREDICTION_KEY = "modelspec.prediction_type"
 """Where trainers, and our own writer, say what the model predicts."""
 
-CATALOGUE_NAME = {"sd1": "sd15", "sd2": "sd2-base", "sdxl": "sdxl"}
+CATALOGUE_NAME = {"sd1": "sd15", "sd2": "sd2-base", "sdxl": "sdxl", "sdxl-refiner": "sdxl-refiner"}
 INPAINTING_PIPELINE = {
     "StableDiffusionPipeline": "StableDiffusionInpaintPipeline",
     "StableDiffusionXLPipeline": "StableDiffusionXLInpaintPipeline",
@@ -70,7 +70,9 @@ def _with_channels(file: TensorFile, known: Architecture) -> Architecture:
         raise ModelFileError(
             file.path, f"{CHECKPOINT_MARK!r} has shape {list(shape)}, which is no convolution"
         )
-    pipeline = INPAINTING_PIPELINE[known.pipeline] if shape[1] == INPAINTING_CHANNELS else known.pipeline
+    pipeline = known.pipeline
+    if shape[1] == INPAINTING_CHANNELS:
+        pipeline = INPAINTING_PIPELINE.get(pipeline, pipeline)
     return replace(known, unet={**known.unet, "in_channels": shape[1]}, pipeline=pipeline)
 
 

@@ -65,6 +65,11 @@ class Access:
         self._loopback_only = settings.loopback_only
         self._admins = frozenset(settings.admins)
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether anybody needs one."""
+        return bool(self._keys and self._keys.all())
+
     def caller(self, token: str | None) -> Caller:
         """The client with this token."""
         if self._loopback_only and not (self._keys and self._keys.all()):

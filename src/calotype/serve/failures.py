@@ -15,6 +15,7 @@ from calotype.core.errors import (
 )
 from calotype.serve.access import ForbiddenError, UnknownClientError
 from calotype.serve.service import QueueFullError, UnavailableError
+from calotype.serve.workflow_service import WorkflowRefusedError
 from calotype.spec.job import FailureKind, Job, JobFailure
 
 ErrorKind = (
@@ -60,6 +61,7 @@ class JobFailedError(CalotypeError):
 
 _KINDS: tuple[tuple[type[CalotypeError], ErrorKind], ...] = (
     (RequestError, "bad_request"),
+    (WorkflowRefusedError, "bad_request"),
     (UnknownClientError, "unknown_client"),
     (ForbiddenError, "forbidden"),
     (NotFoundError, "not_found"),

@@ -1,7 +1,7 @@
 """What the server and a worker say to each other. Knows nothing of how messages travel.
 
 Pictures travel as attachments: bytes beside the message, which says what they are. Every job that was handed
-over ends with exactly one of Finished, Failed or Stopped, or with the worker's death.
+over ends with exactly one of Finished, WorkflowFinished, Failed or Stopped, or with the worker's death.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from calotype.spec.job import JobFailure
+from calotype.spec.job import JobFailure, NodeFailure, PictureFile
 
 
 class _Message(BaseModel):
@@ -28,6 +28,21 @@ class Work(_Message):
     has_mask: bool = False
     previews: bool = False
     """Whether anybody is looking."""
+
+
+class RunWorkflow(_Message):
+    """To a worker: run this graph. Attachments: the pictures it reads, in the order of `inputs`."""
+
+    kind: Literal["run_workflow"] = "run_workflow"
+    job_id: str
+    sequence: int
+    """Of the job: part of its pictures' names, which are then nobody else's."""
+    prompt: dict[str, Any]
+    outputs: tuple[str, ...]
+    """The nodes to run for."""
+    extra_pnginfo: dict[str, Any] = {}
+    inputs: tuple[str, ...] = ()
+    """What the graph calls its pictures."""
 
 
 class Stop(_Message):
@@ -118,6 +133,44 @@ class Stepped(_Message):
     has_preview: bool = False
 
 
+class MadeFile(_Message):
+    """A picture that a node saved, which is an attachment."""
+
+    file: PictureFile
+    width: int
+    height: int
+
+
+class NodeNews(_Message):
+    """From a worker: a workflow went on. Attachments: the pictures of `files`, or a preview."""
+
+    kind: Literal["node_news"] = "node_news"
+    job_id: str
+    happened: Literal["started", "cached", "executing", "progressed", "executed"]
+    node: str | None = None
+    """Which node; None for `started` and `cached`."""
+    nodes: tuple[str, ...] = ()
+    """Of `cached`: whose outputs were known."""
+    value: int = 0
+    maximum: int = 0
+    """How far `progressed` has come."""
+    has_preview: bool = False
+    """Of `progressed`: a small JPEG or PNG is attached."""
+    ui: dict[str, Any] | None = None
+    """Of `executed`: what the node has to show."""
+    files: tuple[MadeFile, ...] = ()
+    """Of `executed`: the pictures it saved."""
+    nodes_done: int = 0
+    nodes_total: int = 0
+
+
+class WorkflowFinished(_Message):
+    """From a worker: a workflow's nodes have all been run, and everything they made was told before."""
+
+    kind: Literal["workflow_finished"] = "workflow_finished"
+    job_id: str
+
+
 class Finished(_Message):
     """From a worker: a job's pictures. Attachments: PNG files, in the order of the seeds."""
 
@@ -136,6 +189,8 @@ class Failed(_Message):
     kind: Literal["failed"] = "failed"
     job_id: str
     failure: JobFailure
+    node: NodeFailure | None = None
+    """Of a workflow: where it failed."""
 
 
 class Stopped(_Message):
@@ -154,9 +209,19 @@ class Evaluated(_Message):
     seconds: float
 
 
-ToWorker = Annotated[Work | Stop | Watch | Load | Unload, Field(discriminator="kind")]
+ToWorker = Annotated[Work | RunWorkflow | Stop | Watch | Load | Unload, Field(discriminator="kind")]
 FromWorker = Annotated[
-    Hello | Models | ModelFailed | Loading | Stepped | Finished | Failed | Stopped | Evaluated,
+    Hello
+    | Models
+    | ModelFailed
+    | Loading
+    | Stepped
+    | Finished
+    | NodeNews
+    | WorkflowFinished
+    | Failed
+    | Stopped
+    | Evaluated,
     Field(discriminator="kind"),
 ]
 TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(ToWorker)

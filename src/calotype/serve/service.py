@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from calotype.core.errors import CalotypeError
-from calotype.serve.messages import LoadedModel
-from calotype.spec.job import Job, JobNews, JobState, Submission
+from calotype.serve.messages import LoadedModel, NodeNews
+from calotype.spec.job import Job, JobKind, JobNews, JobState, Submission
 
 
 class QueueFullError(CalotypeError):
@@ -41,6 +42,9 @@ class WorkerStatus:
     """How far loading has come, while it loads."""
     problem: str | None = None
     """Why the last one died, or could not be started."""
+    preset: str | None = None
+    """The optimisations it was started with."""
+    precision: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,16 @@ class Status:
     queued: int
     running: int
     workers: tuple[WorkerStatus, ...]
+
+
+@dataclass(frozen=True)
+class Happening:
+    """Something that happened to a job: it changed its state, or one of its nodes went on."""
+
+    job: Job
+    news: NodeNews | None = None
+    preview: bytes | None = None
+    """A small JPEG or PNG."""
 
 
 class Service(Protocol):
@@ -73,6 +87,7 @@ class Service(Protocol):
         *,
         client: str | None = None,
         state: JobState | None = None,
+        kind: JobKind | None = None,
         limit: int = 50,
         before: str | None = None,
     ) -> Sequence[Job]:
@@ -81,6 +96,10 @@ class Service(Protocol):
 
     async def cancel(self, job_id: str, *, client: str | None = None) -> Job:
         """Ask for a stop: a queued job ends at once, a running one at its next step; an ended one stays."""
+        ...
+
+    async def move(self, job_id: str, before: str | None, *, client: str | None = None) -> Job:
+        """Put a waiting job in front of another, or behind all: of that client's, or of everybody's."""
         ...
 
     async def delete(self, job_id: str, *, client: str | None = None) -> None:
@@ -95,6 +114,13 @@ class Service(Protocol):
         self, job_id: str, *, previews: bool = False, client: str | None = None
     ) -> AsyncIterator[JobNews]:
         """The job as it is, then each change, up to its end. A slow reader misses steps, never the end."""
+        ...
+
+    def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[Happening]]:
+        """Whatever happens to jobs from here on; first what workflows that run have come to.
+
+        A slow reader misses steps; one that is far behind is left, and has to look again.
+        """
         ...
 
     async def wait(self, job_id: str, *, client: str | None = None) -> Job:

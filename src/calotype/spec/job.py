@@ -12,6 +12,9 @@ JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 FINAL_STATES: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})
 """A job enters one of these once and never leaves it."""
 
+JobKind = Literal["pictures", "workflow"]
+"""Pictures of one request, or a graph of nodes."""
+
 FailureKind = Literal[
     "bad_request", "not_found", "bad_model_file", "does_not_fit", "deadline", "worker_lost", "internal"
 ]
@@ -42,6 +45,25 @@ class JobFailure(_Frozen):
     message: str
 
 
+class NodeFailure(_Frozen):
+    """Which node of a workflow failed, and how."""
+
+    node: str
+    node_class: str
+    error: str
+    """The name of what was raised."""
+    message: str
+    traceback: tuple[str, ...] = ()
+
+
+class PictureFile(_Frozen):
+    """The name under which a workflow's picture can be asked for."""
+
+    filename: str
+    subfolder: str
+    type: Literal["input", "output", "temp"]
+
+
 class JobPicture(_Frozen):
     """One finished picture, which the deployment keeps as a file."""
 
@@ -49,13 +71,31 @@ class JobPicture(_Frozen):
     bytes: int
     width: int
     height: int
-    seed: int
+    seed: int | None = None
+    """None where a workflow made it, whose nodes have seeds of their own."""
+    file: PictureFile | None = None
+    """Of a workflow's picture."""
+
+
+class WorkflowReport(_Frozen):
+    """What came of a workflow's nodes."""
+
+    outputs: dict[str, Any] = {}
+    """What nodes have to show, by node: `{"images": [{"filename", "subfolder", "type"}]}` and the like."""
+    cached: tuple[str, ...] = ()
+    """Nodes whose outputs were known from before."""
+    executed: tuple[str, ...] = ()
+    """Nodes that ran, in their order."""
+    failed: NodeFailure | None = None
 
 
 class Job(_Frozen):
     """A job as it stands. Times are seconds since 1970."""
 
     id: str
+    kind: JobKind = "pictures"
+    sequence: int = 0
+    """Counts a deployment's jobs in the order they were accepted."""
     client: str
     """Name of the API key that asked, or `local`."""
     state: JobState
@@ -76,6 +116,8 @@ class Job(_Frozen):
     pictures: tuple[JobPicture, ...]
     failure: JobFailure | None
     idempotency_key: str | None
+    report: WorkflowReport | None = None
+    """Of a workflow that has ended."""
 
 
 class JobNews(_Frozen):

@@ -21,6 +21,8 @@ SAMPLERS = (
 
 SCHEDULES = ("normal", "karras", "exponential", "sgm_uniform", "simple", "ddim_uniform", "beta")
 
+PRESETS = ("baseline", "fast", "max-throughput", "int8", "fp8", "low-memory", "cached")
+
 PRECISIONS = ("fp32", "fp16", "bf16")
 
 PICTURE_FORMATS = ("png", "webp", "jpeg")

@@ -17,7 +17,7 @@ UNET_PARAMETERS = {"sd15": 859_520_964, "sd2-base": 865_910_724, "sdxl": 2_567_4
 
 
 def test_known_models() -> None:
-    assert catalogue.names() == ("emoji", "sd15", "sd2-base", "sdxl")
+    assert catalogue.names() == ("emoji", "sd15", "sd2-base", "sdxl", "sdxl-refiner")
 
 
 @pytest.mark.parametrize(("name", "expected"), UNET_PARAMETERS.items())
@@ -82,8 +82,10 @@ def test_parts_fit_each_other(name: str) -> None:
         assert len(tokenizer) == encoder["vocab_size"]
         assert tokenizer.model_max_length == encoder["max_position_embeddings"]
     if architecture.family == "sdxl":
-        pooled = architecture.text_encoders[1]["projection_dim"]
-        sizes = 6 * architecture.unet["addition_time_embed_dim"]
+        pooled = architecture.text_encoders[-1]["projection_dim"]
+        sizes = (5 if architecture.reads_aesthetic_score else 6) * architecture.unet[
+            "addition_time_embed_dim"
+        ]
         assert architecture.unet["projection_class_embeddings_input_dim"] == pooled + sizes
 
 

@@ -54,7 +54,7 @@ def test_diffusers_loads_and_runs_a_folder_we_wrote(name: str, folder_of: Folder
     assert image.std() > 0.01
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "sdxl-refiner"])
 def test_architecture_is_read_as_it_was_written(name: str, folder_of: FolderOf) -> None:
     read, written = read_architecture(folder_of(name)).as_dict(), shrunk(name).as_dict()
     about = {"name", "title", "hub_id", "licence"}

@@ -13,7 +13,7 @@ from calotype.models.reference import random_identity
 from calotype.models.weights import NamedTensors, RandomWeights, TensorSpec
 from tests.shrunk import shrunk
 
-NAMES = ["sd15", "sd2-base", "sdxl", "emoji"]
+NAMES = ["sd15", "sd2-base", "sdxl", "sdxl-refiner", "emoji"]
 CPU = torch.device("cpu")
 
 
@@ -85,7 +85,7 @@ def test_text_encoders_run(name: str) -> None:
         ids = tokenizer("a cat", padding="max_length", max_length=77, return_tensors="pt").input_ids
         hidden = (
             encoder(input_ids=ids).last_hidden_state
-            if name != "sdxl"
+            if not name.startswith("sdxl")
             else encoder(input_ids=ids, output_hidden_states=True).hidden_states[-1]
         )
         assert torch.isfinite(hidden).all()

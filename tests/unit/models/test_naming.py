@@ -24,7 +24,7 @@ from tests.shrunk import shrunk
 from tests.unit.models.conftest import FolderOf
 from tests.unit.models.on_disk import assert_same_tensors, folder_tensors
 
-FULL_SIZE = ["sd15", "sd2-base", "sdxl"]
+FULL_SIZE = ["sd15", "sd2-base", "sdxl", "sdxl-refiner"]
 
 
 class _EncoderLike:
@@ -40,9 +40,12 @@ def _encoders(name: str, file: dict[str, Tensor]) -> dict[str, dict[str, Tensor]
         return {"text_encoder": convert_ldm_clip_checkpoint(file)}
     if name == "sd2-base":
         return {"text_encoder": convert_open_clip_checkpoint(_EncoderLike(configs[0]), file)}
+    place = len(configs) - 1
     second = convert_open_clip_checkpoint(
-        _EncoderLike(configs[1]), file, prefix="conditioner.embedders.1.model."
+        _EncoderLike(configs[place]), file, prefix=f"conditioner.embedders.{place}.model."
     )
+    if name == "sdxl-refiner":
+        return {"text_encoder_2": second}
     return {"text_encoder": convert_ldm_clip_checkpoint(file), "text_encoder_2": second}
 
 

@@ -55,6 +55,7 @@ EXTRA = {
         "conditioner.embedders.1.model.logit_scale": torch.tensor(4.6),
         "denoiser.sigmas": torch.rand(1000),
     },
+    "sdxl-refiner": {"conditioner.embedders.0.model.logit_scale": torch.tensor(4.6)},
 }
 
 

@@ -39,7 +39,9 @@ def _architecture(path: Path) -> Architecture:
         return architecture_of(file)
 
 
-@pytest.mark.parametrize(("mark", "name"), [(SD1, "sd15"), (SD2, "sd2-base"), (SDXL, "sdxl")])
+@pytest.mark.parametrize(
+    ("mark", "name"), [(SD1, "sd15"), (SD2, "sd2-base"), (SDXL, "sdxl"), (REFINER, "sdxl-refiner")]
+)
 def test_keys_tell_the_model(mark: str, name: str, tmp_path: Path) -> None:
     assert _architecture(_file(tmp_path, {mark: torch.zeros(1)})) == catalogue.architecture(name)
 
@@ -104,7 +106,6 @@ def test_late_bias_tells_the_768_pixel_models_of_stable_diffusion_2(
 @pytest.mark.parametrize(
     ("tensors", "reason"),
     [
-        ({REFINER: torch.zeros(1)}, "is a checkpoint for sdxl-refiner, which is not supported"),
         ({}, "is a checkpoint for unknown, which is not supported"),
         ({SDXL: torch.zeros(1), "edm_mean": torch.zeros(1)}, "was trained in the EDM way"),
         ({SD1: torch.zeros(1), FIRST: torch.zeros(320)}, r"has shape \[320\], which is no convolution"),

@@ -15,7 +15,10 @@ from prometheus_client import CollectorRegistry, Counter
 from calotype.serve.access import KeyCheck
 from calotype.serve.http.app import create_app
 from calotype.serve.http.listening import listen, server_config
+from calotype.serve.http.page import Page
 from calotype.serve.settings import ServeSettings
+from calotype.serve.surroundings.surroundings import Surroundings
+from calotype.serve.workflow_service import WorkflowService
 from tests.unit.serve_http.stand_in import StandIn
 
 Value = TypeVar("Value")
@@ -51,14 +54,29 @@ class Running:
 
 @contextmanager
 def running(
-    *, keys: KeyCheck | None = None, service: StandIn | None = None, **settings: Any
+    *,
+    keys: KeyCheck | None = None,
+    service: StandIn | None = None,
+    workflows: WorkflowService | None = None,
+    surroundings: Surroundings | None = None,
+    page: Page | None = None,
+    **settings: Any,
 ) -> Iterator[Running]:
     """A server on a free port of the loopback."""
     service = service or StandIn()
     registry = CollectorRegistry()
     Counter("stand_in", "Something to read.", registry=registry).inc()
     chosen = ServeSettings(**settings)
-    config = server_config(create_app(service, keys=keys, registry=registry, settings=chosen), chosen)
+    app = create_app(
+        service,
+        keys=keys,
+        registry=registry,
+        settings=chosen,
+        workflows=workflows,
+        surroundings=surroundings,
+        page=page,
+    )
+    config = server_config(app, chosen)
     server = uvicorn.Server(config)
     listener = listen(chosen)
     loops: list[asyncio.AbstractEventLoop] = []

@@ -12,19 +12,21 @@ import io
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 from PIL import Image
 
 from calotype.core.errors import DoesNotFitError, NotFoundError, Problem, RequestError
 from calotype.serve.messages import LoadedModel
-from calotype.serve.service import QueueFullError, Status, UnavailableError, WorkerStatus
+from calotype.serve.service import Happening, QueueFullError, Status, UnavailableError, WorkerStatus
 from calotype.spec.job import (
     FINAL_STATES,
     FailureKind,
     Job,
     JobFailure,
+    JobKind,
     JobNews,
     JobPicture,
     JobState,
@@ -130,6 +132,7 @@ class StandIn:
         *,
         client: str | None = None,
         state: JobState | None = None,
+        kind: JobKind | None = None,
         limit: int = 50,
         before: str | None = None,
     ) -> Sequence[Job]:
@@ -137,7 +140,10 @@ class StandIn:
         wanted = [
             job
             for job in newest
-            if client in (None, job.client) and state in (None, job.state) and (not before or job.id < before)
+            if client in (None, job.client)
+            and state in (None, job.state)
+            and kind in (None, job.kind)
+            and (not before or job.id < before)
         ]
         return wanted[:limit]
 
@@ -145,6 +151,24 @@ class StandIn:
         job = await self.job(job_id, client=client)
         self._stopping[job_id].set()
         return job
+
+    async def move(self, job_id: str, before: str | None, *, client: str | None = None) -> Job:
+        job = await self.job(job_id, client=client)
+        if before is not None:
+            await self.job(before, client=client)
+        if job.state != "queued":
+            raise RequestError([Problem("id", f"job {job_id} is {job.state}; only waiting jobs move")])
+        return job
+
+    @contextmanager
+    def follow(self, *, client: str | None = None) -> Iterator[AsyncIterator[Happening]]:
+        """Every job that is there now, and then the end."""
+
+        async def told() -> AsyncIterator[Happening]:
+            for job in await self.jobs(client=client):
+                yield Happening(job)
+
+        yield told()
 
     async def delete(self, job_id: str, *, client: str | None = None) -> None:
         job = await self.job(job_id, client=client)

@@ -23,6 +23,7 @@ UNET = "model.diffusion_model."
 VAE = "first_stage_model."
 SD1_TEXT = "cond_stage_model.transformer."
 SD2_TEXT = "cond_stage_model.model."
+REFINER_TEXT = "conditioner.embedders.0.model."
 SDXL_TEXT = ("conditioner.embedders.0.transformer.", "conditioner.embedders.1.model.")
 
 
@@ -84,7 +85,9 @@ def correspondences(architecture: Architecture) -> list[Correspondence]:
     """The table for every tensor of `architecture`."""
     table = _part(architecture, "unet", UNET, unet.module_names(architecture.unet))
     table += vae_correspondences(architecture, VAE)
-    if architecture.family == "sdxl":
+    if architecture.family == "sdxl" and len(architecture.text_encoders) == 1:
+        table += _open_clip(architecture, "text_encoder_2", REFINER_TEXT)
+    elif architecture.family == "sdxl":
         table += _same_names(architecture, "text_encoder", SDXL_TEXT[0])
         table += _open_clip(architecture, "text_encoder_2", SDXL_TEXT[1])
     elif architecture.family == "sd2":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Protocol, Self
 
 from calotype.core.errors import CalotypeError
@@ -17,8 +19,8 @@ from calotype.serve.messages import LoadedModel
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.entering import NewJob
 from calotype.serve.queue.queue import JobQueue
-from calotype.serve.service import Status, UnavailableError
-from calotype.spec.job import FINAL_STATES, Job, JobNews, JobState, Submission
+from calotype.serve.service import Happening, Status, UnavailableError
+from calotype.spec.job import FINAL_STATES, Job, JobKind, JobNews, JobState, Submission
 
 _log = logging.getLogger(__name__)
 
@@ -106,12 +108,17 @@ class Deployment:
             deadline_s=submission.deadline_s,
             idempotency_key=submission.idempotency_key,
             cost=request.count * request.steps,
-            max_queued=self._quotas.max_queued(client) if self._quotas else None,
         )
         if new.idempotency_key is not None and (known := await self._queue.known(new)):
             return self._dispatcher.as_it_stands(known)
         self._admission.check_memory(request, new.model, self.status().workers)
-        job = await self._within_quota(new, list(given.values()), request.count)
+        return await self.accept(new, list(given.values()), request.count)
+
+    async def accept(self, new: NewJob, given: Sequence[bytes], pictures: int) -> Job:
+        """Queue what was looked at, if this client may ask for so many pictures."""
+        self._check_open()
+        bound = self._quotas.max_queued(new.client) if self._quotas else None
+        job = await self._within_quota(replace(new, max_queued=bound), given, pictures)
         self.metrics.accepted.inc()
         self._dispatcher.accepted(job)
         return job
@@ -140,14 +147,20 @@ class Deployment:
         *,
         client: str | None = None,
         state: JobState | None = None,
+        kind: JobKind | None = None,
         limit: int = 50,
         before: str | None = None,
     ) -> Sequence[Job]:
-        found = await self._queue.jobs(client=client, state=state, limit=limit, before=before)
+        found = await self._queue.jobs(client=client, state=state, kind=kind, limit=limit, before=before)
         return [self._dispatcher.as_it_stands(job) for job in found]
 
     async def cancel(self, job_id: str, *, client: str | None = None) -> Job:
         return await self._dispatcher.cancel(job_id, client)
+
+    async def move(self, job_id: str, before: str | None, *, client: str | None = None) -> Job:
+        job = await self._queue.move(job_id, before, client)
+        self._dispatcher.followers.tell(Happening(job))
+        return job
 
     async def delete(self, job_id: str, *, client: str | None = None) -> None:
         await self._queue.delete(job_id, client)
@@ -166,6 +179,9 @@ class Deployment:
                 return
             async for news in watcher.news():
                 yield news
+
+    def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[Happening]]:
+        return self._dispatcher.followers.follow(client)
 
     async def wait(self, job_id: str, *, client: str | None = None) -> Job:
         with self._dispatcher.watchers.watching(job_id, previews=False) as watcher:

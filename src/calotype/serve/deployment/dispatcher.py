@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from calotype.serve.deployment.asking import ModelQuestions
+from calotype.serve.deployment.followers import Followers
 from calotype.serve.deployment.outcomes import Outcomes, failed
 from calotype.serve.deployment.seat import Seat, Sleep
 from calotype.serve.deployment.settings import DeploymentSettings
 from calotype.serve.deployment.timekeeper import Timekeeper
 from calotype.serve.deployment.watching import Watchers
 from calotype.serve.deployment.workers import StartWorker
+from calotype.serve.deployment.workflow_run import WorkflowRun
 from calotype.serve.messages import (
     Evaluated,
     Failed,
@@ -26,20 +29,26 @@ from calotype.serve.messages import (
     Hello,
     Load,
     Models,
+    NodeNews,
+    RunWorkflow,
     Stepped,
     Stop,
     Stopped,
     Unload,
     Watch,
     Work,
+    WorkflowFinished,
 )
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.ending import Ending
 from calotype.serve.queue.queue import JobQueue
-from calotype.serve.service import UnavailableError
-from calotype.spec.job import FINAL_STATES, Job
+from calotype.serve.service import Happening, UnavailableError
+from calotype.spec.job import FINAL_STATES, Job, JobKind, JobPicture, WorkflowReport
 
 _log = logging.getLogger(__name__)
+
+_OfJob = Stepped | NodeNews | Finished | WorkflowFinished | Failed | Stopped
+_PNG = b"\x89PNG"
 
 
 @dataclass(eq=False)
@@ -51,6 +60,8 @@ class _Running:
     steps: tuple[int, int]
     sent: bool = False
     stop_wanted: bool = False
+    workflow: WorkflowRun | None = None
+    """What it has told, where it is a workflow."""
 
     def as_it_stands(self) -> Job:
         return self.job.model_copy(update={"steps_done": self.steps[0], "steps_total": self.steps[1]})
@@ -70,7 +81,8 @@ class Dispatcher:
     ) -> None:
         self._queue, self._settings, self._metrics, self._sleep = queue, settings, metrics, sleep
         self.seats = [Seat(name, start, self, settings, sleep) for name, start in workers.items()]
-        self.watchers = Watchers(self._previews_changed)
+        self.followers = Followers(self._standing)
+        self.watchers = Watchers(self._previews_changed, self.followers.changed)
         self._outcomes = Outcomes(queue, self.watchers, metrics, settings, sleep)
         self._timekeeper = Timekeeper(queue, self._overdue, settings, sleep)
         self.draining = False
@@ -126,6 +138,7 @@ class Dispatcher:
 
     def accepted(self, job: Job) -> None:
         """A job has come into the queue."""
+        self.followers.changed(job)
         self._wake.set()
         if job.deadline_at is not None:
             self._timekeeper.look_again()
@@ -189,6 +202,7 @@ class Dispatcher:
         except UnavailableError as error:
             _log.error("running jobs could not be put back; the next start will: %s", error)
         self.watchers.close()
+        self.followers.close()
 
     # Handing out
 
@@ -205,11 +219,12 @@ class Dispatcher:
 
     async def _fill(self) -> None:
         room = sum(self._room(seat) for seat in self.seats)
+        workflows = sum(self._room(seat, "workflow") for seat in self.seats)
         # Nothing more is begun while what was done cannot be kept.
-        if self.draining or self._outcomes.refused or not room:
+        if self.draining or self._outcomes.refused or not room + workflows:
             self._count_queued(*await self._queue.waiting())
         else:
-            claimed = await self._queue.claim(room)
+            claimed = await self._queue.claim(room, workflows=workflows)
             self._count_queued(claimed.queued, claimed.alone)
             await self._hand_out(claimed.jobs, self.seats)
         if not self.draining and not self._outcomes.refused:
@@ -219,8 +234,10 @@ class Dispatcher:
         self.queued, self._alone = queued, alone
         self._metrics.queued.set(queued)
 
-    def _room(self, seat: Seat) -> int:
-        return 0 if seat is self._reserved else seat.room
+    def _room(self, seat: Seat, kind: JobKind = "pictures") -> int:
+        if seat is self._reserved:
+            return 0
+        return seat.workflow_room if kind == "workflow" else seat.room
 
     async def _fill_alone(self) -> None:
         """One job at a time of those that may be what kills workers, on a worker that has nothing else."""
@@ -233,6 +250,8 @@ class Dispatcher:
             self._reserved = emptiest
             return
         claimed = await self._queue.claim(1, alone=True)
+        if not claimed.jobs:
+            claimed = await self._queue.claim(0, workflows=1, alone=True)
         self._count_queued(claimed.queued, claimed.alone)
         await self._hand_out(claimed.jobs, [emptiest])
         emptiest.alone = next((job.id for job in claimed.jobs if job.id in emptiest.jobs), None)
@@ -249,12 +268,17 @@ class Dispatcher:
 
     def _give(self, job: Job, seats: Sequence[Seat]) -> _Running | None:
         """Choose a worker: one that has the model, then the one with most room."""
-        free = [seat for seat in seats if self._room(seat) > 0]
+        free = [seat for seat in seats if self._room(seat, job.kind) > 0]
         if not free:
             return None
         seat = max(free, key=lambda seat: (seat.holds(job.model), seat.room))
         seat.jobs.add(job.id)
         running = self._running[job.id] = _Running(job, seat, (job.steps_done, job.steps_total))
+        if job.kind == "workflow":
+            seat.workflows.add(job.id)
+            running.workflow = WorkflowRun(
+                job.id, self._outcomes, partial(self._tell_news, running), self._run_errand
+            )
         # The time of day may have jumped.
         self._metrics.wait_seconds.observe(max(0.0, (job.started_at or 0.0) - job.created_at))
         self.watchers.tell(job)
@@ -273,7 +297,14 @@ class Dispatcher:
         # Its worker may have died meanwhile.
         if self._running.get(job.id) is not running:
             return
-        message = Work(
+        message = _workflow_of(job, given) if running.workflow else self._work_of(job, given)
+        running.sent = True
+        await running.seat.send(message, list(given.values()))
+        if running.stop_wanted:
+            await self._stop(running)
+
+    def _work_of(self, job: Job, given: Mapping[str, bytes]) -> Work:
+        return Work(
             job_id=job.id,
             model=job.model,
             request=job.request,
@@ -281,10 +312,6 @@ class Dispatcher:
             has_mask="mask" in given,
             previews=self.watchers.wants_previews(job.id),
         )
-        running.sent = True
-        await running.seat.send(message, list(given.values()))
-        if running.stop_wanted:
-            await self._stop(running)
 
     async def _stop(self, running: _Running) -> None:
         if running.sent:
@@ -294,6 +321,7 @@ class Dispatcher:
         """Its worker has it no more."""
         self._running.pop(running.job.id, None)
         running.seat.jobs.discard(running.job.id)
+        running.seat.workflows.discard(running.job.id)
         if running.seat.alone == running.job.id:
             running.seat.alone = None
         self._metrics.running.set(self.running)
@@ -309,7 +337,7 @@ class Dispatcher:
 
     def heard(self, seat: Seat, message: FromWorker, attachments: list[bytes]) -> None:
         match message:
-            case Stepped() | Finished() | Failed() | Stopped():
+            case Stepped() | NodeNews() | Finished() | WorkflowFinished() | Failed() | Stopped():
                 running = self._running.get(message.job_id)
                 if running is not None and running.seat is seat:
                     self._heard_of_job(running, message, attachments)
@@ -328,26 +356,59 @@ class Dispatcher:
                     self._metrics.memory_bytes.labels(seat.name).set(message.memory_bytes)
                     self._metrics.free_bytes.labels(seat.name).set(message.free_bytes)
 
-    def _heard_of_job(
-        self, running: _Running, message: Stepped | Finished | Failed | Stopped, attachments: list[bytes]
-    ) -> None:
-        if isinstance(message, Stepped):
-            running.steps = (message.steps_done, message.steps_total)
-            preview = attachments[0] if message.has_preview and attachments else None
-            self.watchers.tell(running.as_it_stands(), preview)
-            return
-        self._leave(running)
+    def _heard_of_job(self, running: _Running, message: _OfJob, attachments: list[bytes]) -> None:
         match message:
+            case Stepped():
+                running.steps = (message.steps_done, message.steps_total)
+                preview = attachments[0] if message.has_preview and attachments else None
+                self.watchers.tell(running.as_it_stands(), preview)
+            case NodeNews():
+                if running.workflow is not None:
+                    running.workflow.hear(message, attachments)
             case Finished():
+                self._leave(running)
                 self._run_errand(self._outcomes.finish(message, attachments, running.steps[1]))
+            case _:
+                self._leave(running)
+                self._run_errand(self._ended(running, message))
+
+    async def _ended(self, running: _Running, message: WorkflowFinished | Failed | Stopped) -> None:
+        """The end of a job without pictures, or with those that a workflow told of before."""
+        job_id, steps = message.job_id, running.steps
+        report: WorkflowReport | None = None
+        pictures: tuple[JobPicture, ...] = ()
+        if running.workflow is not None:
+            await running.workflow.settled()
+            report = running.workflow.report(message.node if isinstance(message, Failed) else None)
+            pictures = tuple(running.workflow.pictures)
+        match message:
+            case WorkflowFinished():
+                steps = (steps[1], steps[1])
+                ending = Ending("done", pictures, steps=steps, report=report)
+                await self._outcomes.end(job_id, ending)
             case Failed():
-                ending = Ending("failed", failure=message.failure, steps=running.steps)
-                self._run_errand(self._outcomes.end(message.job_id, ending))
+                ending = Ending("failed", pictures, message.failure, steps=steps, report=report)
+                await self._outcomes.end(job_id, ending)
             case Stopped() if running.stop_wanted:
-                self._run_errand(self._outcomes.end(message.job_id, Ending("cancelled", steps=running.steps)))
+                await self._outcomes.end(job_id, Ending("cancelled", pictures, steps=steps, report=report))
             case Stopped():
                 # For a drain; or it is over anyhow, because its deadline has passed.
-                self._run_errand(self._outcomes.put_back([message.job_id], lost=False))
+                await self._outcomes.put_back([job_id], lost=False)
+
+    def _tell_news(self, running: _Running, news: NodeNews, preview: bytes | None) -> None:
+        """Of a workflow that a worker runs, or has just ended."""
+        running.steps = (news.nodes_done, news.nodes_total)
+        job = running.as_it_stands()
+        self.followers.tell(Happening(job, news, preview))
+        if self._running.get(job.id) is running:
+            self.watchers.tell(job, preview if preview is not None and preview.startswith(_PNG) else None)
+
+    def _standing(self) -> Iterator[Happening]:
+        """What workflows that run have come to."""
+        for running in self._running.values():
+            if running.workflow is not None:
+                for news in running.workflow.standing():
+                    yield Happening(running.as_it_stands(), news)
 
     async def died(self, seat: Seat, jobs: list[str]) -> None:
         self._questions.died(seat)
@@ -358,9 +419,15 @@ class Dispatcher:
         for running in gone:
             self._leave(running)
         for sent in (True, False):
-            ids = [running.job.id for running in gone if running.sent is sent]
-            if ids:
-                self._run_errand(self._outcomes.put_back(ids, lost=sent))
+            these = [running for running in gone if running.sent is sent]
+            if these:
+                self._run_errand(self._lost(these, sent=sent))
+
+    async def _lost(self, gone: Sequence[_Running], *, sent: bool) -> None:
+        for running in gone:
+            if running.workflow is not None:
+                await running.workflow.settled()
+        await self._outcomes.put_back([running.job.id for running in gone], lost=sent)
 
     def _count_workers(self) -> None:
         self._metrics.workers_ready.set(sum(seat.state == "ready" for seat in self.seats))
@@ -370,10 +437,11 @@ class Dispatcher:
         if running is not None and running.sent:
             self._run_errand(running.seat.send(Watch(job_id=job_id, previews=wanted)))
 
-    def _run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
+    def _run_errand(self, errand: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(errand)
         self._errands.add(task)
         task.add_done_callback(self._errand_done)
+        return task
 
     def _errand_done(self, task: asyncio.Task[None]) -> None:
         self._errands.discard(task)
@@ -381,3 +449,14 @@ class Dispatcher:
         self._wake.set()
         if not task.cancelled() and task.exception() is not None:
             _log.error("an errand failed", exc_info=task.exception())
+
+
+def _workflow_of(job: Job, given: Mapping[str, bytes]) -> RunWorkflow:
+    return RunWorkflow(
+        job_id=job.id,
+        sequence=job.sequence,
+        prompt=job.request["prompt"],
+        outputs=tuple(job.request["outputs"]),
+        extra_pnginfo=job.request["extra_data"].get("extra_pnginfo") or {},
+        inputs=tuple(given),
+    )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from calotype.serve.deployment.seat import Sleep
 from calotype.serve.deployment.settings import DeploymentSettings
@@ -18,9 +19,10 @@ from calotype.serve.metrics import Metrics
 from calotype.serve.queue.ending import Ending
 from calotype.serve.queue.queue import JobQueue, MadePicture
 from calotype.serve.service import UnavailableError
-from calotype.spec.job import FINAL_STATES, FailureKind, Job, JobFailure
+from calotype.spec.job import FINAL_STATES, FailureKind, Job, JobFailure, JobPicture
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Outcomes:
@@ -57,8 +59,12 @@ class Outcomes:
             ),
         )
 
+    async def keep(self, job_id: str, pictures: Sequence[MadePicture]) -> tuple[JobPicture, ...] | None:
+        """Keep what a running workflow has made so far; None if it runs no more."""
+        return await self._tried(job_id, lambda: self._queue.keep(job_id, pictures))
+
     async def end(self, job_id: str, ending: Ending) -> None:
-        """End a job without pictures."""
+        """End a job without new pictures."""
         await self._enter(job_id, lambda: self._queue.end(job_id, ending))
 
     async def put_back(self, job_ids: Iterable[str], *, lost: bool) -> None:
@@ -88,7 +94,7 @@ class Outcomes:
         if job is not None:
             self.tell(job)
 
-    async def _tried(self, job_id: str, enter: Callable[[], Awaitable[Job | None]]) -> Job | None:
+    async def _tried(self, job_id: str, enter: Callable[[], Awaitable[T]]) -> T:
         """What `enter` answers, once the disk lets it."""
         pause = self._settings.first_pause_s
         while True:

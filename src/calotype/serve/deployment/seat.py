@@ -26,6 +26,7 @@ from calotype.serve.messages import (
     ModelFailed,
     Models,
     Stopped,
+    WorkflowFinished,
 )
 from calotype.serve.service import WorkerStatus
 
@@ -64,6 +65,8 @@ class Seat:
         self.hello: Hello | None = None
         self.models: tuple[LoadedModel, ...] = ()
         self.jobs: set[str] = set()
+        self.workflows: set[str] = set()
+        """Those of its jobs that are workflows."""
         self.alone: str | None = None
         """The job that has this worker for itself."""
         self.restarts = 0
@@ -75,10 +78,15 @@ class Seat:
 
     @property
     def room(self) -> int:
-        """Jobs it would take now."""
+        """Jobs it would take now that are no workflows."""
         if self.hello is None or self.alone is not None:
             return 0
-        return max(0, self.hello.room - len(self.jobs))
+        return max(0, self.hello.room - len(self.jobs - self.workflows))
+
+    @property
+    def workflow_room(self) -> int:
+        """One workflow at a time: the others wait where they can be moved and cancelled."""
+        return 0 if self.hello is None or self.alone is not None or self.workflows else 1
 
     def holds(self, model: str) -> bool:
         return any(model in (held.name, held.sha256) for held in self.models)
@@ -96,6 +104,8 @@ class Seat:
             free_bytes=self._memory.free_bytes if self._memory else None,
             loading=self._loading,
             problem=self.problem,
+            preset=self.hello.preset if self.hello else None,
+            precision=self.hello.precision if self.hello else None,
         )
 
     async def send(self, message: BaseModel, attachments: list[bytes] | None = None) -> None:
@@ -119,6 +129,7 @@ class Seat:
             await self._live()
             jobs = sorted(self.jobs)
             self.jobs.clear()
+            self.workflows.clear()
             deaths = 0 if self._useful else deaths + 1
             given_up = deaths >= self._settings.max_deaths
             self.state = "given up" if given_up else "restarting"
@@ -169,7 +180,7 @@ class Seat:
                 self._loading = f"{message.label} {message.done}/{message.total}"
             case ModelFailed() if self.hello is None:
                 self.problem = f"model {message.model!r}: {message.failure.message}"
-            case Finished() | Failed() | Stopped():
+            case Finished() | WorkflowFinished() | Failed() | Stopped():
                 self._useful = True
             case _:
                 pass

@@ -52,10 +52,15 @@ class Watcher:
 
 
 class Watchers:
-    """Everybody who looks. `on_previews` hears when the first, or no one any more, wants to see a job."""
+    """Everybody who looks. `on_previews` hears when the first, or no one any more, wants to see a job.
 
-    def __init__(self, on_previews: Callable[[str, bool], None]) -> None:
-        self._on_previews = on_previews
+    `on_change` hears of every job that is told of.
+    """
+
+    def __init__(
+        self, on_previews: Callable[[str, bool], None], on_change: Callable[[Job], None] = lambda _: None
+    ) -> None:
+        self._on_previews, self._on_change = on_previews, on_change
         self._watchers: dict[str, set[Watcher]] = {}
         self._over = False
 
@@ -78,6 +83,7 @@ class Watchers:
         return any(watcher.previews for watcher in self._watchers.get(job_id, ()))
 
     def tell(self, job: Job, preview: bytes | None = None) -> None:
+        self._on_change(job)
         for watcher in self._watchers.get(job.id, ()):
             watcher.tell(job, preview)
 

@@ -259,7 +259,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("name", "state", "pid", "device", "jobs", "restarts", "models", "memory_bytes", "free_bytes", "loading", "problem")
+    __slots__ = ("name", "state", "pid", "device", "jobs", "restarts", "models", "memory_bytes", "free_bytes", "loading", "problem", "preset", "precision")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -271,6 +271,8 @@ class WorkerStatus(_message.Message):
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOADING_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    PRESET_FIELD_NUMBER: _ClassVar[int]
+    PRECISION_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     pid: int
@@ -282,7 +284,9 @@ class WorkerStatus(_message.Message):
     free_bytes: int
     loading: str
     problem: str
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., jobs: _Optional[int] = ..., restarts: _Optional[int] = ..., models: _Optional[_Iterable[_Union[LoadedModel, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., loading: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
+    preset: str
+    precision: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., jobs: _Optional[int] = ..., restarts: _Optional[int] = ..., models: _Optional[_Iterable[_Union[LoadedModel, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., loading: _Optional[str] = ..., problem: _Optional[str] = ..., preset: _Optional[str] = ..., precision: _Optional[str] = ...) -> None: ...
 
 class DeploymentStatus(_message.Message):
     __slots__ = ("name", "ready", "draining", "queued", "running", "workers")

@@ -6,17 +6,33 @@ from typing import Any
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 
 from calotype.serve.access import Access, KeyCheck
 from calotype.serve.asked import PictureDoor
-from calotype.serve.http import errors, jobs, openai, operations, sdapi
+from calotype.serve.http import (
+    all_events,
+    comfy,
+    comfy_files,
+    comfy_info,
+    comfy_socket,
+    errors,
+    jobs,
+    openai,
+    operations,
+    page_data,
+    sdapi,
+)
 from calotype.serve.http.bodies import schemas
-from calotype.serve.http.door import OPEN_PATHS, Door
+from calotype.serve.http.door import OPEN_PATHS, WAY_IN, Door
 from calotype.serve.http.logs import RequestLog
+from calotype.serve.http.page import Page
 from calotype.serve.http.reaching import Reach
 from calotype.serve.service import Service
 from calotype.serve.settings import ServeSettings
+from calotype.serve.surroundings.surroundings import Surroundings
+from calotype.serve.workflow_service import WorkflowService
 from calotype.version import VERSION
 
 DESCRIPTION = """\
@@ -25,11 +41,13 @@ Pictures from Stable Diffusion models, made by a persistent deployment.
 - **jobs**: the native interface. A job is on disk when it is accepted; follow it by server-sent events.
 - **OpenAI**: `/v1/images` and `/v1/models` for OpenAI's clients.
 - **A1111**: `/sdapi/v1` for clients of A1111's web UI.
+- **ComfyUI**: `/prompt`, `/queue`, `/history`, `/ws` and the like for clients of ComfyUI, also under `/api`.
 
 Send the API key as `Authorization: Bearer KEY` or `X-API-Key: KEY`. Whatever goes wrong is answered with an
 `error` that says what, where, and how to put it right; `X-Request-Id` finds it in the server's log.
 """
-_ROOMS = (jobs, openai, sdapi, operations)
+_ROOMS = (jobs, all_events, openai, sdapi, operations, page_data)
+_COMFY = (comfy, comfy_files, comfy_info)
 _SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -42,8 +60,12 @@ def create_app(
     keys: KeyCheck | None,
     registry: CollectorRegistry,
     settings: ServeSettings,
+    workflows: WorkflowService | None = None,
+    surroundings: Surroundings | None = None,
+    page: Page | None = None,
 ) -> FastAPI:
     """The application before a service. Without `keys` only this machine may ask, or it refuses to begin."""
+    page = page or Page()
     access = Access(settings, keys)
     app = FastAPI(
         title="Calotype",
@@ -54,13 +76,21 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.reach = Reach(service, settings, PictureDoor(settings.most_pixels))
-    app.state.registry = registry
-    for room in _ROOMS:
+    app.state.reach = Reach(
+        service, settings, PictureDoor(settings.most_pixels), workflows, surroundings or Surroundings()
+    )
+    app.state.registry, app.state.access = registry, access
+    rooms = (*_ROOMS, *(_COMFY if workflows is not None else ()))
+    for room in rooms:
         app.include_router(room.router)
+    if workflows is not None:
+        app.include_router(comfy_socket.router)
+        for router in (*(room.router for room in _COMFY), comfy_socket.router):
+            app.include_router(router, prefix="/api", include_in_schema=False)
+    app.include_router(page.router())
     errors.install(app)
     # The last one added is met first.
-    app.add_middleware(Door, settings=settings, access=access)
+    app.add_middleware(Door, settings=settings, access=access, serves_page=page.serves)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -70,19 +100,18 @@ def create_app(
         )
     app.add_middleware(RequestLog, on_bug=errors.bug_response)
     plain = app.openapi
-    app.openapi = lambda: _described(plain())  # type: ignore[method-assign]
+    app.openapi = lambda: _described(plain(), [body for room in (*rooms, errors) for body in room.BODIES])  # type: ignore[method-assign]
     return app
 
 
-def _described(schema: dict[str, Any]) -> dict[str, Any]:
+def _described(schema: dict[str, Any], bodies: list[type[BaseModel]]) -> dict[str, Any]:
     """The description with what FastAPI cannot see: bodies that we read ourselves, and keys."""
     components = schema.setdefault("components", {})
-    components.setdefault("schemas", {}).update(
-        schemas([body for room in (*_ROOMS, errors) for body in room.BODIES])
-    )
+    components.setdefault("schemas", {}).update(schemas(bodies))
     components["securitySchemes"] = _SECURITY
     schema["security"] = [{"bearer": []}, {"key": []}]
-    for path in OPEN_PATHS:
+    for path in (*OPEN_PATHS, "/"):
         for operation in schema["paths"][path].values():
             operation["security"] = []
+    schema["paths"][WAY_IN[1]][WAY_IN[0].lower()]["security"] = []
     return schema

@@ -94,7 +94,7 @@ def png_url(data: bytes) -> str:
 
 
 def described(
-    *, as_json: type[BaseModel] | None = None, as_form: type[BaseModel] | None = None
+    *, as_json: type[BaseModel] | None = None, as_form: type[BaseModel] | None = None, required: bool = True
 ) -> dict[str, Any]:
     """`openapi_extra` of a route that reads such a body."""
     kinds = {JSON: as_json, MULTIPART: as_form}
@@ -103,7 +103,7 @@ def described(
         for kind, model in kinds.items()
         if model is not None
     }
-    return {"requestBody": {"required": True, "content": content}}
+    return {"requestBody": {"required": required, "content": content}}
 
 
 def schemas(models: list[type[BaseModel]]) -> dict[str, Any]:

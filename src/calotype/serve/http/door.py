@@ -7,10 +7,12 @@ its limits. Knows nothing of routes but which are open to anybody.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calotype.core.errors import CalotypeError
@@ -24,6 +26,14 @@ from calotype.spec.problems import shown
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Asked by machines that hold no key."""
+WAY_IN = ("POST", "/calotype/session")
+"""Where a browser shows its key."""
+PLAIN_POSTS = frozenset(
+    f"{prefix}{path}" for prefix in ("", "/api") for path in ("/prompt", "/queue", "/history", "/interrupt")
+)
+"""ComfyUI's clients send JSON here without saying so; pages of other sites are refused by their origin."""
+_UNSAID = ("", "application/x-www-form-urlencoded")
+"""What Python's own client says of a body when nobody told it what it is."""
 
 JSON = "application/json"
 MULTIPART = "multipart/form-data"
@@ -43,8 +53,15 @@ class _Held:
 class Door:
     """An ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, access: Access) -> None:
-        self.app = app
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServeSettings,
+        access: Access,
+        serves_page: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """`serves_page`: which addresses are the page's own files, which anybody may have."""
+        self.app, self._serves_page = app, serves_page
         self._settings = settings
         self._access = access
         self._hosts = {settings.host.lower(), *(name.lower() for name in settings.allowed_hosts)}
@@ -53,7 +70,7 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request through, or answer it here."""
         if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
+            await self._connect(scope, receive, send)
             return
         if scope["type"] != "http":
             await self.app(scope, receive, send)
@@ -70,18 +87,40 @@ class Door:
         finally:
             self._in_flight -= held.bytes
 
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a socket through, or answer why not as to any other request."""
+        headers = Headers(scope=scope)
+        try:
+            self._check_host(headers)
+            self._check_origin(headers)
+            scope.setdefault("state", {})["caller"] = self._access.caller(_token(headers, scope))
+        except CalotypeError as error:
+            await receive()
+            if "websocket.http.response" in scope.get("extensions", {}):
+                await error_response(error)(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        await self.app(scope, receive, send)
+
     async def _let_in(self, scope: Scope, receive: Receive, held: _Held) -> bytes:
         """The body of a request that may pass."""
         headers = Headers(scope=scope)
         self._check_host(headers)
         self._check_origin(headers)
-        if scope["path"] not in OPEN_PATHS:
-            scope.setdefault("state", {})["caller"] = self._access.caller(_token(headers))
-        kind = _body_kind(headers)
+        if not self._is_open(scope):
+            scope.setdefault("state", {})["caller"] = self._access.caller(_token(headers, scope))
+        kind = _body_kind(headers, _UNSAID if scope["path"] in PLAIN_POSTS else ())
         body = await self._body(headers, receive, held)
         if kind == JSON:
             check_shape(body, self._settings)
         return body
+
+    def _is_open(self, scope: Scope) -> bool:
+        path, method = scope["path"], scope["method"]
+        if path in OPEN_PATHS or (method, path) == WAY_IN:
+            return True
+        return method == "GET" and self._serves_page(path)
 
     def _check_host(self, headers: Headers) -> None:
         """A page of another site that had its name point here (DNS rebinding) still sends that name."""
@@ -146,23 +185,35 @@ class Door:
         return TooLargeError(f"{what}, the limit of one request is {limit}; send smaller pictures")
 
 
-def _body_kind(headers: Headers) -> str:
-    """JSON or a form with files. Anything else is what a page of another site could send unasked."""
+def _body_kind(headers: Headers, as_json: Sequence[str]) -> str:
+    """JSON or a form with files. Anything else is what a page of another site could send unasked.
+
+    `as_json`: what else may be said, or left unsaid, of a body that is JSON.
+    """
     if headers.get("content-encoding", "identity") != "identity":
         raise WrongTypeError("compressed bodies are not read here; send it without Content-Encoding")
     content_type = headers.get("content-type")
-    if content_type is None:
+    if content_type is None and "" not in as_json:
         if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
             raise WrongTypeError(f"a body needs a Content-Type; send {JSON} or {MULTIPART}")
         return ""
-    kind = content_type.partition(";")[0].strip().lower()
+    kind = (content_type or "").partition(";")[0].strip().lower()
+    if kind in as_json:
+        return JSON
     if kind not in (JSON, MULTIPART):
         raise WrongTypeError(f"{shown(kind)} is not read here; send {JSON} or {MULTIPART}")
     return kind
 
 
-def _token(headers: Headers) -> str | None:
-    return bearer_token(headers.get("authorization", "")) or headers.get("x-api-key")
+def _token(headers: Headers, scope: Scope) -> str | None:
+    """In a header or, from a browser's own requests, in the cookie that it was given for its key."""
+    said = bearer_token(headers.get("authorization", "")) or headers.get("x-api-key")
+    return said or cookie_parser(headers.get("cookie", "")).get(cookie_name(scope))
+
+
+def cookie_name(scope: Scope) -> str:
+    """Browsers do not tell ports of a host apart; two deployments on one machine must be."""
+    return f"calotype-{(scope.get('server') or ('', 0))[1]}"
 
 
 def _host_of(header: str) -> str:

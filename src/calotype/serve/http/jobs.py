@@ -18,6 +18,7 @@ from calotype.serve.http.bodies import (
     form_body,
     from_base64,
     is_form,
+    json_body,
     one_file,
     png_url,
 )
@@ -27,7 +28,7 @@ from calotype.serve.http.json_shape import loads
 from calotype.serve.http.reaching import Asking, IdempotencyKey, JobId, Reach, Reached
 from calotype.serve.http.waiting import ended
 from calotype.serve.service import Service
-from calotype.spec.job import FINAL_STATES, Job, JobNews, JobState, Submission
+from calotype.spec.job import FINAL_STATES, Job, JobKind, JobNews, JobState, Submission
 from calotype.spec.problems import shown
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -55,6 +56,14 @@ class NewJobForm(BaseModel):
     mask: Annotated[str, Field(json_schema_extra={"format": "binary"})] | None = None
 
 
+class Moving(BaseModel):
+    """Another place for a waiting job."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+    before: str | None
+    """The waiting job it goes in front of; null: behind all."""
+
+
 class JobPage(BaseModel):
     """Some jobs, newest first."""
 
@@ -64,7 +73,7 @@ class JobPage(BaseModel):
     """Send it as `before` for the next page; null on the last one."""
 
 
-BODIES: list[type[BaseModel]] = [NewJob, NewJobForm]
+BODIES: list[type[BaseModel]] = [NewJob, NewJobForm, Moving]
 
 
 @router.post(
@@ -104,11 +113,12 @@ async def listing(
     reach: Reached,
     caller: Asking,
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
+    kind: Annotated[JobKind | None, Query(description="Only jobs of this kind.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     before: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
 ) -> JobPage:
     """Your jobs, newest first; an admin sees everybody's."""
-    jobs = await reach.service.jobs(client=caller.sees, state=state, limit=limit, before=before)
+    jobs = await reach.service.jobs(client=caller.sees, state=state, kind=kind, limit=limit, before=before)
     return JobPage(jobs=list(jobs), next=jobs[-1].id if len(jobs) == limit else None)
 
 
@@ -128,6 +138,13 @@ async def delete(job_id: JobId, reach: Reached, caller: Asking) -> None:
 async def cancel(job_id: JobId, reach: Reached, caller: Asking) -> Job:
     """Ask for a stop: at once while it is queued, at the next step while it runs; an ended job stays."""
     return await reach.service.cancel(job_id, client=caller.sees)
+
+
+@router.post("/{job_id}/move", openapi_extra=described(as_json=Moving))
+async def move(job_id: JobId, request: Request, reach: Reached, caller: Asking) -> Job:
+    """Change a waiting job's place. Your jobs trade places among themselves; an admin's move is among all."""
+    body = await json_body(request, Moving, reach)
+    return await reach.service.move(job_id, body.before, client=caller.sees)
 
 
 @router.get(

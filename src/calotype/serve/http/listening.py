@@ -10,6 +10,9 @@ from fastapi import FastAPI
 from calotype.core.errors import Problem, RequestError
 from calotype.serve.settings import ServeSettings
 
+LARGEST_SAID_BYTES = 64 * 1024
+"""By a client, over a socket."""
+
 
 def listen(settings: ServeSettings) -> socket.socket:
     """Take the port, for `uvicorn.Server.serve(sockets=[…])`; `getsockname` says which one it is."""
@@ -38,7 +41,10 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
         app,
         # It bounds the size of headers by itself.
         http="h11",
-        ws="none",
+        ws="websockets-sansio",
+        # Clients of sockets listen; what they say is little and not heard.
+        ws_max_size=LARGEST_SAID_BYTES,
+        ws_ping_interval=settings.ping_s,
         lifespan="off",
         # What a client says of its own address is not believed.
         proxy_headers=False,

@@ -44,14 +44,6 @@ class Alive(BaseModel):
 BODIES: list[type[BaseModel]] = [LoadModel]
 
 
-@router.get("/", response_class=PlainTextResponse)
-async def page() -> str:
-    """A word for people with a browser."""
-    return (
-        "Calotype serves pictures here. The page is not built yet; /openapi.json describes the interface.\n"
-    )
-
-
 @router.get("/healthz")
 async def healthz() -> Alive:
     """Liveness: the server answers. Needs no key."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Header, Path, Request
@@ -13,6 +13,8 @@ from calotype.serve.access import Caller
 from calotype.serve.asked import PictureDoor
 from calotype.serve.service import Service
 from calotype.serve.settings import ServeSettings
+from calotype.serve.surroundings.surroundings import Surroundings
+from calotype.serve.workflow_service import WorkflowService
 from calotype.spec.problems import shown
 
 _JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -25,12 +27,24 @@ class Reach:
     service: Service
     settings: ServeSettings
     pictures: PictureDoor
+    workflows: WorkflowService | None = None
+    surroundings: Surroundings = field(default_factory=Surroundings)
 
 
 def _reach(request: Request) -> Reach:
     reach = request.app.state.reach
     assert isinstance(reach, Reach)
     return reach
+
+
+def _workflows(request: Request) -> WorkflowService:
+    workflows = _reach(request).workflows
+    assert workflows is not None, "its routes are there only where it is"
+    return workflows
+
+
+def _surroundings(request: Request) -> Surroundings:
+    return _reach(request).surroundings
 
 
 def _caller(request: Request) -> Caller:
@@ -47,6 +61,8 @@ def _job_id(job_id: Annotated[str, Path(description="A job's id, as it was answe
 
 
 Reached = Annotated[Reach, Depends(_reach)]
+Workflows = Annotated[WorkflowService, Depends(_workflows)]
+Surrounded = Annotated[Surroundings, Depends(_surroundings)]
 Asking = Annotated[Caller, Depends(_caller)]
 JobId = Annotated[str, Depends(_job_id)]
 IdempotencyKey = Annotated[

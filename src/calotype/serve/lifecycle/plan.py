@@ -40,6 +40,8 @@ class DeploymentPlan(BaseModel):
     """`calotype`; `nothing` makes tiny pictures at once, to measure all but the engine."""
     drain_s: Annotated[float, Field(ge=0, le=86400)] = 30.0
     """What running jobs have to end in when it stops."""
+    records: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
+    """Folders with measurements to show, besides `records` in the deployment's own."""
     reached: ServeSettings = ServeSettings(grpc_port=0)
     requests: RequestLimits = RequestLimits()
     queue: QueueLimits = QueueLimits()

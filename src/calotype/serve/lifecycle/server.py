@@ -19,6 +19,7 @@ from functools import partial
 
 import grpc
 import uvicorn
+from fastapi import FastAPI
 
 from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.core.hardware import GpuSource
@@ -27,6 +28,8 @@ from calotype.core.processes import born
 from calotype.serve.deployment.deployment import Deployment
 from calotype.serve.deployment.settings import DeploymentSettings
 from calotype.serve.deployment.workers import StartWorker
+from calotype.serve.deployment.workflow_admission import WorkflowAdmission
+from calotype.serve.deployment.workflow_desk import WorkflowDesk
 from calotype.serve.grpc import server as grpc_server
 from calotype.serve.http.app import create_app
 from calotype.serve.http.listening import listen, server_config
@@ -39,8 +42,11 @@ from calotype.serve.metrics import Metrics
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.service import Status, UnavailableError
 from calotype.serve.settings import ServeSettings
+from calotype.serve.surroundings.records import Records
+from calotype.serve.surroundings.surroundings import Surroundings
 from calotype.serve.worker.options import WorkerOptions
 from calotype.serve.worker.start import start_worker
+from calotype.workflow.registry import load_registry
 
 _log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.1
@@ -89,17 +95,26 @@ async def serve(plan: DeploymentPlan, place: Place, news: News, gpus: GpuSource 
         for name, (device, environment) in worker_places(plan.devices, gpus or NvmlGpus()).items()
     }
     with contextlib.closing(listen(plan.reached)) as http_socket:
+        queue = JobQueue(place.queue, plan.queue)
         deployment = Deployment(
             DeploymentSettings(
                 name=plan.name, models=plan.models, limits=plan.requests, drain_s=plan.drain_s
             ),
-            JobQueue(place.queue, plan.queue),
+            queue,
             workers,
             metrics=Metrics(),
             quotas=keys,
         )
+        app = create_app(
+            deployment,
+            keys=keys,
+            registry=deployment.metrics.registry,
+            settings=plan.reached,
+            workflows=WorkflowDesk(deployment, queue, _workflow_admission(plan)),
+            surroundings=_surroundings(plan, place, gpus or NvmlGpus()),
+        )
         try:
-            await _serve(plan, place, deployment, keys, http_socket, news, stopping)
+            await _serve(plan, place, deployment, keys, app, http_socket, news, stopping)
         finally:
             # Whatever the disk says to this: who looks for a running server sees that it has gone.
             with contextlib.suppress(UnavailableError):
@@ -112,11 +127,11 @@ async def _serve(
     place: Place,
     deployment: Deployment,
     keys: ApiKeys,
+    app: FastAPI,
     http_socket: socket.socket,
     news: News,
     stopping: _Stopping,
 ) -> None:
-    app = create_app(deployment, keys=keys, registry=deployment.metrics.registry, settings=plan.reached)
     http = _Http(server_config(app, plan.reached))
     remote = grpc_server.create_server(deployment, keys=keys, settings=plan.reached)
     wants_grpc = plan.reached.grpc_port is not None
@@ -188,6 +203,26 @@ def _starter(plan: DeploymentPlan, device: str | None, environment: dict[str, st
         engine=plan.engine,
     )
     return partial(start_worker, options, environment=environment)
+
+
+def _workflow_admission(plan: DeploymentPlan) -> WorkflowAdmission:
+    registry = load_registry()
+    for left_out in registry.left_out:
+        _log.warning("nodes of %s are left out: %s", left_out.package, left_out.reason)
+    return WorkflowAdmission(
+        registry, models=plan.models, models_folder=plan.models_folder, limits=plan.requests
+    )
+
+
+def _surroundings(plan: DeploymentPlan, place: Place, gpus: GpuSource) -> Surroundings:
+    return Surroundings(
+        models=plan.models,
+        models_folder=plan.models_folder,
+        limits=plan.requests,
+        records=Records([place.folder / "records", *plan.records]),
+        folder=place.folder,
+        gpus=gpus,
+    )
 
 
 def _running(settings: ServeSettings, http_socket: socket.socket, grpc_port: int | None) -> Running:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.rows import find_job, find_row
-from calotype.spec.job import Job, JobFailure, JobPicture
+from calotype.spec.job import Job, JobFailure, JobPicture, WorkflowReport
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Ending:
     """With what the model decided; as it was accepted if not said."""
     steps: tuple[int, int] | None = None
     """Done and in all, as far as it came."""
+    report: WorkflowReport | None = None
+    """Of a workflow."""
 
 
 GIVEN = ("image", "mask")
@@ -41,7 +43,7 @@ def end(connection: sqlite3.Connection, job_id: str, ending: Ending, now: float)
     cursor = connection.execute(
         """
         UPDATE jobs SET state = :state, ended_at = :now, failure = :failure, pictures = :pictures,
-            request = :request,
+            request = :request, report = :report,
             steps_done = coalesce(:steps_done, steps_done),
             steps_total = coalesce(:steps_total, steps_total),
             end_order = (SELECT coalesce(max(end_order), 0) + 1 FROM jobs)
@@ -53,6 +55,7 @@ def end(connection: sqlite3.Connection, job_id: str, ending: Ending, now: float)
             "state": ending.state,
             "failure": None if ending.failure is None else ending.failure.model_dump_json(),
             "pictures": json.dumps([picture.model_dump() for picture in ending.pictures]),
+            "report": None if ending.report is None else ending.report.model_dump_json(),
             "request": row["request"] if ending.request is None else _filled_in(row, ending.request),
             "steps_done": steps[0],
             "steps_total": steps[1],

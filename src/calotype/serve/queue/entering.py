@@ -13,14 +13,15 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from calotype.core.errors import Problem, RequestError
+from calotype.serve.queue import moving, uploads
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.rows import as_job, find_row
 from calotype.serve.service import QueueFullError
-from calotype.spec.job import Job
+from calotype.spec.job import Job, JobKind, PictureFile
 
 ALONE_AFTER = 2
 """A job that was lost this often is handed out by itself: the next death is then its own doing."""
@@ -40,6 +41,15 @@ class NewJob:
     """How much work it is beside others, for the turns between clients."""
     max_queued: int | None = None
     """A bound of this client's own."""
+    kind: JobKind = "pictures"
+    id: str | None = None
+    """Chosen by the client; the same again, asking for the same, is the same job."""
+    number: float | None = None
+    """Goes before those jobs of this client that have a larger one; its place in the row if not said."""
+    front: bool = False
+    """Goes before all of this client's."""
+    inputs: Mapping[str, PictureFile] = field(default_factory=dict)
+    """Files that are here already and belong to it, by what it calls them."""
 
     @property
     def digest(self) -> str:
@@ -49,7 +59,9 @@ class NewJob:
 
 
 def known(connection: sqlite3.Connection, new: NewJob) -> Job | None:
-    """The job that this client's idempotency key already stands for."""
+    """The job that this client's idempotency key, or id, already stands for."""
+    if new.id is not None:
+        return _same_id(connection, new)
     if new.idempotency_key is None:
         return None
     row = connection.execute(
@@ -60,6 +72,16 @@ def known(connection: sqlite3.Connection, new: NewJob) -> Job | None:
     if row["digest"] != new.digest:
         rule = f"{new.idempotency_key!r} stands for job {row['id']}, which asks for something else"
         raise RequestError([Problem("idempotency_key", f"{rule}; use a new key", new.idempotency_key)])
+    return as_job(connection, row)
+
+
+def _same_id(connection: sqlite3.Connection, new: NewJob) -> Job | None:
+    row = connection.execute("SELECT * FROM jobs WHERE id = ?", (new.id,)).fetchone()
+    if row is None:
+        return None
+    if (row["client"], row["digest"]) != (new.client, new.digest):
+        rule = f"{new.id!r} is another job's; choose another, or leave it out"
+        raise RequestError([Problem("prompt_id", rule, new.id)])
     return as_job(connection, row)
 
 
@@ -79,18 +101,21 @@ def enter(
     if found is not None:
         return found
     _check_room(connection, new, limits, retry_after_s)
-    job_id = uuid.uuid4().hex
+    job_id = new.id or uuid.uuid4().hex
+    attached = uploads.find(connection, new.client, new.inputs, now)
+    request = {**new.request, **({"inputs": attached.names} if new.kind == "workflow" else {})}
     cursor = connection.execute(
         """
-        INSERT INTO jobs (id, client, model, request, digest, idempotency_key, priority, turn, cost,
-                          created_at, deadline_s, steps_total)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        INSERT INTO jobs (id, kind, client, model, request, digest, idempotency_key, priority, turn, cost,
+                          created_at, deadline_s, steps_total, number)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             job_id,
+            new.kind,
             new.client,
             new.model,
-            json.dumps(new.request),
+            json.dumps(request),
             new.digest,
             new.idempotency_key,
             new.priority,
@@ -99,12 +124,22 @@ def enter(
             now,
             new.deadline_s,
             new.request.get("steps", 0),
+            new.number,
         ),
+    )
+    connection.execute(
+        """
+        UPDATE jobs SET place = sequence, number = CASE WHEN :front THEN -sequence ELSE number END
+        WHERE sequence = :sequence
+        """,
+        {"front": new.front, "sequence": cursor.lastrowid},
     )
     connection.executemany(
         "INSERT INTO files (sha256, job, given, bytes) VALUES (?, ?, 1, ?)",
-        [(sha256, cursor.lastrowid, size) for sha256, size in given.items()],
+        [(sha256, cursor.lastrowid, size) for sha256, size in {**given, **attached.sizes}.items()],
     )
+    if new.front or new.number is not None:
+        moving.by_number(connection, job_id)
     return as_job(connection, find_row(connection, job_id))
 
 
@@ -161,16 +196,11 @@ class Claimed:
     """Of those that are queued, the ones that are to run by themselves."""
 
 
-def claim(connection: sqlite3.Connection, most: int, now: float, *, alone: bool = False) -> Claimed:
-    """The next jobs; with `alone`, of those to be handed out so."""
-    rows = connection.execute(
-        f"""
-        SELECT * FROM jobs INDEXED BY jobs_waiting
-        WHERE state = 'queued' AND losses {">=" if alone else "<"} ?
-        ORDER BY priority DESC, turn, sequence LIMIT ?
-        """,  # noqa: S608
-        (ALONE_AFTER, most),
-    ).fetchall()
+def claim(
+    connection: sqlite3.Connection, most: Mapping[JobKind, int], now: float, *, alone: bool = False
+) -> Claimed:
+    """The next jobs, so many of each kind; with `alone`, of those to be handed out so."""
+    rows = [row for kind, number in most.items() for row in _next(connection, kind, number, alone)]
     for row in rows:
         connection.execute(
             "UPDATE jobs SET state = 'running', started_at = ?, attempts = attempts + 1 WHERE sequence = ?",
@@ -179,6 +209,17 @@ def claim(connection: sqlite3.Connection, most: int, now: float, *, alone: bool 
         _count_turn(connection, row)
     jobs = tuple(as_job(connection, find_row(connection, row["id"])) for row in rows)
     return Claimed(jobs, *waiting(connection))
+
+
+def _next(connection: sqlite3.Connection, kind: JobKind, most: int, alone: bool) -> list[sqlite3.Row]:
+    return connection.execute(
+        f"""
+        SELECT * FROM jobs INDEXED BY jobs_waiting
+        WHERE state = 'queued' AND losses {">=" if alone else "<"} ? AND kind = ?
+        ORDER BY priority DESC, turn, place LIMIT ?
+        """,  # noqa: S608
+        (ALONE_AFTER, kind, most),
+    ).fetchall()
 
 
 def _count_turn(connection: sqlite3.Connection, row: sqlite3.Row) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from calotype.core.errors import Problem, RequestError
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.rows import as_job, find_row
-from calotype.spec.job import FINAL_STATES, Job, JobState
+from calotype.spec.job import FINAL_STATES, Job, JobKind, JobState
 
 LARGEST_PAGE = 1000
 MOST_FORGOTTEN = 200
@@ -23,6 +23,7 @@ def page(
     *,
     client: str | None,
     state: JobState | None,
+    kind: JobKind | None = None,
     limit: int,
     before: str | None,
 ) -> list[Job]:
@@ -31,7 +32,7 @@ def page(
         raise RequestError(
             [Problem("limit", f"{limit} is out of range; it must be 1 to {LARGEST_PAGE}", limit)]
         )
-    wanted = {"client": client, "state": state, "limit": limit, "before": None}
+    wanted = {"client": client, "state": state, "kind": kind, "limit": limit, "before": None}
     if before is not None:
         wanted["before"] = find_row(connection, before, client)["sequence"]
     conditions = [
@@ -39,6 +40,7 @@ def page(
         for name, condition in (
             ("client", "client = :client"),
             ("state", "state = :state"),
+            ("kind", "kind = :kind"),
             ("before", "sequence < :before"),
         )
         if wanted[name] is not None
@@ -100,9 +102,22 @@ def _forget(connection: sqlite3.Connection, sequences: Iterable[int]) -> list[st
 
 
 def unused(connection: sqlite3.Connection, files: Iterable[str]) -> list[str]:
-    """Those of the files that no job has."""
+    """Those of the files that no job and no client has."""
+    used = "SELECT 1 FROM files WHERE sha256 = :file UNION ALL SELECT 1 FROM uploads WHERE sha256 = :file"
     return [
         sha256
         for sha256 in files
-        if connection.execute("SELECT 1 FROM files WHERE sha256 = ? LIMIT 1", (sha256,)).fetchone() is None
+        if connection.execute(f"{used} LIMIT 1", {"file": sha256}).fetchone() is None
     ]
+
+
+def unended(connection: sqlite3.Connection, kind: JobKind, client: str | None) -> int:
+    """How many jobs of a kind wait or run."""
+    row = connection.execute(
+        """
+        SELECT count(*) FROM jobs INDEXED BY jobs_unended
+        WHERE end_order IS NULL AND kind = :kind AND (:client IS NULL OR client = :client)
+        """,
+        {"kind": kind, "client": client},
+    ).fetchone()
+    return int(row[0])

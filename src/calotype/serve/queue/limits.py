@@ -22,3 +22,5 @@ class QueueLimits(BaseModel):
     """Ended jobs are forgotten after this time, with their pictures."""
     max_bytes: Annotated[int, Field(ge=0)] = 20 * 2**30
     """Pictures of ended jobs, together; beyond it the job that ended first is forgotten first."""
+    max_upload_bytes: Annotated[int, Field(ge=0)] = 4 * 2**30
+    """Pictures given for workflows; beyond it, or after `max_age_s`, the least recently used is forgotten."""

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 from filelock import FileLock, Timeout
 
 from calotype.core.errors import NotFoundError
-from calotype.serve.queue import ending, entering, history
+from calotype.serve.queue import ending, entering, history, moving, uploads
 from calotype.serve.queue.database import Database, Work
 from calotype.serve.queue.deadlines import Deadlines, left_after_restart
 from calotype.serve.queue.ending import Ending
@@ -25,8 +25,9 @@ from calotype.serve.queue.files import PictureFiles, name_of, named
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.opening import PICTURES, open_database, unavailable
 from calotype.serve.queue.rows import find_job
+from calotype.serve.queue.uploads import Upload
 from calotype.serve.service import UnavailableError
-from calotype.spec.job import FINAL_STATES, Job, JobPicture, JobState
+from calotype.spec.job import FINAL_STATES, Job, JobKind, JobPicture, JobState, PictureFile
 
 LOCK = ".lock"
 _RETRY_UNKNOWN_S, _RETRY_LEAST_S, _RETRY_MOST_S = 5.0, 1.0, 60.0
@@ -53,7 +54,8 @@ class MadePicture:
     data: bytes
     width: int
     height: int
-    seed: int
+    seed: int | None = None
+    file: PictureFile | None = None
 
     def described(self) -> JobPicture:
         return JobPicture(
@@ -62,6 +64,7 @@ class MadePicture:
             width=self.width,
             height=self.height,
             seed=self.seed,
+            file=self.file,
         )
 
 
@@ -144,14 +147,15 @@ class JobQueue:
         between = (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
         return min(max(between, _RETRY_LEAST_S), _RETRY_MOST_S)
 
-    async def claim(self, most: int, *, alone: bool = False) -> Claimed:
+    async def claim(self, most: int, *, workflows: int = 0, alone: bool = False) -> Claimed:
         """The next jobs, which run from here on. With `alone`: those that are to run by themselves."""
-        claim = partial(entering.claim, most=most, now=self._clock.wall(), alone=alone)
+        numbers: dict[JobKind, int] = {"pictures": most, "workflow": workflows}
+        claim = partial(entering.claim, most=numbers, now=self._clock.wall(), alone=alone)
         # A claim that a loss of power takes back has done no harm: the job waits, and its worker is gone.
         return await self._call(claim, durable=False)
 
     async def given(self, job: Job) -> dict[str, bytes]:
-        """The pictures that came with an unfinished job: `image`, `mask`."""
+        """The pictures that belong to an unfinished job: `image`, `mask`, or a workflow's own names."""
         names = _given(job)
         if not names:
             return {}
@@ -171,11 +175,69 @@ class JobQueue:
         *,
         client: str | None = None,
         state: JobState | None = None,
+        kind: JobKind | None = None,
         limit: int = 50,
         before: str | None = None,
     ) -> list[Job]:
         """Newest first; `before` is the last id of the page before."""
-        return await self._call(partial(history.page, client=client, state=state, limit=limit, before=before))
+        return await self._call(
+            partial(history.page, client=client, state=state, kind=kind, limit=limit, before=before)
+        )
+
+    async def unended(self, kind: JobKind, client: str | None = None) -> int:
+        """How many jobs of a kind wait or run."""
+        return await self._call(partial(history.unended, kind=kind, client=client))
+
+    async def move(self, job_id: str, before: str | None, client: str | None = None) -> Job:
+        """Put a waiting job in front of another, or behind all."""
+        return await self._call(partial(moving.move, job_id=job_id, before=before, client=client))
+
+    async def keep(self, job_id: str, pictures: Sequence[MadePicture]) -> tuple[JobPicture, ...] | None:
+        """Keep what a running workflow has made so far, by name; None if it runs no more."""
+        size = sum(len(made.data) for made in pictures)
+        described = await _aside(size, lambda: tuple(made.described() for made in pictures))
+        files = {said.sha256: made.data for said, made in zip(described, pictures, strict=True)}
+        kept = await self._with_files(
+            files, partial(uploads.name_pictures, job_id=job_id, pictures=described)
+        )
+        return described if kept else None
+
+    async def upload(
+        self, client: str, file: PictureFile, data: bytes, *, overwrite: bool = False
+    ) -> PictureFile:
+        """Keep a picture for workflows to come; answers with the name it got."""
+        name = await _aside(len(data), lambda: name_of(data))
+        enter = partial(
+            uploads.enter,
+            client=client,
+            file=file,
+            contents=(name, len(data)),
+            now=self._clock.wall(),
+            overwrite=overwrite,
+        )
+        chosen, let_go = await self._with_files({name: data}, enter)
+        await self._remove_unused(let_go)
+        return chosen
+
+    async def uploads(self, client: str | None = None) -> list[Upload]:
+        """What a client has given."""
+        return await self._call(partial(uploads.listed, client=client))
+
+    async def missing(self, client: str, inputs: Mapping[str, PictureFile]) -> list[str]:
+        """Those of a workflow's pictures that are not there, by what it calls them."""
+        return await self._call(partial(uploads.missing, client=client, inputs=inputs))
+
+    async def remove_upload(self, client: str, file: PictureFile) -> None:
+        """Forget a given picture; jobs that have it keep it."""
+        await self._remove_unused(await self._call(partial(uploads.remove, client=client, file=file)))
+
+    async def named(self, file: PictureFile, client: str | None = None) -> bytes:
+        """A given picture, or one of a workflow's, by its name."""
+        sha256 = await self._call(partial(uploads.sha256_of, client=client, file=file))
+        try:
+            return await asyncio.to_thread(self._files.read, sha256)
+        except FileNotFoundError:
+            raise NotFoundError(f"picture {file.filename!r} is gone; somebody removed its file") from None
 
     async def ask_to_stop(self, job_id: str, client: str | None = None) -> Job:
         """A queued job is cancelled; a running one is once its worker has left it, or died."""
@@ -210,7 +272,7 @@ class JobQueue:
         return await self._end(job_id, Ending("done", described, request=request, steps=steps), files)
 
     async def end(self, job_id: str, how: Ending) -> Job | None:
-        """End a job without pictures; None if it had ended already."""
+        """End a job without new pictures; None if it had ended already."""
         return await self._end(job_id, how, {})
 
     async def fail_overdue(self) -> list[Job]:
@@ -249,6 +311,8 @@ class JobQueue:
         forget = partial(history.forget_old, limits=self.limits, now=self._clock.wall())
         while (files := await self._call(forget)) is not None:
             await self._remove_unused(files)
+        stale = partial(uploads.forget_old, limits=self.limits, now=self._clock.wall())
+        await self._remove_unused(await self._call(stale))
 
     async def _end(self, job_id: str, how: Ending, files: Mapping[str, bytes]) -> Job | None:
         end = partial(ending.end, job_id=job_id, ending=how, now=self._clock.wall())
@@ -292,6 +356,8 @@ class JobQueue:
 
 def _given(job: Job) -> dict[str, str]:
     """Names of the files that came with a job, by what they are."""
+    if job.kind == "workflow":
+        return dict(job.request["inputs"])
     return {place: said["sha256"] for place in ending.GIVEN if (said := job.request.get(place))}
 
 

@@ -7,11 +7,11 @@ import sqlite3
 from typing import Any
 
 from calotype.core.errors import NotFoundError
-from calotype.spec.job import Job, JobFailure, JobPicture
+from calotype.spec.job import Job, JobFailure, JobPicture, WorkflowReport
 
 _POSITION = """
     SELECT count(*) FROM jobs INDEXED BY jobs_waiting WHERE state = 'queued'
-    AND (priority > :priority OR (priority = :priority AND (turn, sequence) < (:turn, :sequence)))
+    AND (priority > :priority OR (priority = :priority AND (turn, place) < (:turn, :place)))
 """
 
 
@@ -19,6 +19,8 @@ def as_job(connection: sqlite3.Connection, row: sqlite3.Row) -> Job:
     """The job of a whole row, with its place in the queue."""
     return Job(
         id=row["id"],
+        kind=row["kind"],
+        sequence=row["sequence"],
         client=row["client"],
         state=row["state"],
         model=row["model"],
@@ -35,6 +37,7 @@ def as_job(connection: sqlite3.Connection, row: sqlite3.Row) -> Job:
         pictures=tuple(JobPicture.model_validate(picture) for picture in json.loads(row["pictures"])),
         failure=None if row["failure"] is None else JobFailure.model_validate_json(row["failure"]),
         idempotency_key=row["idempotency_key"],
+        report=None if row["report"] is None else WorkflowReport.model_validate_json(row["report"]),
     )
 
 
@@ -52,5 +55,5 @@ def find_job(connection: sqlite3.Connection, job_id: str, client: str | None = N
 
 
 def _position(connection: sqlite3.Connection, row: sqlite3.Row) -> int:
-    place: dict[str, Any] = {name: row[name] for name in ("priority", "turn", "sequence")}
+    place: dict[str, Any] = {name: row[name] for name in ("priority", "turn", "place")}
     return int(connection.execute(_POSITION, place).fetchone()[0])

@@ -65,6 +65,37 @@ MIGRATIONS: tuple[str, ...] = (
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX files_of_job ON files (job);
     """,
+    # place: who goes first where turns are equal; jobs trade turns and places when they are moved.
+    # number: a workflow's own wish for its place among its client's jobs. report: see `spec.job`.
+    # named: a workflow's pictures by the names that its nodes were told. uploads: given before any job.
+    """
+    ALTER TABLE jobs ADD COLUMN kind TEXT NOT NULL DEFAULT 'pictures'
+        CHECK (kind IN ('pictures', 'workflow'));
+    ALTER TABLE jobs ADD COLUMN place INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE jobs ADD COLUMN number REAL;
+    ALTER TABLE jobs ADD COLUMN report TEXT;
+    UPDATE jobs SET place = sequence;
+    DROP INDEX jobs_waiting;
+    CREATE INDEX jobs_waiting ON jobs (priority DESC, turn, place, losses, kind, state)
+        WHERE state = 'queued';
+    CREATE INDEX jobs_by_kind ON jobs (kind, sequence);
+    CREATE INDEX jobs_unended ON jobs (kind, client) WHERE end_order IS NULL;
+
+    CREATE TABLE named (
+        type TEXT NOT NULL, subfolder TEXT NOT NULL, filename TEXT NOT NULL,
+        job INTEGER NOT NULL REFERENCES jobs (sequence) ON DELETE CASCADE,
+        sha256 TEXT NOT NULL,
+        PRIMARY KEY (type, subfolder, filename)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX named_of_job ON named (job);
+    CREATE TABLE uploads (
+        client TEXT NOT NULL, type TEXT NOT NULL, subfolder TEXT NOT NULL, filename TEXT NOT NULL,
+        sha256 TEXT NOT NULL, bytes INTEGER NOT NULL, used_at REAL NOT NULL,
+        PRIMARY KEY (client, type, subfolder, filename)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX uploads_by_file ON uploads (sha256);
+    CREATE INDEX uploads_by_use ON uploads (used_at, bytes);
+    """,
 )
 
 

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import NoReturn
@@ -22,6 +23,7 @@ from calotype.serve.messages import (
     Hello,
     Load,
     ModelFailed,
+    RunWorkflow,
     Stop,
     ToWorker,
     Unload,
@@ -31,10 +33,15 @@ from calotype.serve.messages import (
 from calotype.serve.worker.batcher import Batcher
 from calotype.serve.worker.channel import BlockingChannel, ChannelError
 from calotype.serve.worker.engines import Loader, failure_of
-from calotype.serve.worker.finishing import Finishing
+from calotype.serve.worker.finishing import Emit, Finishing
+from calotype.serve.worker.idle_engine import IdleLoader
 from calotype.serve.worker.logs import log_json_to
 from calotype.serve.worker.models import Models
+from calotype.serve.worker.node_engines import NodeEngines
 from calotype.serve.worker.options import WorkerOptions, most_rows, parsed
+from calotype.serve.worker.workflows import Workflows
+from calotype.serve.workflow_catalogue import WorkflowCatalogue
+from calotype.workflow.registry import load_registry
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +96,7 @@ def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOption
     finishing = Finishing(channel.send)
     rows = most_rows(options, loader.device)
     batcher = Batcher(models, channel.send, finishing, most_rows=rows)
+    workflows = workflows_of(options, loader, models, channel.send)
     channel.send(
         Hello(
             pid=os.getpid(),
@@ -99,10 +107,11 @@ def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOption
         )
     )
     while True:
-        _take(inbox, batcher, models, wait=not batcher.turn())
+        busy = [batcher.turn(), workflows.turn()]
+        _take(inbox, batcher, workflows, models, wait=not any(busy))
 
 
-def _take(inbox: Inbox, batcher: Batcher, models: Models, *, wait: bool) -> None:
+def _take(inbox: Inbox, batcher: Batcher, workflows: Workflows, models: Models, *, wait: bool) -> None:
     """Hand on what has arrived; with `wait`, at least one message."""
     while wait or not inbox.empty():
         message, attachments = inbox.get()
@@ -110,8 +119,11 @@ def _take(inbox: Inbox, batcher: Batcher, models: Models, *, wait: bool) -> None
         match message:
             case Work() | Load():
                 batcher.add(message, attachments)
+            case RunWorkflow():
+                workflows.add(message, attachments)
             case Stop():
                 batcher.stop(message.job_id)
+                workflows.stop(message.job_id)
             case Watch():
                 batcher.watch(message.job_id, message.previews)
             case Unload():
@@ -122,8 +134,6 @@ def loader_of(options: WorkerOptions) -> Loader:
     """Where models come from: the real engine's, or those of the one that does nothing."""
     kind, _, limit = options.engine.partition(":")
     if kind == "nothing":
-        from calotype.serve.worker.idle_engine import IdleLoader  # noqa: PLC0415 - one of the two
-
         return IdleLoader(out_of_memory_over=int(limit) if limit else None)
     from calotype.serve.worker.real_engine import RealLoader  # noqa: PLC0415 - torch, only where needed
 
@@ -133,4 +143,19 @@ def loader_of(options: WorkerOptions) -> Loader:
         preset=options.preset,
         models_folder=options.models_folder,
         warm=options.warm,
+    )
+
+
+def workflows_of(options: WorkerOptions, loader: Loader, models: Models, emit: Emit) -> Workflows:
+    """What runs workflows: nodes of the real engine, or of packages alone where the engine does nothing."""
+    registry = load_registry()
+    for left_out in registry.left_out:
+        _log.warning("nodes of %s are left out: %s", left_out.package, left_out.reason)
+    catalogue = partial(WorkflowCatalogue, options.models_folder, options.models)
+    if isinstance(loader, IdleLoader):
+        return Workflows(registry, emit, NodeEngines(models, loader), catalogue=catalogue)
+    from calotype.serve.worker.real_nodes import meaning, node_engines  # noqa: PLC0415 - torch, only where needed
+
+    return Workflows(
+        registry, emit, node_engines(options, loader, models), catalogue=catalogue, meaning=meaning
     )

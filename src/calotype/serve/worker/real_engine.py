@@ -44,7 +44,7 @@ NO_MAIN_MEMORY = "can't allocate memory"
 
 
 @contextmanager
-def _device_errors() -> Iterator[None]:
+def device_errors() -> Iterator[None]:
     """torch's errors of the device in the batcher's words."""
     try:
         yield
@@ -103,11 +103,11 @@ class EngineOrder:
         return _rows_of(self.resolved)
 
     def begin(self, index: int) -> Run:
-        with _device_errors():
+        with device_errors():
             return self.engine.engine.begin(self.resolved, self.inputs, [self.seeds[index]])
 
     def finish(self, index: int, run: Run) -> Callable[[], Png]:
-        with _device_errors():
+        with device_errors():
             pixels = self.engine.decoded(run, self.resolved)
         values = {**self.record.request, "seed": self.seeds[index]}
         return partial(_encoded, pixels, self.inputs, self.record.model_copy(update={"request": values}))
@@ -147,7 +147,7 @@ class RealEngine:
         return EngineOrder(self, resolved, inputs, record, most)
 
     def evaluate(self, runs: Sequence[Run], *, least_rows: int) -> Sequence[torch.Tensor]:
-        with _device_errors():
+        with device_errors():
             with self._evaluations.timed():
                 answers = self.engine.evaluate(runs, least_rows=least_rows)
             self._evaluations.wait_for_all_but_the_last()
@@ -160,7 +160,7 @@ class RealEngine:
             return self._decodes.fetched(pixels)
 
     def preview(self, run: Run) -> bytes:
-        with _device_errors():
+        with device_errors():
             (image,) = self.engine.preview(run)
         buffer = BytesIO()
         image.save(buffer, "PNG")
@@ -209,7 +209,7 @@ class RealLoader:
         )
 
     def load(self, name: str, progress: Progress) -> RealEngine:
-        with _device_errors():
+        with device_errors():
             engine = load(
                 name,
                 device=str(self._chosen),

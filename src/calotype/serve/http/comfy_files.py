@@ -1,0 +1,230 @@
+"""ComfyUI's routes about pictures: give one, give a mask for one, look at one. Knows nothing of workflows."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.datastructures import UploadFile
+
+from calotype.core.errors import Problem, RequestError
+from calotype.core.paths import check_name
+from calotype.serve.http.bodies import MOST_FIELDS, described, is_form
+from calotype.serve.http.reaching import Asking, Reached, Workflows
+from calotype.spec.job import PictureFile
+from calotype.spec.problems import problems_of, shown
+
+router = APIRouter(tags=["ComfyUI"])
+_KINDS = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp"}
+_PREVIEWS = ("webp", "jpeg")
+_TYPES = ("input", "output", "temp")
+
+
+class PictureForm(BaseModel):
+    """A picture for workflows to come."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+    image: Annotated[str, Field(json_schema_extra={"format": "binary"})]
+    subfolder: str = ""
+    type: str = "input"
+    """`input`, or `temp`."""
+    overwrite: str = "false"
+    """`true`: another of this name goes; otherwise this one gets a number behind its name."""
+
+
+class MaskForm(PictureForm):
+    """A mask: what is transparent in it will be in the picture it belongs to."""
+
+    original_ref: str
+    """The picture it belongs to, as JSON text: `{"filename", "subfolder", "type"}`."""
+
+
+class OriginalRef(BaseModel):
+    """A picture that is here."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    filename: str
+    subfolder: str = ""
+    type: str = "output"
+
+
+class Given(BaseModel):
+    """The name under which a picture was kept."""
+
+    name: str
+    subfolder: str
+    type: str
+
+
+BODIES: list[type[BaseModel]] = [PictureForm, MaskForm]
+
+
+@router.post("/upload/image", openapi_extra=described(as_form=PictureForm))
+async def give(request: Request, reach: Reached, workflows: Workflows, caller: Asking) -> Given:
+    """Keep a picture, by name. The same picture of the same name again is the same."""
+    fields, name, data = await _form(request)
+    await reach.pictures.checked(data, "image")
+    kept = await workflows.upload(
+        _place(fields, name), data, client=caller.name, overwrite=_yes(fields.get("overwrite", ""))
+    )
+    return Given(name=kept.filename, subfolder=kept.subfolder, type=kept.type)
+
+
+@router.post("/upload/mask", openapi_extra=described(as_form=MaskForm))
+async def give_mask(request: Request, reach: Reached, workflows: Workflows, caller: Asking) -> Given:
+    """Keep a picture that is here with a mask as its transparency, under a name of its own."""
+    fields, name, data = await _form(request)
+    original = _original(fields.get("original_ref", ""))
+    picture = await workflows.picture(original, client=caller.sees)
+    mask = await reach.pictures.changed(data, "image", _alpha_of)
+    masked = await reach.pictures.changed(picture, "original_ref", _with_alpha(mask))
+    kept = await workflows.upload(
+        _place(fields, name), masked, client=caller.name, overwrite=_yes(fields.get("overwrite", ""))
+    )
+    return Given(name=kept.filename, subfolder=kept.subfolder, type=kept.type)
+
+
+@router.get(
+    "/view",
+    response_class=Response,
+    responses={
+        200: {
+            "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
+            "description": "The file as it was saved, or what was asked for of it.",
+        },
+        304: {"description": "It is the one that `If-None-Match` names."},
+    },
+)
+async def view(
+    reach: Reached,
+    workflows: Workflows,
+    caller: Asking,
+    filename: Annotated[str, Query(description="As a node, or an upload, was told.")],
+    subfolder: str = "",
+    kind: Annotated[str, Query(alias="type", description="`output`, `temp` or `input`.")] = "output",
+    preview: Annotated[str, Query(description="`webp;90`: smaller, in that format and quality.")] = "",
+    channel: Annotated[str, Query(description="`rgba`, `rgb`, or `a` for the transparency alone.")] = "rgba",
+    if_none_match: Annotated[str, Header()] = "",
+) -> Response:
+    """A picture that a workflow made or that was given."""
+    file = _file(filename, subfolder, kind)
+    data = await workflows.picture(file, client=caller.sees)
+    if preview:
+        data = await reach.pictures.changed(data, "filename", _smaller(preview, channel))
+    elif channel != "rgba":
+        data = await reach.pictures.changed(data, "filename", _channel(channel))
+    tag = f'"{hashlib.sha256(data).hexdigest()}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    if tag in if_none_match:
+        return Response(status_code=304, headers=headers)
+    headers["Content-Disposition"] = f'filename="{_quoted(file.filename)}"'
+    return Response(data, media_type=_media_type(data), headers=headers)
+
+
+async def _form(request: Request) -> tuple[dict[str, str], str, bytes]:
+    """The fields, the picture's name and the picture."""
+    if not is_form(request):
+        raise RequestError([Problem("body", "is no form; send multipart/form-data with a file `image`")])
+    async with request.form(max_files=1, max_fields=MOST_FIELDS) as form:
+        fields = {name: value for name, value in form.items() if isinstance(value, str)}
+        file = form.get("image")
+        if not isinstance(file, UploadFile) or not file.filename:
+            raise RequestError([Problem("image", "is required: a picture as a file with a name")])
+        return fields, file.filename, await file.read()
+
+
+def _place(fields: dict[str, str], name: str) -> PictureFile:
+    return _file(name, fields.get("subfolder", ""), fields.get("type") or "input")
+
+
+def _file(filename: str, subfolder: str, kind: str) -> PictureFile:
+    """A picture's name that can be one; ComfyUI's clients may say its type inside it."""
+    for known in _TYPES:
+        if filename.endswith(f" [{known}]"):
+            filename, kind = filename.removesuffix(f" [{known}]"), known
+    if kind not in _TYPES:
+        raise RequestError([Problem("type", f"{shown(kind)} is none of {', '.join(_TYPES)}", kind)])
+    if "/" in check_name("filename", filename):
+        raise RequestError([Problem("filename", "holds a slash; folders go into `subfolder`", filename)])
+    if subfolder:
+        check_name("subfolder", subfolder)
+    return PictureFile.model_validate({"filename": filename, "subfolder": subfolder, "type": kind})
+
+
+def _original(text: str) -> PictureFile:
+    try:
+        asked = OriginalRef.model_validate(json.loads(text))
+    except ValidationError as error:
+        raise RequestError(problems_of(OriginalRef, error)) from None
+    except ValueError as error:
+        raise RequestError([Problem("original_ref", f"is not JSON that can be read: {error}")]) from None
+    return _file(asked.filename, asked.subfolder, asked.type)
+
+
+def _alpha_of(image: Image.Image) -> bytes:
+    return _png(image.convert("RGBA").getchannel("A"))
+
+
+def _with_alpha(mask: bytes) -> Callable[[Image.Image], bytes]:
+    def change(image: Image.Image) -> bytes:
+        # Read and bounded before: it is what `_alpha_of` wrote.
+        with Image.open(io.BytesIO(mask)) as alpha:
+            masked = image.convert("RGBA")
+            masked.putalpha(alpha.resize(masked.size))
+            return _png(masked)
+
+    return change
+
+
+def _smaller(preview: str, channel: str) -> Callable[[Image.Image], bytes]:
+    format_name, _, quality = preview.partition(";")
+    if format_name not in _PREVIEWS:
+        format_name = "webp"
+    chosen = int(quality) if quality.isascii() and quality.isdigit() and 1 <= int(quality[:4]) <= 100 else 90
+
+    def change(image: Image.Image) -> bytes:
+        buffer = io.BytesIO()
+        keeps_alpha = format_name == "webp" and channel != "rgb" and image.has_transparency_data
+        image.convert("RGBA" if keeps_alpha else "RGB").save(buffer, format_name.upper(), quality=chosen)
+        return buffer.getvalue()
+
+    return change
+
+
+def _channel(channel: str) -> Callable[[Image.Image], bytes]:
+    if channel not in ("rgb", "a"):
+        raise RequestError([Problem("channel", f"{shown(channel)} is none of rgba, rgb, a", channel)])
+
+    def change(image: Image.Image) -> bytes:
+        if channel == "rgb":
+            return _png(image.convert("RGB"))
+        only = Image.new("RGBA", image.size)
+        only.putalpha(image.convert("RGBA").getchannel("A"))
+        return _png(only)
+
+    return change
+
+
+def _png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _media_type(data: bytes) -> str:
+    return next((kind for mark, kind in _KINDS.items() if data.startswith(mark)), "application/octet-stream")
+
+
+def _quoted(name: str) -> str:
+    """For a header, which is ASCII."""
+    return name.encode("ascii", "replace").decode().replace("\\", "_").replace('"', "_")
+
+
+def _yes(text: Any) -> bool:
+    return str(text).lower() in ("true", "1")

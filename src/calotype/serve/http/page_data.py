@@ -1,0 +1,137 @@
+"""`/calotype`: what the page asks besides jobs and workflows. Knows nothing of the page."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import HTMLResponse
+
+from calotype.serve.access import Access, Caller
+from calotype.serve.http.bodies import described, json_body
+from calotype.serve.http.door import cookie_name
+from calotype.serve.http.errors import json_response
+from calotype.serve.http.reaching import Asking, Reached, Surrounded
+from calotype.spec.measurement import Kind
+from calotype.version import VERSION
+
+router = APIRouter(prefix="/calotype", tags=["page"])
+MOST_RECORDS = 10_000
+
+
+class NewSession(BaseModel):
+    """A browser's way in."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+    key: str
+    """An API key."""
+
+
+BODIES: list[type[BaseModel]] = [NewSession]
+
+
+@router.get("/session")
+async def session(request: Request, caller: Asking) -> dict[str, Any]:
+    """Who asks, and whether keys exist."""
+    return _about(request, caller)
+
+
+@router.post("/session", openapi_extra=described(as_json=NewSession))
+async def begin_session(request: Request, reach: Reached) -> Response:
+    """Keep an API key in a cookie that scripts cannot read, for what a browser asks without headers."""
+    body = await json_body(request, NewSession, reach)
+    caller = _access(request).caller(body.key)
+    response = json_response(_about(request, caller))
+    response.set_cookie(
+        cookie_name(request.scope),
+        body.key,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return response
+
+
+@router.delete("/session", status_code=204)
+async def end_session(request: Request) -> Response:
+    """Forget the cookie."""
+    response = Response(status_code=204)
+    response.delete_cookie(cookie_name(request.scope), httponly=True, samesite="strict")
+    return response
+
+
+@router.get("/system")
+async def system(reach: Reached, surroundings: Surrounded) -> dict[str, Any]:
+    """The deployment and the machine it is on."""
+    about = await surroundings.system()
+    about["limits"]["largest_body_bytes"] = reach.settings.largest_body_bytes
+    status = dataclasses.asdict(reach.service.status())
+    for worker, now in zip(status["workers"], reach.service.status().workers, strict=True):
+        worker["models"] = [model.model_dump() for model in now.models]
+    return {**status, "version": VERSION, **about, "nodes": await _nodes(reach)}
+
+
+@router.get("/models")
+async def models(reach: Reached, surroundings: Surrounded) -> dict[str, Any]:
+    """Every model file there is, by folder."""
+    loaded = {model.name: model for model in await reach.service.models()}
+    found = await surroundings.model_files()
+    for one in found:
+        held = loaded.get(one["name"]) if one["folder"] == "checkpoints" else None
+        one["loaded"] = held is not None
+        one["bytes"] = one["bytes"] if held is None or one["bytes"] is not None else held.bytes
+    return {"models": found}
+
+
+@router.get("/models/{folder}/{name:path}")
+async def inspect(folder: str, name: str, surroundings: Surrounded) -> dict[str, Any]:
+    """What a model file is, for which base model, and whether it is safe."""
+    return await surroundings.inspect(folder, name)
+
+
+@router.get("/records")
+async def records(
+    surroundings: Surrounded,
+    kind: Annotated[Kind | None, Query(description="Only measurements of this kind.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_RECORDS)] = 1000,
+    values: Annotated[bool, Query(description="With every raw number.")] = False,
+) -> Response:
+    """Measurements in the deployment's folders of records, the latest first."""
+    return json_response(await surroundings.listed_records(kind, limit, values=values))
+
+
+@router.get("/reports")
+async def reports(surroundings: Surrounded) -> dict[str, Any]:
+    """Report pages in the same folders, the latest first."""
+    return {"reports": await surroundings.reports()}
+
+
+@router.get("/reports/{name:path}", response_class=HTMLResponse)
+async def report(name: str, surroundings: Surrounded) -> Response:
+    """A report page, which may do nothing but show itself."""
+    policy = "sandbox allow-scripts allow-popups; frame-ancestors 'self'"
+    headers = {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}
+    return HTMLResponse(await surroundings.report(name), headers=headers)
+
+
+def _access(request: Request) -> Access:
+    access = request.app.state.access
+    assert isinstance(access, Access)
+    return access
+
+
+def _about(request: Request, caller: Caller) -> dict[str, Any]:
+    return {"client": caller.name, "admin": caller.admin, "keys": _access(request).has_keys}
+
+
+async def _nodes(reach: Reached) -> dict[str, Any]:
+    if reach.workflows is None:
+        return {"count": 0, "problems": []}
+    return {
+        "count": reach.workflows.num_nodes(),
+        "problems": [
+            {"package": package, "problem": problem} for package, problem in reach.workflows.left_out()
+        ],
+    }

@@ -1,0 +1,34 @@
+"""Calotype's engine as nodes want it. Knows nothing of workflows or messages."""
+
+from __future__ import annotations
+
+from calotype.serve.worker.engines import Loader
+from calotype.serve.worker.models import Models
+from calotype.serve.worker.node_engines import NodeEngines
+from calotype.serve.worker.options import WorkerOptions
+from calotype.serve.worker.real_engine import device_errors
+from calotype.workflow.nodes.models import KeptEngines
+from calotype.workflow.nodes.models import Models as NodeModels
+
+MOST_OTHER_PRESETS = 1
+"""Engines whose preset is not the worker's are not counted where its models are: one at a time."""
+
+
+def node_engines(options: WorkerOptions, loader: Loader, models: Models) -> NodeEngines:
+    """The worker's engines, and others for presets that are not its own."""
+    others = KeptEngines(
+        device=options.device,
+        precision=options.precision,
+        models_folder=options.models_folder,
+        most=MOST_OTHER_PRESETS,
+    )
+    return NodeEngines(models, loader, lambda engines: NodeModels(engines, device=options.device), others)
+
+
+def meaning(error: BaseException) -> BaseException:
+    """An error of the device in the words of `engines`; any other as it is."""
+    try:
+        with device_errors():
+            raise error
+    except BaseException as named:
+        return named

@@ -1,0 +1,19 @@
+"""The nodes Calotype ships: declarations by topic, and in work/ what they do.
+
+Heavy libraries are imported by work/ alone, when a node first runs. In reading order: `values`, `models`,
+`later`, `inputs`, the topics; `work/conditions`, `work/guiding`, `work/sampling`, then the others.
+"""
+
+from calotype.workflow.interface import NodeClass
+from calotype.workflow.nodes import conditioning, images, latents, loaders, masks, own, sampling, text
+
+NODES: tuple[NodeClass, ...] = (
+    *loaders.NODES,
+    *text.NODES,
+    *conditioning.NODES,
+    *latents.NODES,
+    *sampling.NODES,
+    *images.NODES,
+    *masks.NODES,
+    *own.NODES,
+)

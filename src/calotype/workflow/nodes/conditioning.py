@@ -1,0 +1,159 @@
+"""Nodes that work on CONDITIONING: combined, moved, and held to a part of the picture or of the sampling."""
+
+from calotype.workflow.interface import (
+    COMBO,
+    CONDITIONING,
+    CONTROL_NET,
+    IMAGE,
+    MASK,
+    VAE,
+    Input,
+    NodeClass,
+    Output,
+)
+from calotype.workflow.nodes.inputs import pixels, share
+from calotype.workflow.nodes.later import later
+
+_ONE = (Output(CONDITIONING),)
+_STRENGTH = share("strength", 1.0, 0.0, 10.0)
+_CONTROL_STRENGTH = share("strength", 1.0, 0.0, 10.0, help="How much the ControlNet has to say.")
+
+NODES = (
+    NodeClass(
+        "ConditioningCombine",
+        later("conditioning", "combine"),
+        inputs=(Input("conditioning_1", CONDITIONING), Input("conditioning_2", CONDITIONING)),
+        outputs=_ONE,
+        title="Conditioning (Combine)",
+        category="conditioning",
+        help="Both prompts are asked, and what the model says to them is averaged.",
+    ),
+    NodeClass(
+        "ConditioningConcat",
+        later("conditioning", "concat"),
+        inputs=(Input("conditioning_to", CONDITIONING), Input("conditioning_from", CONDITIONING)),
+        outputs=_ONE,
+        title="Conditioning (Concat)",
+        category="conditioning",
+        help="One prompt after the other, as if the text had been longer.",
+    ),
+    NodeClass(
+        "ConditioningAverage",
+        later("conditioning", "average"),
+        inputs=(
+            Input("conditioning_to", CONDITIONING),
+            Input("conditioning_from", CONDITIONING),
+            share("conditioning_to_strength", 1.0, help="1 is the one prompt, 0 the other."),
+        ),
+        outputs=_ONE,
+        title="Conditioning (Average)",
+        category="conditioning",
+        help="A prompt between two.",
+    ),
+    NodeClass(
+        "ConditioningSetArea",
+        later("conditioning", "set_area"),
+        inputs=(
+            Input("conditioning", CONDITIONING),
+            pixels("width", 64, 64),
+            pixels("height", 64, 64),
+            pixels("x", 0),
+            pixels("y", 0),
+            _STRENGTH,
+        ),
+        outputs=_ONE,
+        title="Conditioning (Set Area)",
+        category="conditioning",
+        help="Holds a prompt to a part of the picture, in pixels.",
+    ),
+    NodeClass(
+        "ConditioningSetAreaPercentage",
+        later("conditioning", "set_area_percentage"),
+        inputs=(
+            Input("conditioning", CONDITIONING),
+            share("width", 1.0),
+            share("height", 1.0),
+            share("x", 0.0),
+            share("y", 0.0),
+            _STRENGTH,
+        ),
+        outputs=_ONE,
+        title="Conditioning (Set Area with Percentage)",
+        category="conditioning",
+        help="Holds a prompt to a part of the picture, in shares of it from 0 to 1.",
+    ),
+    NodeClass(
+        "ConditioningSetAreaStrength",
+        later("conditioning", "set_area_strength"),
+        inputs=(Input("conditioning", CONDITIONING), _STRENGTH),
+        outputs=_ONE,
+        category="conditioning",
+        help="How much a prompt counts beside others.",
+    ),
+    NodeClass(
+        "ConditioningSetMask",
+        later("conditioning", "set_mask"),
+        inputs=(
+            Input("conditioning", CONDITIONING),
+            Input("mask", MASK),
+            _STRENGTH,
+            Input("set_cond_area", COMBO, default="default", choices=("default", "mask bounds")),
+        ),
+        outputs=_ONE,
+        title="Conditioning (Set Mask)",
+        category="conditioning",
+        help="Holds a prompt to what a mask covers.",
+    ),
+    NodeClass(
+        "ConditioningSetTimestepRange",
+        later("conditioning", "set_timestep_range"),
+        inputs=(
+            Input("conditioning", CONDITIONING),
+            share("start", 0.0, step=0.001),
+            share("end", 1.0, step=0.001),
+        ),
+        outputs=_ONE,
+        category="advanced/conditioning",
+        help="Holds a prompt to a part of the sampling, from 0, all noise, to 1.",
+    ),
+    NodeClass(
+        "ConditioningZeroOut",
+        later("conditioning", "zero_out"),
+        inputs=(Input("conditioning", CONDITIONING),),
+        outputs=_ONE,
+        category="advanced/conditioning",
+        help="Nothing, in the form of a prompt.",
+    ),
+    NodeClass(
+        "ControlNetApply",
+        later("control", "apply"),
+        inputs=(
+            Input("conditioning", CONDITIONING),
+            Input("control_net", CONTROL_NET),
+            Input("image", IMAGE),
+            _CONTROL_STRENGTH,
+        ),
+        outputs=_ONE,
+        title="Apply ControlNet",
+        category="conditioning/controlnet",
+        help="Holds the picture's layout to an image, for the positive and the negative prompt alike.",
+    ),
+    NodeClass(
+        "ControlNetApplyAdvanced",
+        later("control", "apply_advanced"),
+        inputs=(
+            Input("positive", CONDITIONING),
+            Input("negative", CONDITIONING),
+            Input("control_net", CONTROL_NET),
+            Input("image", IMAGE),
+            _CONTROL_STRENGTH,
+            share("start_percent", 0.0, step=0.001, help="The share of the sampling it begins at."),
+            share("end_percent", 1.0, step=0.001, help="The share of the sampling it ends at."),
+            Input("vae", VAE, optional=True),
+        ),
+        outputs=(Output(CONDITIONING, "positive"), Output(CONDITIONING, "negative")),
+        title="Apply ControlNet (Advanced)",
+        category="conditioning/controlnet",
+        help="Holds the picture's layout to an image for a part of the sampling.",
+    ),
+)

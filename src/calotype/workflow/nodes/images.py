@@ -1,0 +1,147 @@
+"""Nodes that read, write and change pictures."""
+
+import hashlib
+from collections.abc import Hashable
+
+from calotype.workflow.interface import (
+    COMBO,
+    FLOAT,
+    IMAGE,
+    MASK,
+    STRING,
+    Context,
+    Input,
+    InputValues,
+    NodeClass,
+    Output,
+)
+from calotype.workflow.nodes.inputs import CROP, IMAGE_METHODS, pixels, share
+from calotype.workflow.nodes.later import later
+
+_IMAGE = Input("image", IMAGE)
+_FILE = Input("image", COMBO, choices=lambda catalogue: catalogue.pictures(), upload=True)
+_METHOD = Input("upscale_method", COMBO, choices=IMAGE_METHODS)
+_BLENDS = ("normal", "multiply", "screen", "overlay", "soft_light", "difference")
+
+
+def _digest(context: Context, inputs: InputValues) -> Hashable:
+    return hashlib.sha256(context.read_input(inputs["image"])).hexdigest()
+
+
+NODES = (
+    NodeClass(
+        "LoadImage",
+        later("images", "load"),
+        inputs=(_FILE,),
+        outputs=(Output(IMAGE), Output(MASK)),
+        title="Load Image",
+        category="image",
+        help="A picture, and as a mask what is transparent in it.",
+        changes=_digest,
+    ),
+    NodeClass(
+        "LoadImageMask",
+        later("images", "load_mask"),
+        inputs=(_FILE, Input("channel", COMBO, choices=("alpha", "red", "green", "blue"))),
+        outputs=(Output(MASK),),
+        title="Load Image (as Mask)",
+        category="mask",
+        help="One channel of a picture as a mask; of alpha, what is transparent.",
+        changes=_digest,
+    ),
+    NodeClass(
+        "SaveImage",
+        later("images", "save"),
+        inputs=(Input("images", IMAGE), Input("filename_prefix", STRING, default="ComfyUI")),
+        is_output=True,
+        title="Save Image",
+        category="image",
+        help="Keeps pictures as PNG files that hold their own workflow.",
+    ),
+    NodeClass(
+        "PreviewImage",
+        later("images", "preview"),
+        inputs=(Input("images", IMAGE),),
+        is_output=True,
+        title="Preview Image",
+        category="image",
+        help="Shows pictures without keeping them.",
+    ),
+    NodeClass(
+        "ImageScale",
+        later("images", "scaled"),
+        inputs=(_IMAGE, _METHOD, pixels("width", 512, step=1), pixels("height", 512, step=1), CROP),
+        outputs=(Output(IMAGE),),
+        title="Upscale Image",
+        category="image/upscaling",
+        help="Pictures in another size; a side of 0 follows the other.",
+    ),
+    NodeClass(
+        "ImageScaleBy",
+        later("images", "scaled_by"),
+        inputs=(_IMAGE, _METHOD, share("scale_by", 1.0, 0.01, 8.0)),
+        outputs=(Output(IMAGE),),
+        title="Upscale Image By",
+        category="image/upscaling",
+        help="Pictures so many times as large.",
+    ),
+    NodeClass(
+        "ImageInvert",
+        later("images", "inverted"),
+        inputs=(_IMAGE,),
+        outputs=(Output(IMAGE),),
+        title="Invert Image",
+        category="image",
+        help="Each colour's opposite.",
+    ),
+    NodeClass(
+        "ImageBatch",
+        later("images", "batched"),
+        inputs=(Input("image1", IMAGE), Input("image2", IMAGE)),
+        outputs=(Output(IMAGE),),
+        title="Batch Images",
+        category="image",
+        help="Two batches as one, of the first one's size.",
+    ),
+    NodeClass(
+        "ImageBlend",
+        later("images", "blended"),
+        inputs=(
+            Input("image1", IMAGE),
+            Input("image2", IMAGE),
+            Input("blend_factor", FLOAT, default=0.5, minimum=0.0, maximum=1.0, step=0.01),
+            Input("blend_mode", COMBO, choices=_BLENDS),
+        ),
+        outputs=(Output(IMAGE),),
+        category="image/postprocessing",
+        help="One picture over another, in one of the usual ways.",
+    ),
+    NodeClass(
+        "ImageCrop",
+        later("images", "cropped"),
+        inputs=(
+            _IMAGE,
+            pixels("width", 512, 1, step=1),
+            pixels("height", 512, 1, step=1),
+            pixels("x", 0, step=1),
+            pixels("y", 0, step=1),
+        ),
+        outputs=(Output(IMAGE),),
+        title="Image Crop",
+        category="image/transform",
+        help="A part of a picture.",
+    ),
+    NodeClass(
+        "ImagePadForOutpaint",
+        later("images", "padded_for_outpaint"),
+        inputs=(
+            _IMAGE,
+            *(pixels(side, 0) for side in ("left", "top", "right", "bottom")),
+            pixels("feathering", 40, step=1, help="How far the mask reaches into the picture."),
+        ),
+        outputs=(Output(IMAGE), Output(MASK)),
+        title="Pad Image for Outpainting",
+        category="image",
+        help="Room around a picture, and a mask of what is new.",
+    ),
+)

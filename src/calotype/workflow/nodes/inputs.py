@@ -1,0 +1,98 @@
+"""Inputs that several nodes declare. Limits and defaults are ComfyUI's, so that saved workflows fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+from calotype.workflow.interface import (
+    COMBO,
+    FLOAT,
+    INT,
+    LARGEST_SEED,
+    Catalogue,
+    Context,
+    Input,
+    InputValues,
+)
+from calotype.workflow.nodes.stamps import stamp
+
+LARGEST_SIDE = 16384
+LATENT_METHODS = ("nearest-exact", "bilinear", "area", "bicubic", "bislerp")
+IMAGE_METHODS = ("nearest-exact", "bilinear", "area", "bicubic", "lanczos")
+
+
+def files(folder: str) -> Callable[[Catalogue], Sequence[str]]:
+    """The names in a folder of the catalogue."""
+    return lambda catalogue: catalogue.files(folder)
+
+
+def file_stamp(folder: str, name: str) -> Callable[[Context, InputValues], Hashable]:
+    """Changes when the file does that the input `name` says."""
+
+    def changes(context: Context, inputs: InputValues) -> Hashable:
+        found = str(context.catalogue.find(folder, inputs[name]))
+        return (found, stamp(found))
+
+    return changes
+
+
+def seed(name: str = "seed") -> Input:
+    return Input(
+        name,
+        INT,
+        default=0,
+        minimum=0,
+        maximum=LARGEST_SEED,
+        control_after_generate=True,
+        help="Where the noise comes from.",
+    )
+
+
+STEPS = Input("steps", INT, default=20, minimum=1, maximum=10_000, help="How many steps the schedule has.")
+CFG = Input(
+    "cfg",
+    FLOAT,
+    default=8.0,
+    minimum=0.0,
+    maximum=100.0,
+    step=0.1,
+    help="How far to go from the negative towards the positive; 1 leaves the negative out.",
+)
+SAMPLER = Input("sampler_name", COMBO, choices=lambda catalogue: catalogue.samplers())
+SCHEDULER = Input("scheduler", COMBO, choices=lambda catalogue: catalogue.schedulers())
+DENOISE = Input(
+    "denoise",
+    FLOAT,
+    default=1.0,
+    minimum=0.0,
+    maximum=1.0,
+    step=0.01,
+    help="How far to leave the latent it begins with; at 1 nothing of it is left but its size.",
+)
+
+
+def pixels(
+    name: str,
+    default: int,
+    minimum: int = 0,
+    maximum: int = LARGEST_SIDE,
+    step: int = 8,
+    help: str = "",  # noqa: A002
+) -> Input:
+    return Input(name, INT, default=default, minimum=minimum, maximum=maximum, step=step, help=help)
+
+
+def share(
+    name: str,
+    default: float,
+    minimum: float = 0.0,
+    maximum: float = 1.0,
+    step: float = 0.01,
+    help: str = "",  # noqa: A002
+) -> Input:
+    return Input(name, FLOAT, default=default, minimum=minimum, maximum=maximum, step=step, help=help)
+
+
+CROP = Input(
+    "crop", COMBO, default="disabled", choices=("disabled", "center"), help="Cut to shape, or be stretched."
+)

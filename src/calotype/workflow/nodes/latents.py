@@ -1,0 +1,173 @@
+"""Nodes that make LATENTs, decode them and rearrange them."""
+
+from calotype.workflow.interface import COMBO, IMAGE, INT, LATENT, MASK, VAE, Input, NodeClass, Output
+from calotype.workflow.nodes.inputs import CROP, LATENT_METHODS, pixels, share
+from calotype.workflow.nodes.later import later
+
+_SAMPLES = Input("samples", LATENT)
+_PIXELS = Input("pixels", IMAGE)
+_VAE = Input("vae", VAE)
+_METHOD = Input("upscale_method", COMBO, choices=LATENT_METHODS)
+_LATENT = (Output(LATENT),)
+_TILES = (
+    pixels("tile_size", 512, 64, 4096, 32, help="Side of a tile."),
+    pixels("overlap", 64, 0, 4096, 32, help="What a tile's neighbour sees too."),
+)
+_MOST_IN_A_BATCH = 4096
+
+NODES = (
+    NodeClass(
+        "EmptyLatentImage",
+        later("latents", "empty"),
+        inputs=(
+            pixels("width", 512, 16),
+            pixels("height", 512, 16),
+            Input("batch_size", INT, default=1, minimum=1, maximum=_MOST_IN_A_BATCH),
+        ),
+        outputs=_LATENT,
+        title="Empty Latent Image",
+        category="latent",
+        help="Nothing, of a size: where text to image begins.",
+    ),
+    NodeClass(
+        "VAEDecode",
+        later("encoding", "decode"),
+        inputs=(_SAMPLES, _VAE),
+        outputs=(Output(IMAGE),),
+        title="VAE Decode",
+        category="latent",
+        help="Pictures of latents.",
+    ),
+    NodeClass(
+        "VAEDecodeTiled",
+        later("encoding", "decode_tiled"),
+        inputs=(_SAMPLES, _VAE, *_TILES),
+        outputs=(Output(IMAGE),),
+        title="VAE Decode (Tiled)",
+        category="_for_testing",
+        help="Pictures of latents, in tiles that need less memory.",
+    ),
+    NodeClass(
+        "VAEEncode",
+        later("encoding", "encode"),
+        inputs=(_PIXELS, _VAE),
+        outputs=_LATENT,
+        title="VAE Encode",
+        category="latent",
+        help="Latents of pictures.",
+    ),
+    NodeClass(
+        "VAEEncodeTiled",
+        later("encoding", "encode_tiled"),
+        inputs=(_PIXELS, _VAE, *_TILES),
+        outputs=_LATENT,
+        title="VAE Encode (Tiled)",
+        category="_for_testing",
+        help="Latents of pictures, in tiles that need less memory.",
+    ),
+    NodeClass(
+        "VAEEncodeForInpaint",
+        later("encoding", "encode_for_inpaint"),
+        inputs=(_PIXELS, _VAE, Input("mask", MASK), pixels("grow_mask_by", 6, 0, 64, 1)),
+        outputs=_LATENT,
+        title="VAE Encode (for Inpainting)",
+        category="latent/inpaint",
+        help="Latents of a picture whose masked part is grey and will be painted anew.",
+    ),
+    NodeClass(
+        "SetLatentNoiseMask",
+        later("latents", "set_noise_mask"),
+        inputs=(_SAMPLES, Input("mask", MASK)),
+        outputs=_LATENT,
+        title="Set Latent Noise Mask",
+        category="latent/inpaint",
+        help="Only what the mask covers will be painted anew.",
+    ),
+    NodeClass(
+        "LatentUpscale",
+        later("latents", "upscaled"),
+        inputs=(_SAMPLES, _METHOD, pixels("width", 512), pixels("height", 512), CROP),
+        outputs=_LATENT,
+        title="Upscale Latent",
+        category="latent",
+        help="Latents in another size, in pixels; a side of 0 follows the other.",
+    ),
+    NodeClass(
+        "LatentUpscaleBy",
+        later("latents", "upscaled_by"),
+        inputs=(_SAMPLES, _METHOD, share("scale_by", 1.5, 0.01, 8.0)),
+        outputs=_LATENT,
+        title="Upscale Latent By",
+        category="latent",
+        help="Latents so many times as large.",
+    ),
+    NodeClass(
+        "LatentFromBatch",
+        later("latents", "from_batch"),
+        inputs=(
+            _SAMPLES,
+            Input("batch_index", INT, default=0, minimum=0, maximum=63),
+            Input("length", INT, default=1, minimum=1, maximum=64),
+        ),
+        outputs=_LATENT,
+        title="Latent From Batch",
+        category="latent/batch",
+        help="Some of a batch; each keeps the noise it has there.",
+    ),
+    NodeClass(
+        "RepeatLatentBatch",
+        later("latents", "repeated"),
+        inputs=(_SAMPLES, Input("amount", INT, default=1, minimum=1, maximum=64)),
+        outputs=_LATENT,
+        title="Repeat Latent Batch",
+        category="latent/batch",
+        help="A batch several times over.",
+    ),
+    NodeClass(
+        "LatentBatch",
+        later("latents", "batched"),
+        inputs=(Input("samples1", LATENT), Input("samples2", LATENT)),
+        outputs=_LATENT,
+        category="latent/batch",
+        help="Two batches as one.",
+    ),
+    NodeClass(
+        "LatentFlip",
+        later("latents", "flipped"),
+        inputs=(
+            _SAMPLES,
+            Input("flip_method", COMBO, choices=("x-axis: vertically", "y-axis: horizontally")),
+        ),
+        outputs=_LATENT,
+        title="Flip Latent",
+        category="latent/transform",
+        help="Upside down, or mirrored.",
+    ),
+    NodeClass(
+        "LatentRotate",
+        later("latents", "rotated"),
+        inputs=(
+            _SAMPLES,
+            Input("rotation", COMBO, choices=("none", "90 degrees", "180 degrees", "270 degrees")),
+        ),
+        outputs=_LATENT,
+        title="Rotate Latent",
+        category="latent/transform",
+        help="Turned clockwise.",
+    ),
+    NodeClass(
+        "LatentComposite",
+        later("latents", "composited"),
+        inputs=(
+            Input("samples_to", LATENT),
+            Input("samples_from", LATENT),
+            pixels("x", 0),
+            pixels("y", 0),
+            pixels("feather", 0),
+        ),
+        outputs=_LATENT,
+        title="Latent Composite",
+        category="latent",
+        help="One latent laid over another, with edges that may fade.",
+    ),
+)

@@ -1,0 +1,74 @@
+"""Nodes that say which model, LoRA, VAE or ControlNet is meant."""
+
+from calotype.workflow.interface import CLIP, COMBO, CONTROL_NET, INT, MODEL, VAE, Input, NodeClass, Output
+from calotype.workflow.nodes.inputs import file_stamp, files, share
+from calotype.workflow.nodes.later import later
+
+_LORA = Input("lora_name", COMBO, choices=files("loras"))
+_STRENGTH_MODEL = share("strength_model", 1.0, -10.0, 10.0, help="How much of it goes into the UNet.")
+_STRENGTH_CLIP = share("strength_clip", 1.0, -10.0, 10.0, help="How much of it goes into the text encoders.")
+
+NODES = (
+    NodeClass(
+        "CheckpointLoaderSimple",
+        later("loaders", "checkpoint"),
+        inputs=(Input("ckpt_name", COMBO, choices=files("checkpoints"), help="A model by file or name."),),
+        outputs=(Output(MODEL), Output(CLIP), Output(VAE)),
+        title="Load Checkpoint",
+        category="loaders",
+        help="A whole model: what denoises, what reads text, and what makes pictures of latents.",
+        changes=file_stamp("checkpoints", "ckpt_name"),
+    ),
+    NodeClass(
+        "VAELoader",
+        later("loaders", "vae"),
+        inputs=(Input("vae_name", COMBO, choices=files("vae")),),
+        outputs=(Output(VAE),),
+        title="Load VAE",
+        category="loaders",
+        help="An autoencoder that comes by itself.",
+        changes=file_stamp("vae", "vae_name"),
+    ),
+    NodeClass(
+        "LoraLoader",
+        later("loaders", "lora"),
+        inputs=(Input("model", MODEL), Input("clip", CLIP), _LORA, _STRENGTH_MODEL, _STRENGTH_CLIP),
+        outputs=(Output(MODEL), Output(CLIP)),
+        title="Load LoRA",
+        category="loaders",
+        help="Adds a LoRA to a model and its text encoders. Several can follow one another.",
+        changes=file_stamp("loras", "lora_name"),
+    ),
+    NodeClass(
+        "LoraLoaderModelOnly",
+        later("loaders", "lora_model_only"),
+        inputs=(Input("model", MODEL), _LORA, _STRENGTH_MODEL),
+        outputs=(Output(MODEL),),
+        title="Load LoRA (model only)",
+        category="loaders",
+        help="Adds a LoRA to a model and leaves its text encoders as they are.",
+        changes=file_stamp("loras", "lora_name"),
+    ),
+    NodeClass(
+        "ControlNetLoader",
+        later("loaders", "control_net"),
+        inputs=(Input("control_net_name", COMBO, choices=files("controlnet")),),
+        outputs=(Output(CONTROL_NET),),
+        title="Load ControlNet Model",
+        category="loaders",
+        help="A network that holds a picture's layout to another picture.",
+        changes=file_stamp("controlnet", "control_net_name"),
+    ),
+    NodeClass(
+        "CLIPSetLastLayer",
+        later("loaders", "last_layer"),
+        inputs=(
+            Input("clip", CLIP),
+            Input("stop_at_clip_layer", INT, default=-1, minimum=-24, maximum=-1, step=1),
+        ),
+        outputs=(Output(CLIP),),
+        title="CLIP Set Last Layer",
+        category="conditioning",
+        help="The layer of the text encoder to stop at, counted from its end: −1 is the last.",
+    ),
+)

@@ -1,0 +1,56 @@
+"""Nodes that make and change masks."""
+
+from calotype.workflow.interface import BOOLEAN, COMBO, IMAGE, INT, MASK, Input, NodeClass, Output
+from calotype.workflow.nodes.inputs import LARGEST_SIDE, pixels, share
+from calotype.workflow.nodes.later import later
+
+_MASK = Input("mask", MASK)
+
+NODES = (
+    NodeClass(
+        "SolidMask",
+        later("masks", "solid"),
+        inputs=(share("value", 1.0), pixels("width", 512, 1, step=1), pixels("height", 512, 1, step=1)),
+        outputs=(Output(MASK),),
+        category="mask",
+        help="The same everywhere.",
+    ),
+    NodeClass(
+        "InvertMask",
+        later("masks", "inverted"),
+        inputs=(_MASK,),
+        outputs=(Output(MASK),),
+        category="mask",
+        help="What was covered is not, and what was not is.",
+    ),
+    NodeClass(
+        "MaskToImage",
+        later("masks", "as_image"),
+        inputs=(_MASK,),
+        outputs=(Output(IMAGE),),
+        title="Convert Mask to Image",
+        category="mask",
+        help="A mask as a grey picture.",
+    ),
+    NodeClass(
+        "ImageToMask",
+        later("masks", "of_image"),
+        inputs=(Input("image", IMAGE), Input("channel", COMBO, choices=("red", "green", "blue", "alpha"))),
+        outputs=(Output(MASK),),
+        title="Convert Image to Mask",
+        category="mask",
+        help="One channel of a picture as a mask.",
+    ),
+    NodeClass(
+        "GrowMask",
+        later("masks", "grown"),
+        inputs=(
+            _MASK,
+            Input("expand", INT, default=0, minimum=-LARGEST_SIDE, maximum=LARGEST_SIDE, step=1),
+            Input("tapered_corners", BOOLEAN, default=True),
+        ),
+        outputs=(Output(MASK),),
+        category="mask",
+        help="A mask larger by so many pixels, or smaller.",
+    ),
+)

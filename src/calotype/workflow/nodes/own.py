@@ -1,0 +1,70 @@
+"""Calotype's own nodes."""
+
+from calotype.workflow.interface import (
+    COMBO,
+    CONDITIONING,
+    IMAGE,
+    INT,
+    LATENT,
+    MODEL,
+    STRING,
+    VAE,
+    Input,
+    NodeClass,
+    Output,
+)
+from calotype.workflow.nodes.inputs import CFG, DENOISE, SAMPLER, SCHEDULER, STEPS, seed
+from calotype.workflow.nodes.later import later
+
+NODES = (
+    NodeClass(
+        "CalotypePreset",
+        later("own", "with_preset"),
+        inputs=(
+            Input("model", MODEL),
+            Input("preset", COMBO, choices=lambda catalogue: catalogue.presets(), help="See the benchmarks."),
+        ),
+        outputs=(Output(MODEL),),
+        title="Choose Preset",
+        help="How the engine runs a model: exactly, quickly, or in little memory.",
+    ),
+    NodeClass(
+        "CalotypeContactSheet",
+        later("own", "sheet"),
+        inputs=(
+            Input("images", IMAGE),
+            Input("columns", INT, default=0, minimum=0, maximum=64, help="0 is all in one row."),
+            Input("labels", STRING, default="", multiline=True, help="One line for each column."),
+            Input("caption", STRING, default="", multiline=True),
+        ),
+        outputs=(Output(IMAGE),),
+        title="Contact Sheet",
+        help="All pictures of a batch on one.",
+    ),
+    NodeClass(
+        "CalotypeComparePresets",
+        later("own", "compared"),
+        inputs=(
+            Input("model", MODEL),
+            Input(
+                "presets",
+                STRING,
+                default="baseline, fast",
+                help="Names of presets; the first is the measure.",
+            ),
+            seed(),
+            STEPS,
+            CFG,
+            SAMPLER,
+            SCHEDULER,
+            Input("positive", CONDITIONING),
+            Input("negative", CONDITIONING),
+            Input("latent_image", LATENT),
+            Input("vae", VAE),
+            DENOISE,
+        ),
+        outputs=(Output(IMAGE, "pictures"), Output(IMAGE, "sheet")),
+        title="Compare Presets",
+        help="The same pictures by several presets, side by side, with what differs.",
+    ),
+)

@@ -1,0 +1,40 @@
+"""The nodes that sample."""
+
+from calotype.workflow.interface import COMBO, CONDITIONING, INT, LATENT, MODEL, Input, NodeClass, Output
+from calotype.workflow.nodes.inputs import CFG, DENOISE, SAMPLER, SCHEDULER, STEPS, seed
+from calotype.workflow.nodes.later import later
+
+_PROMPTS = (Input("positive", CONDITIONING), Input("negative", CONDITIONING), Input("latent_image", LATENT))
+_MOST_STEPS = 10_000
+
+NODES = (
+    NodeClass(
+        "KSampler",
+        later("sampling", "ksampler"),
+        inputs=(Input("model", MODEL), seed(), STEPS, CFG, SAMPLER, SCHEDULER, *_PROMPTS, DENOISE),
+        outputs=(Output(LATENT),),
+        category="sampling",
+        help="Takes the noise out of a latent, step by step, towards the prompt.",
+    ),
+    NodeClass(
+        "KSamplerAdvanced",
+        later("sampling", "ksampler_advanced"),
+        inputs=(
+            Input("model", MODEL),
+            Input("add_noise", COMBO, default="enable", choices=("enable", "disable")),
+            seed("noise_seed"),
+            STEPS,
+            CFG,
+            SAMPLER,
+            SCHEDULER,
+            *_PROMPTS,
+            Input("start_at_step", INT, default=0, minimum=0, maximum=_MOST_STEPS),
+            Input("end_at_step", INT, default=_MOST_STEPS, minimum=0, maximum=_MOST_STEPS),
+            Input("return_with_leftover_noise", COMBO, default="disable", choices=("disable", "enable")),
+        ),
+        outputs=(Output(LATENT),),
+        title="KSampler (Advanced)",
+        category="sampling",
+        help="Some steps of a sampling; another can go on with what is left.",
+    ),
+)

@@ -1,0 +1,41 @@
+"""MASK nodes. Layouts are those of `pictures`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import max_pool2d
+
+from calotype.workflow.interface import Context
+
+CHANNELS = ("red", "green", "blue", "alpha")
+
+
+def solid(_context: Context, value: float, width: int, height: int) -> tuple[Tensor]:
+    return (torch.full((1, height, width), value),)
+
+
+def inverted(_context: Context, mask: Tensor) -> tuple[Tensor]:
+    return (1 - mask,)
+
+
+def as_image(_context: Context, mask: Tensor) -> tuple[Tensor]:
+    return (mask.reshape(-1, *mask.shape[-2:], 1).expand(-1, -1, -1, 3),)
+
+
+def of_image(_context: Context, image: Tensor, channel: str) -> tuple[Tensor]:
+    return (image[..., min(CHANNELS.index(channel), image.shape[-1] - 1)],)
+
+
+def grown(_context: Context, mask: Tensor, expand: int, tapered_corners: bool) -> tuple[Tensor]:
+    """Larger by so many pixels, or smaller; a step reaches all eight neighbours, or with tapering four."""
+    sign = 1 if expand >= 0 else -1
+    # Shrinking what is there is growing what is not.
+    values = sign * mask.reshape(-1, 1, *mask.shape[-2:])
+    for _ in range(abs(expand)):
+        if tapered_corners:
+            across = max_pool2d(values, (1, 3), 1, (0, 1))
+            values = torch.maximum(across, max_pool2d(values, (3, 1), 1, (1, 0)))
+        else:
+            values = max_pool2d(values, 3, 1, 1)
+    return ((sign * values).reshape(-1, *mask.shape[-2:]),)

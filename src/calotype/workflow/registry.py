@@ -1,0 +1,90 @@
+"""Which nodes there are: ours, and those of installed packages. Knows nothing of what they do.
+
+A package offers nodes by an entry point in the group `calotype.nodes` that names a sequence of `NodeClass`.
+One that cannot be used is left out as a whole and remembered with the reason; the others are as they were.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, distributions
+
+from calotype.workflow.interface import NodeClass
+
+GROUP = "calotype.nodes"
+_OURS = "calotype.workflow.nodes"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A package whose nodes are not there, and why."""
+
+    package: str
+    reason: str
+
+
+class Registry(Mapping[str, NodeClass]):
+    """Nodes by name."""
+
+    def __init__(self, nodes: Iterable[NodeClass] = (), left_out: Iterable[LeftOut] = ()) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self.left_out = tuple(left_out)
+
+    def __getitem__(self, name: str) -> NodeClass:
+        return self._nodes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+
+def load_registry() -> Registry:
+    """Our nodes and those of every installed package."""
+    nodes: dict[str, NodeClass] = {node.name: node for node in importlib.import_module(_OURS).NODES}
+    left_out: list[LeftOut] = []
+    for point in _entry_points(left_out):
+        try:
+            offered = _offered(point, nodes)
+        # Whatever a package does when it is imported, sys.exit included, is its own affair.
+        except (Exception, SystemExit) as error:
+            left_out.append(LeftOut(_named(point), f"{type(error).__name__}: {error}"))
+            continue
+        nodes |= {node.name: node for node in offered}
+    return Registry(nodes.values(), left_out)
+
+
+def _entry_points(left_out: list[LeftOut]) -> list[EntryPoint]:
+    """Package by package: one whose metadata is broken must not hide the others."""
+    found: dict[tuple[str, str], EntryPoint] = {}
+    for package in distributions():
+        try:
+            # A package found twice on the path is used as Python would import it: the first.
+            found |= {
+                (point.name, point.value): point
+                for point in package.entry_points
+                if point.group == GROUP and (point.name, point.value) not in found
+            }
+        except Exception as error:
+            name = getattr(package, "_path", package)
+            left_out.append(LeftOut(str(name), f"its entry points cannot be read: {error}"))
+    return sorted(found.values(), key=lambda point: (point.name, point.value))
+
+
+def _named(point: EntryPoint) -> str:
+    package = point.dist.name if point.dist else "?"
+    return f"{package} ({point.name} = {point.value})"
+
+
+def _offered(point: EntryPoint, taken: Mapping[str, NodeClass]) -> list[NodeClass]:
+    offered = point.load()
+    if not isinstance(offered, Sequence) or not all(isinstance(node, NodeClass) for node in offered):
+        raise TypeError(f"{point.value} is not a sequence of NodeClass but {type(offered).__name__}")
+    names = [node.name for node in offered]
+    twice = sorted({name for name in names if name in taken or names.count(name) > 1})
+    if twice:
+        raise ValueError(f"there are nodes of these names already: {', '.join(twice)}")
+    return [replace(node, module=point.dist.name if point.dist else point.module) for node in offered]

@@ -1,0 +1,293 @@
+"""Everything that is wrong with a graph, found at once and before anything runs, in the contract's form.
+
+As in ComfyUI, an output whose own part of the graph is sound can run although another's is not: `outputs`
+are the sound ones, and there is an `error` only when none is left. Knows nothing of running.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict
+
+from calotype.workflow.described import choices_of, describe_input
+from calotype.workflow.graph import BadLink, Cycle, Graph, Link, Node, Walk, parse, walk
+from calotype.workflow.interface import ANY, COMBO, Catalogue, Input, NodeClass
+from calotype.workflow.values import RefusedValueError, accepted, nearest, short
+
+_MESSAGES = {
+    "bad_linked_input": "A link leads nowhere",
+    "custom_validation_failed": "The node does not take these values",
+    "dependency_cycle": "The node depends on itself",
+    "exception_during_validation": "The node's package failed to check it",
+    "invalid_input_type": "A value is of the wrong type",
+    "invalid_prompt": "The node cannot be understood",
+    "required_input_missing": "A required input is missing",
+    "return_type_mismatch": "A link joins two types",
+    "value_bigger_than_max": "A value is too large",
+    "value_not_in_list": "A value is not among the choices",
+    "value_smaller_than_min": "A value is too small",
+}
+
+
+class Fault(TypedDict):
+    """One problem, as clients are told."""
+
+    type: str
+    message: str
+    details: str
+    extra_info: dict[str, Any]
+
+
+class NodeFaults(TypedDict):
+    """The problems of one node, and the outputs that cannot be made because of them."""
+
+    errors: list[Fault]
+    dependent_outputs: list[str]
+    class_type: str
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What may run, and what is wrong."""
+
+    graph: Graph
+    """Values as nodes get them, defaults filled in, inputs that no node declares left out."""
+    outputs: tuple[str, ...]
+    error: Fault | None
+    node_errors: dict[str, NodeFaults]
+
+    @property
+    def sound(self) -> bool:
+        """Nothing is wrong anywhere."""
+        return self.error is None and not self.node_errors
+
+    def as_dict(self) -> dict[str, Any]:
+        """The body of a refusal."""
+        return {"error": self.error, "node_errors": self.node_errors}
+
+    def lines(self) -> list[str]:
+        """One line for each problem, for people."""
+        found = [
+            f"node {node} ({faults['class_type']}): {fault['details']}"
+            for node, faults in self.node_errors.items()
+            for fault in faults["errors"]
+        ]
+        if not found and self.error:
+            return [f"{self.error['message']}: {self.error['details']}"]
+        return found
+
+
+def validate(
+    prompt: object,
+    registry: Mapping[str, NodeClass],
+    catalogue: Catalogue,
+    only: Collection[str] | None = None,
+) -> Validation:
+    """Check a graph in API format; `only` are the nodes to run for, all outputs if not said."""
+    if not isinstance(prompt, dict) or not prompt:
+        return _refused("invalid_prompt", "The graph is empty", "it must be an object of nodes by id")
+    nodes, malformed = parse(prompt)
+    checking = _Checking(registry, catalogue)
+    for name, reason in malformed.items():
+        checking.report(name, "invalid_prompt", f"it {reason}")
+    for node in nodes.values():
+        if node.class_type not in registry:
+            rule = f"there is no node {node.class_type!r}; {nearest(node.class_type, registry)}"
+            checking.report(node.id, "invalid_prompt", rule, {"class_type": node.class_type})
+    fatal = bool(checking.faults)
+    graph = {node.id: checking.declared(node) for node in nodes.values()}
+    ends = _ends(graph, registry, only)
+    missing = [node for node in only or () if node not in prompt]
+    if missing:
+        rule = f"{', '.join(missing)} not among the nodes; {nearest(missing[0], nodes)}"
+        return _refused("invalid_prompt", "No such node to run", rule)
+    if not ends and not fatal:
+        kinds = sorted(name for name, node in registry.items() if node.is_output)
+        return _refused("prompt_no_outputs", "The graph has no outputs", f"add one of: {', '.join(kinds)}")
+    reached = walk(graph, ends)
+    for name in reached.order:
+        graph[name] = checking.checked(graph, graph[name])
+    for cycle in reached.cycles:
+        checking.report_cycle(cycle)
+    return _outcome(graph, nodes, ends, reached, checking.faults, fatal)
+
+
+def _ends(graph: Graph, registry: Mapping[str, NodeClass], only: Collection[str] | None) -> tuple[str, ...]:
+    def wanted(node: Node) -> bool:
+        known = registry.get(node.class_type)
+        return known is not None and (known.is_output if only is None else node.id in only)
+
+    return tuple(name for name, node in graph.items() if wanted(node))
+
+
+def _refused(kind: str, message: str, details: str) -> Validation:
+    return Validation({}, (), Fault(type=kind, message=message, details=details, extra_info={}), {})
+
+
+def _outcome(
+    graph: dict[str, Node],
+    nodes: Mapping[str, Node],
+    ends: tuple[str, ...],
+    reached: Walk,
+    faults: Mapping[str, list[Fault]],
+    fatal: bool,
+) -> Validation:
+    above = _outputs_above(graph, ends, reached)
+    bad = 0
+    node_errors: dict[str, NodeFaults] = {}
+    for name, found in faults.items():
+        bad |= above.get(name, 0)
+        dependent = [end for number, end in enumerate(ends) if above.get(name, 0) >> number & 1]
+        kind = nodes[name].class_type if name in nodes else ""
+        node_errors[name] = NodeFaults(errors=found, dependent_outputs=dependent, class_type=kind)
+    good = () if fatal else tuple(end for number, end in enumerate(ends) if not bad >> number & 1)
+    error = None
+    if not good:
+        details = [f"node {name}: {one['details']}" for name, found in faults.items() for one in found]
+        error = Fault(
+            type="invalid_prompt" if fatal else "prompt_outputs_failed_validation",
+            message="Some nodes are not known here" if fatal else "No output of the graph can be made",
+            details="; ".join(details),
+            extra_info={},
+        )
+    return Validation({name: graph[name] for name in reached.order}, good, error, node_errors)
+
+
+def _outputs_above(graph: Graph, ends: Sequence[str], reached: Walk) -> dict[str, int]:
+    """For each node the outputs that depend on it, as bits: a large graph has too many pairs to list."""
+    above = dict.fromkeys(reached.order, 0)
+    for number, end in enumerate(ends):
+        above[end] |= 1 << number
+    for name in reversed(reached.order):
+        for _, link in graph[name].links():
+            if link.node in above:
+                above[link.node] |= above[name]
+    return above
+
+
+@dataclass
+class _Checking:
+    """Gathers faults, and asks for each list of names once however many nodes choose from it."""
+
+    registry: Mapping[str, NodeClass]
+    catalogue: Catalogue
+    faults: dict[str, list[Fault]] = field(default_factory=dict)
+    _lists: dict[object, list[str]] = field(default_factory=dict)
+
+    def report(self, node: str, kind: str, details: str, extra: dict[str, Any] | None = None) -> None:
+        fault = Fault(type=kind, message=_MESSAGES[kind], details=details, extra_info=extra or {})
+        self.faults.setdefault(node, []).append(fault)
+
+    def report_cycle(self, cycle: Cycle) -> None:
+        details = f"{cycle.input}: a link that leads back to the node itself: {' ← '.join(cycle.path)}"
+        self.report(cycle.node, "dependency_cycle", details, {"input_name": cycle.input})
+
+    def declared(self, node: Node) -> Node:
+        """Without inputs that nobody declares: old files have some, and nothing should run for them."""
+        known = self.registry.get(node.class_type)
+        if known is None:
+            return replace(node, inputs={})
+        return replace(
+            node, inputs={one.name: node.inputs[one.name] for one in known.inputs if one.name in node.inputs}
+        )
+
+    def checked(self, graph: Graph, node: Node) -> Node:
+        """The node with the values that it will get; what is wrong with them is reported."""
+        known = self.registry.get(node.class_type)
+        if known is None:
+            return node
+        inputs: dict[str, Any] = {}
+        before = len(self.faults.get(node.id, ()))
+        for declared in known.inputs:
+            given = node.inputs.get(declared.name)
+            if given is None:
+                if declared.default is not None:
+                    inputs[declared.name] = declared.default
+                elif not declared.optional:
+                    self._report_input(node, declared, "required_input_missing", "is missing")
+                continue
+            inputs[declared.name] = self._input(graph, node, declared, given)
+        if known.check and len(self.faults.get(node.id, ())) == before:
+            self._own_check(known.check, node, inputs)
+        return replace(node, inputs=inputs)
+
+    def _input(self, graph: Graph, node: Node, declared: Input, given: object) -> object:
+        if isinstance(given, Link):
+            self._check_link(graph, node, declared, given)
+            return given
+        if isinstance(given, BadLink) or not declared.is_widget:
+            value = given.value if isinstance(given, BadLink) else given
+            rule = f"{short(value)} is no link; one is written [node id, number of the output]"
+            self._report_input(node, declared, "bad_linked_input", rule, received_value=value)
+            return given
+        try:
+            return accepted(declared, given, self.choices(declared))
+        except RefusedValueError as refused:
+            self._report_input(node, declared, refused.kind, refused.rule, received_value=given)
+            return given
+
+    def choices(self, declared: Input) -> list[str]:
+        """What a COMBO allows, listed once."""
+        if declared.type != COMBO:
+            return []
+        # Equal lists of names are one list; functions are themselves.
+        key = declared.choices if callable(declared.choices) else tuple(declared.choices or ())
+        if key not in self._lists:
+            self._lists[key] = choices_of(declared, self.catalogue)
+        return self._lists[key]
+
+    def _check_link(self, graph: Graph, node: Node, declared: Input, link: Link) -> None:
+        source = graph.get(link.node)
+        extra = {"received_value": [link.node, link.output], "linked_node": [link.node, link.output]}
+        if source is None:
+            if link.node not in self.faults:
+                rule = f"is linked to node {link.node!r}, which is not in the graph"
+                self._report_input(node, declared, "bad_linked_input", rule, **extra)
+            return
+        known = self.registry.get(source.class_type)
+        if known is None:
+            return
+        if link.output >= len(known.outputs):
+            rule = f"is linked to output {link.output} of node {link.node} ({known.name}), which has "
+            rule += ", ".join(f"{number} {one.type}" for number, one in enumerate(known.outputs)) or "none"
+            self._report_input(node, declared, "bad_linked_input", rule, **extra)
+            return
+        sent = known.outputs[link.output].type
+        if not fits(sent, declared.type):
+            rule = f"takes {declared.type}, output {link.output} of node {link.node} ({known.name}) is {sent}"
+            self._report_input(node, declared, "return_type_mismatch", rule, received_type=sent, **extra)
+
+    def _own_check(
+        self, check: Callable[[Catalogue, Mapping[str, Any]], str | None], node: Node, inputs: dict[str, Any]
+    ) -> None:
+        written = {name: value for name, value in inputs.items() if not isinstance(value, Link)}
+        try:
+            problem = check(self.catalogue, written)
+        except Exception as error:
+            self.report(node.id, "exception_during_validation", f"{type(error).__name__}: {error}")
+            return
+        if problem:
+            self.report(node.id, "custom_validation_failed", problem)
+
+    def _report_input(self, node: Node, declared: Input, kind: str, rule: str, **extra: object) -> None:
+        config = describe_input(declared, self.catalogue) if declared.type != COMBO else [COMBO, {}]
+        information = {"input_name": declared.name, "input_config": config, **_as_json(extra)}
+        self.report(node.id, kind, f"{declared.name}: {rule}", information)
+
+
+def _as_json(extra: dict[str, object]) -> dict[str, object]:
+    """What was received, in words where JSON has none for it: Python reads NaN but clients do not."""
+    try:
+        json.dumps(extra, allow_nan=False)
+    except ValueError:
+        return {name: short(value) for name, value in extra.items()}
+    return extra
+
+
+def fits(sent: str, taken: str) -> bool:
+    """Whether an output of one type may be linked to an input of another; a comma separates alternatives."""
+    if ANY in (sent, taken) or sent == taken:
+        return True
+    return set(sent.split(",")) <= set(taken.split(","))

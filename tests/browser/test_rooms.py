@@ -1,0 +1,138 @@
+"""What holds in every room of the page: languages, widths, themes, keys, names for all controls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from calotype.serve.keys import ApiKeys
+from tests.browser.conftest import Visitor
+from tests.browser.served import Deployed, Visit
+
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+ROOMS = {"#/studio": "Studio", "#/graph": "Graph", "#/measure": "Measurements", "#/system": "System"}
+SERIOUS = {"serious", "critical"}
+
+
+def violations(visit: Visit) -> list[str]:
+    """What keeps people out, by a judge of its own."""
+    visit.page.evaluate(AXE.read_text("utf-8"))
+    found = visit.page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+    return [
+        f"{one['id']}: {one['help']}: {node['html'][:150]}"
+        for one in found["violations"]
+        if one["impact"] in SERIOUS
+        for node in one["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_everybody_can_use_every_room(visitor: Visitor, scheme: str) -> None:
+    visit = visitor(color_scheme=scheme)
+    for room, name in ROOMS.items():
+        visit.go(room)
+        expect(visit.page.get_by_role("heading", name=name, level=1, exact=True)).to_be_attached()
+        if room == "#/measure":
+            expect(visit.page.get_by_role("row").nth(1)).to_be_visible()
+        if room == "#/system":
+            expect(visit.page.get_by_role("button", name="Inspect emoji")).to_be_visible()
+        assert violations(visit) == [], room
+        visit.keep(f"{name.lower()}-{scheme}", whole=room == "#/system")
+    assert visit.said == []
+
+
+def test_rooms_fit_a_phone(visitor: Visitor) -> None:
+    visit = visitor(width=375, height=812, has_touch=True)
+    for room, name in ROOMS.items():
+        visit.go(room)
+        expect(visit.page.get_by_role("heading", name=name, level=1, exact=True)).to_be_attached()
+        if room == "#/system":
+            expect(visit.page.get_by_role("button", name="Inspect emoji")).to_be_visible()
+        sticks_out = visit.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert sticks_out <= 0, room
+        visit.keep(f"phone-{name.lower()}", whole=room != "#/graph")
+
+
+def test_the_page_speaks_chinese(visitor: Visitor) -> None:
+    visit = visitor(locale="zh-CN")
+    expect(visit.page.get_by_role("button", name="生成", exact=True)).to_be_visible()
+    expect(visit.page.get_by_text("没有等待的任务。")).to_be_visible()
+    assert visit.page.evaluate("document.documentElement.lang") == "zh-Hans"
+    visit.keep("studio-chinese")
+    visit.page.get_by_label("语言").select_option("en")
+    expect(visit.page.get_by_role("button", name="Generate", exact=True)).to_be_visible()
+    visit.page.reload()
+    expect(visit.page.get_by_role("button", name="Generate", exact=True)).to_be_visible()
+
+
+def test_the_theme_follows_the_system_until_it_is_chosen(visitor: Visitor) -> None:
+    visit = visitor(color_scheme="light")
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    light = visit.page.evaluate(ground)
+    visit.page.emulate_media(color_scheme="dark")
+    dark = visit.page.evaluate(ground)
+    assert dark != light
+    visit.field("Theme").select_option("light")
+    assert visit.page.evaluate(ground) == light
+    visit.page.reload()
+    assert visit.page.evaluate(ground) == light
+
+
+def test_measurements_are_filtered_sorted_and_drawn(visitor: Visitor) -> None:
+    visit = visitor("#/measure")
+    page = visit.page
+    counted = page.get_by_text("of 80 measurements")
+    expect(counted).to_contain_text("80 of 80")
+    visit.field("Run").select_option("shapes")
+    expect(counted).to_contain_text("14 of 80")
+    visit.field("Search points, models, devices").fill("no such thing")
+    expect(counted).to_contain_text("0 of 80")
+    visit.field("Search points, models, devices").fill("")
+    page.get_by_role("button", name="Sort by Samples/s").click()
+    cells = page.locator(".records tbody tr td:nth-child(5)")
+    rates = [float(text) for text in cells.all_inner_texts() if text != "–"]
+    assert rates == sorted(rates, reverse=True)
+    assert len(set(rates)) > 1
+    page.get_by_role("button", name="Details of").first.click()
+    expect(page.locator(".record")).to_contain_text("calotype bench")
+    visit.field("Show").select_option("median")
+    drawn = page.locator(".plot circle, .bars li")
+    assert drawn.count() > 1
+    visit.keep("measure-shapes")
+
+
+def test_the_system_is_laid_open(visitor: Visitor, deployment: Deployed) -> None:
+    visit = visitor("#/system")
+    page = visit.page
+    workers = page.get_by_role("region", name="Workers")
+    for said in ("ready", "cpu", "fast", "emoji"):
+        expect(workers).to_contain_text(said)
+    expect(page.get_by_role("region", name="Metrics")).to_contain_text("Jobs accepted")
+    page.get_by_role("button", name="Inspect emoji").click()
+    found = page.get_by_role("region", name="What emoji is")
+    expect(found).to_contain_text("num parameters")
+    visit.keep("system-inspected", whole=True)
+
+
+def test_a_key_is_asked_for_where_the_server_wants_one(visitor: Visitor, deployment: Deployed) -> None:
+    keys = ApiKeys(deployment.folder)
+    key = keys.create("ann")
+    try:
+        visit = visitor()
+        visit.field("Key").fill("calotype-wrong-key")
+        visit.press("Use this key")
+        expect(visit.page.get_by_role("alert")).to_contain_text("not known")
+        visit.keep("key")
+        visit.field("Key").fill(key)
+        visit.press("Use this key")
+        expect(visit.page.get_by_text("Nothing yet.")).to_be_visible()
+        visit.page.reload()
+        expect(visit.page.get_by_text("Nothing yet.")).to_be_visible()
+        visit.go("#/system")
+        expect(visit.page.get_by_role("region", name="Deployment")).to_contain_text("ann")
+        visit.press("Sign out")
+        expect(visit.field("Key")).to_be_visible()
+    finally:
+        keys.revoke("ann")

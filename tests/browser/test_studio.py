@@ -1,0 +1,224 @@
+"""The studio as people meet it: from a prompt to a picture, and everything around it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import httpx
+from PIL import Image, ImageChops, ImageStat
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Visitor
+from tests.browser.served import Deployed, Visit, until
+
+PROMPT = "an orange heart, noto style, on a light blue background"
+
+
+def fill(visit: Visit, prompt: str = PROMPT, **values: str) -> None:
+    """The form, for small quick pictures unless other values are said."""
+    wanted = {"Width": "64", "Height": "64", "Steps": "3", "CFG": "4", **values}
+    visit.field("Prompt").fill(prompt)
+    for label, value in wanted.items():
+        visit.field(label).fill(value)
+
+
+def finished(visit: Visit, prompt: str = PROMPT) -> None:
+    expect(visit.page.locator(".finished img")).to_have_attribute("alt", re.compile(re.escape(prompt)))
+    expect(visit.page.locator(".finished img")).to_have_js_property("complete", True)
+
+
+def picture(deployment: Deployed, job: dict[str, object], index: int = 0) -> Image.Image:
+    data = httpx.get(f"{deployment.url}/v1/jobs/{job['id']}/pictures/{index}").content
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def test_a_prompt_becomes_a_picture_before_ones_eyes(visitor: Visitor, deployment: Deployed) -> None:
+    visit = visitor()
+    expect(visit.page.get_by_text("Nothing yet.")).to_be_visible()
+    fill(visit, Width="", Height="", Steps="20")
+    visit.field("Seed").fill("7")
+    visit.field("Prompt").press("Control+Enter")
+    expect(visit.page.get_by_alt_text("Preview of what is being made")).to_be_visible()
+    expect(visit.page.locator(".stage progress")).to_be_visible()
+    visit.keep("studio-running")
+    finished(visit)
+    shown = visit.page.locator(".finished img")
+    assert shown.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [128, 128]
+    job = deployment.jobs()[0]
+    assert (job["request"]["seed"], job["request"]["steps"], job["request"]["cfg"]) == (7, 20, 4)
+    details = visit.page.get_by_label("Details")
+    for said in (PROMPT, "dpmpp_2m", "karras", "128 × 128", job["id"], job["pictures"][0]["sha256"][:12]):
+        expect(details).to_contain_text(str(said))
+    expect(visit.page.locator(".gallery img")).to_have_count(1)
+    visit.keep("studio-finished")
+    assert visit.said == []
+    assert {address.split("/")[2] for address in visit.asked if address.startswith("http")} == {
+        deployment.url.split("/")[2]
+    }
+
+
+def test_a_running_job_is_cancelled(visitor: Visitor, deployment: Deployed) -> None:
+    visit = visitor()
+    fill(visit, Steps="200")
+    visit.press("Generate")
+    expect(visit.page.locator(".stage progress")).to_be_visible()
+    visit.press("Cancel")
+    expect(visit.page.get_by_text("Cancelled.")).to_be_visible()
+    until(lambda: deployment.jobs()[0]["state"] == "cancelled", "the job is cancelled")
+    expect(visit.page.get_by_text("Nothing is waiting.")).to_be_visible()
+
+
+def test_a_reload_finds_the_run_again(visitor: Visitor, deployment: Deployed) -> None:
+    visit = visitor()
+    fill(visit, Steps="60")
+    visit.press("Generate")
+    expect(visit.page.locator(".stage progress")).to_be_visible()
+    visit.page.reload()
+    expect(visit.page.locator(".stage progress")).to_be_visible()
+    expect(visit.field("Prompt")).to_have_value(PROMPT)
+    finished(visit)
+    assert [job["state"] for job in deployment.jobs()] == ["done"]
+
+
+def test_settings_are_used_again_and_make_the_same_picture(visitor: Visitor, deployment: Deployed) -> None:
+    visit = visitor()
+    fill(visit, Pictures="2")
+    # Of 64 bits, which no number of a browser holds.
+    visit.field("Seed").fill("18446744073709551614")
+    visit.press("Generate")
+    expect(visit.page.locator(".gallery img")).to_have_count(2)
+    visit.page.locator(".gallery a").nth(1).click()
+    visit.press("Reset")
+    visit.press("Use these settings")
+    expect(visit.field("Seed")).to_have_value("18446744073709551615")
+    expect(visit.field("Pictures")).to_have_value("1")
+    expect(visit.field("Prompt")).to_have_value(PROMPT)
+    visit.press("Generate")
+    expect(visit.page.locator(".gallery img")).to_have_count(3)
+    again, first = deployment.jobs()
+    assert again["pictures"][0]["seed"] == first["pictures"][1]["seed"] == 2**64 - 1
+    difference = ImageChops.difference(picture(deployment, again), picture(deployment, first, 1))
+    assert max(high for _, high in difference.getextrema()) <= 1  # type: ignore[misc]
+
+
+def test_what_the_brush_paints_is_made_anew_and_the_rest_is_kept(
+    visitor: Visitor, deployment: Deployed, tmp_path: Path
+) -> None:
+    start = tmp_path / "start.png"
+    Image.new("RGB", (64, 64), (40, 90, 200)).save(start)
+    visit = visitor()
+    fill(visit, Width="", Height="", Steps="6")
+    visit.page.locator('input[type="file"]').set_input_files(start)
+    visit.press("Paint a mask")
+    box = visit.page.get_by_label("Mask over the start picture").bounding_box()
+    assert box
+    # The left half, from top to bottom.
+    for share in (0.06, 0.14, 0.22, 0.3, 0.38):
+        visit.page.mouse.move(box["x"] + box["width"] * share, box["y"] + 1)
+        visit.page.mouse.down()
+        visit.page.mouse.move(box["x"] + box["width"] * share, box["y"] + box["height"] - 1, steps=8)
+        visit.page.mouse.up()
+    visit.keep("studio-mask")
+    visit.press("Use this mask")
+    expect(visit.page.get_by_alt_text("With a mask")).to_be_visible()
+    visit.press("Generate")
+    finished(visit)
+    request = deployment.jobs()[0]["request"]
+    assert request["image"]
+    assert request["mask"]
+    made = picture(deployment, deployment.jobs()[0])
+    assert made.size == (64, 64)
+    changed = ImageChops.difference(made, Image.open(start)).convert("L")
+    kept, painted = changed.crop((44, 0, 64, 64)), changed.crop((0, 0, 24, 64))
+    assert kept.getextrema()[1] <= 2  # type: ignore[operator]
+    assert ImageStat.Stat(painted).mean[0] > 10
+    visit.keep("studio-inpainted")
+
+
+def test_a_grid_over_two_knobs_is_labelled_and_found_again(visitor: Visitor, deployment: Deployed) -> None:
+    visit = visitor()
+    fill(visit)
+    visit.field("Make a grid").check()
+    visit.field("Values across").fill("2, 6")
+    visit.field("Values down").fill("1..2")
+    visit.press("Generate the grid (4)")
+    table = visit.page.get_by_role("table", name="Grid of CFG and Steps")
+    expect(table.locator("img:not(.preview)")).to_have_count(4)
+    assert table.locator("thead th").all_inner_texts() == ["Steps \\ CFG", "2", "6"]
+    assert table.locator("tbody th").all_inner_texts() == ["1", "2"]
+    asked = [(job["request"]["cfg"], job["request"]["steps"]) for job in reversed(deployment.jobs())]
+    assert asked == [(2, 1), (6, 1), (2, 2), (6, 2)]
+    assert len({job["request"]["seed"] for job in deployment.jobs()}) == 1
+    visit.page.evaluate("localStorage.clear()")
+    visit.page.reload()
+    expect(table.locator("img:not(.preview)")).to_have_count(4)
+    visit.keep("studio-grid")
+
+
+def test_the_queue_is_put_in_another_order_and_thinned(visitor: Visitor, deployment: Deployed) -> None:
+    # More jobs than a worker takes at a time, so that some wait.
+    for number in range(40):
+        request = {"prompt": f"number {number}", "width": 64, "height": 64, "steps": 200}
+        httpx.post(f"{deployment.url}/v1/jobs", json={"request": request}).raise_for_status()
+    visit = visitor()
+    waiting = visit.page.locator(".item-queued .item-name")
+    expect(waiting.first).to_be_visible()
+    before = waiting.all_inner_texts()
+    visit.page.get_by_role("button", name=f"Move down: {before[0]}", exact=True).click()
+    expect(waiting.first).to_have_text(before[1])
+    visit.page.get_by_role("button", name=f"Cancel: {before[2]}", exact=True).click()
+    expect(visit.page.get_by_role("link", name=f"Show: {before[2]}", exact=True)).to_have_count(0)
+    visit.keep("studio-queue")
+    queued = [job for job in deployment.jobs() if job["state"] == "queued"]
+    names = [job["request"]["prompt"] for job in sorted(queued, key=lambda job: job["position"])]
+    assert names[:2] == [before[1], before[0]]
+    assert before[2] not in names
+
+
+def test_what_the_server_refuses_is_said_where_it_belongs(visitor: Visitor) -> None:
+    visit = visitor()
+    fill(visit, Steps="5000", Width="65")
+    visit.press("Generate")
+    alert = visit.page.get_by_role("alert")
+    expect(alert).to_contain_text("steps")
+    expect(alert).to_contain_text("multiple of 8")
+    expect(visit.field("Width")).to_have_attribute("aria-invalid", "true")
+    expect(visit.field("Steps")).to_have_attribute("aria-invalid", "true")
+    visit.keep("studio-refused")
+
+
+def test_a_job_that_fails_says_why(visitor: Visitor, deployment: Deployed) -> None:
+    visit = visitor()
+    fill(visit)
+    lora = json.dumps({"loras": [{"name": "missing", "strength": 1, "text_strength": None}]})
+    visit.page.evaluate(
+        """(extra) => {
+            const known = JSON.parse(localStorage.getItem("calotype.studio"));
+            localStorage.setItem("calotype.studio", JSON.stringify({ ...known, ...JSON.parse(extra) }));
+        }""",
+        lora,
+    )
+    visit.page.reload()
+    expect(visit.page.get_by_role("button", name="Remove missing")).to_be_visible()
+    visit.press("Generate")
+    expect(visit.page.get_by_role("alert")).to_contain_text("missing")
+
+
+def test_a_lost_connection_is_shown_and_loses_nothing(visitor: Visitor, deployment: Deployed) -> None:
+    visit = visitor()
+    fill(visit)
+    context = visit.page.context
+    context.set_offline(True)
+    banner = visit.page.get_by_text("The server does not answer.")
+    expect(banner).to_be_visible()
+    visit.press("Generate")
+    expect(visit.page.get_by_text("1 waiting for the server")).to_be_visible()
+    visit.keep("studio-lost")
+    assert deployment.jobs() == []
+    context.set_offline(False)
+    expect(banner).not_to_be_visible()
+    finished(visit)
+    assert len(deployment.jobs()) == 1

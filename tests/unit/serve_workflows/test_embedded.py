@@ -1,0 +1,94 @@
+"""The embedded model behind ComfyUI's interface: scripts of users get pictures, beside ordinary jobs."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from calotype.serve.lifecycle.deploying import deploy, stop
+from calotype.serve.lifecycle.places import Running, place_of
+from tests.unit.serve_workflows.comfy_client import ComfyClient
+from tests.unit.serve_workflows.conftest import planned
+
+GRAPH: dict[str, Any] = {
+    "3": {
+        "class_type": "KSampler",
+        "inputs": {
+            "cfg": 4,
+            "denoise": 1,
+            "latent_image": ["5", 0],
+            "model": ["4", 0],
+            "negative": ["7", 0],
+            "positive": ["6", 0],
+            "sampler_name": "euler",
+            "scheduler": "normal",
+            "seed": 8566257,
+            "steps": 3,
+        },
+    },
+    "4": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "emoji"}},
+    "5": {"class_type": "EmptyLatentImage", "inputs": {"batch_size": 1, "height": 64, "width": 64}},
+    "6": {"class_type": "CLIPTextEncode", "inputs": {"clip": ["4", 1], "text": "a red apple"}},
+    "7": {"class_type": "CLIPTextEncode", "inputs": {"clip": ["4", 1], "text": ""}},
+    "8": {"class_type": "VAEDecode", "inputs": {"samples": ["3", 0], "vae": ["4", 2]}},
+    "9": {"class_type": "SaveImage", "inputs": {"filename_prefix": "ComfyUI", "images": ["8", 0]}},
+}
+
+
+@pytest.fixture(scope="module")
+def real(surroundings: Path) -> Running:
+    return deploy(planned("real", models=["emoji"], engine="calotype", preset="baseline"))
+
+
+@pytest.fixture
+def client(real: Running) -> Iterator[ComfyClient]:
+    client = ComfyClient(real.http)
+    yield client
+    client.close()
+
+
+def seeded(seed: int) -> dict[str, Any]:
+    return {**GRAPH, "3": {**GRAPH["3"], "inputs": {**GRAPH["3"]["inputs"], "seed": seed}}}
+
+
+def pixels(data: bytes) -> bytes:
+    return Image.open(io.BytesIO(data)).convert("RGB").tobytes()
+
+
+def test_the_default_graph(client: ComfyClient, real: Running) -> None:
+    job = client.make_pictures("a pear", wait=False)["id"]
+    first = client.queue_prompt(GRAPH)["prompt_id"]
+    heard = client.until_done(first)
+    assert heard[-2]["type"] == "execution_success", heard[-2]
+    executed = [m["data"]["node"] for m in heard if m["type"] == "executing"]
+    assert executed[-2:] == ["9", None]
+    progress = [m["data"] for m in heard if m["type"] == "progress"]
+    assert [(one["value"], one["max"]) for one in progress if one["node"] == "3"][-1] == (3, 3)
+    assert client.previews
+    (picture,) = client.images(first)["9"]
+    assert Image.open(io.BytesIO(picture)).size == (64, 64)
+    # The graph inside the picture makes it again; only what depends on the seed runs for another seed.
+    inside = json.loads(Image.open(io.BytesIO(picture)).info["prompt"])
+    other = client.queue_prompt(seeded(5))["prompt_id"]
+    cached = next(m for m in client.until_done(other) if m["type"] == "execution_cached")
+    assert sorted(cached["data"]["nodes"]) == ["4", "5", "6", "7"]
+    assert pixels(client.images(other)["9"][0]) != pixels(picture)
+    # Ordinary jobs have gone on meanwhile.
+    assert client.get(f"/v1/jobs/{job}")["state"] in ("running", "done")
+    stop(real, at_once=False)
+    again = deploy(place_of("real").plan())
+    client = ComfyClient(again.http)
+    try:
+        assert list(client.get("/history")) == [first, other]
+        assert client.images(first)["9"] == [picture]
+        repeated = client.queue_prompt(inside)["prompt_id"]
+        client.until_done(repeated)
+        assert pixels(client.images(repeated)["9"][0]) == pixels(picture)
+    finally:
+        client.close()

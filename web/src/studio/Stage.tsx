@@ -1,0 +1,46 @@
+import { useEffect } from "react";
+
+import { useStore } from "../connection/store";
+import { jobs } from "../jobs/jobs";
+import { watched } from "../jobs/useJobFeed";
+import { useSay } from "../language/say";
+import { GridView } from "./GridView";
+import { JobView } from "./JobView";
+import { select, useSelection } from "./selection";
+import { shownOf } from "./shown";
+
+/** The middle of the studio: what is being made, or what was chosen. */
+export function Stage() {
+  const say = useSay();
+  const { all, known } = useStore(jobs);
+  const shown = shownOf(useSelection(), all);
+  const job = shown.kind === "job" ? shown.job.id : null;
+  useEffect(() => {
+    watched.set(job);
+  }, [job]);
+  return (
+    <section className="stage" id="stage" aria-label={say("studio.stage")}>
+      {shown.kind === "job" && <JobView key={shown.job.id} job={shown.job} index={shown.index} />}
+      {shown.kind === "grid" && <GridView grid={shown.grid} />}
+      {shown.kind === "nothing" && known && (
+        <div className="nothing">
+          <p>{say("studio.empty")}</p>
+          <p className="quiet">{say("studio.empty.keys")}</p>
+        </div>
+      )}
+      {shown.kind === "gone" && known && (
+        <div className="nothing">
+          <p>{say("studio.gone")}</p>
+          <button
+            type="button"
+            onClick={() => {
+              select({ kind: "newest" });
+            }}
+          >
+            {say("studio.newest")}
+          </button>
+        </div>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,26 @@
+/** From what the form says to jobs of the server. */
+
+import { submissions } from "./grid";
+import { axes, gridPlan } from "./gridPlan";
+import { newKey, send } from "./outbox";
+import { select } from "./selection";
+import { change, randomSeed, settings, submissionOf } from "./settings";
+import { givenNow } from "./start";
+
+export async function generate(): Promise<void> {
+  if (!settings.get().locked) change({ seed: randomSeed() });
+  const [asked, given, planned] = [settings.get(), givenNow(), gridPlan.get()];
+  if (!planned.on) {
+    const job = await send(submissionOf(asked, given !== null, `studio/${newKey()}`), given);
+    select({ kind: "picture", job: job.id, index: 0 });
+    return;
+  }
+  const { x, y } = axes(planned);
+  const cells = submissions(asked, given !== null, x, y);
+  const grid = cells[0]?.idempotency_key.split("/")[1] ?? "";
+  // One after the other: they are made in the order they are read.
+  for (const [at, cell] of cells.entries()) {
+    await send(cell, given);
+    if (at === 0) select({ kind: "grid", grid });
+  }
+}

@@ -1,0 +1,58 @@
+import type { System } from "../api/system";
+import { useSay } from "../language/say";
+import { bytes } from "../parts/format";
+
+/** The processes that own devices, and what they hold. */
+export function WorkersCard({ system }: { system: System }) {
+  const say = useSay();
+  const heads = [
+    "worker",
+    "state",
+    "device",
+    "preset",
+    "precision",
+    "jobs",
+    "restarts",
+    "loaded",
+    "free",
+  ] as const;
+  return (
+    <section className="card wide" aria-label={say("system.workers")}>
+      <h2>{say("system.workers")}</h2>
+      <div className="scrolled">
+        <table>
+          <thead>
+            <tr>
+              {heads.map((head) => (
+                <th key={head} scope="col">
+                  {say(`system.${head}`)}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {system.workers.map((worker) => (
+              <tr key={worker.name}>
+                <th scope="row">{worker.name}</th>
+                <td>
+                  {worker.state}
+                  {worker.loading && <div className="quiet small">{worker.loading}</div>}
+                  {worker.problem && <div className="problem small">{worker.problem}</div>}
+                </td>
+                <td>{worker.device ?? "–"}</td>
+                <td>{worker.preset ?? "–"}</td>
+                <td>{worker.precision ?? "–"}</td>
+                <td>{worker.jobs}</td>
+                <td>{worker.restarts}</td>
+                <td>
+                  {worker.models.map((model) => `${model.name} (${bytes(model.bytes)})`).join(", ") || "–"}
+                </td>
+                <td>{bytes(worker.free_bytes)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
