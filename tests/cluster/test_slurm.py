@@ -6,6 +6,7 @@ What does not need a training is tried with a program that stands in for Python,
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import calotype
 from calotype.cli.main import run
 from calotype.core.errors import ExitCode
 from calotype.launch.backend import JobRecord, JobState
@@ -26,6 +28,7 @@ from tests.cluster.slurm import GPUS, MEMORY_MIB, PARTITION, SHORT, URGENT, Clus
 from tests.shrunk import shrunk_folder
 from tests.unit.train.runs import arguments, assert_same, metrics, settings, state_in
 
+_SOURCE, _HELD = Path(calotype.__file__).parents[1], Path(__file__).parent / "held"
 STEPS = 5
 CHANGES: dict[str, Any] = {
     "trainer__max_steps": STEPS,
@@ -61,6 +64,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _here(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
+    # Jobs inherit their environment from whoever hands them in.
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", f"{_HELD}{os.pathsep}{_SOURCE}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 @pytest.fixture
