@@ -17,6 +17,7 @@ import pytest
 from calotype.cli.main import run
 from calotype.core.errors import ExitCode
 from calotype.launch.backend import JobRecord, JobState
+from calotype.launch.backends import open_backend
 from calotype.launch.records import all_records, find
 from calotype.launch.slurm import SlurmBackend
 from calotype.launch.submitting import status_of
@@ -84,7 +85,7 @@ def train_words(base: Path, folder: Path, **more: Any) -> list[str]:
 
 def ended(record: JobRecord) -> JobState:
     def over() -> JobState | None:
-        state = status_of(SlurmBackend(), find(record.id)).state
+        state = status_of(open_backend(record.backend), find(record.id)).state
         return state if state.is_over else None
 
     try:
@@ -120,8 +121,11 @@ def test_a_preempted_training_goes_on_and_ends_where_an_undisturbed_one_does(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    straight = hand_in(*train_words(base, tmp_path / "straight"), *ON_TWO_NODES)
+    # Two processes of this machine, in its background.
+    alone = ["--launch=local", "--launch-set=processes_per_node=2", "--launch-set=network.interface=lo"]
+    straight = hand_in(*train_words(base, tmp_path / "straight"), *alone)
     assert ended(straight) is JobState.COMPLETED, printed(straight)
+    assert f"done at step {STEPS}" in shown(capsys, "logs", straight.id, "--rank=0")
 
     monkeypatch.setenv("TEST_HOLD_AFTER", "2")
     struck = hand_in(*train_words(base, tmp_path / "struck"), *ON_TWO_NODES)
@@ -227,7 +231,10 @@ def test_an_array_numbers_its_tasks_and_tells_which_failed(
     ]
     said = shown(capsys, "logs", record.id, "--task=2").splitlines()
     assert said == ["start 0", "-m", "calotype", "part", "2/3", "x2", "ends"]
-    assert "ends" not in shown(capsys, "logs", record.id, "--task=1")
+    failed = shown(capsys, "logs", record.id, "--task=1")
+    assert "ends" not in failed
+    # Which only the script that started it can say.
+    assert "Exited with exit code 3" in failed
     assert run(["launch", "logs", record.id, "--task=3"]) == ExitCode.NOT_FOUND
 
 

@@ -116,7 +116,8 @@ class JobRecord(_Frozen):
         return Path(self.folder) / LOGS
 
 
-LOGS = "logs"
+LOGS, SCRIPT_LOG = "logs", "batch.log"
+"""In a job's folder: what its processes print, and what the script does that starts them."""
 
 
 @dataclass(frozen=True)

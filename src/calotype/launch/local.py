@@ -19,6 +19,7 @@ from calotype.core.nvml import NvmlGpus
 from calotype.core.processes import born
 from calotype.launch.backend import (
     LOGS,
+    SCRIPT_LOG,
     JobRecord,
     JobState,
     JobStatus,
@@ -32,7 +33,6 @@ from calotype.spec.launch import LaunchSpec
 
 FILE = "job.sh"
 EXIT_CODE, CANCELLED = "exit-code", "cancelled"
-LOG = "batch.log"
 _DETACHED = 'echo "$$"; exec /bin/bash "$1" >> "$2" 2>&1'
 _TIMED_OUT = 124
 """What `timeout` ends with."""
@@ -75,8 +75,9 @@ class LocalBackend:
 
     def submit(self, _spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
         # Not our child, and in a session of its own: neither we nor a closed terminal are anything to it.
+        detached = ["setsid", "--fork", "/bin/bash", "-c", _DETACHED]
         told = subprocess.run(  # noqa: S603 - our own script, whose values are quoted
-            ["setsid", "--fork", "/bin/bash", "-c", _DETACHED, FILE, folder / rendered.main, folder / LOG],  # noqa: S607 - part of every Linux
+            [*detached, FILE, str(folder / rendered.main), str(folder / SCRIPT_LOG)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,7 +1,7 @@
 """What jobs printed, in files under their folder: whole, the last lines, one rank's, or as they grow.
 
-One file for each node, in which every line carries its rank. Knows nothing of back ends but a way to ask
-whether the job is over.
+One file of the job's script, and one for each node, in which every line carries its rank. Knows nothing of
+back ends but a way to ask whether the job is over.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from calotype.core.errors import NotFoundError
-from calotype.launch.backend import JobRecord, LogsWanted
+from calotype.launch.backend import SCRIPT_LOG, JobRecord, LogsWanted
 from calotype.launch.torchrun import of_rank
 
 _PAUSE_S = 0.2
-_NODE = re.compile(r"(?:task-(\d+)-)?node-(\d+)\.log")
+_SCRIPT = re.compile(rf"{re.escape(SCRIPT_LOG)}|task-(?P<task>\d+)\.log")
+_NODE = re.compile(r"(?:task-(?P<task>\d+)-)?node-(?P<node>\d+)\.log")
 
 
 def lines_of(record: JobRecord, wanted: LogsWanted, is_over: Callable[[], bool]) -> Iterator[str]:
@@ -43,12 +44,12 @@ def _chosen(lines: Iterable[str], wanted: LogsWanted) -> Iterator[str]:
 
 
 def _files(record: JobRecord, wanted: LogsWanted) -> list[Path]:
-    found = []
-    for file in record.logs.glob("*.log"):
-        name = _NODE.fullmatch(file.name)
-        if name and wanted.task in (None, int(name[1] or 0)):
-            found.append((int(name[1] or 0), int(name[2]), file))
-    return [file for *_, file in sorted(found)]
+    """By task, the script's before those of its nodes, which alone have ranks."""
+    scripts = Path(record.folder).glob("*.log") if wanted.rank is None else ()
+    named = [(name, file) for file in scripts if (name := _SCRIPT.fullmatch(file.name))]
+    named += [(name, file) for file in record.logs.glob("*.log") if (name := _NODE.fullmatch(file.name))]
+    placed = [(int(name["task"] or 0), int(name.groupdict().get("node", -1)), file) for name, file in named]
+    return [file for task, _, file in sorted(placed) if wanted.task in (None, task)]
 
 
 def _written(record: JobRecord, wanted: LogsWanted) -> Iterator[str]:

@@ -43,7 +43,9 @@ def claimed(spec: LaunchSpec) -> LaunchSpec:
         if (folder / FILE).exists():
             (links / name).unlink()
             continue
-        (folder / LOGS).mkdir(parents=True, exist_ok=True)
+        # What a job finds in its environment may be a way in: other users need not know.
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (folder / LOGS).mkdir(exist_ok=True)
         return mine.model_copy(update={"work_folder": str(folder)})
     raise RequestError([Problem("name", f"{spec.name!r} has been used 100000 times; use another", spec.name)])
 

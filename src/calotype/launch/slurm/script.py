@@ -10,7 +10,7 @@ import re
 import shlex
 
 from calotype.core.errors import Problem, RequestError
-from calotype.launch.backend import LOGS, Rendered
+from calotype.launch.backend import LOGS, SCRIPT_LOG, Rendered
 from calotype.launch.script import all_variables, continued, exports, started
 from calotype.spec.launch import LaunchSpec
 
@@ -78,7 +78,7 @@ def _options(spec: LaunchSpec) -> list[str]:
     if spec.array:
         array = f"0-{spec.array - 1}" + (f"%{spec.array_at_once}" if spec.array_at_once else "")
     gpus = f"{slurm.gpu_type}:{spec.gpus_per_node}" if slurm.gpu_type else spec.gpus_per_node or None
-    output = f"{spec.folder}/{'task-%a.log' if spec.array else 'batch.log'}"
+    output = f"{spec.folder}/{'task-%a.log' if spec.array else SCRIPT_LOG}"
     given = {
         "job-name": spec.name,
         "partition": slurm.partition,
