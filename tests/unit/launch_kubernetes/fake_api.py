@@ -54,9 +54,9 @@ class FakeApi:
         self.faults: dict[str, list[Fault | None]] = defaultdict(list)
         """By `METHOD PATH-PATTERN`, in the order they happen; None lets a request through."""
         self.lost_watches = 0
-        """So many of the next watches break in the middle of an event."""
+        """So many of the next watches break in the middle of an event, by turns with and without an end."""
         self.lost_logs = 0
-        """So many of the next followed logs break after their first line."""
+        """So many of the next followed logs break after two lines."""
         self.quota: dict[str, int] = {}
         """GPUs that a namespace may use."""
         self.kinds = {"trainjobs", "pytorchjobs", "pods", "nodes"}
@@ -284,7 +284,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.api.lost_watches:
             self.api.lost_watches -= 1
             self._chunk('{"type": "MODIFIED", "obj')
-            self._hang_up()
+            if self.api.lost_watches % 2:
+                self._chunk("")
+            else:
+                self._hang_up()
             return
         limit = float(self.query.get("timeoutSeconds", "60"))
         sent = since
@@ -323,9 +326,9 @@ class _Handler(BaseHTTPRequestHandler):
                     self.api.changed.wait(5)
                     continue
             sent += len(lines)
-            for line in lines:
+            for number, line in enumerate(lines):
                 self._chunk((line if self.query.get("timestamps") else line.partition(" ")[2]) + "\n")
-                if lost:
+                if lost and number == 1:
                     self._chunk("2026-01-01T00:00:59Z half a li")
                     self._hang_up()
                     return

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from calotype.core.errors import CalotypeError
 from calotype.launch.kubernetes.cluster import Cluster, LostError, RefusedError
 from calotype.launch.kubernetes.pods import Pod, phase, watched
 
@@ -47,13 +46,13 @@ class Following:
     """Of each pod, only so many of the last before now."""
 
     def __post_init__(self) -> None:
-        self._told: queue.Queue[str | CalotypeError | None] = queue.Queue()
+        self._told: queue.Queue[str | Exception | None] = queue.Queue()
         self._streams: dict[str, threading.Thread] = {}
 
     def __iter__(self) -> Iterator[str]:
         self._start(self._look)
         while (told := self._told.get()) is not None:
-            if isinstance(told, CalotypeError):
+            if isinstance(told, Exception):
                 raise told
             yield told
 
@@ -61,7 +60,8 @@ class Following:
         def run() -> None:
             try:
                 work()
-            except CalotypeError as error:
+            # Whatever it is: who reads is not to wait for lines that never come.
+            except Exception as error:
                 self._told.put(error)
 
         # They only wait for the network: a process that wants to end does not wait for them.
