@@ -97,6 +97,20 @@ def until(condition: Callable[[], bool], what: str, among: Sequence[subprocess.P
         time.sleep(_PAUSE_S)
 
 
+def is_running(pid: int) -> bool:
+    """Not one that has ended and that nobody has asked about yet, either."""
+    try:
+        state = (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="ascii", errors="replace")
+            .rpartition(")")[2]
+            .split()[0]
+        )
+    except FileNotFoundError:
+        return False
+    return state not in "ZX"
+
+
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, check=True, capture_output=True, text=True)
 
