@@ -81,7 +81,7 @@ def in_unets_scale(pair: Pair, latent: Any) -> Tensor:
 
 @pytest.mark.parametrize("case", [EULER, SOLVER], ids=str)
 def test_text_to_image(sd15: Pair, case: Case) -> None:
-    """Schedules that begin below the most noise are left out: there ComfyUI begins with a little less of it."""
+    """Not of schedules that begin below the most noise: there ComfyUI begins with a little less of it."""
     graph = graph_of(first=sd15.ours)
     expected = their_latents(sd15, case, prompt=PROMPT, negative_prompt=NEGATIVE, guidance_scale=7.5)
     made = graph.sampled(graph.empty(), seed=5, sampler_name=case.sampler, scheduler=case.schedule)
