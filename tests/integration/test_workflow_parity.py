@@ -161,7 +161,7 @@ def test_the_refiner_goes_on_where_the_base_stops(sdxl: Pair, refiner: Pair) -> 
     half = base(**told, width=64, height=64, latents=noise, denoising_end=0.6).images
     expected = other(**told, image=half, denoising_start=0.6).images
     graph = graph_of(first=sdxl.ours, second=refiner.ours)
-    stop = {"end_at_step": 6, "return_with_leftover_noise": "enable"}
+    stop: Any = {"end_at_step": 6, "return_with_leftover_noise": "enable"}
     made = graph.sampled(graph.empty(), "KSamplerAdvanced", noise_seed=5, **stop)
     assert relative(in_unets_scale(sdxl, made), half) < CLOSE
     made = graph.sampled(made, "KSamplerAdvanced", "second", add_noise="disable", start_at_step=6)
