@@ -86,6 +86,25 @@ def test_engines_are_kept_until_there_are_too_many(monkeypatch: pytest.MonkeyPat
     assert len(loaded) == 4
 
 
+def test_engines_make_room_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, room = small_engine("sd15"), {"left": 2}
+
+    def load(reference: str, **_: object) -> object:
+        if not room["left"]:
+            room["left"] = 1
+            raise torch.OutOfMemoryError("no room")
+        room["left"] -= 1
+        return engine
+
+    monkeypatch.setattr("calotype.workflow.nodes.models.load", load)
+    engines = KeptEngines()
+    for reference in ("a", "b", "c"):
+        assert engines(reference) is engine
+    assert [key[0] for key in engines._kept] == ["b", "c"]  # type: ignore[index]
+    with pytest.raises(torch.OutOfMemoryError):
+        KeptEngines()("d")
+
+
 def test_a_lora_that_cannot_be_read_is_not_tried_again_with_the_next(host: Host) -> None:
     model, clip, _ = host.node("CheckpointLoaderSimple", ckpt_name="sd15")
     with pytest.raises(NotFoundError, match="no 'gone'"):
