@@ -42,7 +42,7 @@ MOST_PARTS = 8
 
 
 class KeptEngines:
-    """Engines by reference and preset; the one used least recently goes when they are too many or too large."""
+    """Engines by reference and preset; the least recently used goes when they are too many or too large."""
 
     def __init__(
         self,
