@@ -33,13 +33,12 @@ def _applied(host: Host, prompts: dict[str, Any], name: str = FOLDER, **how: Any
     return dict(zip(("positive", "negative"), made, strict=True))
 
 
-def _sampled(host: Host, prompts: dict[str, Any], steps: int = 2, **inputs: Any) -> Tensor:
-    model, _, _ = host.node("CheckpointLoaderSimple", ckpt_name="sd15")
+def _sampled(host: Host, prompts: dict[str, Any], steps: int = 2, preset: str = "baseline") -> Tensor:
+    loaded, _, _ = host.node("CheckpointLoaderSimple", ckpt_name="sd15")
+    model = host.node("CalotypePreset", model=loaded, preset=preset)
     usual = {"steps": steps, "cfg": 4.0, "sampler_name": "euler", "scheduler": "normal", "seed": 5}
     latent = host.node("EmptyLatentImage", width=64, height=64)
-    made: Tensor = host.node("KSampler", model=model, latent_image=latent, **usual, **prompts, **inputs)[
-        "samples"
-    ]
+    made: Tensor = host.node("KSampler", model=model, latent_image=latent, **usual, **prompts)["samples"]
     return made
 
 
@@ -47,6 +46,13 @@ def test_the_original_naming_is_the_same_net(host: Host, prompts: dict[str, Any]
     one, other = (_sampled(host, _applied(host, prompts, name)) for name in (FOLDER, ORIGINAL))
     assert torch.equal(one, other)
     assert relative(one, _sampled(host, prompts)) > 0.01
+
+
+def test_it_is_heard_whatever_the_preset(host: Host, prompts: dict[str, Any]) -> None:
+    """Our own forward pass has laid the weights out anew, and does not listen."""
+    controlled = _applied(host, prompts)
+    made = _sampled(host, controlled, preset="low-memory")
+    torch.testing.assert_close(made, _sampled(host, controlled), atol=1e-3, rtol=1e-3)
 
 
 def test_a_picture_of_another_size_is_fitted(host: Host, prompts: dict[str, Any]) -> None:
