@@ -79,6 +79,20 @@ def test_weights_and_learned_words_are_the_engines(host: Host) -> None:
     assert not torch.equal(made, plain)
 
 
+def test_a_learned_word_that_is_not_there_is_named_before_anything_runs(host: Host) -> None:
+    def problem(text: str) -> Any:
+        check = host.registry["CLIPTextEncode"].check
+        assert check is not None
+        return check(host.catalogue, {"text": text})
+
+    assert problem(TEXT) is None
+    assert problem("a embedding:shiny.safetensors apple") is None
+    assert problem("an apple") is None
+    assert "text: there is no learned word 'shinny'; did you mean 'shiny'" in problem(
+        "(embedding:shinny:1.2)"
+    )
+
+
 def test_sdxl_reads_a_text_with_each_encoder_and_keeps_the_sizes(host: Host) -> None:
     engine = _engine(host, "sdxl")
     sizes = {"width": 800, "height": 600, "crop_w": 1, "crop_h": 2, "target_width": 3, "target_height": 4}
@@ -89,7 +103,9 @@ def test_sdxl_reads_a_text_with_each_encoder_and_keeps_the_sizes(host: Host) -> 
     both = {text: engine.encode(text) for text in ("an apple", "a pear")}
     assert torch.equal(made[..., :first], both["an apple"].context[..., :first])
     assert torch.equal(made[..., first:], both["a pear"].context[..., first:])
-    assert torch.equal(options.pop("pooled_output"), both["a pear"].pooled)
+    summary = both["a pear"].pooled
+    assert summary is not None
+    assert torch.equal(options.pop("pooled_output"), summary)
     assert options == sizes
 
 

@@ -1,10 +1,38 @@
 """Nodes that make CONDITIONING of text."""
 
-from calotype.workflow.interface import CLIP, CONDITIONING, FLOAT, STRING, Input, NodeClass, Output
+from calotype.core.errors import near_matches
+from calotype.engine.prompt import parse_prompt
+from calotype.workflow.interface import (
+    CLIP,
+    CONDITIONING,
+    FLOAT,
+    STRING,
+    Catalogue,
+    Input,
+    InputValues,
+    NodeClass,
+    Output,
+)
 from calotype.workflow.nodes.inputs import pixels
 from calotype.workflow.nodes.later import later
 
 _HELP = "(word) and (word:1.2) weigh words, embedding:name is a learned one."
+
+
+def _missing_words(catalogue: Catalogue, inputs: InputValues) -> str | None:
+    """Learned words of the texts that are not in the folder."""
+    found = catalogue.files("embeddings")
+    known = {*found, *(name.rpartition(".")[0] for name in found)}
+    for name, text in inputs.items():
+        words = [piece.text for piece in parse_prompt(text) if piece.is_embedding] if _is_text(text) else []
+        missing = next((word for word in words if word not in known), None)
+        if missing is not None:
+            return f"{name}: there is no learned word {missing!r}; {near_matches(missing, sorted(known))}"
+    return None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and "embedding:" in value
 
 
 def _text(name: str) -> Input:
@@ -20,6 +48,7 @@ NODES = (
         title="CLIP Text Encode (Prompt)",
         category="conditioning",
         help="A prompt as the model reads it.",
+        check=_missing_words,
     ),
     NodeClass(
         "CLIPTextEncodeSDXL",
@@ -38,6 +67,7 @@ NODES = (
         outputs=(Output(CONDITIONING),),
         category="advanced/conditioning",
         help="A prompt for each of SDXL's text encoders, and the sizes and crop that it is told.",
+        check=_missing_words,
     ),
     NodeClass(
         "CLIPTextEncodeSDXLRefiner",
@@ -52,5 +82,6 @@ NODES = (
         outputs=(Output(CONDITIONING),),
         category="advanced/conditioning",
         help="A prompt for SDXL's refiner, with the score that the picture should have.",
+        check=_missing_words,
     ),
 )
