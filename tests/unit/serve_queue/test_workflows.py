@@ -49,9 +49,9 @@ async def test_a_queue_of_the_first_version_is_brought_up_to_date(
             """
             INSERT INTO jobs (id, client, state, model, request, digest, priority, turn, cost, created_at,
                               steps_total, end_order)
-            VALUES (?, 'ann', ?, 'emoji', '{"prompt": "p", "steps": 4}', 'd', 0, ?, 1, 1000000.0, 4, ?)
+            VALUES (?, 'ann', ?, 'emoji', '{"prompt": "p", "steps": 4}', 'd', 0, 1, 1, 1000000.0, 4, ?)
             """,
-            (f"old{number}", state, number, number if state == "done" else None),
+            (f"old{number}", state, number if state == "done" else None),
         )
     connection.close()
     async with open_queue() as queue:

@@ -138,7 +138,8 @@ class Dispatcher:
 
     def accepted(self, job: Job) -> None:
         """A job has come into the queue."""
-        self.followers.changed(job)
+        if job.id not in self._running:
+            self.followers.changed(job)
         self._wake.set()
         if job.deadline_at is not None:
             self._timekeeper.look_again()
