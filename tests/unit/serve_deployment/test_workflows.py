@@ -90,9 +90,12 @@ async def test_one_workflow_at_a_time_and_ordinary_jobs_beside_it(deployed: Open
         plain = await deployment.submit(asking(), client="ann")
         assert (await puppet.told(Work)).job_id == plain.id
         assert (await deployment.job(second.id)).state == "queued"
+        puppet.say(saved(work), b"picture")
         puppet.say(WorkflowFinished(job_id=first.id))
         assert work.job_id == first.id
         assert (await puppet.told(RunWorkflow)).job_id == second.id
+        # A client that waits for one after the other hears of them in that order.
+        assert (await deployment.job(first.id)).state == "done"
 
 
 async def test_a_dead_workers_workflow_is_begun_again_and_ends_once(deployed: OpenDeployment) -> None:
@@ -196,7 +199,7 @@ async def test_quotas_and_bad_graphs(deployed: OpenDeployment) -> None:
 
 
 async def _take(happenings: AsyncIterator[Happening], number: int) -> list[Happening]:
-    return [await soon(anext(happenings)) for _ in range(number)]  # type: ignore[arg-type]
+    return [await soon(anext(happenings)) for _ in range(number)]
 
 
 def _job(client: str) -> Job:

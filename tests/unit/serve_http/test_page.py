@@ -32,7 +32,7 @@ def measured(point: str, day: int, kind: str = "inference") -> str:
     return Measurement(
         id=point,
         point=point,
-        kind=kind,  # type: ignore[arg-type]
+        kind=kind,
         model="emoji",
         device="CPU",
         fingerprint={},
