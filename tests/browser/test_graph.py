@@ -36,7 +36,7 @@ def test_a_graph_built_by_hand_makes_a_picture(visitor: Visitor) -> None:
         ("empty latent", 305, 650),
         ("ksampler", 600, 200),
         ("vae decode", 885, 250),
-        ("save image", 1162, 250),
+        ("save image", 1120, 450),
     ):
         canvas.add(words, x, y)
     loader, sampler = canvas.node("CheckpointLoaderSimple"), canvas.node("KSampler")
@@ -49,6 +49,7 @@ def test_a_graph_built_by_hand_makes_a_picture(visitor: Visitor) -> None:
     canvas.link(sampler, 0, decoder, "samples")
     canvas.link(loader, 2, decoder, "vae")
     canvas.link(decoder, 0, canvas.node("SaveImage"), "images")
+    canvas.visit.keep("graph-by-hand")
     expect(canvas.links).to_have_count(9)
     canvas.set(canvas.node("CLIPTextEncode"), "text", "a red apple")
     for name in ("width", "height"):
