@@ -91,7 +91,7 @@ def test_measurements_are_filtered_sorted_and_drawn(visitor: Visitor) -> None:
     expect(counted).to_contain_text("0 of 80")
     visit.field("Search points, models, devices").fill("")
     page.get_by_role("button", name="Sort by Samples/s").click()
-    cells = page.locator(".records tbody tr td:nth-child(5)")
+    cells = page.locator(".records tbody tr td:nth-child(6)")
     rates = [float(text) for text in cells.all_inner_texts() if text != "–"]
     assert rates == sorted(rates, reverse=True)
     assert len(set(rates)) > 1
