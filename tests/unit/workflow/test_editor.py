@@ -276,6 +276,9 @@ def test_there_and_back_is_the_same_graph() -> None:
         # Defaults are written out by an editor, which shows every widget.
         assert back[name]["inputs"] == {**back[name]["inputs"], **one["inputs"]}
     assert back["9"]["_meta"]["title"] == "Keep it"
+    drawn = {str(one["id"]): one["widgets_values"] for one in to_workflow(prompt, REGISTRY)["nodes"]}
+    assert drawn["3"] == [5, "fixed", 2, 8, "euler"]
+    assert drawn["20"] == ["cat.png", "image"]
     assert back["3"]["_meta"]["title"] == "Small sampler"
     again = to_workflow(back, REGISTRY)
     assert to_prompt(again, REGISTRY) == back

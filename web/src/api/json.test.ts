@@ -22,3 +22,8 @@ test("a prompt that talks about seeds is left alone", () => {
   const value = { prompt: 'say "seed": 12345678901234567890, please', seed: 1 };
   expect(parse(stringify(value))).toEqual(value);
 });
+
+test("large integers stay whole wherever they stand, digits in texts and fractions are left alone", () => {
+  const text = '{"a":[12345678901234567890,0.1234567890123456,-9],"b":"no 12345678901234567890 \\" 1"}';
+  expect(stringify(parse(text))).toBe(text);
+});

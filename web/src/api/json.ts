@@ -1,26 +1,27 @@
 /**
- * JSON in which seeds stay whole. A seed has 64 bits, a number here has 53: large ones are bigints.
+ * JSON in which integers stay whole. A seed has 64 bits, a number here has 53: larger integers are bigints, wherever
+ * they stand (graphs keep seeds in bare lists).
  */
 
-// A quote inside a text has a backslash before it.
-const LARGE_SEED = /(?<!\\)"((?:noise_)?seed)"(\s*:\s*)(\d{16,20})(?=\s*[,}])/g;
-const LARGE = /^large:(\d{16,20})$/;
-const KEPT = /"\\u0000large:(\d+)"/g;
+const STRING_OR_NUMBER = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+const LARGE = /^-?\d{16,}$/;
+const MARK = "\u0000large:";
+const WRITTEN_MARK = /"\\u0000large:(-?\d+)"/g;
 
 export function parse(text: string): unknown {
-  const marked = text.replace(LARGE_SEED, '"$1"$2"large:$3"');
-  return JSON.parse(marked, (key, value: unknown) => {
-    if ((key === "seed" || key === "noise_seed") && typeof value === "string") {
-      const found = LARGE.exec(value)?.[1];
-      if (found !== undefined) return Number.isSafeInteger(Number(found)) ? Number(found) : BigInt(found);
-    }
-    return value;
-  });
+  const marked = text.replace(STRING_OR_NUMBER, (token) =>
+    LARGE.test(token) && !Number.isSafeInteger(Number(token)) ? JSON.stringify(MARK + token) : token,
+  );
+  return JSON.parse(marked, (_key, value: unknown) =>
+    typeof value === "string" && value.startsWith(MARK) ? BigInt(value.slice(MARK.length)) : value,
+  );
 }
 
-export function stringify(value: unknown): string {
-  const text = JSON.stringify(value, (_key, inner: unknown) =>
-    typeof inner === "bigint" ? `\u0000large:${inner}` : inner,
+export function stringify(value: unknown, indent?: number): string {
+  const text = JSON.stringify(
+    value,
+    (_key, inner: unknown) => (typeof inner === "bigint" ? MARK + inner.toString() : inner),
+    indent,
   );
-  return text.replace(KEPT, "$1");
+  return text.replace(WRITTEN_MARK, "$1");
 }

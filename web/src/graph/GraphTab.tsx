@@ -1,10 +1,29 @@
-import { useSay } from "../language/say";
+import { ReactFlowProvider } from "@xyflow/react";
+import "@xyflow/react/dist/style.css";
+
+import "./canvas.css";
+import "./graph.css";
+import { createSession, startSession, type Session } from "./session";
+import { Room } from "./view/Room";
+import { SessionContext } from "./view/session-context";
+
+let session: Session | null = null;
+
+/** One session for the life of the page: other rooms may be visited while a graph runs. */
+function theSession(): Session {
+  if (session === null) {
+    session = createSession();
+    startSession(session);
+  }
+  return session;
+}
 
 export function GraphTab() {
-  const say = useSay();
   return (
-    <section className="room">
-      <h1>{say("graph.title")}</h1>
-    </section>
+    <SessionContext value={theSession()}>
+      <ReactFlowProvider>
+        <Room />
+      </ReactFlowProvider>
+    </SessionContext>
   );
 }

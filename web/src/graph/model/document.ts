@@ -1,0 +1,154 @@
+/**
+ * A graph as it is edited: nodes with values, links between them, groups around them. Everything is immutable; a
+ * change makes a new document that shares what stayed the same, so that a comparison by identity finds what changed.
+ * Knows nothing of files, of the server or of the screen.
+ */
+import type { Catalogue, InputDeclaration, NodeDeclaration, OutputDeclaration } from "./catalogue";
+import { socket, widgetInput } from "./catalogue";
+import type { Json, JsonObject } from "./json";
+
+export const CONTROLS = ["fixed", "increment", "decrement", "randomize"] as const;
+export type Control = (typeof CONTROLS)[number];
+export type Mode = "active" | "muted" | "bypassed";
+
+export interface Point {
+  readonly x: number;
+  readonly y: number;
+}
+export interface Size {
+  readonly width: number;
+  readonly height: number;
+}
+export interface Box extends Point, Size {}
+
+export interface GraphNode {
+  readonly id: string;
+  readonly type: string;
+  /** What the user called it; null shows the declared title. */
+  readonly title: string | null;
+  readonly position: Point;
+  readonly size: Size | null;
+  readonly collapsed: boolean;
+  readonly mode: Mode;
+  readonly values: Readonly<Record<string, Json>>;
+  /** What seeds do after a run, by input. */
+  readonly controls: Readonly<Record<string, Control>>;
+  /** Sockets as a file had them: what is drawn for kinds of node that this server does not know. */
+  readonly filed: {
+    readonly inputs: readonly OutputDeclaration[];
+    readonly outputs: readonly OutputDeclaration[];
+  };
+  /** What else a file said of the node; written back untouched. */
+  readonly rest: JsonObject;
+}
+
+export interface Link {
+  readonly id: number;
+  readonly from: string;
+  readonly output: number;
+  readonly to: string;
+  readonly input: string;
+}
+
+export interface Group extends Box {
+  readonly id: string;
+  readonly title: string;
+  readonly color: string | null;
+  readonly rest: JsonObject;
+}
+
+export interface GraphDocument {
+  readonly name: string;
+  readonly nodes: ReadonlyMap<string, GraphNode>;
+  readonly links: readonly Link[];
+  readonly groups: readonly Group[];
+  readonly rest: JsonObject;
+}
+
+export const EMPTY_DOCUMENT: GraphDocument = { name: "", nodes: new Map(), links: [], groups: [], rest: {} };
+
+export const BLANK_NODE: GraphNode = {
+  id: "",
+  type: "",
+  title: null,
+  position: { x: 0, y: 0 },
+  size: null,
+  collapsed: false,
+  mode: "active",
+  values: {},
+  controls: {},
+  filed: { inputs: [], outputs: [] },
+  rest: {},
+};
+
+export function newNode(declaration: NodeDeclaration, id: string, position: Point): GraphNode {
+  const entered = declaration.inputs.filter((input) => input.widget !== null);
+  return {
+    ...BLANK_NODE,
+    id,
+    type: declaration.type,
+    position,
+    values: Object.fromEntries(entered.map((input) => [input.name, input.initial])),
+    controls: Object.fromEntries(
+      entered.filter((input) => input.seed).map((input) => [input.name, "randomize"]),
+    ),
+  };
+}
+
+/** What a node looks like: as the server declares it, or as far as the file it came from tells. */
+export function declarationOf(catalogue: Catalogue, node: GraphNode): NodeDeclaration {
+  const known = catalogue.get(node.type);
+  if (known?.virtual === "primitive") return primitiveDeclaration(known, node);
+  if (known) return known;
+  return {
+    type: node.type,
+    title: node.type,
+    category: "",
+    help: "",
+    inputs: node.filed.inputs.map((input) => socket(input.name, input.type, true)),
+    outputs: node.filed.outputs,
+    isOutput: false,
+    virtual: null,
+  };
+}
+
+function primitiveDeclaration(known: NodeDeclaration, node: GraphNode): NodeDeclaration {
+  const type = node.filed.outputs[0]?.type ?? "*";
+  const input: InputDeclaration = { ...widgetInput("value", type, null), seed: "value" in node.controls };
+  return {
+    ...known,
+    inputs: [input],
+    outputs: node.filed.outputs.length ? node.filed.outputs : known.outputs,
+  };
+}
+
+export function isKnown(catalogue: Catalogue, node: GraphNode): boolean {
+  return catalogue.has(node.type);
+}
+
+export function titleOf(catalogue: Catalogue, node: GraphNode): string {
+  return node.title ?? declarationOf(catalogue, node).title;
+}
+
+export function linkInto(document: GraphDocument, node: string, input: string): Link | undefined {
+  return document.links.find((link) => link.to === node && link.input === input);
+}
+
+export function freshNodeId(document: GraphDocument): string {
+  let highest = 0;
+  for (const id of document.nodes.keys()) if (/^\d+$/.test(id)) highest = Math.max(highest, Number(id));
+  return String(highest + 1);
+}
+
+export function freshLinkId(document: GraphDocument): number {
+  return document.links.reduce((highest, link) => Math.max(highest, link.id), 0) + 1;
+}
+
+export function nodesInside(document: GraphDocument, box: Box, sizes: ReadonlyMap<string, Size>): string[] {
+  const inside = [...document.nodes.values()].filter((node) => {
+    const size = sizes.get(node.id) ?? node.size ?? { width: 0, height: 0 };
+    const [x, y] = [node.position.x + size.width / 2, node.position.y + size.height / 2];
+    return x >= box.x && x <= box.x + box.width && y >= box.y && y <= box.y + box.height;
+  });
+  return inside.map((node) => node.id);
+}

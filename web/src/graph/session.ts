@@ -1,0 +1,187 @@
+/**
+ * The graph's room at work: holds the state, talks with the server, keeps what a reload must not lose. Lives as long
+ * as the page, so that looking at another room stops nothing. Knows nothing of React's tree.
+ */
+import { returns } from "../connection/connection";
+import { store, type Store } from "../connection/store";
+import { clientName, keepGraph, keepRun, keptGraph, keptRun, newId } from "./memory";
+import { writeApi } from "./model/api-format";
+import { withUpload } from "./model/catalogue";
+import { type GraphDocument } from "./model/document";
+import { afterRun, setValue } from "./model/edits";
+import { writeEditor } from "./model/editor-writing";
+import { firstGraph } from "./model/first-graph";
+import { openBytes } from "./model/opening";
+import * as asking from "./run/asking";
+import * as runs from "./run/run-state";
+import { listen } from "./run/socket";
+import { documentOf, FIRST_STATE, reduce, type Action, type State } from "./state";
+
+export interface Session {
+  readonly state: Store<State>;
+  readonly dispatch: (action: Action) => void;
+  readonly run: (times: number) => Promise<void>;
+  readonly cancel: (all: boolean) => Promise<void>;
+  readonly open: (file: File) => Promise<void>;
+  readonly openFirst: () => Promise<void>;
+  readonly upload: (node: string, input: string, file: File) => Promise<void>;
+}
+
+const KEEP_AFTER_MS = 300;
+const STARTING_PROMPT = "a red apple";
+
+export function createSession(): Session {
+  const state = store(FIRST_STATE);
+  const dispatch = (action: Action) => {
+    state.set(reduce(state.get(), action));
+  };
+  const client = clientName();
+  const session: Session = {
+    state,
+    dispatch,
+    run: async (times) => {
+      for (let count = 0; count < times; count += 1) await runOnce(session, client);
+    },
+    cancel: (all) => cancel(session, all),
+    open: async (file) => {
+      const bytes = new Uint8Array(await file.arrayBuffer());
+      dispatch({ type: "opened", document: openBytes(state.get().catalogue, bytes, file.name) });
+    },
+    openFirst: async () => {
+      dispatch({ type: "opened", document: await startingGraph(state.get()) });
+    },
+    upload: async (node, input, file) => {
+      const name = await asking.askToKeep(file);
+      dispatch({ type: "catalogue", catalogue: withUpload(state.get().catalogue, name) });
+      dispatch({ type: "edit", edit: (document) => setValue(document, node, input, name) });
+    },
+  };
+  return session;
+}
+
+async function startingGraph({ catalogue }: State): Promise<GraphDocument> {
+  return firstGraph(catalogue, STARTING_PROMPT, await asking.askSide().catch(() => asking.USUAL_SIDE));
+}
+
+/** Begins everything that goes on by itself. Called once in the life of a page. */
+export function startSession(session: Session): void {
+  const { state, dispatch } = session;
+  void readCatalogue(session).then(async () => {
+    dispatch({ type: "run", change: () => keptRun() });
+    const document = keptGraph(state.get().catalogue) ?? (await startingGraph(state.get()));
+    dispatch({ type: "restored", document });
+    keepFromNowOn(session);
+    hear(session);
+  });
+}
+
+/** Asks until the server answers: without knowing its nodes there is nothing to draw. */
+async function readCatalogue({ dispatch }: Session): Promise<void> {
+  for (;;) {
+    try {
+      dispatch({ type: "catalogue", catalogue: await asking.askCatalogue() });
+      return;
+    } catch {
+      await nextReturn();
+    }
+  }
+}
+
+function nextReturn(): Promise<void> {
+  return new Promise((resolve) => {
+    const stop = returns.subscribe(() => {
+      stop();
+      resolve();
+    });
+  });
+}
+
+function hear(session: Session): void {
+  const { state, dispatch } = session;
+  let lastPreview: string | null = null;
+  listen(clientName(), {
+    opened: () => void findAgain(session),
+    message: (message) => {
+      dispatch({ type: "message", message });
+      // Runs taken back elsewhere before they began end without a word.
+      if (message.type === "status" && message.queued < state.get().run.unfinished.length)
+        void findAgain(session);
+    },
+    preview: (picture) => {
+      const address = URL.createObjectURL(picture);
+      dispatch({ type: "run", change: (run) => runs.previewed(run, address) });
+      if (lastPreview !== null) URL.revokeObjectURL(lastPreview);
+      lastPreview = address;
+    },
+  });
+  returns.subscribe(() => {
+    void readCatalogue(session);
+    if (state.get().run.unfinished.length > 0) void findAgain(session);
+  });
+}
+
+/** Runs on their way to the server, which cannot know them yet. */
+const onTheWay = new Set<string>();
+
+async function findAgain({ state, dispatch }: Session): Promise<void> {
+  try {
+    const ids = state.get().run.unfinished.filter((id) => !onTheWay.has(id));
+    for (const found of await asking.askAbout(ids)) {
+      dispatch({ type: "run", change: (run) => runs.foundAgain(run, found) });
+    }
+  } catch {
+    // The connection has been told; the next time it opens this is asked again.
+  }
+}
+
+function keepFromNowOn({ state }: Session): void {
+  let [document, run] = [documentOf(state.get()), state.get().run];
+  let timer: ReturnType<typeof setTimeout> | null = null;
+  const keep = () => {
+    if (timer !== null) clearTimeout(timer);
+    timer = null;
+    keepGraph(state.get());
+    keepRun(state.get().run);
+  };
+  state.subscribe(() => {
+    const now = state.get();
+    if (now.run.unfinished !== run.unfinished) keepRun(now.run);
+    if (documentOf(now) !== document || now.run !== run) timer ??= setTimeout(keep, KEEP_AFTER_MS);
+    [document, run] = [documentOf(now), now.run];
+  });
+  window.addEventListener("pagehide", keep);
+}
+
+async function runOnce({ state, dispatch }: Session, client: string): Promise<void> {
+  const { catalogue, sizes } = state.get();
+  const document = documentOf(state.get());
+  const id = newId();
+  dispatch({ type: "run", change: (run) => runs.asked(run, id) });
+  const prompt = writeApi(catalogue, document);
+  const { accepted, problems } = await asking.askForRun(
+    id,
+    client,
+    prompt,
+    writeEditor(catalogue, document, sizes),
+  );
+  if (!accepted) {
+    dispatch({ type: "run", change: (run) => runs.refused(run, id, problems) });
+    return;
+  }
+  if (problems.length > 0) dispatch({ type: "run", change: (run) => runs.withProblems(run, problems) });
+  dispatch({ type: "amended", document: afterRun(catalogue, documentOf(state.get()), Math.random) });
+}
+
+async function cancel(session: Session, all: boolean): Promise<void> {
+  const { state, dispatch } = session;
+  // What began a moment ago is stopped, not taken out of a queue it has left.
+  if (state.get().run.current === null) await findAgain(session);
+  const { current, unfinished } = state.get().run;
+  const waiting = unfinished.filter((id) => id !== current);
+  const forgotten = all || current === null ? waiting : [];
+  if (forgotten.length > 0) {
+    await asking.askToForget(forgotten);
+    for (const id of forgotten) dispatch({ type: "run", change: (run) => runs.ended(run, id, "cancelled") });
+  }
+  if (current !== null) await asking.askToStop(current);
+}
