@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, expect
 
-PATIENCE_MS = 90_000
+from tests.browser.served import Visit
 
 WATCH = """
 () => {
@@ -36,12 +36,11 @@ DROP = """
 
 
 class Canvas:
-    """One page with its graph's room open."""
+    """A visit to the graph's room."""
 
-    def __init__(self, page: Page, site: str) -> None:
-        self.page = page
-        page.goto(f"{site}/#/graph")
-        expect(self.nodes.first).to_be_visible(timeout=PATIENCE_MS)
+    def __init__(self, visit: Visit) -> None:
+        self.visit, self.page = visit, visit.page
+        expect(self.nodes.first).to_be_visible()
 
     @property
     def nodes(self) -> Locator:
@@ -49,7 +48,7 @@ class Canvas:
 
     @property
     def status(self) -> Locator:
-        return self.page.get_by_role("status")
+        return self.page.locator(".graph-run").get_by_role("status")
 
     @property
     def links(self) -> Locator:
@@ -73,22 +72,33 @@ class Canvas:
 
     def link(self, source: Locator, output: int, target: Locator, name: str) -> None:
         """Drag from an output to an input."""
-        self._hover(source.locator(f'[data-handleid="out:{output}"]'))
-        self.page.mouse.down()
-        self._hover(target.locator(f'[data-handleid="in:{name}"]'), steps=8)
+        self.carry(source, output, target, name)
         self.page.mouse.up()
 
-    def _hover(self, handle: Locator, steps: int = 1) -> None:
+    def carry(self, source: Locator, output: int, target: Locator, name: str) -> None:
+        """The same, without letting go."""
+        self._move_to(source.locator(f'[data-handleid="out:{output}"]'))
+        self.page.mouse.down()
+        self._move_to(target.locator(f'[data-handleid="in:{name}"]'), steps=8)
+
+    def _move_to(self, handle: Locator, steps: int = 1) -> None:
         box = handle.bounding_box()
         assert box
         self.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=steps)
 
     def set(self, node: Locator, name: str, value: str | int) -> None:
         """A widget's value, typed."""
-        node.get_by_label(f"{name} of ").first.fill(str(value))
+        node.locator(f'[aria-label^="{name} of "]').fill(str(value))
 
-    def run(self) -> None:
-        self.page.get_by_role("button", name="Run", exact=True).click()
+    def run(self, ending: str | None = "Done") -> None:
+        """And wait for how it ends, unless that is None."""
+        self.visit.press("Run")
+        if ending is not None:
+            expect(self.status).to_have_text(ending)
+
+    def cancel(self) -> None:
+        self.visit.press("Cancel")
+        expect(self.status).to_have_text("Cancelled")
 
     def drop(self, name: str, kind: str, content: bytes) -> None:
         """A file, let go over the canvas."""
@@ -122,6 +132,21 @@ def text_to_image(steps: int, size: int = 64, seed: int = 5) -> dict[str, Any]:
         "8": node("VAEDecode", samples=["3", 0], vae=["4", 2]),
         "9": node("SaveImage", images=["8", 0], filename_prefix="graph"),
     }
+
+
+def many_graphs(nodes: int) -> dict[str, Any]:
+    """The default graph over and over, with upscalers for what is left of the number."""
+    graph: dict[str, Any] = {}
+    for copy in range(nodes // 7):
+        for name, one in text_to_image(steps=2).items():
+            inputs = {
+                key: [f"{copy}{value[0]}", value[1]] if isinstance(value, list) else value
+                for key, value in one["inputs"].items()
+            }
+            graph[f"{copy}{name}"] = {**one, "inputs": inputs}
+    for extra in range(nodes % 7):
+        graph[f"9{extra}0"] = node("ImageScaleBy", image=["08", 0], upscale_method="area", scale_by=1.0)
+    return graph
 
 
 def node(kind: str, **inputs: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ const RUN = "calotype.graph.run";
 
 export function keepGraph(state: State): void {
   const document = documentOf(state);
-  const graph = writeEditor(state.catalogue, document, state.sizes);
+  const graph = writeEditor(state.catalogue, document);
   try {
     localStorage.setItem(GRAPH, stringify({ name: document.name, graph }));
   } catch {

@@ -32,7 +32,7 @@ export function writeEditor(
     nodes: nodes.map((node) =>
       writeNode(catalogue, document, node, {
         order: order.get(node.id) ?? 0,
-        size: sizes.get(node.id) ?? node.size ?? { width: 300, height: 120 },
+        size: sizes.get(node.id) ?? node.size,
         slots: slots.get(node.id) ?? [],
       }),
     ),
@@ -63,7 +63,7 @@ function inputSlots(catalogue: Catalogue, document: GraphDocument, node: GraphNo
 
 interface Written {
   readonly order: number;
-  readonly size: Size;
+  readonly size: Size | null;
   readonly slots: readonly InputDeclaration[];
 }
 
@@ -80,7 +80,7 @@ function writeNode(
     id: writeId(node.id),
     type: node.type,
     pos: [node.position.x, node.position.y + TITLE_HEIGHT],
-    size: [written.size.width, Math.max(written.size.height - TITLE_HEIGHT, TITLE_HEIGHT)],
+    ...(written.size ? { size: [written.size.width, written.size.height - TITLE_HEIGHT] } : {}),
     flags: {
       ...(isObject(flags) ? flags : {}),
       ...(node.collapsed ? { collapsed: true } : { collapsed: undefined }),

@@ -80,14 +80,14 @@ export function readPictures(output: Json | undefined): Picture[] {
   }));
 }
 
-/** What stopped a run. */
+/** What stopped a run. The short names of Python's own errors say something, those of packages are in the trace. */
 export function readFailure(data: JsonObject): Problem {
-  const trace = isList(data.traceback) ? data.traceback.map(asText).join("") : "";
+  const [type, message] = [asText(data.exception_type), asText(data.exception_message)];
   return {
     node: asText(data.node_id) || null,
     input: null,
-    message: [asText(data.exception_type), asText(data.exception_message)].filter(Boolean).join(": "),
-    details: trace,
+    message: message && type.includes(".") ? message : [type, message].filter(Boolean).join(": "),
+    details: isList(data.traceback) ? data.traceback.map(asText).join("") : "",
   };
 }
 

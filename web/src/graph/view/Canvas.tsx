@@ -78,7 +78,6 @@ export function Canvas() {
 
   return (
     // The same is done by a key and by a button.
-    // eslint-disable-next-line jsx-a11y/no-static-element-interactions
     <div className="graph-canvas" data-held={held} onDoubleClick={doubleClick}>
       {held !== null && <style>{onlyFitting(held)}</style>}
       <ReactFlow<Drawn, LinkDrawn>
@@ -129,7 +128,7 @@ export function Canvas() {
         multiSelectionKeyCode={["Control", "Meta", "Shift"]}
         selectionKeyCode="Shift"
         zoomOnDoubleClick={false}
-        minZoom={0.08}
+        minZoom={0.03}
         maxZoom={2}
         nodeDragThreshold={2}
         fitView
@@ -138,10 +137,21 @@ export function Canvas() {
       >
         <Background gap={24} size={1.2} />
         <Controls showInteractive={false} fitViewOptions={FITTED} />
-        <MiniMap pannable zoomable ariaLabel={null} nodeStrokeWidth={0} className="graph-map" />
+        <MiniMap
+          pannable
+          zoomable
+          ariaLabel={null}
+          nodeStrokeWidth={0}
+          nodeColor={mapColor}
+          className="graph-map"
+        />
       </ReactFlow>
     </div>
   );
+}
+
+function mapColor(node: Drawn): string {
+  return node.type === "group-frame" ? "transparent" : "";
 }
 
 function isPane(target: EventTarget | null): boolean {

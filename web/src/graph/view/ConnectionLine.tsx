@@ -24,7 +24,7 @@ export function ConnectionLine(props: Props) {
     <g className="graph-connecting" data-refused={why !== null}>
       <path d={path} fill="none" style={{ stroke: why ? "var(--bad)" : color }} />
       {why && (
-        <foreignObject x={toX + 14} y={toY - 18} width={360} height={80}>
+        <foreignObject x={toX + 14} y={toY - 56} width={360} height={80}>
           <div className="graph-refusal">{saidRefusal(say, why)}</div>
         </foreignObject>
       )}

@@ -36,7 +36,6 @@ export function FileMenu({ pickFile }: { pickFile: () => void }) {
   };
   return (
     // Leaving the menu closes it; nothing is done by it.
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-element-interactions
     <details
       ref={menu}
       className="graph-menu"

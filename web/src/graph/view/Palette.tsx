@@ -36,7 +36,9 @@ function OpenPalette({ request }: { request: PaletteRequest }) {
     close();
   };
   const place =
-    request.place ?? placeBeside(document, request.end) ?? flow.screenToFlowPosition(request.near);
+    request.place ??
+    placeBeside(document, request.end) ??
+    free(document, flow.screenToFlowPosition(middle()));
   const kinds = (words: string): Item[] =>
     findKinds(catalogue, document, words, request.end).map((kind) => ({
       key: kind.type,
@@ -84,6 +86,21 @@ function OpenPalette({ request }: { request: PaletteRequest }) {
       />
     </Floating>
   );
+}
+
+/** The middle of the canvas on the screen. */
+function middle(): Point {
+  const { left, top, width, height } =
+    window.document.querySelector(".graph-canvas")?.getBoundingClientRect() ?? new DOMRect();
+  return { x: left + width / 2, y: top + height / 2 };
+}
+
+/** A place that no node has yet: the next one down to the right. */
+function free(document: GraphDocument, place: Point): Point {
+  const taken = [...document.nodes.values()].some(
+    ({ position }) => Math.hypot(position.x - place.x, position.y - place.y) < GAP / 2,
+  );
+  return taken ? free(document, { x: place.x + GAP, y: place.y + GAP }) : place;
 }
 
 /** Left of what it shall feed, right of what feeds it. */

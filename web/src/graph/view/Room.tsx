@@ -32,7 +32,6 @@ export function Room() {
   if (!ready) return <p className="graph-loading quiet">{say("graph.loading")}</p>;
   return (
     // Files can be picked from the menu as well.
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-element-interactions
     <section
       ref={room}
       className="graph-room"

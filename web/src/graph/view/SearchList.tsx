@@ -42,7 +42,6 @@ export function SearchList({ label, listLabel, none, find, close }: Props) {
         aria-autocomplete="list"
         {...(items[chosen] ? { "aria-activedescendant": `${list}-${chosen}` } : {})}
         placeholder={label}
-        // eslint-disable-next-line jsx-a11y/no-autofocus -- it was opened to be typed into
         autoFocus
         value={words}
         onChange={(event) => {
@@ -64,7 +63,6 @@ export function SearchList({ label, listLabel, none, find, close }: Props) {
 function Option({ id, item, chosen }: { id: string; item: Item; chosen: boolean }) {
   return (
     // The keys are the field's, which keeps the focus.
-    // eslint-disable-next-line jsx-a11y/click-events-have-key-events
     <div
       id={id}
       role="option"

@@ -151,7 +151,7 @@ function NodeProblems({ id }: { id: string }) {
       {problems.map((problem, index) => (
         <p key={index}>
           {problem.message}
-          {problem.input !== null && `: ${problem.input}`}
+          {!problem.details.includes("\n") && <span className="quiet"> {problem.details}</span>}
         </p>
       ))}
     </div>

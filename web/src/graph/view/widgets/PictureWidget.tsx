@@ -23,7 +23,6 @@ export function PictureWidget(props: WidgetProps) {
   };
   return (
     // Dropping is a short cut for the button below.
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-element-interactions
     <div
       className="graph-picture-widget"
       role="group"
