@@ -34,5 +34,14 @@ export default defineConfig({
       "/ws": { target: deployment, ws: true },
     },
   },
-  test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true },
+  test: {
+    environment: "jsdom",
+    include: ["src/**/*.test.{ts,tsx}"],
+    restoreMocks: true,
+    // Making a document for every file would take longer than all tests.
+    pool: "threads",
+    isolate: false,
+    maxWorkers: 1,
+    minWorkers: 1,
+  },
 });

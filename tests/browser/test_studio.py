@@ -73,14 +73,17 @@ def test_a_running_job_is_cancelled(visitor: Visitor, deployment: Deployed) -> N
 
 def test_a_reload_finds_the_run_again(visitor: Visitor, deployment: Deployed) -> None:
     visit = visitor()
-    fill(visit, Steps="60")
+    fill(visit, Steps="200")
     visit.press("Generate")
-    expect(visit.page.locator(".stage progress")).to_be_visible()
+    progress = visit.page.locator(".stage progress")
+    expect(progress).to_be_visible()
     visit.page.reload()
-    expect(visit.page.locator(".stage progress")).to_be_visible()
+    expect(progress).to_be_visible()
     expect(visit.field("Prompt")).to_have_value(PROMPT)
-    finished(visit)
-    assert [job["state"] for job in deployment.jobs()] == ["done"]
+    expect(visit.page.get_by_alt_text("Preview of what is being made")).to_be_visible()
+    found = float(progress.evaluate("bar => bar.value"))
+    until(lambda: float(progress.evaluate("bar => bar.value")) > found, "it goes on")
+    assert [job["state"] for job in deployment.jobs()] == ["running"]
 
 
 def test_settings_are_used_again_and_make_the_same_picture(visitor: Visitor, deployment: Deployed) -> None:
@@ -160,7 +163,7 @@ def test_a_grid_over_two_knobs_is_labelled_and_found_again(visitor: Visitor, dep
 
 def test_the_queue_is_put_in_another_order_and_thinned(visitor: Visitor, deployment: Deployed) -> None:
     # More jobs than a worker takes at a time, so that some wait.
-    for number in range(40):
+    for number in range(22):
         request = {"prompt": f"number {number}", "width": 64, "height": 64, "steps": 200}
         httpx.post(f"{deployment.url}/v1/jobs", json={"request": request}).raise_for_status()
     visit = visitor()

@@ -34,6 +34,7 @@ function columnsOf(say: Say, language: string): Column[] {
   }));
   return [
     words(say("measure.point"), (one) => one.point),
+    words(say("measure.round"), (one) => String(one.round)),
     words(say("measure.model"), (one) => one.model),
     words(say("measure.preset"), (one) => one.preset ?? one.system),
     words(say("measure.device"), (one) => one.device),

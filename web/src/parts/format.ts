@@ -15,6 +15,7 @@ export function bytes(count: number | null | undefined): string {
 
 export function seconds(count: number | null | undefined): string {
   if (count === null || count === undefined) return "–";
+  if (count === 0) return "0 s";
   if (count < 0.1) return `${(count * 1000).toPrecision(2)} ms`;
   if (count < 60) return `${count.toFixed(count < 10 ? 2 : 1)} s`;
   const minutes = Math.floor(count / 60);

@@ -15,7 +15,7 @@ export const en = {
   "shell.back": "The server answers again.",
   "shell.key.title": "API key",
   "shell.key.why":
-    "This server asks for an API key. It is kept in this browser and sent to this server alone.",
+    "This server asks for an API key. It is sent once; from then on the browser has a session.",
   "shell.key.label": "Key",
   "shell.key.wrong": "This key is not known here.",
   "shell.key.use": "Use this key",

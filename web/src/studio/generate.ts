@@ -3,7 +3,7 @@
 import { submissions } from "./grid";
 import { axes, gridPlan } from "./gridPlan";
 import { newKey, send } from "./outbox";
-import { select } from "./selection";
+import { select, type Selection } from "./selection";
 import { change, randomSeed, settings, submissionOf } from "./settings";
 import { givenNow } from "./start";
 
@@ -12,7 +12,7 @@ export async function generate(): Promise<void> {
   const [asked, given, planned] = [settings.get(), givenNow(), gridPlan.get()];
   if (!planned.on) {
     const job = await send(submissionOf(asked, given !== null, `studio/${newKey()}`), given);
-    select({ kind: "picture", job: job.id, index: 0 });
+    show({ kind: "picture", job: job.id, index: 0 });
     return;
   }
   const { x, y } = axes(planned);
@@ -21,6 +21,12 @@ export async function generate(): Promise<void> {
   // One after the other: they are made in the order they are read.
   for (const [at, cell] of cells.entries()) {
     await send(cell, given);
-    if (at === 0) select({ kind: "grid", grid });
+    if (at === 0) show({ kind: "grid", grid });
   }
+}
+
+/** On a phone the stage is below the form. */
+function show(selection: Selection): void {
+  select(selection);
+  if (window.matchMedia("(max-width: 720px)").matches) document.getElementById("stage")?.scrollIntoView();
 }

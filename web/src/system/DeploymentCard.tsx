@@ -65,7 +65,7 @@ function Visitor() {
     told("wants-key");
   };
   return (
-    <div className="row">
+    <>
       <Facts
         rows={[
           [say("system.client"), answer.admin ? say("system.admin", { name: answer.client }) : answer.client],
@@ -76,6 +76,6 @@ function Visitor() {
           {say("shell.key.forget")}
         </button>
       )}
-    </div>
+    </>
   );
 }

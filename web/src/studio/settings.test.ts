@@ -1,0 +1,41 @@
+import { expect, test } from "vitest";
+
+import type { Job } from "../api/jobs";
+import { DEFAULTS, requestOf, seedOf, settingsOf, submissionOf } from "./settings";
+
+test("what is not said stays unsaid", () => {
+  const request = requestOf({ ...DEFAULTS, prompt: "a cat", strength: 0.5 }, false);
+  for (const name of ["negative_prompt", "width", "height", "eta", "vae", "strength"]) {
+    expect(request).not.toHaveProperty(name);
+  }
+  expect(submissionOf(DEFAULTS, false, "k")).not.toHaveProperty("model");
+});
+
+test("strength goes along with a start picture", () => {
+  expect(requestOf({ ...DEFAULTS, strength: 0.5 }, true).strength).toBe(0.5);
+});
+
+test("a job's settings make its picture again", () => {
+  const asked = {
+    ...DEFAULTS,
+    ...{ prompt: "a cat", negative: "dogs", width: 64, height: 72, steps: 9, cfg: 3, eta: 0.5, vae: "v" },
+    ...{ sampler: "heun", schedule: "beta", clip_skip: 2, strength: 0.4, seed: "18446744073709551615" },
+    ...{ loras: [{ name: "ink", strength: 0.5, text_strength: null }], model: "emoji", locked: true },
+  };
+  const request = requestOf(asked, true);
+  const job = { model: "emoji", request } as Partial<Job> as Job;
+  expect(settingsOf(job, undefined)).toEqual(asked);
+});
+
+test("of several pictures the chosen one's seed is taken", () => {
+  const job = { model: "m", request: { prompt: "", seed: 5, count: 3 } } as Partial<Job> as Job;
+  const picture = { sha256: "", bytes: 1, width: 8, height: 16, seed: 7 };
+  const found = settingsOf(job, picture);
+  expect([found.seed, found.count, found.width, found.height, found.locked]).toEqual(["7", 1, 8, 16, true]);
+});
+
+test("seeds keep all their bits", () => {
+  expect(seedOf("7")).toBe(7);
+  expect(seedOf("18446744073709551615")).toBe(18446744073709551615n);
+  expect(seedOf("")).toBe(0);
+});
