@@ -87,7 +87,7 @@ class Asked:
         number = there if most is None else min(there, most)
         why = f"a node of {self.where} has {there}; --gpus-per-node says otherwise"
         typer.echo(f"{number} GPUs on each node: {why}", err=True)
-        return spec.model_copy(update={"gpus_per_node": number})
+        return spec.changed(gpus_per_node=number)
 
 
 def job_name(text: str) -> str:

@@ -53,4 +53,4 @@ def hand_in_training(asked: Asked, context: typer.Context, as_json: bool) -> Non
         raise RequestError([Problem("trainer.devices", rule, chosen.trainer.devices)])
     assert asked.where is not None
     command = ("train", recipe, *overrides, *options)
-    hand_in(asked.where, spec.model_copy(update={"command": command}), as_json)
+    hand_in(asked.where, spec.changed(command=command), as_json)

@@ -30,7 +30,7 @@ def claimed(spec: LaunchSpec) -> LaunchSpec:
     for number in range(1, 100_000):
         ending = f"-{number}"
         name = spec.name[: LONGEST_JOB_NAME - len(ending)].rstrip("-") + ending
-        mine = spec.model_copy(update={"name": name})
+        mine = spec.changed(name=name)
         folder = Path(mine.folder).absolute()
         if (folder / FILE).exists() and "{name}" not in spec.work_folder:
             rule = f"{folder} holds a job already; use another folder, or {{name}} in it"
@@ -46,7 +46,7 @@ def claimed(spec: LaunchSpec) -> LaunchSpec:
         # What a job finds in its environment may be a way in: other users need not know.
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (folder / LOGS).mkdir(exist_ok=True)
-        return mine.model_copy(update={"work_folder": str(folder)})
+        return mine.changed(work_folder=str(folder))
     raise RequestError([Problem("name", f"{spec.name!r} has been used 100000 times; use another", spec.name)])
 
 

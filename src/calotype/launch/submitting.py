@@ -16,7 +16,7 @@ def settled(spec: LaunchSpec) -> LaunchSpec:
     """The spec with what this process knows and another will not: where it is, and which Python it runs."""
     here = {} if spec.image else {"python": sys.executable, "directory": str(Path.cwd())}
     missing = {name: value for name, value in here.items() if getattr(spec, name) is None}
-    return spec.model_copy(update={**missing, "work_folder": str(Path(spec.work_folder).absolute())})
+    return spec.changed(**missing, work_folder=str(Path(spec.work_folder).absolute()))
 
 
 def submit(backend: Backend, spec: LaunchSpec) -> tuple[JobRecord, Rendered]:

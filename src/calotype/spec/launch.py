@@ -102,6 +102,10 @@ class LaunchSpec(Part):
             general = [Problem("", line) for text in disagreements for line in text.splitlines()]
             raise RequestError([*problems_of(cls, error), *general]) from None
 
+    def changed(self, **values: Any) -> Self:
+        """With other values, which are checked like the first ones."""
+        return self.parse({**self.model_dump(exclude_unset=True), **values})
+
     @property
     def processes_on_a_node(self) -> int:
         if self.launcher == "plain":

@@ -107,6 +107,10 @@ def test_an_elastic_launch_makes_an_elastic_recipe(handed_in: Any) -> None:
             ["train", "emoji", "model.global_batch_size=3", "--launch=slurm", "--nodes=2", "--device=cpu"],
             "model.global_batch_size: 3 is not a multiple of",
         ),
+        (
+            ["train", "emoji", "name=a\nrm -rf /", "--launch=slurm", "--gpus-per-node=0"],
+            "command.2: 'name=a\\nrm -rf /' holds a line break",
+        ),
         (["train", "emoji", "--launch=slurm", "--nodes=0", "--device=cpu"], "nodes: 0 is out of range"),
         (["launch", "submit", "--on=slurm"], "command: is required"),
         (["launch", "render", "--on=slurm", "--launch-file=gone.yaml", "x"], "no file 'gone.yaml'"),
@@ -180,3 +184,14 @@ def test_a_python_of_this_machine_is_used_where_there_is_no_image(tmp_path: Path
     spec = read_spec(None, {"command": ("x",), "image": "a"})
     assert submitting.settled(spec).python is None
     assert submitting.settled(spec.model_copy(update={"image": None})).python is not None
+
+
+def test_a_folder_with_a_line_break_reaches_no_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "a\nrm -rf b"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    for backend in ("local", "slurm"):
+        assert run(["launch", "render", f"--on={backend}", "train", "{folder}"]) == ExitCode.BAD_REQUEST
+        assert "holds a line break" in capsys.readouterr().err
