@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from yaml import YAMLError
+from yaml import YAMLError  # type: ignore[import-untyped]  # only its error's name is wanted
 
 from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
 from calotype.mig.driver import GpuState

@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from yaml import YAMLError  # type: ignore[import-untyped]  # only its error's name is wanted
 
 from calotype.core.errors import Problem, RequestError
 

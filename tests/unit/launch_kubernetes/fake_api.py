@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import yaml
+import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from tests.unit.launch_kubernetes.schemas import faults
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from calotype.core.errors import RequestError
 from calotype.launch.kubernetes import KubernetesBackend

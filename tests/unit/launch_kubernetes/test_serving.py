@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # it ships no types
 from typer.testing import CliRunner
 
 from calotype.cli.main import app

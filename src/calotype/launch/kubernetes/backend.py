@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.launch.backend import (

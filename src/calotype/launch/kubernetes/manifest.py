@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]  # it ships no types
 
 LONGEST_LINE = 110
 
