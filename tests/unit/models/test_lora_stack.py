@@ -70,6 +70,24 @@ def test_text_encoder_has_a_strength_of_its_own(first: Path, folder_of: FolderOf
     assert_close(our_outputs("sd15", [(read_adapter(first, SD15), 0.5, 1.5)]), expected)
 
 
+def test_what_stays_is_not_merged_again_and_what_changes_is(first: Path, second: Path) -> None:
+    one, other = read_adapter(first, SD15), read_adapter(second, SD15)
+    model, fresh = live("sd15"), live("sd15")
+    stack = AdapterStack(model.parts())
+    for uses in (
+        [(one, 1.0, 1.0)],
+        [(one, 0.5, 1.0)],
+        [(one, 0.5, 1.0), (other, 0.5, 0.0)],
+        [(one, 0.5, 0.2)],
+    ):
+        stack.use(uses)
+    AdapterStack(fresh.parts()).use([(one, 0.5, 0.2)])
+    assert _bit_equal(_state(model), _state(fresh))
+    before = [tensor._version for tensor in model.unet.state_dict().values()]
+    stack.use([(one, 0.5, 0.7)])
+    assert [tensor._version for tensor in model.unet.state_dict().values()] == before
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_taking_out_restores_every_bit(first: Path, second: Path, dtype: torch.dtype) -> None:
     model = live("sd15")
