@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from tests.browser.conftest import Visitor
 from tests.browser.graphs import WATCH, Canvas, many_graphs, node, text_to_image
 from tests.browser.served import Visit
+from tests.browser.test_rooms import violations
 
 LONG = 190
 """Steps that no test waits for."""
@@ -139,6 +140,7 @@ def test_what_is_wrong_stands_on_its_node_and_in_a_list(visitor: Visitor) -> Non
     expect(canvas.node("VAEDecode")).to_have_attribute("data-wrong", "true")
     problems = page.get_by_role("region", name="2 problems")
     expect(problems.get_by_role("listitem")).to_have_count(2)
+    assert violations(canvas.visit) == []
     canvas.visit.keep("graph-problems")
     problems.get_by_role("button", name="VAE Decode").click()
     expect(page.locator(".react-flow__node.selected .graph-node")).to_have_attribute("data-type", "VAEDecode")
