@@ -81,7 +81,7 @@ def in_unets_scale(pair: Pair, latent: Any) -> Tensor:
 
 @pytest.mark.parametrize("case", [EULER, SOLVER], ids=str)
 def test_text_to_image(sd15: Pair, case: Case) -> None:
-    """Schedules that begin below the most noise are left out: there ComfyUI begins with a little less of it."""
+    """Not of schedules that begin below the most noise: there ComfyUI begins with a little less of it."""
     graph = graph_of(first=sd15.ours)
     expected = their_latents(sd15, case, prompt=PROMPT, negative_prompt=NEGATIVE, guidance_scale=7.5)
     made = graph.sampled(graph.empty(), seed=5, sampler_name=case.sampler, scheduler=case.schedule)
@@ -161,7 +161,7 @@ def test_the_refiner_goes_on_where_the_base_stops(sdxl: Pair, refiner: Pair) -> 
     half = base(**told, width=64, height=64, latents=noise, denoising_end=0.6).images
     expected = other(**told, image=half, denoising_start=0.6).images
     graph = graph_of(first=sdxl.ours, second=refiner.ours)
-    stop = {"end_at_step": 6, "return_with_leftover_noise": "enable"}
+    stop: Any = {"end_at_step": 6, "return_with_leftover_noise": "enable"}
     made = graph.sampled(graph.empty(), "KSamplerAdvanced", noise_seed=5, **stop)
     assert relative(in_unets_scale(sdxl, made), half) < CLOSE
     made = graph.sampled(made, "KSamplerAdvanced", "second", add_noise="disable", start_at_step=6)

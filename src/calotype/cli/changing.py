@@ -41,8 +41,9 @@ def _change(text: str, prompt: Mapping[str, Any], registry: Mapping[str, NodeCla
         raise ValueError("write NODE.INPUT=VALUE, such as 3.seed=5")
     if name not in prompt:
         raise ValueError(f"there is no node {name!r}; {nearest(name, prompt)}")
-    node = registry.get(str(prompt[name].get("class_type"))) if isinstance(prompt[name], dict) else None
-    if node is None:
+    given = prompt[name] if isinstance(prompt[name], dict) else {}
+    node = registry.get(str(given.get("class_type")))
+    if node is None or not isinstance(given.get("inputs", {}), dict):
         raise ValueError(f"node {name} is not of a kind that is known here")
     declared = node.input(key)
     if declared is None:

@@ -318,15 +318,15 @@ class Engine:
                 negative = positive.zeros()
             else:
                 negative = self._text.encode(request.negative_prompt or "", request.clip_skip)
-        ids = [self._time_ids(request, score) for score in AESTHETIC_SCORES]
-        return Guidance(positive, negative, request.cfg, ids[0], ids[1])
+        wanted, unwanted = (self._time_ids(request, score) for score in AESTHETIC_SCORES)
+        return Guidance(positive, negative, request.cfg, wanted, unwanted)
 
     def _time_ids(self, request: GenerateRequest, score: float) -> Tensor | None:
         if self.model.architecture.family != "sdxl":
             return None
         size = (request.height, request.width)
         micro = request.micro
-        numbers = [*(micro.original_size or size), *micro.crop_top_left]
+        numbers: list[Any] = [*(micro.original_size or size), *micro.crop_top_left]
         numbers += [score] if self.model.architecture.reads_aesthetic_score else micro.target_size or size
         return torch.tensor([numbers], dtype=torch.float32, device=self.model.device)
 

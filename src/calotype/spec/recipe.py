@@ -114,6 +114,8 @@ class Recipe(Part):
             if applies and self.data.kind in ENCODED_BEFOREHAND:
                 rule = f"{setting} needs {needed}, and {self.data.kind} brings only what was made of them"
                 raise ValueError(f"data.kind: {rule}; use folder, shards, mds or synthetic")
+        if self.model.train == "vae" and self.data.keep_latents:
+            raise ValueError("data.keep_latents: model.train=vae trains what makes them; leave it out")
         return self
 
     @model_validator(mode="after")

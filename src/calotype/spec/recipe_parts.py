@@ -119,6 +119,9 @@ class DataPart(Part):
     in_memory: bool = False
     """Decode every picture once, at the start, and keep it as bytes in memory; on the GPU if that takes at
     most a tenth of what is free there. For small sets: the batches are the same and cost next to nothing."""
+    keep_latents: bool = False
+    """With in_memory: encode every picture once, at the start, and keep what the frozen autoencoder says of
+    it on the device. Training draws latents from the same distributions, and never encodes again."""
 
     @model_validator(mode="after")
     def _kept_pictures_have_one_crop(self) -> Self:
@@ -126,6 +129,10 @@ class DataPart(Part):
             if self.in_memory and varies:
                 rule = "in_memory keeps every picture at one size and crop, which"
                 raise ValueError(f"{rule} {name} changes; leave out one of the two")
+        if self.keep_latents and not self.in_memory:
+            raise ValueError("keep_latents encodes what in_memory has decoded; set in_memory=true too")
+        if self.keep_latents and self.random_flip:
+            raise ValueError("keep_latents encodes no mirrored pictures; leave out random_flip")
         return self
 
 

@@ -25,8 +25,7 @@ from calotype.spec.benchmark_record import BenchmarkRecord, DeviceMemory, Window
 from calotype.spec.recipe import Recipe
 from calotype.train.ceiling import measured_ceiling
 from calotype.train.counted_work import training_tflop
-from calotype.train.data.feed import open_feed
-from calotype.train.live import build_subject, load_model, needs_of
+from calotype.train.live import build_subject, load_model, open_training_feed
 from calotype.train.loop import Loop
 from calotype.train.processes import Process, as_started, joined
 from calotype.train.run import explained
@@ -166,14 +165,7 @@ def _measure(
     _find_ceiling(recipe, plan, process, found, counted=tflop is not None)
     subject = build_subject(model, recipe)
     loop = Loop(subject, recipe, process)
-    feed = open_feed(
-        recipe.data,
-        needs_of(model, recipe),
-        rank=process.rank,
-        world_size=process.world_size,
-        micro_batch_size=recipe.model.micro_batch_size,
-        progress=progress,
-    )
+    feed = open_training_feed(model, recipe, process, progress=progress)
     with feed:
         subject.use_empty_text(feed.facts.empty_text)
         progress.start("warm-up", plan.warmup_steps)

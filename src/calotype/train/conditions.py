@@ -64,13 +64,22 @@ def encode_tokens(model: Model, tokens: Sequence[Tensor]) -> tuple[Tensor, Tenso
 @torch.no_grad()
 def encode_pictures(model: Model, pixels: Tensor, posterior: Tensor) -> Tensor:
     """Latents drawn from the autoencoder's distribution with the given noise, in the UNet's scale."""
-    config = model.vae.config
-    at_once = _most_at_once(pixels, config.block_out_channels[0])
+    return drawn_latents(model, picture_moments(model, pixels), posterior)
+
+
+@torch.no_grad()
+def picture_moments(model: Model, pixels: Tensor) -> Tensor:
+    """What the autoencoder makes of each picture: mean and deviation of its latents, in its own precision."""
+    at_once = _most_at_once(pixels, model.vae.config.block_out_channels[0])
     parts = pixels.to(next(model.vae.parameters()).dtype).split(at_once)
-    moments = [model.vae.encode(part).latent_dist for part in parts]
-    mean, deviation = (
-        torch.cat(each).float() for each in zip(*((m.mean, m.std) for m in moments), strict=True)
-    )
+    found = [model.vae.encode(part).latent_dist for part in parts]
+    return torch.cat([torch.stack([each.mean, each.std], dim=1) for each in found])
+
+
+def drawn_latents(model: Model, moments: Tensor, posterior: Tensor) -> Tensor:
+    """Latents of these moments for this noise, in the UNet's scale."""
+    config = model.vae.config
+    mean, deviation = moments.float().unbind(dim=1)
     drawn = mean + deviation * posterior
     return (drawn - float(config.shift_factor or 0.0)) * float(config.scaling_factor)
 

@@ -25,4 +25,5 @@ def training_tflop(architecture: Architecture, recipe: Recipe) -> float | None:
         return None
     unet = 3 * _UNET[name]
     text = (3 if recipe.trains_text_encoders else 1) * _TEXT[name]
-    return unet if recipe.data.kind in ENCODED_BEFOREHAND else unet + text + _VAE_ENCODE[size]
+    pictures = 0.0 if recipe.data.keep_latents else _VAE_ENCODE[size]
+    return unet if recipe.data.kind in ENCODED_BEFOREHAND else unet + text + pictures

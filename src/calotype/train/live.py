@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,9 +18,12 @@ from calotype.models.model import Model, assemble, vae_dtype
 from calotype.models.reference import RANDOM, Found, find_model, random_model
 from calotype.models.separate_vae import vae_sha256, with_vae
 from calotype.spec.recipe import Recipe
+from calotype.train.conditions import picture_moments
+from calotype.train.data.feed import Feed, open_feed
 from calotype.train.data.needs import Needs
 from calotype.train.inversion import InversionSubject
 from calotype.train.lora import LoraSubject
+from calotype.train.processes import Process
 from calotype.train.subject import DTYPES, Subject, UnetSubject
 from calotype.train.text_encoders import TextAndUnetSubject
 from calotype.train.vae import VaeSubject
@@ -104,4 +108,20 @@ def needs_of(model: Model, recipe: Recipe) -> Needs:
         device=model.device,
         vae_hash=model.vae_sha256 or model.identity.sha256,
         text_hash=model.identity.sha256,
+    )
+
+
+def open_training_feed(
+    model: Model, recipe: Recipe, process: Process, *, samples_seen: int = 0, progress: Progress | None = None
+) -> Feed:
+    """This process's share of what the recipe trains on."""
+    return open_feed(
+        recipe.data,
+        needs_of(model, recipe),
+        rank=process.rank,
+        world_size=process.world_size,
+        micro_batch_size=recipe.model.micro_batch_size,
+        samples_seen=samples_seen,
+        encode=partial(picture_moments, model),
+        progress=progress,
     )

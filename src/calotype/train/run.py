@@ -15,10 +15,9 @@ from calotype.core.progress import Progress, Silent
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
 from calotype.train.checkpoint import BackgroundSaver, CheckpointStore, Ranks, StopSignal, separate_ranks
-from calotype.train.data.feed import open_feed
 from calotype.train.data.needs import Needs
 from calotype.train.judging import Judge
-from calotype.train.live import build_subject, load_model, needs_of
+from calotype.train.live import build_subject, load_model, needs_of, open_training_feed
 from calotype.train.loop import Loop, StepNews, Watcher
 from calotype.train.processes import Process, as_started, joined
 from calotype.train.profiling import ProfileWindow
@@ -73,15 +72,7 @@ def train(
         judge = Judge(recipe, readings)
         identity = _resume(loop, judge, store, ranks, recipe)
         feed = open_things.enter_context(
-            open_feed(
-                recipe.data,
-                needs_of(model, recipe),
-                rank=process.rank,
-                world_size=process.world_size,
-                micro_batch_size=recipe.model.micro_batch_size,
-                samples_seen=loop.samples,
-                progress=watched,
-            )
+            open_training_feed(model, recipe, process, samples_seen=loop.samples, progress=watched)
         )
         _same_data(identity, feed.facts.identity)
         subject.use_empty_text(feed.facts.empty_text)

@@ -17,7 +17,13 @@ from calotype.engine.abilities import schedule_of
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
 from calotype.train.compiling import arrange, compiled_function
-from calotype.train.conditions import encode_captions, encode_pictures, encode_tokens, tokenise
+from calotype.train.conditions import (
+    drawn_latents,
+    encode_captions,
+    encode_pictures,
+    encode_tokens,
+    tokenise,
+)
 from calotype.train.data.batch import Batch, Text
 from calotype.train.draws import Draws, draw
 from calotype.train.objective import Objective, Question
@@ -126,8 +132,9 @@ class UnetSubject:
 
     def _draws(self, batch: Batch, positions: Sequence[int]) -> Draws:
         architecture = self.model.architecture
-        if batch.latents is not None:
-            height, width = batch.latents.shape[-2:]
+        encoded = batch.moments if batch.latents is None else batch.latents
+        if encoded is not None:
+            height, width = encoded.shape[-2:]
         else:
             assert batch.pixels is not None
             height, width = (side // architecture.vae_factor for side in batch.pixels.shape[-2:])
@@ -143,6 +150,8 @@ class UnetSubject:
     def _latents(self, batch: Batch, draws: Draws) -> Tensor:
         if batch.latents is not None:
             return batch.latents.float()
+        if batch.moments is not None:
+            return drawn_latents(self.model, batch.moments, draws.posterior)
         assert batch.pixels is not None
         return encode_pictures(self.model, batch.pixels, draws.posterior)
 

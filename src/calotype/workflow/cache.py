@@ -93,7 +93,7 @@ def keys(
             changes = _changes(registry[node.class_type], node.inputs, context)
             text = json.dumps([node.class_type, registry[node.class_type].module, inputs, changes])
         # The package's own words; running the node will tell what is wrong, if it is run at all.
-        except Exception:  # noqa: S112
+        except (Exception, SystemExit):  # noqa: S112
             continue
         found[name] = hashlib.sha256(text.encode()).hexdigest()
     return found

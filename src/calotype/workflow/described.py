@@ -68,5 +68,5 @@ def choices_of(declared: Input, catalogue: Catalogue) -> list[str]:
     """What can be chosen now; nothing if a package fails to list it, so that the rest is still told."""
     try:
         return [str(choice) for choice in declared.choose_from(catalogue)]
-    except Exception:
+    except (Exception, SystemExit):
         return []

@@ -101,6 +101,8 @@ class Execution(Iterator[Event]):
         self._outputs = tuple(outputs)
         self._values: dict[str, tuple[Any, ...]] = {}
         self._executed: list[str] = []
+        self._keys: dict[str, str] = {}
+        self._uses: Counter[str] = Counter()
         self._events = self._run()
 
     def __next__(self) -> Event:
@@ -131,7 +133,7 @@ class Execution(Iterator[Event]):
                 continue
             try:
                 missing = self._missing(self._graph[name])
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 yield self._failed(name, error)
                 return
             if missing:
@@ -182,7 +184,7 @@ class Execution(Iterator[Event]):
         yield Executing(node.id)
         try:
             result = yield from self._result(known, node)
-        # A package that exits must not end the server; Ctrl-C and closing are neither.
+        # A package that exits must not end a server; Ctrl-C and closing are something else.
         except (Exception, SystemExit) as error:
             return self._failed(node.id, error)
         self._keep(node, result.outputs)

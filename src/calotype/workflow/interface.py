@@ -11,6 +11,7 @@ width), LATENT a dict with "samples" (batch, channels, height / 8, width / 8).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -202,8 +203,7 @@ class NodeClass:
     """The package that it comes from; the registry fills it in."""
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise ValueError("a node needs a name")
+        _check_words(self)
         if not callable(self.run):
             raise ValueError(f"{self.name}: run is {self.run!r}, it must be callable")
         for declared in self.inputs:
@@ -222,10 +222,37 @@ class NodeClass:
         return next((declared for declared in self.inputs if declared.name == name), None)
 
 
+def _check_words(node: NodeClass) -> None:
+    """Packages are often written without types, and what they declare ends in JSON."""
+    if not isinstance(node.name, str) or not node.name:
+        raise ValueError(f"a node needs a name, not {node.name!r}")
+    for kind, parts in ((Input, node.inputs), (Output, node.outputs)):
+        if not isinstance(parts, tuple) or not all(isinstance(part, kind) for part in parts):
+            raise ValueError(
+                f"{node.name}: {kind.__name__.lower()}s are a tuple of {kind.__name__}, not {parts!r}"
+            )
+    words = [
+        node.title,
+        node.category,
+        node.help,
+        *(word for one in node.outputs for word in (one.type, one.name)),
+    ]
+    wrong = [word for word in words if not isinstance(word, str)]
+    if wrong:
+        raise ValueError(f"{node.name}: {wrong[0]!r} stands where text belongs")
+
+
 def _check_input(node: NodeClass, declared: Input) -> None:
     where = f"{node.name}.{declared.name}"
-    if not declared.name or not declared.type:
+    words = (declared.name, declared.type, declared.help)
+    if not all(isinstance(word, str) for word in words) or not declared.name or not declared.type:
         raise ValueError(f"{node.name}: an input needs a name and a type, not {declared!r}")
+    numbers = [declared.minimum, declared.maximum, declared.step]
+    if not all(number is None or _is_finite(number) for number in numbers):
+        raise ValueError(f"{where}: limits and steps are finite numbers, not {numbers}")
+    default = declared.default
+    if not (default is None or isinstance(default, str | bool) or _is_finite(default)):
+        raise ValueError(f"{where}: default {default!r} cannot be written into a graph")
     if (declared.type == COMBO) != (declared.choices is not None):
         raise ValueError(f"{where}: COMBO and choices go together, type is {declared.type}")
     if declared.type not in (INT, FLOAT) and (declared.minimum, declared.maximum) != (None, None):
@@ -236,3 +263,7 @@ def _check_input(node: NodeClass, declared: Input) -> None:
     ):
         limits = f"{declared.minimum} to {declared.maximum}"
         raise ValueError(f"{where}: default {declared.default} is outside {limits}")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))

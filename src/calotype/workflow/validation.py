@@ -16,6 +16,7 @@ from calotype.workflow.graph import BadLink, Cycle, Graph, Link, Node, Walk, par
 from calotype.workflow.interface import ANY, COMBO, Catalogue, Input, NodeClass
 from calotype.workflow.values import RefusedValueError, accepted, nearest, short
 
+MOST_SUGGESTIONS = 100
 _MESSAGES = {
     "bad_linked_input": "A link leads nowhere",
     "custom_validation_failed": "The node does not take these values",
@@ -94,7 +95,7 @@ def validate(
         checking.report(name, "invalid_prompt", f"it {reason}")
     for node in nodes.values():
         if node.class_type not in registry:
-            rule = f"there is no node {node.class_type!r}; {nearest(node.class_type, registry)}"
+            rule = f"there is no node {node.class_type!r}{checking.nearest(node.class_type, registry)}"
             checking.report(node.id, "invalid_prompt", rule, {"class_type": node.class_type})
     fatal = bool(checking.faults)
     graph = {node.id: checking.declared(node) for node in nodes.values()}
@@ -175,10 +176,20 @@ class _Checking:
     catalogue: Catalogue
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     _lists: dict[object, list[str]] = field(default_factory=dict)
+    _near: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def report(self, node: str, kind: str, details: str, extra: dict[str, Any] | None = None) -> None:
         fault = Fault(type=kind, message=_MESSAGES[kind], details=details, extra_info=extra or {})
         self.faults.setdefault(node, []).append(fault)
+
+    def nearest(self, name: str, known: Collection[str]) -> str:
+        """What else could be meant; not for the hundredth name, since comparing many with many takes long."""
+        key = name, id(known)
+        if key not in self._near:
+            if len(self._near) >= MOST_SUGGESTIONS:
+                return ""
+            self._near[key] = f"; {nearest(name, known)}"
+        return self._near[key]
 
     def report_cycle(self, cycle: Cycle) -> None:
         details = f"{cycle.input}: a link that leads back to the node itself: {' ← '.join(cycle.path)}"
@@ -222,10 +233,12 @@ class _Checking:
             rule = f"{short(value)} is no link; one is written [node id, number of the output]"
             self._report_input(node, declared, "bad_linked_input", rule, received_value=value)
             return given
+        choices = self.choices(declared)
         try:
-            return accepted(declared, given, self.choices(declared))
+            return accepted(declared, given, choices)
         except RefusedValueError as refused:
-            self._report_input(node, declared, refused.kind, refused.rule, received_value=given)
+            near = self.nearest(str(given), choices) if refused.kind == "value_not_in_list" else ""
+            self._report_input(node, declared, refused.kind, refused.rule + near, received_value=given)
             return given
 
     def choices(self, declared: Input) -> list[str]:
@@ -265,7 +278,7 @@ class _Checking:
         written = {name: value for name, value in inputs.items() if not isinstance(value, Link)}
         try:
             problem = check(self.catalogue, written)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.report(node.id, "exception_during_validation", f"{type(error).__name__}: {error}")
             return
         if problem:

@@ -66,8 +66,7 @@ def _chosen(declared: Input, value: object, choices: Sequence[str]) -> str:
             return value.replace("\\", "/")
         if declared.upload and (value.endswith(_ELSEWHERE) or value.removesuffix(" [input]") in choices):
             return value
-    rule = f"{short(value)} is not one of the choices; {nearest(str(value), choices)}"
-    raise RefusedValueError("value_not_in_list", rule)
+    raise RefusedValueError("value_not_in_list", f"{short(value)} is not one of the choices")
 
 
 def _check_limits(declared: Input, value: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -100,23 +101,31 @@ class ComfyClient:
         )
         return json.loads(self.open(request))
 
-    def message(self) -> dict[str, Any]:
-        """The next message that is no preview."""
+    def message(self) -> dict[str, Any] | None:
+        """The next message that is no preview; nothing when a ping came, which keeps a socket alive."""
         while True:
-            out = self.socket.recv()
-            if isinstance(out, str):
-                return json.loads(out)
-            event, kind = struct.unpack(">II", out[:8])
+            opcode, data = self.socket.recv_data(control_frame=True)
+            if opcode == websocket.ABNF.OPCODE_TEXT:
+                return json.loads(data)
+            if opcode != websocket.ABNF.OPCODE_BINARY:
+                assert opcode == websocket.ABNF.OPCODE_PING, f"the server has closed the socket: {data!r}"
+                return None
+            event, kind = struct.unpack(">II", data[:8])
             assert event == 1
-            self.previews.append((kind, out[8:]))
+            self.previews.append((kind, data[8:]))
 
     def until(self, kind: str, **data: Any) -> list[dict[str, Any]]:
         """Messages up to the first of this type with these values, which is the last."""
-        heard = []
-        while True:
-            heard.append(self.message())
-            if heard[-1]["type"] == kind and data.items() <= heard[-1]["data"].items():
+        heard: list[dict[str, Any]] = []
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            message = self.message()
+            if message is None:
+                continue
+            heard.append(message)
+            if message["type"] == kind and data.items() <= message["data"].items():
                 return heard
+        raise AssertionError(f"no {kind} with {data}; heard at last: {heard[-20:]}")
 
     def until_done(self, prompt_id: str) -> list[dict[str, Any]]:
         return self.until("executing", node=None, prompt_id=prompt_id)

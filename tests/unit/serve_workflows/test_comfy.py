@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,26 @@ def test_bad_graphs_are_refused_with_every_problem(connect: Connect) -> None:
     for field, value in (("client_id", 7), ("prompt_id", "../x"), ("number", "first"), ("extra_data", [])):
         assert refused(client, graph(), **{field: value})["error"]["type"] == "invalid_prompt"
     assert client.get("/prompt") == before
+
+
+@pytest.mark.parametrize("path", ["/prompt", "/queue", "/history", "/interrupt", "/api/prompt"])
+def test_pages_of_other_sites_are_refused_whatever_they_say_they_send(connect: Connect, path: str) -> None:
+    client = connect()
+    request = urllib.request.Request(f"http://{client.server}{path}", data=b"{}", method="POST")
+    for header, value in (
+        ("Origin", "http://elsewhere.example"),
+        ("Origin", "null"),
+        ("Content-type", "text/plain"),
+    ):
+        other = urllib.request.Request(request.full_url, data=b"{}", headers={header: value})
+        with pytest.raises(RefusedError) as refused:
+            client.open(other)
+        assert refused.value.status == (403 if header == "Origin" else 415)
+    deep = b'{"prompt": ' + b"[" * 250_000 + b"]" * 250_000 + b"}"
+    with pytest.raises(RefusedError) as refused:
+        client.open(urllib.request.Request(request.full_url, data=deep))
+    assert refused.value.status == 400
+    assert b"nested" in refused.value.body
 
 
 def test_the_part_that_is_sound_runs(connect: Connect) -> None:

@@ -61,6 +61,22 @@ def test_a_killed_server_goes_on_where_it_was_and_remembers(surroundings: Path, 
         stop(_running("killed"), at_once=True)
 
 
+def test_a_workflow_that_kills_every_worker_fails_alone(connect: Connect) -> None:
+    client = connect()
+    deadly = client.queue_prompt(graph(("SmallDeadly", {})))["prompt_id"]
+    behind = client.queue_prompt(graph(seed=8))["prompt_id"]
+    assert client.until_done(behind)[-2]["type"] == "execution_success"
+    job = client.get(f"/v1/jobs/{deadly}")
+    while job["state"] != "failed":
+        client.until("status")
+        job = client.get(f"/v1/jobs/{deadly}")
+    assert (job["failure"]["kind"], job["attempts"]) == ("worker_lost", 3)
+    assert (
+        "died 3 times"
+        in client.get(f"/history/{deadly}")[deadly]["status"]["messages"][-1][1]["exception_message"]
+    )
+
+
 def test_a_deadline_passes_while_it_runs(connect: Connect, tmp_path: Path) -> None:
     client = connect()
     until: dict[str, Any] = {"until": str(tmp_path / "never")}

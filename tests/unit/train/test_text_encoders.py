@@ -34,6 +34,7 @@ from tests.unit.train.runs import (
     trained,
 )
 from tests.unit.train.test_resume import StopAfter
+from tests.unit.train_data.specimens import fill_folder
 
 BOTH: dict[str, Any] = {
     "model__train": "unet_and_text",
@@ -208,3 +209,16 @@ def test_a_run_of_the_unet_alone_is_not_gone_on_with(base: Path, tmp_path: Path)
     trained(small_recipe(base, tmp_path / "run", **alone))
     with pytest.raises(RequestError, match="only in one of them"):
         trained(small_recipe(base, tmp_path / "run", **BOTH))
+
+
+def test_pictures_encoded_once_teach_the_same(base: Path, tmp_path: Path) -> None:
+    pictures = fill_folder(tmp_path / "pictures", 5, sizes=((64, 64),))
+    data = {"data__kind": "folder", "data__path": pictures, "data__in_memory": True}
+    weights = []
+    for name, keeps in (("each", False), ("once", True)):
+        recipe = small_recipe(base, tmp_path / name, **{**BOTH, **data}, data__keep_latents=keeps)
+        trained(recipe)
+        weights.append(saved_state(recipe)["parameters"])
+    # A picture's neighbours in a batch may change how it is summed.
+    for key, weight in weights[0].items():
+        torch.testing.assert_close(weights[1][key], weight, rtol=1e-5, atol=1e-6)

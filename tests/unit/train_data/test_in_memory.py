@@ -247,3 +247,37 @@ def test_the_order_can_be_told_from_the_facts_as_without(tmp_path: Path) -> None
     (tmp_path / "p001.png").write_bytes(picture(9))
     facts = [feed_of(part("folder", tmp_path, in_memory=keeps)).facts for keeps in (False, True)]
     assert facts[0] == facts[1]
+
+
+@pytest.mark.parametrize("count", [4, 11])
+def test_kept_latents_are_those_of_the_pictures(tmp_path: Path, count: int) -> None:
+    """Also when the last pictures are fewer than are encoded together."""
+    together = []
+
+    def encode(pixels: torch.Tensor) -> torch.Tensor:
+        together.append(len(pixels))
+        return torch.stack([pixels.mean(dim=1, keepdim=True), pixels[:, :1]], dim=1)
+
+    data = part("folder", fill_folder(tmp_path, count), in_memory=True)
+    kept = data.model_copy(update={"keep_latents": True})
+    with feed_of(data, micro=4) as feed, feed_of(kept, micro=4, encode=encode) as encoded:
+        for read, known in islice(zip(feed, encoded, strict=False), 9):
+            batch = read.to("cpu")
+            assert (known.keys, known.captions) == (batch.keys, batch.captions)
+            assert known.pixels is None
+            assert batch.pixels is not None
+            assert known.moments is not None
+            torch.testing.assert_close(known.moments, encode(batch.pixels), rtol=0, atol=0)
+    assert set(together) == {4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"in_memory": False}, "set in_memory=true"),
+        ({"in_memory": True, "random_flip": True}, "leave out random_flip"),
+    ],
+)
+def test_latents_are_kept_of_what_is_in_memory_as_it_is(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        part("folder", Path("x"), keep_latents=True, **changes)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.workflow.interface import ANY, COMBO, INT, LATENT, Input, NodeClass, Output
+from calotype.workflow.interface import ANY, COMBO, FLOAT, INT, LATENT, Input, NodeClass, Output
 from calotype.workflow.registry import load_registry
 
 GOOD = """
@@ -104,6 +104,13 @@ def test_broken_metadata_hides_no_other_package(install: Install) -> None:
         ({"inputs": (Input("a", INT, 9, maximum=8),)}, "default 9 is outside"),
         ({"inputs": (Input("a", ANY, lazy=True),)}, "no `needs`"),
         ({"outputs": ()}, "never run"),
+        ({"name": 5}, "needs a name"),
+        ({"help": 5}, "5 stands where text belongs"),
+        ({"inputs": [Input("a", INT)]}, "inputs are a tuple of Input"),
+        ({"outputs": ("LATENT",)}, "outputs are a tuple of Output"),
+        ({"inputs": (Input("a", INT, default=object()),)}, "cannot be written into a graph"),
+        ({"inputs": (Input("a", FLOAT, default=float("nan")),)}, "cannot be written into a graph"),
+        ({"inputs": (Input("a", FLOAT, maximum=float("inf")),)}, "finite numbers"),
     ],
 )
 def test_declarations_that_make_no_sense_are_refused_where_they_are_made(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from calotype.workflow.interface import INT, LATENT, Input, NodeClass, Output
 from calotype.workflow.registry import Registry
-from calotype.workflow.validation import Validation, validate
+from calotype.workflow.validation import MOST_SUGGESTIONS, Validation, validate
 from tests.unit.workflow.small_nodes import NODES, REGISTRY, Names, Prompt, node, usual
 
 
@@ -229,11 +230,20 @@ def test_a_node_checks_its_own_values_and_cannot_break_the_check() -> None:
     assert faults(prompt, "1") == [("custom_validation_failed", "is a mask")]
 
     def broken(*_: object) -> str:
-        raise KeyError("own fault")
+        sys.exit("own fault")
 
     bad = NodeClass("Bad", lambda _: (), (), (Output(LATENT),), check=broken)
     seen = validate({"1": node("Bad"), "2": node("Save", latent=["1", 0])}, Registry([*NODES, bad]), Names())
     assert "own fault" in seen.node_errors["1"]["errors"][0]["details"]
+
+
+def test_very_many_wrong_names_are_not_all_compared_with_all_names() -> None:
+    prompt = {str(number): node("Loader", name=f"wrong {number}") for number in range(500)}
+    prompt |= {f"s{number}": node("Save", latent=[str(number), 0]) for number in range(500)}
+    seen = checked(prompt)
+    told = [faults["errors"][0]["details"] for faults in seen.node_errors.values()]
+    assert sum("there are emoji" in one for one in told) == MOST_SUGGESTIONS
+    assert len(seen.node_errors) == 1000
 
 
 def test_lines_for_people_name_node_and_kind() -> None:

@@ -65,7 +65,7 @@ def _raw(loaded: Loaded, samples: Tensor) -> Tensor:
     return samples * loaded.engine.model.vae.config.scaling_factor
 
 
-@pytest.mark.parametrize("sampler", ["euler", "euler_ancestral", "dpm_2", "uni_pc"])
+@pytest.mark.parametrize("sampler", ["euler", "euler_ancestral", "dpm_2", "dpmpp_2m"])
 def test_a_picture_is_the_engines_own(sd15: Loaded, sampler: str) -> None:
     """But for the noise on the way, which ComfyUI draws from another stream than ours."""
     latent = sd15.sampled(_empty(sd15.host), seed=7, sampler_name=sampler, scheduler="karras")
@@ -83,6 +83,15 @@ def test_a_seed_makes_the_same_picture_again_and_another_one_another(sd15: Loade
         )
         assert torch.equal(once, again)
         assert relative(once, other) > 0.1
+
+
+@pytest.mark.parametrize(("name", "same"), [("dpmpp_2m_sde_gpu", "dpmpp_2m_sde"), ("uni_pc_bh2", "uni_pc")])
+def test_other_names_of_samplers_are_known(sd15: Loaded, name: str, same: str) -> None:
+    one, other = (
+        sd15.sampled(_empty(sd15.host), seed=3, sampler_name=sampler)["samples"] for sampler in (name, same)
+    )
+    assert torch.equal(one, other) == name.endswith("_gpu")
+    assert relative(one, other) < 0.2
 
 
 def test_a_part_of_a_batch_is_made_as_in_the_whole(sd15: Loaded) -> None:

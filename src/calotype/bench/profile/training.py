@@ -21,8 +21,8 @@ from calotype.engine.device import device_name
 from calotype.engine.probe import full_fingerprint
 from calotype.spec.profile_record import ProfileRecord
 from calotype.spec.recipe import Recipe
-from calotype.train.data.feed import Feed, open_feed
-from calotype.train.live import build_subject, load_model, needs_of
+from calotype.train.data.feed import Feed
+from calotype.train.live import build_subject, load_model, open_training_feed
 from calotype.train.loop import Loop
 from calotype.train.processes import Process, as_started, joined
 from calotype.train.run import explained
@@ -64,14 +64,7 @@ def _profiled(
     model = load_model(recipe, process.device, progress, models)
     subject = build_subject(model, recipe)
     loop = Loop(subject, recipe, process)
-    feed = open_feed(
-        recipe.data,
-        needs_of(model, recipe),
-        rank=process.rank,
-        world_size=process.world_size,
-        micro_batch_size=recipe.model.micro_batch_size,
-        progress=progress,
-    )
+    feed = open_training_feed(model, recipe, process, progress=progress)
     # Marked from the start: a step's micro-batch is prepared during the one before.
     with feed, _stages_marked(loop, feed):
         subject.use_empty_text(feed.facts.empty_text)

@@ -138,7 +138,8 @@ class Dispatcher:
 
     def accepted(self, job: Job) -> None:
         """A job has come into the queue."""
-        self.followers.changed(job)
+        if job.id not in self._running:
+            self.followers.changed(job)
         self._wake.set()
         if job.deadline_at is not None:
             self._timekeeper.look_again()
@@ -290,6 +291,7 @@ class Dispatcher:
             given = await self._queue.given(job)
         except OSError as error:
             self._leave(running)
+            running.seat.workflows.discard(job.id)
             await self._outcomes.end(
                 job.id, failed("internal", f"the picture given with it is gone: {error}")
             )
@@ -321,7 +323,6 @@ class Dispatcher:
         """Its worker has it no more."""
         self._running.pop(running.job.id, None)
         running.seat.jobs.discard(running.job.id)
-        running.seat.workflows.discard(running.job.id)
         if running.seat.alone == running.job.id:
             running.seat.alone = None
         self._metrics.running.set(self.running)
@@ -373,7 +374,14 @@ class Dispatcher:
                 self._run_errand(self._ended(running, message))
 
     async def _ended(self, running: _Running, message: WorkflowFinished | Failed | Stopped) -> None:
-        """The end of a job without pictures, or with those that a workflow told of before."""
+        """The end of a job; the next workflow waits for it, so that ends are heard in their order."""
+        try:
+            await self._enter_end(running, message)
+        finally:
+            running.seat.workflows.discard(message.job_id)
+
+    async def _enter_end(self, running: _Running, message: WorkflowFinished | Failed | Stopped) -> None:
+        """Without pictures, or with those that a workflow told of before."""
         job_id, steps = message.job_id, running.steps
         report: WorkflowReport | None = None
         pictures: tuple[JobPicture, ...] = ()

@@ -15,6 +15,7 @@ from calotype.serve.service import Happening
 from calotype.spec.job import FINAL_STATES, Job
 
 MOST_UNREAD = 2000
+MOST_ENDED = 1000
 
 
 class Follower:
@@ -70,15 +71,18 @@ class Followers:
         self._followers: set[Follower] = set()
         self._states: dict[str, tuple[str, int]] = {}
         """What was told last of jobs that have not ended."""
+        self._ended: deque[str] = deque(maxlen=MOST_ENDED)
+        """A quick one may have ended before whoever accepted it comes to say that it waits."""
         self._over = False
 
     def changed(self, job: Job) -> None:
         """Tell of a job, if its state is another than was told last."""
         state = (job.state, job.attempts)
-        if self._states.get(job.id) == state:
+        if self._states.get(job.id) == state or job.id in self._ended:
             return
         if job.state in FINAL_STATES:
             self._states.pop(job.id, None)
+            self._ended.append(job.id)
         else:
             self._states[job.id] = state
         self.tell(Happening(job))

@@ -44,9 +44,16 @@ def _plain(field: Any, value: Any, place: str) -> Any:
     return [plain(one, inside) for one in value] if field.is_repeated else plain(value, inside)
 
 
+_NOT_TOLD: dict[str, Any] = {
+    **dict.fromkeys(("request", "state", "kind", "sequence", "report"), True),
+    "pictures": {"__all__": {"file"}},
+}
+"""What has a form of its own, and what is for clients of workflows alone."""
+
+
 def job_message(job: Job, *, with_request: bool = True) -> pb.Job:
     """A job as a message."""
-    values = job.model_dump(mode="json", exclude={"request", "state"}, exclude_none=True)
+    values = job.model_dump(mode="json", exclude=_NOT_TOLD, exclude_none=True)
     request = json.dumps(job.request) if with_request else ""
     return pb.Job(state=_STATES[job.state], request_json=request, **values)
 

@@ -95,7 +95,7 @@ def told(happening: Happening) -> Iterator[Message]:
     job = happening.job
     if happening.news is not None:
         yield from _news(job, happening.news)
-    elif job.state in FINAL_STATES and job.attempts:
+    elif is_remembered(job):
         yield ending(job)
         yield "executing", {"node": None, "prompt_id": job.id}
 

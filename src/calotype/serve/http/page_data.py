@@ -9,11 +9,13 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import HTMLResponse
 
+from calotype.core.errors import NotFoundError
 from calotype.serve.access import Access, Caller
 from calotype.serve.http.bodies import described, json_body
 from calotype.serve.http.door import cookie_name
 from calotype.serve.http.errors import json_response
-from calotype.serve.http.reaching import Asking, Reached, Surrounded
+from calotype.serve.http.reaching import Asking, Reach, Reached, Surrounded
+from calotype.spec.job import PictureFile
 from calotype.spec.measurement import Kind
 from calotype.version import VERSION
 
@@ -70,7 +72,7 @@ async def system(reach: Reached, surroundings: Surrounded) -> dict[str, Any]:
     status = dataclasses.asdict(reach.service.status())
     for worker, now in zip(status["workers"], reach.service.status().workers, strict=True):
         worker["models"] = [model.model_dump() for model in now.models]
-    return {**status, "version": VERSION, **about, "nodes": await _nodes(reach)}
+    return {**status, "version": VERSION, **about, "nodes": _nodes(reach)}
 
 
 @router.get("/models")
@@ -82,13 +84,33 @@ async def models(reach: Reached, surroundings: Surrounded) -> dict[str, Any]:
         held = loaded.get(one["name"]) if one["folder"] == "checkpoints" else None
         one["loaded"] = held is not None
         one["bytes"] = one["bytes"] if held is None or one["bytes"] is not None else held.bytes
-    return {"models": found}
+    return {"folder": str(surroundings.model_folder), "models": found}
 
 
 @router.get("/models/{folder}/{name:path}")
 async def inspect(folder: str, name: str, surroundings: Surrounded) -> dict[str, Any]:
     """What a model file is, for which base model, and whether it is safe."""
     return await surroundings.inspect(folder, name)
+
+
+@router.get("/uploads")
+async def uploads(reach: Reached, caller: Asking) -> dict[str, Any]:
+    """The pictures that you gave for workflows."""
+    given = await reach.workflows.uploads(client=caller.name) if reach.workflows else ()
+    return {
+        "uploads": [
+            {**upload.file.model_dump(), "bytes": upload.bytes, "at": upload.used_at} for upload in given
+        ]
+    }
+
+
+@router.delete("/uploads", status_code=204)
+async def remove_upload(reach: Reached, caller: Asking, filename: str, subfolder: str = "") -> None:
+    """Forget a picture that you gave; workflows that wait for it keep it."""
+    if reach.workflows is None:
+        raise NotFoundError("no workflows are served here")
+    file = PictureFile(filename=filename, subfolder=subfolder, type="input")
+    await reach.workflows.remove_upload(file, client=caller.name)
 
 
 @router.get("/records")
@@ -126,7 +148,7 @@ def _about(request: Request, caller: Caller) -> dict[str, Any]:
     return {"client": caller.name, "admin": caller.admin, "keys": _access(request).has_keys}
 
 
-async def _nodes(reach: Reached) -> dict[str, Any]:
+def _nodes(reach: Reach) -> dict[str, Any]:
     if reach.workflows is None:
         return {"count": 0, "problems": []}
     return {

@@ -124,7 +124,7 @@ async def progress(
     skip_current_image: Annotated[bool, Query(description="Leave the preview out.")] = False,
 ) -> Progress:
     """How far your oldest running job is; all zero where none runs."""
-    running = await reach.service.jobs(client=caller.sees, state="running", limit=200)
+    running = await reach.service.jobs(client=caller.sees, state="running", kind="pictures", limit=200)
     if not running:
         return _progress(None, None)
     job, preview = running[-1], None
@@ -136,7 +136,7 @@ async def progress(
 @router.post("/interrupt")
 async def interrupt(reach: Reached, caller: Asking) -> dict[str, Any]:
     """Cancel your running jobs."""
-    for job in await reach.service.jobs(client=caller.name, state="running", limit=200):
+    for job in await reach.service.jobs(client=caller.name, state="running", kind="pictures", limit=200):
         await reach.service.cancel(job.id)
     return {}
 

@@ -42,7 +42,7 @@ class Surroundings:
 
     async def system(self) -> dict[str, Any]:
         """The machine, and what may be asked of the deployment on it."""
-        disks = {"models": self._models_folder()} | ({"queue": self.folder} if self.folder else {})
+        disks = {"models": self.model_folder} | ({"queue": self.folder} if self.folder else {})
         return {
             "started_at": self.started_at,
             "limits": self.limits.model_dump(),
@@ -58,7 +58,7 @@ class Surroundings:
         return await asyncio.to_thread(self._model_files)
 
     def _model_files(self) -> list[dict[str, Any]]:
-        root = self._models_folder()
+        root = self.model_folder
         found: list[dict[str, Any]] = [
             {"folder": "checkpoints", "name": name, "bytes": None, "in_package": name == EMBEDDED}
             for name in dict.fromkeys([*self.models, EMBEDDED])
@@ -76,7 +76,7 @@ class Surroundings:
             raise NotFoundError(f"no folder {folder[:80]!r}; {near_matches(folder[:80], FOLDERS)}")
         if (folder, name) == ("checkpoints", EMBEDDED):
             return await self.inspector.inspect(Path(str(package_files("calotype.assets") / EMBEDDED)))
-        path = await asyncio.to_thread(resolve_inside, self._models_folder() / folder, name)
+        path = await asyncio.to_thread(resolve_inside, self.model_folder / folder, name)
         return await self.inspector.inspect(path)
 
     async def listed_records(self, kind: Kind | None, most: int, *, values: bool) -> dict[str, Any]:
@@ -90,5 +90,7 @@ class Surroundings:
     async def report(self, name: str) -> bytes:
         return await asyncio.to_thread(self.records.report, name)
 
-    def _models_folder(self) -> Path:
+    @property
+    def model_folder(self) -> Path:
+        """Where model files lie."""
         return self.models_folder or models_dir()

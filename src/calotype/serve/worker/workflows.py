@@ -64,7 +64,7 @@ class Workflows:
         """`catalogue` makes one for the pictures of a workflow; `meaning` translates errors of the device."""
         self._registry, self._emit, self._engines = registry, emit, engines
         self._catalogue, self._meaning = catalogue, meaning
-        self._cache = cache or Cache()
+        self._cache = Cache() if cache is None else cache
         self._waiting: deque[tuple[RunWorkflow, Sequence[bytes]]] = deque()
         self._current: _Under | None = None
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-_TENSORS = ("pixel_bytes", "pixels", "latents", "context", "pooled", "sizes")
+_TENSORS = ("pixel_bytes", "pixels", "moments", "latents", "context", "pooled", "sizes")
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Batch:
     """One micro-batch; all of its pictures have one size.
 
     Pictures come as `pixel_bytes`, a quarter of the way between processes and to the GPU, and are `pixels`
-    once the batch is where it is used; or they come as `latents`.
+    once the batch is where it is used; or they come as `moments` or `latents`.
     """
 
     captions: tuple[str, ...]
@@ -35,6 +35,8 @@ class Batch:
     """(n, 3, height, width), uint8."""
     pixels: Tensor | None = None
     """(n, 3, height, width), fp32 from -1 to 1."""
+    moments: Tensor | None = None
+    """(n, 2, channels, height, width): mean and deviation of the latents, in the autoencoder's scale."""
     latents: Tensor | None = None
     """(n, channels, height, width) in the UNet's scale, in the numbers they were stored in."""
     context: Tensor | None = None

@@ -15,7 +15,7 @@ from typing import Self
 from calotype.core.progress import Progress
 from calotype.spec.recipe_parts import DataPart
 from calotype.train.data.batch import Batch, Text
-from calotype.train.data.in_memory import keep_all
+from calotype.train.data.in_memory import Encode, Kept, encode_all, keep_all
 from calotype.train.data.loading import loaded
 from calotype.train.data.micro_batches import Delivery, MicroBatches
 from calotype.train.data.needs import Needs
@@ -106,11 +106,13 @@ def open_feed(
     world_size: int = 1,
     micro_batch_size: int,
     samples_seen: int = 0,
+    encode: Encode | None = None,
     progress: Progress | None = None,
 ) -> Feed:
     """An endless feed of this rank's micro-batches, going on after `samples_seen` samples of all ranks.
 
-    `progress` watches what has to be done before the first: decoding, where everything is kept in memory.
+    `encode` is the training's autoencoder, where latents are to be kept. `progress` watches what has to be
+    done before the first batch: decoding and encoding, where everything is kept in memory.
     """
     share = Share(rank, world_size, micro_batch_size, samples_seen)
     tally = Tally(part.most_corrupt)
@@ -121,9 +123,12 @@ def open_feed(
         return Feed(_made_up(synthetic, share), share, facts, tally)
     source = open_source(part, needs)
     tally.add(source.damage)
-    plan, preparation, kept = open_plan(source, part, needs, share), Preparation(part, needs), None
+    plan, preparation = open_plan(source, part, needs, share), Preparation(part, needs)
+    kept: Kept | None = None
     if part.in_memory and part.kind != "precomputed":
-        source, kept = keep_all(source, preparation, progress)
+        source, kept = pictures = keep_all(source, preparation, progress)
+        if part.keep_latents and encode is not None:
+            kept = encode_all(pictures[1], encode, needs.device, micro_batch_size, progress)
     dataset = MicroBatches(source, plan, preparation, micro_batch_size)
     deliveries = loaded(dataset, count(), part.num_workers, pin=needs.device.type == "cuda")
     if kept is not None:

@@ -1,4 +1,4 @@
-"""Every picture decoded once and kept as bytes, so that a batch is a matter of picking rows.
+"""Every picture decoded once and kept as bytes, so that a batch is a matter of picking rows; or kept encoded.
 
 Which samples are read when, what is said of them and which cannot be read is decided as without it: here is
 only a source that has read everything already, and the rows it speaks of. Knows nothing of the order.
@@ -6,9 +6,10 @@ only a source that has read everything already, and the rows it speaks of. Knows
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch.utils.data import Dataset
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.core.hardware import read_memory
 from calotype.core.progress import Progress, Silent
-from calotype.train.data.batch import Text
+from calotype.train.data.batch import Text, as_numbers
 from calotype.train.data.loading import loaded
 from calotype.train.data.micro_batches import Delivery
 from calotype.train.data.pictures import Size
@@ -33,6 +34,18 @@ _PER_PIECE = 64
 _MOST_OF_DEVICE = 0.1
 """Of the GPU's free memory; the rest is the training's."""
 _MOST_OF_MEMORY = 0.8
+
+
+Encode = Callable[[Tensor], Tensor]
+"""From (n, 3, height, width) pixels to the moments of their latents, both where the model is."""
+
+
+class Kept(Protocol):
+    """What was decoded or encoded beforehand."""
+
+    def put_into(self, delivery: Delivery) -> Delivery:
+        """The delivery with what its visits speak of."""
+        ...
 
 
 class KeptSource:
@@ -98,6 +111,44 @@ class KeptPictures:
         # "clip" has nothing to clip: it is how numpy writes into place.
         np.take(self.rows.numpy(), which.numpy(), axis=0, out=picked.numpy(), mode="clip")
         return picked
+
+
+@dataclass(frozen=True)
+class KeptMoments:
+    """(num samples, 2, channels, height, width), a row for each sample, on the training's device."""
+
+    rows: Tensor
+
+    def put_into(self, delivery: Delivery) -> Delivery:
+        """The delivery with the moments its visits speak of."""
+        if delivery.batch is None or delivery.visits is None:
+            return delivery
+        which = delivery.visits[:, 0].to(self.rows.device, non_blocking=True)
+        moments = self.rows.index_select(0, which)
+        return replace(delivery, batch=replace(delivery.batch, moments=moments), visits=None)
+
+
+def encode_all(
+    pictures: KeptPictures,
+    encode: Encode,
+    device: torch.device,
+    at_once: int,
+    progress: Progress | None = None,
+) -> KeptMoments:
+    """What the autoencoder makes of every picture; `at_once` is the number of pictures it is compiled for."""
+    watched, count = progress or Silent(), len(pictures.rows)
+    watched.start("encode", count)
+    rows: Tensor | None = None
+    for place in range(0, count, at_once):
+        # The last ones again rather than fewer: another number would be compiled for anew.
+        begin = max(0, min(place, count - at_once))
+        pixels = as_numbers(pictures.rows[begin : begin + at_once].to(device))
+        moments = encode(pixels)
+        rows = moments.new_empty((count, *moments.shape[1:])) if rows is None else rows
+        rows[begin : begin + at_once] = moments
+        watched.advance(min(at_once, count - place))
+    assert rows is not None
+    return KeptMoments(rows)
 
 
 def keep_all(

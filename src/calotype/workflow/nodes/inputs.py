@@ -58,7 +58,19 @@ CFG = Input(
     step=0.1,
     help="How far to go from the negative towards the positive; 1 leaves the negative out.",
 )
-SAMPLER = Input("sampler_name", COMBO, choices=lambda catalogue: catalogue.samplers())
+SAMPLER_VARIANTS: dict[str, tuple[str, dict[str, str | int]]] = {
+    "dpmpp_sde_gpu": ("dpmpp_sde", {}),
+    "dpmpp_2m_sde_gpu": ("dpmpp_2m_sde", {}),
+    "dpmpp_3m_sde_gpu": ("dpmpp_3m_sde", {}),
+    "uni_pc": ("uni_pc", {"solver": "bh1", "order": 3}),
+    "uni_pc_bh2": ("uni_pc", {"solver": "bh2", "order": 3}),
+}
+"""Names that mean a sampler with options, or another's name: `gpu` only says where noise is drawn."""
+SAMPLER = Input(
+    "sampler_name",
+    COMBO,
+    choices=lambda catalogue: tuple(dict.fromkeys((*catalogue.samplers(), *SAMPLER_VARIANTS))),
+)
 SCHEDULER = Input("scheduler", COMBO, choices=lambda catalogue: catalogue.schedulers())
 DENOISE = Input(
     "denoise",

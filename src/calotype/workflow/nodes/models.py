@@ -8,6 +8,8 @@ nothing of graphs.
 
 from __future__ import annotations
 
+import gc
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import partial
@@ -40,7 +42,7 @@ MOST_PARTS = 8
 
 
 class KeptEngines:
-    """Engines by reference and preset; the one used least recently goes when there are too many."""
+    """Engines by reference and preset; the least recently used goes when they are too many or too large."""
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class KeptEngines:
         models_folder: Path | None = None,
         most: int = MOST_ENGINES,
     ) -> None:
-        self._settings = {"device": device, "precision": precision, "models_folder": models_folder}
+        self._how: Any = {"device": device, "precision": precision, "models_folder": models_folder}
         self._preset, self._most = preset, most
         self._kept: OrderedDict[Hashable, Engine] = OrderedDict()
 
@@ -59,12 +61,17 @@ class KeptEngines:
         chosen = preset or self._preset
         # A file that was written anew is another one.
         key = (reference, stamp(reference), chosen)
-        return kept(
-            self._kept,
-            key,
-            self._most,
-            lambda: load(reference, preset=chosen, **self._settings),  # type: ignore[arg-type]
-        )
+        while True:
+            try:
+                return kept(self._kept, key, self._most, lambda: load(reference, preset=chosen, **self._how))
+            except torch.OutOfMemoryError as error:
+                if not self._kept:
+                    raise
+                # The error remembers where it happened, and with that all that was in memory there.
+                traceback.clear_frames(error.__traceback__)
+                self._kept.popitem(last=False)
+                gc.collect()
+                torch.cuda.empty_cache()
 
 
 class Models:

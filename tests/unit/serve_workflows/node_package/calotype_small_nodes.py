@@ -64,6 +64,12 @@ def die_once(context: Context, image: Image.Image, mark: str) -> tuple[Image.Ima
     return (image,)
 
 
+def die(context: Context, image: Image.Image) -> tuple[Image.Image]:
+    """Takes its worker along, each time."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return (image,)
+
+
 def fail(context: Context, image: Image.Image) -> tuple[Image.Image]:
     raise RuntimeError("it fails as it was told to")
 
@@ -113,6 +119,7 @@ NODES = [
     ),
     NodeClass("SmallHold", hold, inputs=(_IMAGE, Input("until", STRING)), outputs=_OUT),
     NodeClass("SmallDie", die_once, inputs=(_IMAGE, Input("mark", STRING)), outputs=_OUT),
+    NodeClass("SmallDeadly", die, inputs=(_IMAGE,), outputs=_OUT),
     NodeClass("SmallFail", fail, inputs=(_IMAGE,), outputs=_OUT),
     NodeClass(
         "SmallSave",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -41,6 +41,7 @@ class Guiding:
         # The same object at every step: engines remember by it what does not change.
         self._alone = _alone(self._positive, self._negative, cfg)
         self._guidances: dict[Entry, Guidance] = {}
+        self._weights: dict[Entry, Tensor] = {}
         self._networks: dict[Hashable, Network] = {}
 
     def answer(self, engine: Engine, query: Query) -> Tensor:
@@ -49,10 +50,10 @@ class Guiding:
             return engine.answer([Question(query, self._alone, self._extra_channels)])[0]
         counting = [entry for entry in (*self._positive, *self._negative) if entry.counts_at(query.sigma)]
         estimates = self._estimates(engine, query, counting)
-        positive = _averaged(query.x, self._positive, estimates)
+        positive = self._averaged(query.x, self._positive, estimates)
         if not self._negative:
             return positive
-        negative = _averaged(query.x, self._negative, estimates)
+        negative = self._averaged(query.x, self._negative, estimates)
         return negative + self._cfg * (positive - negative)
 
     def _estimates(self, engine: Engine, query: Query, entries: Sequence[Entry]) -> dict[Entry, Tensor]:
@@ -83,6 +84,21 @@ class Guiding:
             self._networks[key] = self._network_of(controls, (height, width))
         return self._networks[key]
 
+    def _averaged(self, x: Tensor, entries: Sequence[Entry], estimates: Mapping[Entry, Tensor]) -> Tensor:
+        """Where nothing counts there is nothing."""
+        total, weights = torch.zeros_like(x), torch.zeros_like(x)
+        for entry in entries:
+            if entry in estimates:
+                area, weight = entry.area or Area.whole(x), self._weight(entry, x)
+                area.of(total).add_(estimates[entry] * weight)
+                area.of(weights).add_(weight)
+        return torch.where(weights != 0, total / weights, 0.0)
+
+    def _weight(self, entry: Entry, x: Tensor) -> Tensor:
+        if entry not in self._weights:
+            self._weights[entry] = entry.weight(x)
+        return self._weights[entry]
+
 
 def _alone(positive: Sequence[Entry], negative: Sequence[Entry], cfg: float) -> Guidance | None:
     """The usual case, one whole prompt on each side: the engine guides by itself."""
@@ -93,14 +109,3 @@ def _alone(positive: Sequence[Entry], negative: Sequence[Entry], cfg: float) -> 
         return Guidance(told.prompt, None, 1.0, told.time_ids)
     other = negative[0].told
     return Guidance(told.prompt, other.prompt, cfg, told.time_ids, other.time_ids)
-
-
-def _averaged(x: Tensor, entries: Sequence[Entry], estimates: dict[Entry, Tensor]) -> Tensor:
-    """Where nothing counts there is nothing."""
-    total, weights = torch.zeros_like(x), torch.zeros_like(x)
-    for entry in entries:
-        if entry in estimates:
-            area, weight = entry.area or Area.whole(x), entry.weight(x)
-            area.of(total).add_(estimates[entry] * weight)
-            area.of(weights).add_(weight)
-    return torch.where(weights != 0, total / weights, 0.0)

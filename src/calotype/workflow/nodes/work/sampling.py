@@ -21,6 +21,7 @@ from calotype.engine.starting import reads_mask
 from calotype.models.architecture import Architecture
 from calotype.sampling import begin, sigmas_for
 from calotype.workflow.interface import Context, Step
+from calotype.workflow.nodes.inputs import SAMPLER_VARIANTS
 from calotype.workflow.nodes.models import Models
 from calotype.workflow.nodes.values import ModelValue
 from calotype.workflow.nodes.work.conditions import Conditions, Control, Pairs
@@ -143,7 +144,8 @@ def sampled(models: Models, asked: Asked) -> Sampled:
         start.extra_channels,
     )
     noise = later_noise(start.clean.shape, asked.seed, engine.model.device)
-    sampling = begin(asked.sampler, start.noised(sigmas[0]), sigmas, noise)
+    sampler, options = SAMPLER_VARIANTS.get(asked.sampler, (asked.sampler, {}))
+    sampling = begin(sampler, start.noised(sigmas[0]), sigmas, noise, **options)
     total, previewed = len(sigmas) - 1, -math.inf
     query = next(sampling)
     while True:
@@ -167,9 +169,10 @@ def sampled(models: Models, asked: Asked) -> Sampled:
 
 def _sigmas(engine: Engine, asked: Asked) -> tuple[float, ...]:
     """The noise levels between the first and the last step."""
+    sampler, _ = SAMPLER_VARIANTS.get(asked.sampler, (asked.sampler, {}))
     try:
         sigmas = sigmas_for(
-            asked.schedule, engine.schedule, asked.steps, sampler=asked.sampler, denoise=asked.denoise
+            asked.schedule, engine.schedule, asked.steps, sampler=sampler, denoise=asked.denoise
         )
     except ValueError as error:
         raise RequestError([Problem("steps", str(error), asked.steps)]) from None
