@@ -36,6 +36,10 @@ class Admission:
     ) -> None:
         self._settings, self._find_model, self._fits = settings, find_model, fits
 
+    def of(self, settings: DeploymentSettings) -> Admission:
+        """The same for other settings."""
+        return Admission(settings, self._find_model, self._fits)
+
     def model_of(self, wanted: str | None, loaded: Iterable[LoadedModel]) -> str:
         """The name of the model that is meant; refused if nobody has it or could load it."""
         if wanted is None:

@@ -11,6 +11,7 @@ from typing import Protocol, Self
 
 from calotype.core.errors import CalotypeError
 from calotype.serve.deployment.admission import Admission, FindModel, Fits
+from calotype.serve.deployment.crew import Crew, CrewSize
 from calotype.serve.deployment.dispatcher import Dispatcher
 from calotype.serve.deployment.seat import Sleep
 from calotype.serve.deployment.settings import DeploymentSettings
@@ -49,17 +50,33 @@ class Deployment:
         find_model: FindModel | None = None,
         fits: Fits | None = None,
         sleep: Sleep = asyncio.sleep,
+        size: CrewSize | None = None,
     ) -> None:
-        """`workers`: one for each device, by a name for people."""
+        """`workers`: one for each device, by a name for people; with `size`, of one kind, more or fewer."""
         self.settings, self.metrics = settings, metrics or Metrics()
         self._queue, self._quotas = queue, quotas
         self._admission = Admission(settings, find_model, fits)
         self._dispatcher = Dispatcher(queue, workers, settings, self.metrics, sleep=sleep)
+        self._crew = (
+            None if size is None else Crew(self._dispatcher, next(iter(workers.values())), size, sleep=sleep)
+        )
         self._closed = False
 
     async def start(self) -> None:
         """Start workers and go on with what waits; `status` says when one is ready."""
         await self._dispatcher.start()
+        if self._crew is not None:
+            self._dispatcher.keep(self._crew.keep_size())
+
+    async def update(self, models: tuple[str, ...], start: StartWorker, size: CrewSize) -> None:
+        """Replace the workers one at a time by those of another kind, while jobs are accepted and done.
+
+        Where a request names no model, the old first one is meant up to the end of it.
+        """
+        assert self._crew is not None, "only workers of one kind can be replaced by those of another"
+        await self._crew.renew(start, size)
+        self.settings = self.settings.model_copy(update={"models": models})
+        self._admission = self._admission.of(self.settings)
 
     async def drain(self, seconds: float | None = None) -> None:
         """Accept nothing more, let what runs end within `seconds`, stop the rest and close."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -96,7 +96,8 @@ class Dispatcher:
         self._wake, self._changed = asyncio.Event(), asyncio.Event()
         self._broken = False
         self._errands: set[asyncio.Task[None]] = set()
-        self._keepers: list[asyncio.Task[None]] = []
+        self._keepers: set[asyncio.Task[None]] = set()
+        self._seated: dict[Seat, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
         """Start the workers and begin to hand out jobs; returns at once."""
@@ -104,17 +105,53 @@ class Dispatcher:
             _log.warning("%d jobs were running when the last server died", len(self._queue.recovered))
         for job in self._queue.recovered:
             self._outcomes.tell(job)
-        loops: list[Coroutine[Any, Any, None]] = [seat.run() for seat in self.seats]
-        loops += [self._keep_filling(), self._timekeeper.keep_deadlines(), self._timekeeper.keep_tidy()]
-        self._keepers = [asyncio.create_task(loop) for loop in loops]
-        for keeper in self._keepers:
-            keeper.add_done_callback(self._keeper_done)
+        for seat in self.seats:
+            self._seated[seat] = self.keep(seat.run())
+        for loop in (self._keep_filling(), self._timekeeper.keep_deadlines(), self._timekeeper.keep_tidy()):
+            self.keep(loop)
         self._wake.set()
 
+    def keep(self, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run this up to the deployment's end, which its failure would be."""
+        keeper = asyncio.create_task(loop)
+        self._keepers.add(keeper)
+        keeper.add_done_callback(self._keeper_done)
+        return keeper
+
     def _keeper_done(self, task: asyncio.Task[None]) -> None:
+        self._keepers.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._broken = True
             _log.critical("the deployment cannot go on and takes no more jobs", exc_info=task.exception())
+
+    def add(self, name: str, start: StartWorker) -> Seat:
+        """One more worker, while others work."""
+        seat = Seat(name, start, self, self._settings, self._sleep)
+        self.seats.append(seat)
+        self._seated[seat] = self.keep(seat.run())
+        return seat
+
+    async def retire(self, seat: Seat) -> None:
+        """One worker less: it gets no more jobs, and goes when those it has have ended."""
+        seat.leave()
+        self._count_workers()
+        # Others may have been kept from it, or waited for it.
+        self._wake.set()
+        await self.until(lambda: not seat.jobs)
+        task = self._seated[seat]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        del self._seated[seat]
+        self.seats.remove(seat)
+        self._questions.died(seat)
+        for gauge in (self._metrics.memory_bytes, self._metrics.free_bytes):
+            gauge.labels(seat.name).set(0)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something about jobs or workers."""
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
 
     @property
     def running(self) -> int:
@@ -182,9 +219,7 @@ class Dispatcher:
     async def _quiet_within(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                while self._running or self._errands:
-                    self._changed.clear()
-                    await self._changed.wait()
+                await self.until(lambda: not self._running and not self._errands)
         except TimeoutError:
             return False
         return True
@@ -194,9 +229,10 @@ class Dispatcher:
         self.draining = True
         if self._errands:
             await asyncio.wait(self._errands, timeout=self._settings.stop_s)
-        for task in [*self._keepers, *self._errands]:
+        tasks = [*self._keepers, *self._errands]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._keepers, *self._errands, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._running.clear()
         try:
             await self._queue.put_all_back()
@@ -351,6 +387,7 @@ class Dispatcher:
                 for model in self._wanted_models:
                     self._run_errand(seat.send(Load(model=model)))
                 self._wake.set()
+                self._changed.set()
             case _:
                 self._questions.heard(seat, message)
                 if isinstance(message, Models):
@@ -421,6 +458,7 @@ class Dispatcher:
     async def died(self, seat: Seat, jobs: list[str]) -> None:
         self._questions.died(seat)
         self._count_workers()
+        self._changed.set()
         if seat.state == "restarting":
             self._metrics.worker_restarts.labels(seat.name).inc()
         gone = [self._running[job_id] for job_id in jobs if job_id in self._running]

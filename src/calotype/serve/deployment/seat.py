@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 LONG_LIFE_S = 60.0
 """A worker that was ready for so long did not die of its start."""
 
-SeatState = Literal["starting", "ready", "restarting", "given up"]
+SeatState = Literal["starting", "ready", "leaving", "restarting", "given up"]
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -74,19 +74,27 @@ class Seat:
         self._memory: Models | None = None
         self._loading: str | None = None
         self._handle: WorkerHandle | None = None
-        self._useful = False
+        self._useful = self._leaving = False
+
+    def leave(self) -> None:
+        """No more jobs for this worker, and no other after it."""
+        self._leaving, self.state = True, "leaving"
+
+    @property
+    def _taking(self) -> bool:
+        return self.hello is not None and self.alone is None and not self._leaving
 
     @property
     def room(self) -> int:
         """Jobs it would take now that are no workflows."""
-        if self.hello is None or self.alone is not None:
+        if self.hello is None or not self._taking:
             return 0
         return max(0, self.hello.room - len(self.jobs - self.workflows))
 
     @property
     def workflow_room(self) -> int:
         """One workflow at a time: the others wait where they can be moved and cancelled."""
-        return 0 if self.hello is None or self.alone is not None or self.workflows else 1
+        return 1 if self._taking and not self.workflows else 0
 
     def holds(self, model: str) -> bool:
         return any(model in (held.name, held.sha256) for held in self.models)
@@ -122,7 +130,7 @@ class Seat:
             handle.kill()
 
     async def run(self) -> None:
-        """Keep a worker here until this is cancelled, or too many have died."""
+        """Keep a worker here until this is cancelled, or too many have died, or the one that leaves has."""
         deaths = 0
         while True:
             self.state, self._useful = "starting", False
@@ -132,8 +140,11 @@ class Seat:
             self.workflows.clear()
             deaths = 0 if self._useful else deaths + 1
             given_up = deaths >= self._settings.max_deaths
-            self.state = "given up" if given_up else "restarting"
+            if not self._leaving:
+                self.state = "given up" if given_up else "restarting"
             await self._news.died(self, jobs)
+            if self._leaving:
+                return
             if given_up:
                 _log.error(
                     "worker %s is given up: %d in a row died without having done anything; the last: %s",
@@ -172,7 +183,9 @@ class Seat:
     def _note(self, message: FromWorker) -> None:
         match message:
             case Hello():
-                self.hello, self.state, self._loading, self.problem = message, "ready", None, None
+                self.hello, self._loading, self.problem = message, None, None
+                if not self._leaving:
+                    self.state = "ready"
                 _log.info("worker %s is ready on %s", self.name, message.device)
             case Models():
                 self.models, self._memory, self._loading = message.models, message, None

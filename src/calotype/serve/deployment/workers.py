@@ -29,7 +29,9 @@ class WorkerHandle(Protocol):
     def channel(self) -> Channel: ...
 
     @property
-    def pid(self) -> int: ...
+    def pid(self) -> int | None:
+        """Of its process; None while that is not known."""
+        ...
 
     def kill(self) -> None:
         """End it whatever it does; nothing if it has ended."""

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -123,13 +123,25 @@ class BlockingChannel(Generic[Received]):
                 return
 
 
+class Writer(Protocol):
+    """Where frames go: a socket's asyncio.StreamWriter, or something that is used as one."""
+
+    def write(self, data: bytes) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    async def wait_closed(self) -> None: ...
+
+
 class AsyncChannel(Generic[Received]):
     """A server's end. Belongs to one event loop."""
 
     def __init__(
         self,
         reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        writer: Writer,
         messages: TypeAdapter[Received],
     ) -> None:
         self._reader, self._writer, self._messages = reader, writer, messages
