@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from calotype.serve.client import client as client
     from calotype.serve.lifecycle.python import deploy as deploy
     from calotype.serve.lifecycle.python import undeploy as undeploy
+    from calotype.serve.lifecycle.python import update as update
 
 __version__ = VERSION
-__all__ = ["__version__", "client", "deploy", "load", "undeploy"]
+__all__ = ["__version__", "client", "deploy", "load", "undeploy", "update"]
 
 _HOMES = {
     "client": "calotype.serve.client",
     "deploy": "calotype.serve.lifecycle.python",
     "load": "calotype.engine.load",
     "undeploy": "calotype.serve.lifecycle.python",
+    "update": "calotype.serve.lifecycle.python",
 }
 
 

@@ -25,6 +25,7 @@ from calotype.cli import (
     report,
     serve,
     train,
+    update,
 )
 from calotype.cli import run as run_workflow
 from calotype.core.errors import CalotypeError, ExitCode
@@ -55,6 +56,7 @@ app.command("query")(query.command)
 app.command("deployments")(deployments.deployments)
 app.command("logs")(deployments.logs)
 app.command("undeploy")(deployments.undeploy)
+app.command("update")(update.update)
 app.add_typer(keys.app, name="keys")
 app.add_typer(models.app, name="models")
 app.add_typer(train.app, name="train")

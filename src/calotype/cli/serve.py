@@ -7,6 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.serve_ray import (
+    Cpus,
+    Crowd,
+    Engine,
+    Gpus,
+    JobsEach,
+    Least,
+    Most,
+    RayAddress,
+    Replicas,
+    Resources,
+    chosen_engine,
+)
 
 if TYPE_CHECKING:
     from calotype.serve.lifecycle.plan import DeploymentPlan
@@ -85,6 +98,15 @@ def serve(
     admin: Admins = None,
     keys: Keys = None,
     allowed_host: Hosts = None,
+    engine: Engine = None,
+    ray_address: RayAddress = None,
+    replicas: Replicas = None,
+    min_replicas: Least = None,
+    max_replicas: Most = None,
+    jobs_per_replica: JobsEach = None,
+    gpus_per_replica: Gpus = None,
+    cpus_per_replica: Cpus = None,
+    replica_resource: Resources = None,
 ) -> None:
     """Serve models in the foreground: HTTP, gRPC and a durable queue, until Ctrl-C."""
     import asyncio
@@ -99,10 +121,21 @@ def serve(
     plan: DeploymentPlan = _plan(
         models,
         name,
-        {
-            **_workers(preset, precision, device, max_rows, drain, folder, records),
-            "keys_folder": keys and keys.resolve(),
-        },
+        _workers(preset, precision, device, max_rows, drain, folder, records)
+        | {"keys_folder": keys and keys.resolve()}
+        | chosen_engine(
+            engine,
+            Crowd(
+                ray_address,
+                replicas,
+                min_replicas,
+                max_replicas,
+                jobs_per_replica,
+                gpus_per_replica,
+                cpus_per_replica,
+                replica_resource,
+            ),
+        ),
         {**_reached(host, port, grpc_port, tls_certificate, tls_key, admin), "allowed_hosts": allowed_host},
     )
     place = place_of(plan.name)
@@ -134,6 +167,15 @@ def deploy(
     admin: Admins = None,
     keys: Keys = None,
     allowed_host: Hosts = None,
+    engine: Engine = None,
+    ray_address: RayAddress = None,
+    replicas: Replicas = None,
+    min_replicas: Least = None,
+    max_replicas: Most = None,
+    jobs_per_replica: JobsEach = None,
+    gpus_per_replica: Gpus = None,
+    cpus_per_replica: Cpus = None,
+    replica_resource: Resources = None,
     systemd: Annotated[bool, typer.Option("--systemd", help="Print a systemd unit instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -146,10 +188,21 @@ def deploy(
     plan: DeploymentPlan = _plan(
         models,
         name,
-        {
-            **_workers(preset, precision, device, max_rows, drain, folder, records),
-            "keys_folder": keys and keys.resolve(),
-        },
+        _workers(preset, precision, device, max_rows, drain, folder, records)
+        | {"keys_folder": keys and keys.resolve()}
+        | chosen_engine(
+            engine,
+            Crowd(
+                ray_address,
+                replicas,
+                min_replicas,
+                max_replicas,
+                jobs_per_replica,
+                gpus_per_replica,
+                cpus_per_replica,
+                replica_resource,
+            ),
+        ),
         {**_reached(host, port, grpc_port, tls_certificate, tls_key, admin), "allowed_hosts": allowed_host},
     )
     if systemd:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -17,6 +18,8 @@ from calotype.serve.lifecycle.plan import DeploymentPlan
 from calotype.serve.service import UnavailableError
 
 DEFAULT_NAME = "calotype"
+Kept = TypeVar("Kept", bound=BaseModel)
+"""What a file of a deployment holds."""
 
 
 class Running(BaseModel):
@@ -68,27 +71,31 @@ class Place:
         with self._refusals():
             # What it serves may hold a way in: other users of the machine need not know.
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._write("plan.json", plan)
+        self.write("plan.json", plan)
 
     def running(self) -> Running | None:
         """How it is reached; None if it does not run."""
-        try:
-            found = Running.model_validate_json((self.folder / "running.json").read_bytes())
-        except (OSError, ValidationError):
-            return None
-        return found if found.alive else None
+        found = self.read("running.json", Running)
+        return found if found is not None and found.alive else None
 
     def keep_running(self, running: Running) -> None:
         # A server that was killed while it wrote this has left a part of it.
         for part in self.folder.glob(".running.json.*.part"):
             part.unlink(missing_ok=True)
-        self._write("running.json", running)
+        self.write("running.json", running)
 
     def forget_running(self) -> None:
         with self._refusals():
             (self.folder / "running.json").unlink(missing_ok=True)
 
-    def _write(self, name: str, value: BaseModel) -> None:
+    def read(self, name: str, kind: type[Kept]) -> Kept | None:
+        """What one of its files says; None where it says nothing that can be understood."""
+        try:
+            return kind.model_validate_json((self.folder / name).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def write(self, name: str, value: BaseModel) -> None:
         with self._refusals(), written_whole(self.folder / name) as file:
             file.write(value.model_dump_json(indent=2).encode() + b"\n")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from calotype.core.errors import RequestError
+from calotype.serve.cluster.plan import ClusterPlan
 from calotype.serve.deployment.settings import RequestLimits
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.settings import ServeSettings
@@ -38,6 +39,8 @@ class DeploymentPlan(BaseModel):
     """Whose keys.json lets clients in, for instance a mounted secret; the deployment's own if not said."""
     engine: str = "calotype"
     """`calotype`; `nothing` makes tiny pictures at once, to measure all but the engine."""
+    cluster: ClusterPlan | None = None
+    """Workers are replicas in a Ray cluster, not processes of this machine."""
     drain_s: Annotated[float, Field(ge=0, le=86400)] = 30.0
     """What running jobs have to end in when it stops."""
     records: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
@@ -45,6 +48,17 @@ class DeploymentPlan(BaseModel):
     reached: ServeSettings = ServeSettings(grpc_port=0)
     requests: RequestLimits = RequestLimits()
     queue: QueueLimits = QueueLimits()
+
+    @field_validator("cluster")
+    @classmethod
+    def _one_device_each(cls, cluster: ClusterPlan | None, before: ValidationInfo) -> ClusterPlan | None:
+        devices = before.data.get("devices", ())
+        if cluster is not None and devices not in ((), ("auto",), ("cpu",), ("cuda",)):
+            rule = (
+                f"{', '.join(devices)} is of one machine; in a cluster a replica is told cpu, cuda or nothing"
+            )
+            raise ValueError(f"{rule}, and gpus_per_replica is what it takes")
+        return cluster
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> Self:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from calotype.serve.client import Client, client
-from calotype.serve.lifecycle import deploying
-from calotype.serve.lifecycle.places import known_place
+from calotype.serve.lifecycle import deploying, updating
+from calotype.serve.lifecycle.places import known_place, running_place
 from calotype.serve.lifecycle.plan import DeploymentPlan
 
 
@@ -17,6 +17,20 @@ def deploy(model: str = "emoji", *more: str, name: str, **settings: Any) -> Clie
     """
     deploying.deploy(DeploymentPlan.parse({"name": name, "models": (model, *more), **settings}))
     return client(name)
+
+
+def update(name: str, **settings: Any) -> None:
+    """Replace a running deployment's replicas one by one; returns when it is done.
+
+    `settings` are fields of DeploymentPlan; what is not said, of `cluster` too, stays as it is.
+    """
+    place, running = running_place(name)
+    plan = place.plan().model_dump()
+    cluster = plan["cluster"]
+    if "cluster" in settings and cluster is not None:
+        size = {**cluster["replicas"], **settings["cluster"].get("replicas", {})}
+        settings["cluster"] = {**cluster, **settings["cluster"], "replicas": size}
+    updating.update(place, running, DeploymentPlan.parse({**plan, **settings}))
 
 
 def undeploy(name: str, *, at_once: bool = False, purge: bool = False) -> None:

@@ -13,9 +13,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import grpc
 import uvicorn
@@ -34,18 +33,17 @@ from calotype.serve.grpc import server as grpc_server
 from calotype.serve.http.app import create_app
 from calotype.serve.http.listening import listen, server_config
 from calotype.serve.keys import ApiKeys
-from calotype.serve.lifecycle.devices import worker_places
 from calotype.serve.lifecycle.news import News
 from calotype.serve.lifecycle.places import Place, Running
 from calotype.serve.lifecycle.plan import DeploymentPlan
+from calotype.serve.lifecycle.updating import carry_out
+from calotype.serve.lifecycle.workers import replica_starter, workers_of
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.service import Status, UnavailableError
 from calotype.serve.settings import ServeSettings
 from calotype.serve.surroundings.records import Records
 from calotype.serve.surroundings.surroundings import Surroundings
-from calotype.serve.worker.options import WorkerOptions
-from calotype.serve.worker.start import start_worker
 from calotype.workflow.registry import load_registry
 
 _log = logging.getLogger(__name__)
@@ -80,8 +78,7 @@ class _Stopping:
 async def serve(plan: DeploymentPlan, place: Place, news: News, gpus: GpuSource | None = None) -> None:
     """Serve until a signal says otherwise."""
     stopping = _Stopping(asyncio.Event(), asyncio.Event())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping)
+    _on_signals(stopping)
     keys = ApiKeys(plan.keys_folder or place.folder)
     if not plan.reached.loopback_only and not keys.all():
         rule = (
@@ -90,36 +87,84 @@ async def serve(plan: DeploymentPlan, place: Place, news: News, gpus: GpuSource 
             f"make one with `calotype keys create NAME --deployment {plan.name}`, or listen on 127.0.0.1"
         )
         raise RequestError([Problem("host", rule, plan.reached.host)])
-    workers = {
-        name: _starter(plan, device, environment)
-        for name, (device, environment) in worker_places(plan.devices, gpus or NvmlGpus()).items()
-    }
     with contextlib.closing(listen(plan.reached)) as http_socket:
-        queue = JobQueue(place.queue, plan.queue)
-        deployment = Deployment(
-            DeploymentSettings(
-                name=plan.name, models=plan.models, limits=plan.requests, drain_s=plan.drain_s
-            ),
-            queue,
-            workers,
-            metrics=Metrics(),
-            quotas=keys,
-        )
-        app = create_app(
-            deployment,
-            keys=keys,
-            registry=deployment.metrics.registry,
-            settings=plan.reached,
-            workflows=WorkflowDesk(deployment, queue, _workflow_admission(plan)),
-            surroundings=_surroundings(plan, place, gpus or NvmlGpus()),
-        )
-        try:
+        async with workers_of(plan, gpus or NvmlGpus()) as workers:
+            # Ray has put a handler of its own in front, which fills the log with addresses.
+            _on_signals(stopping)
+            await _open(plan, place, keys, workers, http_socket, news, stopping, gpus or NvmlGpus())
+
+
+def _on_signals(stopping: _Stopping) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping)
+
+
+async def _open(
+    plan: DeploymentPlan,
+    place: Place,
+    keys: ApiKeys,
+    workers: Mapping[str, StartWorker],
+    http_socket: socket.socket,
+    news: News,
+    stopping: _Stopping,
+    gpus: GpuSource,
+) -> None:
+    queue = JobQueue(place.queue, plan.queue)
+    deployment = Deployment(
+        DeploymentSettings(name=plan.name, models=plan.models, limits=plan.requests, drain_s=plan.drain_s),
+        queue,
+        workers,
+        metrics=Metrics(),
+        quotas=keys,
+        size=plan.cluster.replicas if plan.cluster else None,
+    )
+    # The very list is shown and looked at, so that an update needs to change it alone.
+    offered = list(plan.models)
+    app = create_app(
+        deployment,
+        keys=keys,
+        registry=deployment.metrics.registry,
+        settings=plan.reached,
+        workflows=WorkflowDesk(deployment, queue, _workflow_admission(plan, offered)),
+        surroundings=_surroundings(plan, offered, place, gpus),
+    )
+    try:
+        with _updated(plan, place, deployment, offered):
             await _serve(plan, place, deployment, keys, app, http_socket, news, stopping)
-        finally:
-            # Whatever the disk says to this: who looks for a running server sees that it has gone.
-            with contextlib.suppress(UnavailableError):
-                place.forget_running()
-            await deployment.close()
+    finally:
+        # Whatever the disk says to this: who looks for a running server sees that it has gone.
+        with contextlib.suppress(UnavailableError):
+            place.forget_running()
+        await deployment.close()
+
+
+@contextlib.contextmanager
+def _updated(
+    plan: DeploymentPlan, place: Place, deployment: Deployment, offered: list[str]
+) -> Iterator[None]:
+    """Meanwhile, replicas are replaced whenever that is asked for."""
+    if plan.cluster is None:
+        yield
+        return
+
+    async def change(new: DeploymentPlan) -> None:
+        assert new.cluster is not None
+        await deployment.update(new.models, replica_starter(new), new.cluster.replicas)
+        offered[:] = new.models
+
+    async def keep_updated() -> None:
+        while True:
+            await asked.wait()
+            asked.clear()
+            await carry_out(place, change)
+
+    asked = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, asked.set)
+    keeping = asyncio.create_task(keep_updated())
+    try:
+        yield
+    finally:
+        keeping.cancel()
 
 
 async def _serve(
@@ -190,33 +235,18 @@ async def _first(*waited: object) -> None:
         each.result()
 
 
-def _starter(plan: DeploymentPlan, device: str | None, environment: dict[str, str]) -> StartWorker:
-    options = WorkerOptions(
-        models=plan.models,
-        device=device,
-        preset=plan.preset,
-        precision=plan.precision,
-        memory_bytes=plan.memory_bytes,
-        models_folder=plan.models_folder,
-        max_rows=plan.max_rows,
-        warm=True,
-        engine=plan.engine,
-    )
-    return partial(start_worker, options, environment=environment)
-
-
-def _workflow_admission(plan: DeploymentPlan) -> WorkflowAdmission:
+def _workflow_admission(plan: DeploymentPlan, offered: Sequence[str]) -> WorkflowAdmission:
     registry = load_registry()
     for left_out in registry.left_out:
         _log.warning("nodes of %s are left out: %s", left_out.package, left_out.reason)
-    return WorkflowAdmission(
-        registry, models=plan.models, models_folder=plan.models_folder, limits=plan.requests
-    )
+    return WorkflowAdmission(registry, models=offered, models_folder=plan.models_folder, limits=plan.requests)
 
 
-def _surroundings(plan: DeploymentPlan, place: Place, gpus: GpuSource) -> Surroundings:
+def _surroundings(
+    plan: DeploymentPlan, offered: Sequence[str], place: Place, gpus: GpuSource
+) -> Surroundings:
     return Surroundings(
-        models=plan.models,
+        models=offered,
         models_folder=plan.models_folder,
         limits=plan.requests,
         records=Records([place.folder / "records", *plan.records]),
