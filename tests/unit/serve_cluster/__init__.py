@@ -1,0 +1,1 @@
+"""Deployments whose workers are replicas in a Ray cluster of two nodes."""

@@ -1,0 +1,137 @@
+"""A real Ray cluster on this machine, reached over loopback alone, whose nodes can be killed and added."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from calotype.serve.lifecycle.deploying import stop
+from calotype.serve.lifecycle.places import all_places
+
+PATIENCE_S = 120.0
+CPUS = 4
+"""That each node says it has."""
+LOOPBACK = "127.0.0.1"
+STORE_BYTES = 80 * 2**20
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Look until it is so."""
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {PATIENCE_S:g} s"
+        time.sleep(0.05)
+
+
+class Nodes:
+    """The cluster: a head that stays, and a second node."""
+
+    def __init__(self, gcs_port: int) -> None:
+        from ray.cluster_utils import Cluster
+
+        said = {
+            "num_cpus": CPUS,
+            "node_ip_address": LOOPBACK,
+            "gcs_server_port": gcs_port,
+            "object_store_memory": STORE_BYTES,
+            "include_dashboard": False,
+            "include_log_monitor": False,
+        }
+        self._cluster: Any = Cluster(initialize_head=True, head_node_args=said)
+        self._second: Any = None
+
+    @property
+    def address(self) -> str:
+        return cast("str", self._cluster.address)
+
+    def start_second(self) -> None:
+        if self._second is None:
+            self._second = self._cluster.add_node(
+                num_cpus=CPUS, num_gpus=1, node_ip_address=LOOPBACK, object_store_memory=STORE_BYTES
+            )
+
+    def kill_second(self) -> None:
+        """The node's own processes, with -9; replicas are no children of the test's."""
+        self._cluster.remove_node(self._second, allow_graceful=False)
+        self._second = None
+
+    @property
+    def second_raylet(self) -> int:
+        return cast("int", self._second.all_processes["raylet"][0].process.pid)
+
+    def on_second(self, pid: int) -> bool:
+        return self._second is not None and self.second_raylet in _ancestors(pid)
+
+    def actors(self) -> list[str]:
+        """The names of all that live in the cluster."""
+        import ray
+
+        return sorted(actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True))
+
+    def shut_down(self) -> None:
+        self._cluster.shutdown()
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return
+        yield pid
+
+
+def free_port() -> int:
+    """Outside of what Ray keeps for its workers."""
+    import socket
+
+    while True:
+        with socket.create_server((LOOPBACK, 0)) as taken:
+            port = int(taken.getsockname()[1])
+        if not 10_002 <= port <= 19_999:
+            return port
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Nodes]:
+    # Sockets have short names only: pytest's own folders lie too deep.
+    folder = tempfile.mkdtemp(prefix="ray-")
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAY_TMPDIR", folder)
+        patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Then loopback means loopback, in the deployments' processes and, set below, in this one.
+        patched.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        # Nobody needs processes before they are asked for.
+        patched.setenv("RAY_prestart_worker_first_driver", "0")
+        import ray
+        from ray._private import ray_constants
+
+        patched.setattr(ray_constants, "ENABLE_RAY_CLUSTER", False)
+        started = Nodes(free_port())
+        try:
+            started.start_second()
+            ray.init(address=started.address, log_to_driver=False, configure_logging=False)
+            yield started
+        finally:
+            ray.shutdown()
+            started.shut_down()
+            signal.signal(signal.SIGTERM, before)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
+    yield tmp_path / "state"
+    for place in all_places():
+        running = place.running()
+        if running is not None:
+            stop(running, at_once=True)
