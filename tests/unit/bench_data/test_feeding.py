@@ -41,7 +41,12 @@ def test_the_command_records_every_number_of_workers(
     fill_shards(tmp_path / "set", 40, 10)
     out = tmp_path / "out"
     words = ["bench", "data", "emoji", "data.kind=shards", f"data.path={tmp_path / 'set'}"]
-    words += ["data.in_memory=false", "model.micro_batch_size=4", "model.global_batch_size=4"]
+    words += [
+        "data.in_memory=false",
+        "data.keep_latents=false",
+        "model.micro_batch_size=4",
+        "model.global_batch_size=4",
+    ]
     words += ["--workers=0,1", "--batches=5", "--warmup=1", f"--out={out}", "--gpu-samples-per-s=2"]
     assert run(words) == 0
     printed = capsys.readouterr().out

@@ -195,7 +195,11 @@ def test_empty_model_folder_lists_the_catalogue(tmp_path: Path) -> None:
         "x" * 10_000,
     ],
 )
-def test_names_that_could_leave_the_folder_are_refused(models: Path, name: str, no_hub: list[str]) -> None:
+def test_names_that_could_leave_the_folder_are_refused(
+    models: Path, name: str, no_hub: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where nothing is called so beside it.
+    monkeypatch.chdir(models)
     with pytest.raises(RequestError, match=r"model: .* is not a usable name: ") as caught:
         find_model(name, models=models)
     assert len(str(caught.value)) < 300

@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from calotype.train import run
+from calotype.train import live
 from calotype.train.data.batch import Batch
 from calotype.train.data.feed import open_feed
 from calotype.train.loop import NonFiniteError
@@ -89,7 +89,7 @@ def test_a_skipped_update_stands_in_the_metrics_as_json(
         def __next__(self) -> Batch:
             return next(self._batches)
 
-    monkeypatch.setattr(run, "open_feed", lambda *a, **k: Poisoned(open_feed(*a, **k)))
+    monkeypatch.setattr(live, "open_feed", lambda *a, **k: Poisoned(open_feed(*a, **k)))
     trained(small_recipe(base, tmp_path / "run", trainer__on_non_finite="skip", trainer__max_steps=2))
     first, second = metrics(tmp_path / "run")
     assert (first["skipped"], first["loss"]) == (True, None)
