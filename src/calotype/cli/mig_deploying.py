@@ -188,13 +188,25 @@ def _written(slices: "Sequence[Served]", asked: "Deployment", out: Path) -> Path
 
 
 def _started(script: Path) -> None:
+    """Run the script, once container engines know the slices by name."""
+    import shutil
+
+    from calotype.mig.persist import CDI_SPEC
+
+    if shutil.which("nvidia-ctk"):
+        _run(["nvidia-ctk", "cdi", "generate", f"--output={CDI_SPEC}"])
+    _run(["sh", str(script)])
+
+
+def _run(words: list[str]) -> None:
     import subprocess
 
     from calotype.core.errors import CalotypeError
 
-    done = subprocess.run(["sh", str(script)], capture_output=True, text=True, check=False)  # noqa: S603, S607 - the script just shown
+    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - no shell
     if done.returncode:
-        raise CalotypeError(f"{script} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+        said = done.stderr.strip()[-500:]
+        raise CalotypeError(f"{shlex.join(words)} ended with {done.returncode}: {said}")
 
 
 def _stop(slices: "Sequence[Served]", containers: bool) -> None:

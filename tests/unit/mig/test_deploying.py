@@ -112,14 +112,18 @@ def test_containers_are_started_by_the_script_and_asked_from_outside(
     bin_folder.mkdir()
     (bin_folder / "docker").write_text(DOCKER.format(python=sys.executable))
     (bin_folder / "docker").chmod(0o755)
+    (bin_folder / "nvidia-ctk").write_text('#!/bin/sh\necho "$@" >> "$0.log"\n')
+    (bin_folder / "nvidia-ctk").chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
     words = ("--containers", "--image", "example/serve:1", "--out", tmp_path, "--patience", 120)
     shown = deploy(cut, port, *words)
     assert (shown[0], "nothing was started" in shown[1]) == (0, True)
+    assert not (bin_folder / "nvidia-ctk.log").exists()
     code, out, err = deploy(cut, port, *words, "--yes")
     try:
         assert code == 0, err
         assert "of the fastest" in out
+        assert (bin_folder / "nvidia-ctk.log").read_text().startswith("cdi generate --output=/")
         given = [(place / "gpus").read_text() for place in sorted(bin_folder.glob("calotype-*"))]
         assert given == [f'"device={uuid}"' for uuid in uuids(cut)]
     finally:
