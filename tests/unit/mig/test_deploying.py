@@ -14,6 +14,7 @@ import pytest
 
 from calotype.mig.simulation.driver import SimulatedDriver
 from calotype.mig.simulation.host import new_host
+from calotype.serve.keys import ApiKeys
 from calotype.serve.lifecycle.deploying import stop
 from calotype.serve.lifecycle.places import Place, all_places
 from tests.faults.checks import processes_with
@@ -93,6 +94,17 @@ def test_a_process_for_each_slice_is_asked_and_stopped(cut: Machine, port: int) 
     assert deploy(cut, port, "--remove")[0] == 0
     assert not any(processes_with(f"CUDA_VISIBLE_DEVICES={uuid}") for uuid in uuids(cut))
     assert "does not run" in deploy(cut, port, "--remove")[1]
+
+
+def test_from_outside_with_a_key(cut: Machine, port: int, tmp_path: Path) -> None:
+    key = ApiKeys(tmp_path / "keys").create("operator")
+    words = ("--host", "0.0.0.0", "--keys", tmp_path / "keys", "--json")
+    refused = deploy(cut, port, *words)
+    assert (refused[0] != 0, "401" in refused[2]) == (True, True)
+    assert deploy(cut, port, "--remove")[0] == 0
+    code, out, err = deploy(cut, port, *words, "--api-key", key)
+    assert code == 0, err
+    assert len(json.loads(out)) == SLICES
 
 
 def test_all_or_none(cut: Machine, port: int) -> None:
