@@ -55,7 +55,8 @@ imports: $(READY)
 
 unit: $(READY) tools $(PAGE)
 	cd web && npm run --silent unit
-	$(BIN)/pytest -n auto --dist loadfile
+# In the order of their names, because the longest (browser, cluster, containers) then do not come last.
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 format: $(READY) $(WEB_READY)
 	$(BIN)/ruff check --fix src tests
