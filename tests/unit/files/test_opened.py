@@ -14,6 +14,7 @@ from calotype.core.errors import ModelFileError, NotFoundError
 from calotype.models.files.converted import open_tensors
 from calotype.models.files.kinds import FileKind
 from calotype.models.files.opened import open_model_file
+from tests.open_files import open_below
 from tests.unit.files.specimens import safetensors_bytes
 
 
@@ -59,10 +60,9 @@ def test_a_link_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_no_descriptor_is_left_open_by_a_refusal(tmp_path: Path) -> None:
     (tmp_path / "page.ckpt").write_bytes(b"<!DOCTYPE html><html>")
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counted at once, before a generator opens one more
     refusal(tmp_path / "page.ckpt")
     refusal(tmp_path)
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert open_below(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from calotype.models import catalogue, reference
 from calotype.models.reference import file_sha256, find_model, read_config
 from calotype.models.weights import RandomWeights
 from calotype.models.write import write_single_file
+from tests.open_files import open_below
 from tests.shrunk import shrunk, shrunk_folder
 from tests.unit.models.conftest import FolderOf
 from tests.unit.models.on_disk import assert_same_parts, original_tensors, read_weights
@@ -294,23 +295,17 @@ def test_refused_file_is_not_left_open(models: Path) -> None:
     tensors = original_tensors(EMOJI)
     tensors.pop("model.diffusion_model.out.2.bias")
     save_file(tensors, file, {"calotype.architecture": json.dumps(EMOJI.as_dict())})
-    before = _open_files()
     with pytest.raises(ModelFileError, match=r"'model.diffusion_model.out.2.bias'"):
         find_model("bad", models=models)
-    assert _open_files() == before
+    assert open_below(models) == []
 
 
 def test_refused_folder_is_not_left_open(models: Path) -> None:
     folder = models / "checkpoints" / "mine" / "emoji-2"
     (folder / "text_encoder" / "model.safetensors").unlink()
-    before = _open_files()
     with pytest.raises(NotFoundError, match=r"has neither model.safetensors"):
         find_model("mine/emoji-2", models=models)
-    assert _open_files() == before
-
-
-def _open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+    assert open_below(models) == []
 
 
 @pytest.mark.parametrize("shown", [False, True], ids=["plain", "as-models-show-prints-it"])

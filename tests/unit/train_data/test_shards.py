@@ -17,6 +17,7 @@ from calotype.train.data.report import CorruptSampleError, DataError
 from calotype.train.data.shard_writer import Packed, write_shards
 from calotype.train.data.shards import ShardSource
 from calotype.train.data.tar_scan import Scan, scan_tar
+from tests.open_files import open_below
 from tests.unit.train_data.specimens import fill_shards, packed, picture
 
 
@@ -43,10 +44,6 @@ def trouble(source: ShardSource) -> dict[str, str]:
         except CorruptSampleError as error:
             found[error.name] = error.reason
     return found
-
-
-def num_open_files() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def test_two_builds_are_identical_to_the_byte(tmp_path: Path) -> None:
@@ -216,12 +213,11 @@ def test_a_copy_in_another_process_opens_its_own_files(tmp_path: Path) -> None:
 def test_only_so_many_shards_are_open_at_once(tmp_path: Path) -> None:
     source = ShardSource(fill_shards(tmp_path, 12, 1))
     source._files._most_open = 3
-    before = num_open_files()
     for index in range(12):
         source.read(index)
-    assert num_open_files() == before + 3
+    assert len(open_below(tmp_path)) == 3
     source.close()
-    assert num_open_files() == before
+    assert open_below(tmp_path) == []
 
 
 def test_a_shard_cut_off_in_a_member_loses_that_sample_by_name(tmp_path: Path) -> None:
