@@ -123,6 +123,14 @@ class Loading(_Message):
     total: int
 
 
+class Stage(_Message):
+    """From a worker: something began that may take far longer than a step, or is over."""
+
+    kind: Literal["stage"] = "stage"
+    label: str | None = None
+    """What it is in now; None when that is over."""
+
+
 class Stepped(_Message):
     """From a worker: a step of a job is done. Attachment: a small PNG where `has_preview`."""
 
@@ -215,6 +223,7 @@ FromWorker = Annotated[
     | Models
     | ModelFailed
     | Loading
+    | Stage
     | Stepped
     | Finished
     | NodeNews

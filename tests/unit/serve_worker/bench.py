@@ -14,6 +14,7 @@ from calotype.serve.worker.engines import JobEngine, Loader, OutOfMemoryError
 from calotype.serve.worker.finishing import Finishing
 from calotype.serve.worker.idle_engine import IdleEngine
 from calotype.serve.worker.models import Models
+from calotype.serve.worker.stages import Stages
 
 Message = TypeVar("Message")
 
@@ -70,9 +71,12 @@ class Bench:
     def __init__(self, loader: Loader | None = None, *, most_rows: int = 8, **options: Any) -> None:
         self._loader = loader or Shelf()
         self.messages: list[tuple[Any, Sequence[bytes]]] = []
-        self.models = Models(self._loader, on_change=self.say, on_loading=self.say)
+        self.stages = Stages(self.say)
+        self.models = Models(self._loader, on_change=self.say, on_loading=self.say, stages=self.stages)
         self.finishing = Finishing(self.say)
-        self.batcher = Batcher(self.models, self.say, self.finishing, most_rows=most_rows, **options)
+        self.batcher = Batcher(
+            self.models, self.say, self.finishing, most_rows=most_rows, stages=self.stages, **options
+        )
 
     def say(self, message: Any, attachments: Sequence[bytes] = ()) -> None:
         self.messages.append((message, attachments))

@@ -27,6 +27,7 @@ from calotype.serve.messages import (
     Load,
     Loading,
     Models,
+    Stage,
     Stepped,
     Stop,
     Stopped,
@@ -96,7 +97,7 @@ def test_work_comes_back_as_steps_and_pictures(tmp_path: Path) -> None:
             hello, _, before = await ear.until(Hello)
             assert hello.pid == worker.pid
             assert hello.room == 4
-            assert {type(message) for message in before} == {Loading, Models}
+            assert {type(message) for message in before} == {Loading, Models, Stage}
             await worker.channel.send(work("a", count=2, seed=7))
             finished, files, before = await ear.until(Finished)
             assert finished.job_id == "a"

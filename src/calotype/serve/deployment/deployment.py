@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from calotype.core.errors import CalotypeError
 from calotype.serve.deployment.admission import Admission, FindModel, Fits
 from calotype.serve.deployment.crew import Crew, CrewSize
 from calotype.serve.deployment.dispatcher import Dispatcher
+from calotype.serve.deployment.pulse import Monotonic
 from calotype.serve.deployment.seat import Sleep
 from calotype.serve.deployment.settings import DeploymentSettings
 from calotype.serve.deployment.workers import StartWorker
@@ -50,13 +52,16 @@ class Deployment:
         find_model: FindModel | None = None,
         fits: Fits | None = None,
         sleep: Sleep = asyncio.sleep,
+        monotonic: Monotonic = time.monotonic,
         size: CrewSize | None = None,
     ) -> None:
         """`workers`: one for each device, by a name for people; with `size`, of one kind, more or fewer."""
         self.settings, self.metrics = settings, metrics or Metrics()
         self._queue, self._quotas = queue, quotas
         self._admission = Admission(settings, find_model, fits)
-        self._dispatcher = Dispatcher(queue, workers, settings, self.metrics, sleep=sleep)
+        self._dispatcher = Dispatcher(
+            queue, workers, settings, self.metrics, sleep=sleep, monotonic=monotonic
+        )
         self._crew = (
             None if size is None else Crew(self._dispatcher, next(iter(workers.values())), size, sleep=sleep)
         )
@@ -228,6 +233,7 @@ class Deployment:
             draining=self._dispatcher.draining,
             queued=self._dispatcher.queued,
             running=self._dispatcher.running,
+            problem=self._dispatcher.hopeless,
             workers=tuple(seat.status() for seat in self._dispatcher.seats),
         )
 

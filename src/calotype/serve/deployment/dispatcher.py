@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 from calotype.serve.deployment.asking import ModelQuestions
 from calotype.serve.deployment.followers import Followers
 from calotype.serve.deployment.outcomes import Outcomes, failed
+from calotype.serve.deployment.pulse import Monotonic
 from calotype.serve.deployment.seat import Seat, Sleep
 from calotype.serve.deployment.settings import DeploymentSettings
 from calotype.serve.deployment.timekeeper import Timekeeper
@@ -31,6 +33,7 @@ from calotype.serve.messages import (
     Models,
     NodeNews,
     RunWorkflow,
+    Stage,
     Stepped,
     Stop,
     Stopped,
@@ -48,6 +51,8 @@ from calotype.spec.job import FINAL_STATES, Job, JobKind, JobPicture, WorkflowRe
 _log = logging.getLogger(__name__)
 
 _OfJob = Stepped | NodeNews | Finished | WorkflowFinished | Failed | Stopped
+_LOOK_S = 10.0
+"""How often workers are looked at, if not more often."""
 _PNG = b"\x89PNG"
 
 
@@ -78,9 +83,11 @@ class Dispatcher:
         metrics: Metrics,
         *,
         sleep: Sleep = asyncio.sleep,
+        monotonic: Monotonic = time.monotonic,
     ) -> None:
-        self._queue, self._settings, self._metrics, self._sleep = queue, settings, metrics, sleep
-        self.seats = [Seat(name, start, self, settings, sleep) for name, start in workers.items()]
+        self._queue, self._settings, self._metrics = queue, settings, metrics
+        self._sleep, self._monotonic = sleep, monotonic
+        self.seats = [self._seat(name, start) for name, start in workers.items()]
         self.followers = Followers(self._standing)
         self.watchers = Watchers(self._previews_changed, self.followers.changed)
         self._outcomes = Outcomes(queue, self.watchers, metrics, settings, sleep)
@@ -107,7 +114,12 @@ class Dispatcher:
             self._outcomes.tell(job)
         for seat in self.seats:
             self._seated[seat] = self.keep(seat.run())
-        for loop in (self._keep_filling(), self._timekeeper.keep_deadlines(), self._timekeeper.keep_tidy()):
+        for loop in (
+            self._keep_filling(),
+            self._keep_looking(),
+            self._timekeeper.keep_deadlines(),
+            self._timekeeper.keep_tidy(),
+        ):
             self.keep(loop)
         self._wake.set()
 
@@ -126,10 +138,21 @@ class Dispatcher:
 
     def add(self, name: str, start: StartWorker) -> Seat:
         """One more worker, while others work."""
-        seat = Seat(name, start, self, self._settings, self._sleep)
+        seat = self._seat(name, start)
         self.seats.append(seat)
         self._seated[seat] = self.keep(seat.run())
         return seat
+
+    def _seat(self, name: str, start: StartWorker) -> Seat:
+        return Seat(name, start, self, self._settings, self._sleep, self._monotonic)
+
+    async def _keep_looking(self) -> None:
+        """For workers that hang."""
+        while True:
+            await asyncio.sleep(min(_LOOK_S, self._settings.hang_s / 10))
+            for seat in self.seats:
+                if seat.end_if_it_hangs():
+                    self._metrics.worker_hangs.labels(seat.name).inc()
 
     async def retire(self, seat: Seat) -> None:
         """One worker less: it gets no more jobs, and goes when those it has have ended."""
@@ -309,10 +332,9 @@ class Dispatcher:
         if not free:
             return None
         seat = max(free, key=lambda seat: (seat.holds(job.model), seat.room))
-        seat.jobs.add(job.id)
+        seat.take(job.id, workflow=job.kind == "workflow")
         running = self._running[job.id] = _Running(job, seat, (job.steps_done, job.steps_total))
         if job.kind == "workflow":
-            seat.workflows.add(job.id)
             running.workflow = WorkflowRun(
                 job.id, self._outcomes, partial(self._tell_news, running), self._run_errand
             )
@@ -378,6 +400,9 @@ class Dispatcher:
                 running = self._running.get(message.job_id)
                 if running is not None and running.seat is seat:
                     self._heard_of_job(running, message, attachments)
+            case Stage():
+                # Heard is all it has to be, and the seat did.
+                pass
             case Evaluated():
                 self._metrics.step_seconds.observe(message.seconds)
                 self._metrics.batch_rows.observe(message.rows)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from calotype.serve.worker.engines import OutOfMemoryError, PictureRun, failure_
 from calotype.serve.worker.finishing import Emit, Finishing
 from calotype.serve.worker.limits import RowLimits, bucket
 from calotype.serve.worker.models import Models
+from calotype.serve.worker.stages import Stages
 from calotype.serve.worker.tickets import Ticket
 from calotype.serve.worker.turns import Group, Turns
 
@@ -51,8 +53,9 @@ class Batcher:
         finishing: Finishing,
         *,
         most_rows: int,
+        stages: Stages,
     ) -> None:
-        self._models, self._emit, self._finishing = models, emit, finishing
+        self._models, self._emit, self._finishing, self._stages = models, emit, finishing, stages
         self._limits = RowLimits(most_rows)
         self._turns = Turns()
         self._waiting: deque[tuple[Work | Load, Sequence[bytes]]] = deque()
@@ -160,7 +163,8 @@ class Batcher:
 
     def _begin(self, ticket: Ticket) -> bool:
         try:
-            self._with_room(ticket, ticket.begin_next)
+            with self._first(ticket, "beginning"):
+                self._with_room(ticket, ticket.begin_next)
         except Exception as error:
             self._fail(ticket, error)
             return False
@@ -196,8 +200,10 @@ class Batcher:
         rows = _rows(shares)
         # A row for nobody costs less than a number of rows that was never evaluated, where those cost.
         least_rows = min(bucket(rows), self._limits.of(shape)) if engine.shapes_cost else rows
+        first = self._first(shares[0].ticket, f"evaluation of {max(rows, least_rows)} rows")
         try:
-            answers = engine.evaluate([share.run for share in shares], least_rows=least_rows)
+            with first:
+                answers = engine.evaluate([share.run for share in shares], least_rows=least_rows)
         except Exception as error:
             if isinstance(error, OutOfMemoryError):
                 engine.relieve()
@@ -260,7 +266,8 @@ class Batcher:
 
     def _finish(self, ticket: Ticket, index: int, run: PictureRun) -> None:
         try:
-            encode = self._with_room(ticket, lambda: ticket.order.finish(index, run))
+            with self._first(ticket, "decoding"):
+                encode = self._with_room(ticket, lambda: ticket.order.finish(index, run))
         except Exception as error:
             self._fail(ticket, error)
             return
@@ -270,6 +277,10 @@ class Batcher:
             self._end(ticket)
             files = [ticket.files[place] for place in range(len(seeds))]
             self._finishing.complete(ticket.job_id, ticket.order.request, seeds, files)
+
+    def _first(self, ticket: Ticket, what: str) -> AbstractContextManager[None]:
+        model, _, shape = ticket.group
+        return self._stages.first((model, shape, what), f"the first {what} of {model} at {shape}")
 
     def _with_room(self, ticket: Ticket, work: Callable[[], Any]) -> Any:
         """Do something for one picture; again with all the memory there is if it did not fit at first."""

@@ -30,6 +30,7 @@ FAULTS = {
     "fault:encode": "no file can be made of a picture",
     "fault:kill": "the process kills itself at the first evaluation",
     "fault:slow": "an evaluation takes 20 ms",
+    "fault:hang": "an evaluation never ends",
 }
 SLOW_S = 0.02
 SIDE = 8
@@ -124,6 +125,8 @@ class IdleEngine:
                 os.kill(os.getpid(), signal.SIGKILL)
         if any("fault:slow" in run.prompt for run in runs):
             time.sleep(SLOW_S)
+        if any("fault:hang" in run.prompt for run in runs):
+            signal.pause()
         if self.out_of_memory_over is not None and rows > self.out_of_memory_over:
             raise OutOfMemoryError(f"{rows} rows, {self.out_of_memory_over} fit")
         return [run.prompt for run in runs]
