@@ -132,7 +132,7 @@ class Stage(_Message):
 
 
 class Stepped(_Message):
-    """From a worker: a step of a job is done. Attachment: a small PNG where `has_preview`."""
+    """From a worker: a step of a job is done, told by itself. Attachment: a small PNG where `has_preview`."""
 
     kind: Literal["stepped"] = "stepped"
     job_id: str
@@ -209,12 +209,14 @@ class Stopped(_Message):
 
 
 class Evaluated(_Message):
-    """From a worker: one UNet evaluation, for the metrics."""
+    """From a worker: one UNet evaluation, for the metrics, and whom it brought a step further."""
 
     kind: Literal["evaluated"] = "evaluated"
     rows: int
     jobs: int
     seconds: float
+    steps: dict[str, tuple[int, int]] = {}
+    """Steps done and in all, by job; one that has a preview to show is told of by itself."""
 
 
 ToWorker = Annotated[Work | RunWorkflow | Stop | Watch | Load | Unload, Field(discriminator="kind")]

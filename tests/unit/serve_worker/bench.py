@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from calotype.core.errors import NotFoundError
 from calotype.core.progress import Progress
-from calotype.serve.messages import Failed, Finished, Load, LoadedModel, Stepped, Stopped, Work
+from calotype.serve.messages import Evaluated, Failed, Finished, Load, LoadedModel, Stepped, Stopped, Work
 from calotype.serve.worker.batcher import Batcher
 from calotype.serve.worker.engines import JobEngine, Loader, OutOfMemoryError
 from calotype.serve.worker.finishing import Finishing
@@ -128,8 +128,14 @@ class Bench:
         return {message.job_id for message in self.heard(Stopped)}
 
     def steps(self, job_id: str) -> list[tuple[int, int]]:
-        news = [message for message in self.heard(Stepped) if message.job_id == job_id]
-        return [(message.steps_done, message.steps_total) for message in news]
+        """In the order they were told, with a preview or without."""
+        told: list[tuple[int, int]] = []
+        for message, _ in self.messages:
+            if isinstance(message, Stepped) and message.job_id == job_id:
+                told.append((message.steps_done, message.steps_total))
+            elif isinstance(message, Evaluated) and job_id in message.steps:
+                told.append(message.steps[job_id])
+        return told
 
     def endings(self) -> list[str]:
         """The job of every Finished, Failed and Stopped."""

@@ -200,6 +200,7 @@ def test_previews_are_made_for_who_looks_and_not_of_every_step() -> None:
     bench.add("not", steps=24)
     bench.to_the_end()
     with_preview = [(m.job_id, m.steps_done) for m in bench.heard(Stepped) if m.has_preview]
+    assert bench.steps("watched") == bench.steps("not") == [(done, 24) for done in range(1, 25)]
     assert with_preview == [("watched", done) for done in (3, 6, 9, 12, 15, 18, 21)]
     for message, attachments in bench.messages:
         if isinstance(message, Stepped):

@@ -20,7 +20,7 @@ from calotype.serve.deployment.settings import DeploymentSettings
 from calotype.serve.deployment.workers import StartWorker
 from calotype.serve.messages import LoadedModel
 from calotype.serve.metrics import Metrics
-from calotype.serve.queue.entering import NewJob
+from calotype.serve.queue.entering import Entered, NewJob
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.service import Happening, Status, UnavailableError
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobNews, JobState, Submission
@@ -131,29 +131,39 @@ class Deployment:
             idempotency_key=submission.idempotency_key,
             cost=request.count * request.steps,
         )
-        if new.idempotency_key is not None and (known := await self._queue.known(new)):
+        try:
+            self._admission.check_memory(request, new.model, self.status().workers)
+            return await self.accept(new, list(given.values()), request.count)
+        except CalotypeError:
+            # What was accepted before is answered, whatever more would be refused now.
+            known = await self._queue.known(new) if new.idempotency_key is not None else None
+            if known is None:
+                raise
             return self._dispatcher.as_it_stands(known)
-        self._admission.check_memory(request, new.model, self.status().workers)
-        return await self.accept(new, list(given.values()), request.count)
 
     async def accept(self, new: NewJob, given: Sequence[bytes], pictures: int) -> Job:
         """Queue what was looked at, if this client may ask for so many pictures."""
         self._check_open()
         bound = self._quotas.max_queued(new.client) if self._quotas else None
-        job = await self._within_quota(replace(new, max_queued=bound), given, pictures)
+        entered = await self._within_quota(replace(new, max_queued=bound), given, pictures)
+        if not entered.new:
+            return self._dispatcher.as_it_stands(entered.job)
         self.metrics.accepted.inc()
-        self._dispatcher.accepted(job)
-        return job
+        self._dispatcher.accepted(entered.job)
+        return entered.job
 
-    async def _within_quota(self, new: NewJob, given: Sequence[bytes], pictures: int) -> Job:
+    async def _within_quota(self, new: NewJob, given: Sequence[bytes], pictures: int) -> Entered:
         if self._quotas is None:
-            return await self._queue.submit(new, given)
+            return await self._queue.enter(new, given)
         self._quotas.spend(new.client, pictures)
+        accepted = False
         try:
-            return await self._queue.submit(new, given)
-        except BaseException:
-            self._quotas.give_back(new.client, pictures)
-            raise
+            entered = await self._queue.enter(new, given)
+            accepted = entered.new
+        finally:
+            if not accepted:
+                self._quotas.give_back(new.client, pictures)
+        return entered
 
     def _check_open(self) -> None:
         if self._dispatcher.draining:
@@ -206,11 +216,14 @@ class Deployment:
         return self._dispatcher.followers.follow(client)
 
     async def wait(self, job_id: str, *, client: str | None = None) -> Job:
-        with self._dispatcher.watchers.watching(job_id, previews=False) as watcher:
-            job = await self.job(job_id, client=client)
-            if job.state not in FINAL_STATES:
-                async for news in watcher.news():
-                    job = news.job
+        with self._dispatcher.watchers.watching(job_id, steps=False) as watcher:
+            # Who has just handed it in needs not look how it stands.
+            if client is not None or not self._dispatcher.followers.expect_end(job_id):
+                job = await self.job(job_id, client=client)
+                if job.state in FINAL_STATES:
+                    return job
+            async for news in watcher.news():
+                job = news.job
             return job
 
     async def models(self) -> Sequence[LoadedModel]:

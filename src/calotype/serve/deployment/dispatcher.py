@@ -89,11 +89,13 @@ class Dispatcher:
         self._sleep, self._monotonic = sleep, monotonic
         self.seats = [self._seat(name, start) for name, start in workers.items()]
         self.followers = Followers(self._standing)
-        self.watchers = Watchers(self._previews_changed, self.followers.changed)
+        self.watchers = Watchers(self._previews_changed, self._job_changed)
         self._outcomes = Outcomes(queue, self.watchers, metrics, settings, sleep)
         self._timekeeper = Timekeeper(queue, self._overdue, settings, sleep)
         self.draining = False
         self.queued, self._alone = 0, 0
+        self._entered = True
+        """Something may have come into the queue since it was counted."""
         self._questions = ModelQuestions()
         self._wanted_models: dict[str, None] = {}
         """Loaded by request, so that a worker's successor has to load them too."""
@@ -198,6 +200,7 @@ class Dispatcher:
 
     def accepted(self, job: Job) -> None:
         """A job has come into the queue."""
+        self._entered = True
         if job.id not in self._running:
             self.followers.changed(job)
         self._wake.set()
@@ -274,10 +277,15 @@ class Dispatcher:
                 await self._fill()
             except UnavailableError as error:
                 _log.error("no jobs can be handed out: %s", error)
+                self._entered = True
                 await self._sleep(self._settings.first_pause_s)
                 self._wake.set()
 
     async def _fill(self) -> None:
+        if not self._entered and not self.queued:
+            self._reserved = None
+            return
+        self._entered = False
         room = sum(self._room(seat) for seat in self.seats)
         workflows = sum(self._room(seat, "workflow") for seat in self.seats)
         # Nothing more is begun while what was done cannot be kept.
@@ -407,6 +415,10 @@ class Dispatcher:
                 self._metrics.step_seconds.observe(message.seconds)
                 self._metrics.batch_rows.observe(message.rows)
                 self._metrics.batch_jobs.observe(message.jobs)
+                for job_id, steps in message.steps.items():
+                    running = self._running.get(job_id)
+                    if running is not None and running.seat is seat:
+                        self._stepped(running, steps)
             case Hello():
                 self._count_workers()
                 for model in self._wanted_models:
@@ -422,9 +434,8 @@ class Dispatcher:
     def _heard_of_job(self, running: _Running, message: _OfJob, attachments: list[bytes]) -> None:
         match message:
             case Stepped():
-                running.steps = (message.steps_done, message.steps_total)
                 preview = attachments[0] if message.has_preview and attachments else None
-                self.watchers.tell(running.as_it_stands(), preview)
+                self._stepped(running, (message.steps_done, message.steps_total), preview)
             case NodeNews():
                 if running.workflow is not None:
                     running.workflow.hear(message, attachments)
@@ -434,6 +445,11 @@ class Dispatcher:
             case _:
                 self._leave(running)
                 self._run_errand(self._ended(running, message))
+
+    def _stepped(self, running: _Running, steps: tuple[int, int], preview: bytes | None = None) -> None:
+        running.steps = steps
+        if self.watchers.wants_steps(running.job.id):
+            self.watchers.tell(running.as_it_stands(), preview)
 
     async def _ended(self, running: _Running, message: WorkflowFinished | Failed | Stopped) -> None:
         """The end of a job; the next workflow waits for it, so that ends are heard in their order."""
@@ -464,6 +480,10 @@ class Dispatcher:
             case Stopped():
                 # For a drain; or it is over anyhow, because its deadline has passed.
                 await self._outcomes.put_back([job_id], lost=False)
+
+    def _job_changed(self, job: Job) -> None:
+        self._entered |= job.state == "queued"
+        self.followers.changed(job)
 
     def _tell_news(self, running: _Running, news: NodeNews, preview: bytes | None) -> None:
         """Of a workflow that a worker runs, or has just ended."""

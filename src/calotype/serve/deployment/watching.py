@@ -15,15 +15,17 @@ from calotype.spec.job import FINAL_STATES, Job, JobNews
 
 
 class Watcher:
-    """One who looks at a job."""
+    """One who looks at a job, or waits for its end."""
 
-    def __init__(self, *, previews: bool) -> None:
-        self.previews = previews
+    def __init__(self, *, previews: bool, steps: bool) -> None:
+        self.previews, self.steps = previews, steps
         self._unread: JobNews | None = None
         self._arrived = asyncio.Event()
         self._over = False
 
     def tell(self, job: Job, preview: bytes | None) -> None:
+        if not self.steps and job.state not in FINAL_STATES:
+            return
         if self._unread is not None and self._unread.job.state in FINAL_STATES:
             return
         if preview is None and self._unread is not None:
@@ -65,8 +67,9 @@ class Watchers:
         self._over = False
 
     @contextmanager
-    def watching(self, job_id: str, *, previews: bool) -> Iterator[Watcher]:
-        watcher = Watcher(previews=previews)
+    def watching(self, job_id: str, *, previews: bool = False, steps: bool = True) -> Iterator[Watcher]:
+        """Without `steps`, of its end alone."""
+        watcher = Watcher(previews=previews, steps=steps)
         with self._telling(job_id):
             self._watchers.setdefault(job_id, set()).add(watcher)
         if self._over:
@@ -81,6 +84,9 @@ class Watchers:
 
     def wants_previews(self, job_id: str) -> bool:
         return any(watcher.previews for watcher in self._watchers.get(job_id, ()))
+
+    def wants_steps(self, job_id: str) -> bool:
+        return any(watcher.steps for watcher in self._watchers.get(job_id, ()))
 
     def tell(self, job: Job, preview: bytes | None = None) -> None:
         self._on_change(job)

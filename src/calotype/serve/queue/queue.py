@@ -20,7 +20,7 @@ from calotype.serve.queue import ending, entering, history, moving, uploads
 from calotype.serve.queue.database import Database, Work
 from calotype.serve.queue.deadlines import Deadlines, left_after_restart
 from calotype.serve.queue.ending import Ending
-from calotype.serve.queue.entering import Claimed, NewJob
+from calotype.serve.queue.entering import Claimed, Entered, NewJob
 from calotype.serve.queue.files import PictureFiles, name_of, named
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.opening import PICTURES, open_database, unavailable
@@ -31,6 +31,7 @@ from calotype.spec.job import FINAL_STATES, Job, JobKind, JobPicture, JobState, 
 
 LOCK = ".lock"
 _RETRY_UNKNOWN_S, _RETRY_LEAST_S, _RETRY_MOST_S = 5.0, 1.0, 60.0
+_MOST_ENDED = 256
 _PACE_OF = 32
 """Latest ends that say how fast places become free."""
 
@@ -79,6 +80,8 @@ class JobQueue:
         self.folder, self.limits, self._clock = folder, limits or QueueLimits(), clock or Clock()
         self._deadlines = Deadlines(self._clock.monotonic)
         self._ends: deque[float] = deque(maxlen=_PACE_OF)
+        self._ended: dict[str, Job] = {}
+        """The latest, which do not change any more and whose pictures are about to be fetched."""
         with _refusals(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(folder)
@@ -125,7 +128,11 @@ class JobQueue:
         return await self._call(partial(entering.known, new=new))
 
     async def submit(self, new: NewJob, given: Sequence[bytes] = ()) -> Job:
-        """Accept a job with the pictures that belong to it."""
+        """Accept a job with the pictures that belong to it, unless it was before."""
+        return (await self.enter(new, given)).job
+
+    async def enter(self, new: NewJob, given: Sequence[bytes] = ()) -> Entered:
+        """The same, and whether it was."""
         files = await _aside(sum(map(len, given)), lambda: named(given))
         enter = partial(
             entering.enter,
@@ -135,10 +142,10 @@ class JobQueue:
             now=self._clock.wall(),
             retry_after_s=self.retry_after_s(),
         )
-        job = await self._with_files(files, enter)
-        if new.deadline_s is not None and job.state == "queued":
-            self._deadlines.add(job.id, new.deadline_s)
-        return job
+        entered = await self._with_files(files, enter)
+        if new.deadline_s is not None and entered.job.state == "queued":
+            self._deadlines.add(entered.job.id, new.deadline_s)
+        return entered
 
     def retry_after_s(self) -> float:
         """When a place may be free, by how fast jobs have been ending."""
@@ -168,6 +175,9 @@ class JobQueue:
         return await self._call(entering.waiting)
 
     async def job(self, job_id: str, client: str | None = None) -> Job:
+        ended = self._ended.get(job_id)
+        if ended is not None and client in (None, ended.client):
+            return ended
         return await self._call(partial(find_job, job_id=job_id, client=client))
 
     async def jobs(
@@ -304,10 +314,12 @@ class JobQueue:
 
     async def delete(self, job_id: str, client: str | None = None) -> None:
         """Forget an ended job, and its pictures unless another job has the same."""
+        self._ended.pop(job_id, None)
         await self._remove_unused(await self._call(partial(history.forget, job_id=job_id, client=client)))
 
     async def forget_old(self) -> None:
         """Keep the history within the limits of age and size."""
+        self._ended.clear()
         forget = partial(history.forget_old, limits=self.limits, now=self._clock.wall())
         while (files := await self._call(forget)) is not None:
             await self._remove_unused(files)
@@ -323,6 +335,9 @@ class JobQueue:
         if job.state in FINAL_STATES:
             self._deadlines.drop(job.id)
             self._ends.append(self._clock.monotonic())
+            self._ended[job.id] = job
+            if len(self._ended) > _MOST_ENDED:
+                del self._ended[next(iter(self._ended))]
             await self._remove_unused(list(_given(job).values()))
         return job
 

@@ -210,11 +210,12 @@ class Batcher:
             return error
         self._evaluation_s = engine.evaluation_s
         jobs = len({share.ticket.job_id for share in shares})
-        self._emit(Evaluated(rows=rows, jobs=jobs, seconds=self._evaluation_s), ())
-        self._hand_out(shares, answers)
+        steps = self._hand_out(shares, answers)
+        self._emit(Evaluated(rows=rows, jobs=jobs, seconds=self._evaluation_s, steps=steps), ())
         return None
 
-    def _hand_out(self, shares: Sequence[_Share], answers: Sequence[Any]) -> None:
+    def _hand_out(self, shares: Sequence[_Share], answers: Sequence[Any]) -> dict[str, tuple[int, int]]:
+        """Answers with steps done and in all of those jobs whose step is not told yet."""
         stepped: dict[str, _Share] = {}
         for share, answer in zip(shares, answers, strict=True):
             ticket = share.ticket
@@ -227,26 +228,35 @@ class Batcher:
                 continue
             if completed:
                 stepped.setdefault(ticket.job_id, share)
-        for share in stepped.values():
-            if not share.ticket.ended:
-                self._tell_stepped(share)
+        going_on = [share for share in stepped.values() if not share.ticket.ended]
+        untold = {
+            share.ticket.job_id: (share.ticket.steps_done, share.ticket.steps_total)
+            for share in going_on
+            if not self._showed(share)
+        }
         for share in shares:
             if not share.ticket.ended and share.run.done:
                 self._undecoded.append((share.ticket, share.index, share.ticket.leave(share.index)))
+        return untold
 
-    def _tell_stepped(self, share: _Share) -> None:
-        ticket, preview = share.ticket, None
+    def _showed(self, share: _Share) -> bool:
+        """Tell of a step with a preview, if it is time for one."""
+        ticket = share.ticket
         try:
             preview = ticket.glimpse(share.run)
         except Exception:
             _log.exception("no preview", extra={"job_id": ticket.job_id})
+            return False
+        if preview is None:
+            return False
         news = Stepped(
             job_id=ticket.job_id,
             steps_done=ticket.steps_done,
             steps_total=ticket.steps_total,
-            has_preview=preview is not None,
+            has_preview=True,
         )
-        self._emit(news, () if preview is None else (preview,))
+        self._emit(news, (preview,))
+        return True
 
     def _decode(self) -> None:
         """Decode one picture, and then more for about as long as an evaluation takes.
@@ -279,8 +289,7 @@ class Batcher:
             self._finishing.complete(ticket.job_id, ticket.order.request, seeds, files)
 
     def _first(self, ticket: Ticket, what: str) -> AbstractContextManager[None]:
-        model, _, shape = ticket.group
-        return self._stages.first((model, shape, what), f"the first {what} of {model} at {shape}")
+        return self._stages.first(what, ticket.lease.model, ticket.order.shape)
 
     def _with_room(self, ticket: Ticket, work: Callable[[], Any]) -> Any:
         """Do something for one picture; again with all the memory there is if it did not fit at first."""

@@ -35,6 +35,7 @@ FAULTS = {
 SLOW_S = 0.02
 SIDE = 8
 WEIGHT_BYTES = 1000
+REMEMBERED = 1000
 
 
 @dataclass(eq=False)
@@ -117,8 +118,10 @@ class IdleEngine:
 
     def evaluate(self, runs: Sequence[IdleRun], *, least_rows: int) -> Sequence[str]:
         rows = max(least_rows, sum(run.rows for run in runs))
-        self.evaluated = [*self.evaluated[-999:], [run.prompt for run in runs]]
-        self.rows = [*self.rows[-999:], rows]
+        self.evaluated.append([run.prompt for run in runs])
+        self.rows.append(rows)
+        if len(self.rows) > 2 * REMEMBERED:
+            del self.evaluated[:-REMEMBERED], self.rows[:-REMEMBERED]
         for run in runs:
             _fail_on(run.prompt, "fault:evaluate")
             if "fault:kill" in run.prompt:

@@ -31,9 +31,9 @@ class Stages:
             self._within.remove(label)
             self._tell(Stage(label=self._within[-1] if self._within else None))
 
-    def first(self, what: Hashable, label: str) -> AbstractContextManager[None]:
+    def first(self, what: str, model: str, shape: Hashable) -> AbstractContextManager[None]:
         """Slow when it is done for the first time: then something may be compiled, or chosen by trying."""
-        if what in self._known:
+        if (what, model, shape) in self._known:
             return nullcontext()
-        self._known.add(what)
-        return self.slow(label)
+        self._known.add((what, model, shape))
+        return self.slow(f"the first {what} of {model} at {shape}")
