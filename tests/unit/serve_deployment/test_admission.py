@@ -168,6 +168,11 @@ async def test_quotas_of_a_key(deployed: OpenDeployment, tmp_path: Path) -> None
                 await deployment.submit(asking(count=5), client="ann")
         for _ in range(5):
             await deployment.submit(asking(count=20), client="bob")
+        keys.create("cid", pictures_per_minute=4)
+        last, again = [
+            await deployment.submit(asking(count=4, idempotency_key="k"), client="cid") for _ in range(2)
+        ]
+        assert last.id == again.id
 
 
 async def test_loading_and_unloading(deployed: OpenDeployment) -> None:
