@@ -191,6 +191,7 @@ class Deployment:
 
     async def move(self, job_id: str, before: str | None, *, client: str | None = None) -> Job:
         job = await self._queue.move(job_id, before, client)
+        self._dispatcher.line.look()
         self._dispatcher.followers.tell(Happening(job))
         return job
 
@@ -206,6 +207,7 @@ class Deployment:
         # Looking begins before the job is read, so that nothing falls between.
         with self._dispatcher.watchers.watching(job_id, previews=previews) as watcher:
             job = await self.job(job_id, client=client)
+            watcher.place = job.position
             yield JobNews(job=job)
             if job.state in FINAL_STATES:
                 return

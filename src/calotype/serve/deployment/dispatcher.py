@@ -17,6 +17,7 @@ from calotype.serve.deployment.errands import Errands
 from calotype.serve.deployment.followers import Followers
 from calotype.serve.deployment.handing_out import HandingOut
 from calotype.serve.deployment.hearing import Hearing
+from calotype.serve.deployment.line import Line
 from calotype.serve.deployment.outcomes import Outcomes
 from calotype.serve.deployment.pulse import Monotonic
 from calotype.serve.deployment.running import RunningJobs
@@ -89,6 +90,7 @@ class Dispatcher:
             metrics,
             sleep,
         )
+        self.line = Line(queue, self.watchers, settings)
         self._timekeeper = Timekeeper(queue, self._overdue, settings, sleep)
         self._questions = ModelQuestions()
         self._wanted_models: dict[str, None] = {}
@@ -105,6 +107,7 @@ class Dispatcher:
         for loop in (
             self._out.keep_filling(),
             self._keep_looking(),
+            self.line.keep_telling(),
             self._timekeeper.keep_deadlines(),
             self._timekeeper.keep_tidy(),
         ):
@@ -223,6 +226,7 @@ class Dispatcher:
     def _job_changed(self, job: Job) -> None:
         if job.state == "queued":
             self._out.look(entered=True)
+        self.line.look()
         self.followers.changed(job)
 
     def _previews_changed(self, job_id: str, wanted: bool) -> None:

@@ -19,6 +19,8 @@ class Watcher:
 
     def __init__(self, *, previews: bool, steps: bool) -> None:
         self.previews, self.steps = previews, steps
+        self.place: int | None = None
+        """In the queue, as it was told last."""
         self._unread: JobNews | None = None
         self._arrived = asyncio.Event()
         self._over = False
@@ -30,6 +32,7 @@ class Watcher:
             return
         if preview is None and self._unread is not None:
             preview = self._unread.preview
+        self.place = job.position
         self._unread = JobNews(job=job, preview=preview if self.previews else None)
         self._arrived.set()
 
@@ -87,6 +90,20 @@ class Watchers:
 
     def wants_steps(self, job_id: str) -> bool:
         return any(watcher.steps for watcher in self._watchers.get(job_id, ()))
+
+    def places(self) -> dict[str, int]:
+        """What was told last of jobs that wait; where it differs, the place that is furthest back."""
+        return {
+            job_id: max(places)
+            for job_id, watchers in self._watchers.items()
+            if (places := [watcher.place for watcher in watchers if watcher.place is not None])
+        }
+
+    def tell_place(self, job: Job) -> None:
+        """A waiting job has another place: no change that anybody but those who look at it has to know."""
+        for watcher in self._watchers.get(job.id, ()):
+            if watcher.place is not None:
+                watcher.tell(job, None)
 
     def tell(self, job: Job, preview: bytes | None = None) -> None:
         self._on_change(job)

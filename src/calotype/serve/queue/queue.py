@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,10 @@ class JobQueue(WorkflowPictures):
         return await self._call(
             partial(history.page, client=client, state=state, kind=kind, limit=limit, before=before)
         )
+
+    async def moved(self, told: Mapping[str, int], is_news: Callable[[int, int], bool]) -> list[Job]:
+        """Those of these waiting jobs whose place is news to who was told the one beside it."""
+        return await self._call(partial(moving.moved, told=told, is_news=is_news))
 
     async def unended(self, kind: JobKind, client: str | None = None) -> int:
         """How many jobs of a kind wait or run."""
