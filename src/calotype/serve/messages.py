@@ -80,6 +80,8 @@ class LoadedModel(_Message):
     sha256: str
     random: bool
     bytes: int
+    max_pixels: int | None = None
+    """Of one picture; a larger one never fits into the memory of this worker. Not said where nobody knows."""
 
 
 class Hello(_Message):

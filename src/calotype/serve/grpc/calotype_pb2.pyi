@@ -235,18 +235,20 @@ class ModelName(_message.Message):
     def __init__(self, model: _Optional[str] = ...) -> None: ...
 
 class LoadedModel(_message.Message):
-    __slots__ = ("name", "architecture", "sha256", "random", "bytes")
+    __slots__ = ("name", "architecture", "sha256", "random", "bytes", "max_pixels")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
     RANDOM_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_PIXELS_FIELD_NUMBER: _ClassVar[int]
     name: str
     architecture: str
     sha256: str
     random: bool
     bytes: int
-    def __init__(self, name: _Optional[str] = ..., architecture: _Optional[str] = ..., sha256: _Optional[str] = ..., random: _Optional[bool] = ..., bytes: _Optional[int] = ...) -> None: ...
+    max_pixels: int
+    def __init__(self, name: _Optional[str] = ..., architecture: _Optional[str] = ..., sha256: _Optional[str] = ..., random: _Optional[bool] = ..., bytes: _Optional[int] = ..., max_pixels: _Optional[int] = ...) -> None: ...
 
 class LoadedModels(_message.Message):
     __slots__ = ("models",)
