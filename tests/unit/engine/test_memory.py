@@ -54,8 +54,8 @@ def test_what_is_refused_at_the_door_never_fits_and_not_much_else_is_let_in(
 ) -> None:
     pixels = most_pixels(SDXL, budget(gib))
     unit = (pixels / (sides[0] * sides[1])) ** 0.5
-    over = [ceil(1.01 * unit * side / 8) * 8 for side in sides]
-    refusal(gib, Demand(*over, guided=False, tile_vae=True))
+    width, height = (ceil(1.01 * unit * side / 8) * 8 for side in sides)
+    refusal(gib, Demand(width, height, guided=False, tile_vae=True))
     if sides == (1, 1) and gib > 1:
         side = int((0.9 * pixels) ** 0.5) // 8 * 8
         assert plan(SDXL, budget(gib), Demand(side, side, guided=False)).batch_size == 1

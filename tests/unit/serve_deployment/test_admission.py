@@ -154,11 +154,11 @@ async def test_what_fits_no_worker_is_refused_before_it_waits(deployed: OpenDepl
 async def test_a_picture_larger_than_any_worker_holds_is_refused_at_the_door(
     deployed: OpenDeployment,
 ) -> None:
-    sizes = (64 * 64, 128 * 128)
-    stages = [
-        Stage(lambda puppet, most=most: puppet.greet(models=[EMOJI.model_copy(update={"max_pixels": most})]))
-        for most in sizes
-    ]
+    def holding(side: int) -> Stage:
+        model = EMOJI.model_copy(update={"max_pixels": side * side})
+        return Stage(lambda puppet: puppet.greet(models=[model]))
+
+    stages = [holding(64), holding(128)]
     async with deployed(*(stage.start for stage in stages)) as deployment:
         for stage in stages:
             await stage.next()
@@ -166,8 +166,8 @@ async def test_a_picture_larger_than_any_worker_holds_is_refused_at_the_door(
         says = r"136×128 is 17408 pixels; worker worker1 with 'emoji' has memory for 16384 .* 128×128 or less"
         with pytest.raises(DoesNotFitError, match=says):
             await deployment.submit(asking(width=136, height=128), client="ann")
-        for sides in ({"width": 128, "height": 128}, {"width": 136}, {}):
-            assert (await deployment.submit(asking(**sides), client="ann")).state == "queued"
+        for fits in (asking(width=128, height=128), asking(width=136), asking()):
+            assert (await deployment.submit(fits, client="ann")).state == "queued"
         assert len(await deployment.jobs()) == 3
 
 
