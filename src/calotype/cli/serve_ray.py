@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from calotype.cli.serving_options import said
 from calotype.core.errors import Problem, RequestError
 
 _PANEL = "Replicas in a Ray cluster (--engine ray)"
@@ -12,80 +13,74 @@ _PANEL = "Replicas in a Ray cluster (--engine ray)"
 Engine = Annotated[
     str | None, typer.Option(help="calotype; ray, for replicas in a cluster; nothing, to try all else.")
 ]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--ray-address",
-        help="Head's HOST:PORT. Default: the cluster here, or one made.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Replicas = Annotated[int | None, typer.Option("--replicas", help="So many, always.", rich_help_panel=_PANEL)]
-Least = Annotated[
-    int | None, typer.Option("--min-replicas", help="However short the queue.", rich_help_panel=_PANEL)
-]
-Most = Annotated[
-    int | None, typer.Option("--max-replicas", help="However long the queue.", rich_help_panel=_PANEL)
-]
-JobsEach = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs-per-replica", help="Waiting or running. Default: a full batch.", rich_help_panel=_PANEL
-    ),
-]
-Gpus = Annotated[
-    float | None,
-    typer.Option("--gpus-per-replica", help="0.5 lets two share one.", rich_help_panel=_PANEL),
-]
-Cpus = Annotated[float | None, typer.Option("--cpus-per-replica", rich_help_panel=_PANEL)]
-Resources = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--replica-resource",
-        metavar="NAME=AMOUNT",
-        help="Of the cluster's own; may be given again.",
-        rich_help_panel=_PANEL,
-    ),
-]
 
 
 @dataclass(frozen=True)
-class Crowd:
-    """What was said of replicas; None where nothing was."""
+class ReplicaOptions:
+    """How many replicas, and what each takes."""
 
-    address: str | None
-    replicas: int | None
-    least: int | None
-    most: int | None
-    jobs_each: int | None
-    gpus: float | None
-    cpus: float | None
-    resources: list[str] | None
+    replicas: Annotated[int | None, typer.Option(help="So many, always.", rich_help_panel=_PANEL)] = None
+    min_replicas: Annotated[
+        int | None, typer.Option(help="However short the queue.", rich_help_panel=_PANEL)
+    ] = None
+    max_replicas: Annotated[
+        int | None, typer.Option(help="However long the queue.", rich_help_panel=_PANEL)
+    ] = None
+    jobs_per_replica: Annotated[
+        int | None,
+        typer.Option(help="Waiting or running. Default: a full batch.", rich_help_panel=_PANEL),
+    ] = None
+    gpus_per_replica: Annotated[
+        float | None, typer.Option(help="0.5 lets two share one.", rich_help_panel=_PANEL)
+    ] = None
+    cpus_per_replica: Annotated[float | None, typer.Option(rich_help_panel=_PANEL)] = None
+    replica_resource: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=AMOUNT", help="Of the cluster's own; may be given again.", rich_help_panel=_PANEL
+        ),
+    ] = None
 
     def cluster(self) -> dict[str, Any]:
         """As a plan has it, with what was said alone."""
-        if self.replicas is not None and (self.least is not None or self.most is not None):
+        least, most = self.min_replicas, self.max_replicas
+        if self.replicas is not None and (least is not None or most is not None):
             rule = "say either how many replicas there are, or between how many"
             raise RequestError([Problem("replicas", rule, self.replicas)])
         size = {
-            "least": self.replicas if self.least is None else self.least,
-            "most": self.replicas if self.most is None else self.most,
-            "jobs_each": self.jobs_each,
+            "least": self.replicas if least is None else least,
+            "most": self.replicas if most is None else most,
+            "jobs_each": self.jobs_per_replica,
         }
+        resources = self.replica_resource
         values = {
-            "address": self.address,
-            "replicas": _said(size) or None,
-            "gpus_per_replica": self.gpus,
-            "cpus_per_replica": self.cpus,
-            "resources": None if self.resources is None else dict(map(_resource, self.resources)),
+            "replicas": said(size) or None,
+            "gpus_per_replica": self.gpus_per_replica,
+            "cpus_per_replica": self.cpus_per_replica,
+            "resources": None if resources is None else dict(map(_resource, resources)),
         }
-        return _said(values)
+        return said(values)
 
 
-def chosen_engine(engine: str | None, crowd: Crowd) -> dict[str, Any]:
+@dataclass(frozen=True)
+class RayOptions(ReplicaOptions):
+    """The same, and where they are."""
+
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            help="Head's HOST:PORT. Default: the cluster here, or one made.", rich_help_panel=_PANEL
+        ),
+    ] = None
+
+    def cluster(self) -> dict[str, Any]:
+        return said({"address": self.ray_address}) | super().cluster()
+
+
+def chosen_engine(engine: str | None, ray: RayOptions) -> dict[str, Any]:
     """Fields of a plan: `ray` is where workers are, `ray:nothing` with an engine that does nothing there."""
     kind, _, inner = (engine or "").partition(":")
-    cluster = crowd.cluster()
+    cluster = ray.cluster()
     if kind == "ray":
         size = cluster.get("replicas", {})
         # The most that is not said is no fewer than the least.
@@ -104,7 +99,3 @@ def _resource(text: str) -> tuple[str, float]:
     except ValueError:
         rule = f"{text!r} should be NAME=AMOUNT, such as mig-2g.20gb=1"
         raise RequestError([Problem("replica-resource", rule, text)]) from None
-
-
-def _said(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

@@ -96,15 +96,19 @@ def list_files(root: Path) -> list[str]:
 
 
 @contextmanager
-def written_whole(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """Write beside `path` and rename over it at the end: an interrupted write leaves nothing behind."""
+def written_whole(path: Path, mode: str = "wb", *, synced: bool = True) -> Iterator[IO[Any]]:
+    """Write beside `path` and rename over it at the end: an interrupted write leaves nothing behind.
+
+    Not `synced`, a loss of power can leave it empty, until whoever says so has synced it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     fd, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.", suffix=".part")
     try:
         with os.fdopen(fd, mode) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if synced:
+                os.fsync(file.fileno())
         # mkstemp makes private files; a result should carry the permissions any new file would.
         umask = os.umask(0)
         os.umask(umask)

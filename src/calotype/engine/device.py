@@ -64,6 +64,14 @@ def free_memory(device: torch.device) -> tuple[int, str]:
     return (sys.maxsize if available is None else available), "main memory"
 
 
+def total_memory(device: torch.device) -> int:
+    """Bytes that there are in all, whoever has them now."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    memory = read_memory()
+    return memory.limit_bytes or memory.total_bytes or sys.maxsize
+
+
 def device_name(device: torch.device) -> str:
     """What a record calls the device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

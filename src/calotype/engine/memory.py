@@ -159,6 +159,13 @@ def plan(architecture: Architecture, budget: Budget, demand: Demand, extras: Ext
     return Plan(batch_size, tiled, extras.resident_bytes + budget.together(each * batch_size, decode))
 
 
+def most_pixels(architecture: Architecture, budget: Budget) -> int:
+    """Of one picture: for a larger one the UNet alone needs more, whatever else is given up."""
+    side = 64
+    each = unet_bytes(architecture, 1, side, side, budget.dtype_bytes)
+    return budget.usable_bytes * (side * architecture.vae_factor) ** 2 // each
+
+
 def _needs(architecture: Architecture, budget: Budget, demand: Demand) -> tuple[int, int, bool]:
     """Bytes of one picture in a batch, bytes of its decode, and whether that is in tiles."""
     factor, rows = architecture.vae_factor, 2 if demand.guided else 1

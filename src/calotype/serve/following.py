@@ -15,7 +15,7 @@ from calotype.core.errors import CalotypeError
 from calotype.serve.access import Caller
 from calotype.serve.asked import Asked
 from calotype.serve.service import Service
-from calotype.spec.job import FINAL_STATES, Job, JobNews
+from calotype.spec.job import Job, JobNews
 
 
 async def submit(service: Service, caller: Caller, asked: Asked) -> Job:
@@ -39,19 +39,30 @@ async def watching(
 
 async def news(service: Service, job: Job, *, previews: bool = False) -> AsyncGenerator[JobNews]:
     """News of a job up to its end, for a reader that may leave at any time. Close it when done."""
-    left = True
+    async with _unless_it_leaves(service, job), watching(service, job.id, previews=previews) as source:
+        async for item in source:
+            yield item
+
+
+async def ended(service: Service, job: Job) -> Job:
+    """The job once it has ended, for a client that may leave at any time."""
+    async with _unless_it_leaves(service, job):
+        return await service.wait(job.id)
+
+
+@contextlib.asynccontextmanager
+async def _unless_it_leaves(service: Service, job: Job) -> AsyncIterator[None]:
+    """Give the job up when this is left from outside."""
     try:
-        async with watching(service, job.id, previews=previews) as source:
-            async for item in source:
-                left = item.job.state not in FINAL_STATES
-                yield item
-        # A deployment that stops ends its news early; the job is not to be lost by that.
-        left = False
-    finally:
-        if left:
-            # The reader's leaving cancels everything here, which must not include this.
-            with anyio.CancelScope(shield=True):
-                await give_up(service, job)
+        yield
+    except CalotypeError:
+        # A deployment that stops says so; the job is not to be lost by that.
+        raise
+    except BaseException:
+        # The reader's leaving cancels everything here, which must not include this.
+        with anyio.CancelScope(shield=True):
+            await give_up(service, job)
+        raise
 
 
 async def give_up(service: Service, job: Job) -> None:

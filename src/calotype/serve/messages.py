@@ -80,6 +80,8 @@ class LoadedModel(_Message):
     sha256: str
     random: bool
     bytes: int
+    max_pixels: int | None = None
+    """Of one picture; a larger one never fits into the memory of this worker. Not said where nobody knows."""
 
 
 class Hello(_Message):
@@ -123,8 +125,16 @@ class Loading(_Message):
     total: int
 
 
+class Stage(_Message):
+    """From a worker: something began that may take far longer than a step, or is over."""
+
+    kind: Literal["stage"] = "stage"
+    label: str | None = None
+    """What it is in now; None when that is over."""
+
+
 class Stepped(_Message):
-    """From a worker: a step of a job is done. Attachment: a small PNG where `has_preview`."""
+    """From a worker: a step of a job is done, told by itself. Attachment: a small PNG where `has_preview`."""
 
     kind: Literal["stepped"] = "stepped"
     job_id: str
@@ -201,12 +211,14 @@ class Stopped(_Message):
 
 
 class Evaluated(_Message):
-    """From a worker: one UNet evaluation, for the metrics."""
+    """From a worker: one UNet evaluation, for the metrics, and whom it brought a step further."""
 
     kind: Literal["evaluated"] = "evaluated"
     rows: int
     jobs: int
     seconds: float
+    steps: dict[str, tuple[int, int]] = {}
+    """Steps done and in all, by job; one that has a preview to show is told of by itself."""
 
 
 ToWorker = Annotated[Work | RunWorkflow | Stop | Watch | Load | Unload, Field(discriminator="kind")]
@@ -215,6 +227,7 @@ FromWorker = Annotated[
     | Models
     | ModelFailed
     | Loading
+    | Stage
     | Stepped
     | Finished
     | NodeNews

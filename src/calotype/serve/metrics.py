@@ -44,6 +44,9 @@ class Metrics:
         self.worker_restarts = Counter(
             "calotype_worker_restarts", "Workers started again", ["worker"], registry=registry
         )
+        self.worker_hangs = Counter(
+            "calotype_worker_hangs", "Workers ended because they were silent", ["worker"], registry=registry
+        )
         self.workers_ready = Gauge("calotype_workers_ready", "Workers that can take work", registry=registry)
         self.memory_bytes = Gauge(
             "calotype_worker_memory_bytes", "Memory of a worker's device", ["worker"], registry=registry

@@ -39,7 +39,7 @@ class WorkerStatus:
     memory_bytes: int | None
     free_bytes: int | None
     loading: str | None = None
-    """How far loading has come, while it loads."""
+    """How far loading has come, or what else it is at that takes long."""
     problem: str | None = None
     """Why the last one died, or could not be started."""
     preset: str | None = None
@@ -57,6 +57,8 @@ class Status:
     queued: int
     running: int
     workers: tuple[WorkerStatus, ...]
+    problem: str | None = None
+    """Why it will do nothing more until it is started again, if that is so."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from calotype.engine.memory import (
     Extras,
     decode_bytes,
     decoder_bytes,
+    most_pixels,
     plan,
     quantised_bytes,
     unet_bytes,
@@ -43,6 +45,20 @@ def refusal(gib: float, demand: Demand, extras: Extras | None = None) -> str:
     with pytest.raises(DoesNotFitError) as caught:
         plan(SDXL, budget(gib), demand, extras)
     return str(caught.value)
+
+
+@pytest.mark.parametrize("gib", [0.6, 1, 2.5, 6, 11.3])
+@pytest.mark.parametrize("sides", [(1, 1), (1, 4), (16, 1)])
+def test_what_is_refused_at_the_door_never_fits_and_not_much_else_is_let_in(
+    gib: float, sides: tuple[int, int]
+) -> None:
+    pixels = most_pixels(SDXL, budget(gib))
+    unit = (pixels / (sides[0] * sides[1])) ** 0.5
+    width, height = (ceil(1.01 * unit * side / 8) * 8 for side in sides)
+    refusal(gib, Demand(width, height, guided=False, tile_vae=True))
+    if sides == (1, 1) and gib > 1:
+        side = int((0.9 * pixels) ** 0.5) // 8 * 8
+        assert plan(SDXL, budget(gib), Demand(side, side, guided=False)).batch_size == 1
 
 
 @pytest.mark.parametrize("gib", [0.6, 1, 2.5, 6, 11.3])

@@ -151,6 +151,26 @@ async def test_what_fits_no_worker_is_refused_before_it_waits(deployed: OpenDepl
         assert len(await deployment.jobs()) == 1
 
 
+async def test_a_picture_larger_than_any_worker_holds_is_refused_at_the_door(
+    deployed: OpenDeployment,
+) -> None:
+    def holding(side: int) -> Stage:
+        model = EMOJI.model_copy(update={"max_pixels": side * side})
+        return Stage(lambda puppet: puppet.greet(models=[model]))
+
+    stages = [holding(64), holding(128)]
+    async with deployed(*(stage.start for stage in stages)) as deployment:
+        for stage in stages:
+            await stage.next()
+        await until(lambda: all(worker.models for worker in deployment.status().workers))
+        says = r"136×128 is 17408 pixels; worker worker1 with 'emoji' has memory for 16384 .* 128×128 or less"
+        with pytest.raises(DoesNotFitError, match=says):
+            await deployment.submit(asking(width=136, height=128), client="ann")
+        for fits in (asking(width=128, height=128), asking(width=136), asking()):
+            assert (await deployment.submit(fits, client="ann")).state == "queued"
+        assert len(await deployment.jobs()) == 3
+
+
 async def test_quotas_of_a_key(deployed: OpenDeployment, tmp_path: Path) -> None:
     keys = ApiKeys(tmp_path, monotonic=lambda: 5.0)
     keys.create("ann", max_queued=2, pictures_per_minute=10)
@@ -168,6 +188,11 @@ async def test_quotas_of_a_key(deployed: OpenDeployment, tmp_path: Path) -> None
                 await deployment.submit(asking(count=5), client="ann")
         for _ in range(5):
             await deployment.submit(asking(count=20), client="bob")
+        keys.create("cid", pictures_per_minute=4)
+        last, again = [
+            await deployment.submit(asking(count=4, idempotency_key="k"), client="cid") for _ in range(2)
+        ]
+        assert last.id == again.id
 
 
 async def test_loading_and_unloading(deployed: OpenDeployment) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from calotype.serve.deployment.deployment import Deployment
 from calotype.serve.messages import Evaluated, Failed, Finished, LoadedModel, Stop, Stopped, Watch, Work
+from calotype.serve.queue.database import Database
 from calotype.serve.queue.queue import Clock
 from calotype.serve.service import Service, UnavailableError
 from calotype.spec.job import JobFailure, JobNews
@@ -50,6 +52,42 @@ async def test_a_job_is_done(deployed: OpenDeployment) -> None:
         assert metric(deployment, "calotype_jobs_ended_total", state="done") == 1
         assert metric(deployment, "calotype_job_wait_seconds_count") == 1
         assert metric(deployment, "calotype_worker_free_memory_bytes", worker="worker0") == 400
+
+
+async def test_a_request_alone_costs_three_transactions(
+    deployed: OpenDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One to accept it, one to claim it, one to end it; whoever waits for it adds none."""
+    stage, calls = Stage(Puppet.greet), list[bool]()
+    call = Database.call
+
+    async def counted(self: Database, work: Any, *, durable: bool = True) -> Any:
+        calls.append(durable)
+        return await call(self, work, durable=durable)
+
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        monkeypatch.setattr(Database, "call", counted)
+        for number in range(3):
+            calls.clear()
+            job = await deployment.submit(asking(idempotency_key=str(number)), client="ann")
+            waiting = asyncio.create_task(deployment.wait(job.id))
+            work = await worker.told(Work)
+            worker.say(Evaluated(rows=2, jobs=1, seconds=0.1, steps={job.id: (2, 4)}))
+            await stepped_to(deployment, job.id, steps=2)
+            calls.remove(True)  # The look at its steps.
+            worker.finish(work)
+            assert (await soon(waiting)).state == "done"
+            assert (await deployment.picture(job.id, 0)) == b"picture"
+            # Beside the first, the history may be tidied.
+            assert number == 0 or sorted(calls) == [False, True, True]
+
+
+async def test_what_is_asked_again_is_accepted_once(deployed: OpenDeployment) -> None:
+    async with deployed(Stage(None).start) as deployment:
+        first, again = [await deployment.submit(asking(idempotency_key="k"), client="ann") for _ in range(2)]
+        assert first.id == again.id
+        assert metric(deployment, "calotype_jobs_accepted_total") == 1
 
 
 async def test_a_worker_gets_as_many_as_it_has_room_for(deployed: OpenDeployment) -> None:

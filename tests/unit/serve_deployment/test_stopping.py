@@ -6,8 +6,11 @@ import asyncio
 
 import pytest
 
+from calotype.serve.deployment.deployment import Deployment
+from calotype.serve.following import ended, news
 from calotype.serve.messages import Stop, Stopped, Work
 from calotype.serve.service import UnavailableError
+from calotype.spec.job import Job
 from tests.unit.serve_deployment.conftest import (
     OpenDeployment,
     Puppet,
@@ -104,3 +107,23 @@ async def test_a_worker_that_does_not_end_is_killed(deployed: OpenDeployment) ->
     async with deployed(start, settings={"stop_s": 0.01}) as deployment:
         await until(lambda: deployment.status().ready)
     assert puppets[0].killed
+
+
+async def test_a_client_that_waits_does_not_lose_its_job_by_a_stop(deployed: OpenDeployment) -> None:
+    async def watched(deployment: Deployment, job: Job) -> None:
+        async for _ in news(deployment, job):
+            pass
+
+    async with deployed(Stage(None).start) as deployment:
+        jobs = await submitted(deployment, 2)
+        clients = [
+            asyncio.create_task(ended(deployment, jobs[0])),
+            asyncio.create_task(watched(deployment, jobs[1])),
+        ]
+        await asyncio.sleep(0)
+        await deployment.drain(0)
+        for client in clients:
+            with pytest.raises(UnavailableError, match="go on at its next start"):
+                await soon(client)
+    async with deployed(Stage(None).start) as deployment:
+        assert {job.state for job in await deployment.jobs()} == {"queued"}

@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 
 from calotype.core.errors import NotFoundError
 from calotype.core.progress import Progress
-from calotype.serve.messages import Failed, Finished, Load, LoadedModel, Stepped, Stopped, Work
+from calotype.serve.messages import Evaluated, Failed, Finished, Load, LoadedModel, Stepped, Stopped, Work
 from calotype.serve.worker.batcher import Batcher
 from calotype.serve.worker.engines import JobEngine, Loader, OutOfMemoryError
 from calotype.serve.worker.finishing import Finishing
 from calotype.serve.worker.idle_engine import IdleEngine
 from calotype.serve.worker.models import Models
+from calotype.serve.worker.stages import Stages
 
 Message = TypeVar("Message")
 
@@ -70,9 +71,12 @@ class Bench:
     def __init__(self, loader: Loader | None = None, *, most_rows: int = 8, **options: Any) -> None:
         self._loader = loader or Shelf()
         self.messages: list[tuple[Any, Sequence[bytes]]] = []
-        self.models = Models(self._loader, on_change=self.say, on_loading=self.say)
+        self.stages = Stages(self.say)
+        self.models = Models(self._loader, on_change=self.say, on_loading=self.say, stages=self.stages)
         self.finishing = Finishing(self.say)
-        self.batcher = Batcher(self.models, self.say, self.finishing, most_rows=most_rows, **options)
+        self.batcher = Batcher(
+            self.models, self.say, self.finishing, most_rows=most_rows, stages=self.stages, **options
+        )
 
     def say(self, message: Any, attachments: Sequence[bytes] = ()) -> None:
         self.messages.append((message, attachments))
@@ -124,8 +128,14 @@ class Bench:
         return {message.job_id for message in self.heard(Stopped)}
 
     def steps(self, job_id: str) -> list[tuple[int, int]]:
-        news = [message for message in self.heard(Stepped) if message.job_id == job_id]
-        return [(message.steps_done, message.steps_total) for message in news]
+        """In the order they were told, with a preview or without."""
+        told: list[tuple[int, int]] = []
+        for message, _ in self.messages:
+            if isinstance(message, Stepped) and message.job_id == job_id:
+                told.append((message.steps_done, message.steps_total))
+            elif isinstance(message, Evaluated) and job_id in message.steps:
+                told.append(message.steps[job_id])
+        return told
 
     def endings(self) -> list[str]:
         """The job of every Finished, Failed and Stopped."""

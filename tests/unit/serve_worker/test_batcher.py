@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from calotype.serve.messages import Evaluated, Finished, Stepped
+from calotype.serve.messages import Evaluated, Finished, Stage, Stepped
 from calotype.serve.worker.idle_engine import IdleEngine
 from calotype.serve.worker.limits import bucket
 from calotype.serve.worker.turns import LORA_TURNS, Group, Turns
@@ -200,6 +200,7 @@ def test_previews_are_made_for_who_looks_and_not_of_every_step() -> None:
     bench.add("not", steps=24)
     bench.to_the_end()
     with_preview = [(m.job_id, m.steps_done) for m in bench.heard(Stepped) if m.has_preview]
+    assert bench.steps("watched") == bench.steps("not") == [(done, 24) for done in range(1, 25)]
     assert with_preview == [("watched", done) for done in (3, 6, 9, 12, 15, 18, 21)]
     for message, attachments in bench.messages:
         if isinstance(message, Stepped):
@@ -234,3 +235,33 @@ def test_decoding_takes_about_as_long_as_an_evaluation_while_others_sample(
     # Files are made by threads, which end here; the batcher goes on by itself.
     bench.finishing.close()
     assert bench.finished() == {f"short {number}" for number in range(decoded)}
+
+
+def test_what_is_done_for_the_first_time_is_told_before_it_is_done() -> None:
+    """So that a server does not take a worker that compiles for one that hangs."""
+    bench = Bench(most_rows=2)
+    seen: list[list[str | None]] = []
+
+    class Looking(IdleEngine):
+        def evaluate(self, runs: Any, *, least_rows: int) -> Any:
+            seen.append([stage.label for stage in bench.heard(Stage)])
+            return super().evaluate(runs, least_rows=least_rows)
+
+    bench.shelf.make = Looking
+    bench.add("a", steps=3)
+    bench.rest()
+    loading = ["reading m", None, "loading m", None]
+    shape = "of m at (64, 64)"
+    first = [
+        *(f"the first beginning {shape}", None),
+        f"the first evaluation of 1 rows {shape}",
+    ]
+    assert seen[0] == [*loading, *first]
+    assert seen[2] == [*loading, *first, None]
+    told = len(bench.heard(Stage))
+    bench.add("b", steps=3)
+    bench.rest()
+    assert len(bench.heard(Stage)) == told
+    bench.add("c", width=128)
+    bench.to_the_end()
+    assert len(bench.heard(Stage)) == told + 6

@@ -33,7 +33,7 @@ def test_a_failing_job_fails_alone_wherever_it_stands(fault: str, place: int) ->
 
 
 def test_every_fault_that_a_job_can_survive_is_tried() -> None:
-    assert set(FAULTS) == {*ALONE, "fault:kill", "fault:slow"}
+    assert set(FAULTS) == {*ALONE, "fault:kill", "fault:slow", "fault:hang"}
 
 
 def test_the_message_says_what_happened() -> None:

@@ -20,6 +20,7 @@ from PIL import Image
 import calotype
 from calotype.engine.pictures import read_record
 from calotype.serve.messages import (
+    Evaluated,
     Failed,
     Finished,
     FromWorker,
@@ -27,6 +28,7 @@ from calotype.serve.messages import (
     Load,
     Loading,
     Models,
+    Stage,
     Stepped,
     Stop,
     Stopped,
@@ -96,14 +98,14 @@ def test_work_comes_back_as_steps_and_pictures(tmp_path: Path) -> None:
             hello, _, before = await ear.until(Hello)
             assert hello.pid == worker.pid
             assert hello.room == 4
-            assert {type(message) for message in before} == {Loading, Models}
+            assert {type(message) for message in before} == {Loading, Models, Stage}
             await worker.channel.send(work("a", count=2, seed=7))
             finished, files, before = await ear.until(Finished)
             assert finished.job_id == "a"
             assert finished.seeds == (7, 8)
             assert [Image.open(BytesIO(file)).size for file in files] == [(8, 8), (8, 8)]
-            steps = [message.steps_done for message in before if isinstance(message, Stepped)]
-            assert steps == [2, 4, 6]
+            steps = [message.steps for message in before if isinstance(message, Evaluated)]
+            assert steps == [{"a": (done, 6)} for done in (2, 4, 6)]
             for fault in ("fault:open", "fault:evaluate", "fault:encode"):
                 await worker.channel.send(work("bad", fault))
                 failed, _, _ = await ear.until(Failed)
@@ -141,8 +143,9 @@ def test_jobs_are_stopped_watched_and_models_come_and_go(tmp_path: Path) -> None
     async def talk() -> None:
         async with started(NOTHING, tmp_path / "log") as (worker, ear):
             await worker.channel.send(work("slow", "fault:slow", steps=100))
-            stepped, _, _ = await ear.until(Stepped)
-            assert not stepped.has_preview
+            evaluated, _, before = await ear.until(Evaluated)
+            assert evaluated.steps == {"slow": (1, 100)}
+            assert not any(isinstance(message, Stepped) for message in before)
             await worker.channel.send(Watch(job_id="slow", previews=True))
             preview: list[bytes] = []
             while not preview:
@@ -165,7 +168,7 @@ def test_the_worker_ends_with_the_channel(tmp_path: Path) -> None:
         async with started(NOTHING, tmp_path / "log") as (worker, ear):
             await ear.until(Hello)
             await worker.channel.send(work("slow", "fault:slow", steps=1000))
-            await ear.until(Stepped)
+            await ear.until(Evaluated)
             await worker.channel.close()
             assert await worker.wait() == 0
 
@@ -186,7 +189,7 @@ def test_signals_end_it_at_once_and_the_server_hears_it(tmp_path: Path, sent: si
     async def talk() -> None:
         async with started(NOTHING, tmp_path / "log") as (worker, ear):
             await worker.channel.send(work("slow", "fault:slow", steps=1000))
-            await ear.until(Stepped)
+            await ear.until(Evaluated)
             (worker.terminate if sent == signal.SIGTERM else worker.kill)()
             assert await worker.wait() == -sent
             assert not [m for m in await ear.rest() if isinstance(m, Finished | Failed | Stopped)]

@@ -350,7 +350,7 @@ def test_a_first_model_that_is_not_there_is_said_before_the_end(tmp_path: Path) 
     options = WorkerOptions(device="cpu", models=("../emoji",), models_folder=tmp_path)
     assert work(channel, SimpleQueue(), options) == ExitCode.BAD_REQUEST
     channel.close()
-    ((failed, _),) = BlockingChannel(ours, FROM_WORKER)
+    *_, (failed, _) = BlockingChannel(ours, FROM_WORKER)
     assert isinstance(failed, ModelFailed)
     assert failed.model == "../emoji"
     assert failed.failure.kind == "bad_request"

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from calotype.core.errors import NotFoundError
+from calotype.serve import messages
 from calotype.serve.messages import Failed, NodeNews, RunWorkflow, Stopped, WorkflowFinished
 from calotype.serve.worker.engines import DeviceLostError, OutOfMemoryError
 from calotype.serve.worker.node_engines import NodeEngines
@@ -42,6 +43,7 @@ class Stage:
             self.bench.say,
             self.engines,
             catalogue=lambda pictures: WorkflowCatalogue(None, (), pictures),
+            stages=self.bench.stages,
             meaning=_meaning,
             cache=self.cache,
         )
@@ -241,3 +243,16 @@ def test_models_are_those_of_ordinary_jobs_and_stay_while_a_workflow_uses_them()
     assert [m.job_id for m in stage.bench.heard(WorkflowFinished)] == ["flow"]
     assert stage.bench.shelf.loads == ["m-60", "n-60"]
     assert not any(held.users for held in stage.bench.models._held)
+
+
+def test_a_node_is_a_stage_of_its_own_and_a_load_within_it_another() -> None:
+    def uses(context: Context, value: int) -> tuple[Image.Image]:
+        stage.engines("m")
+        return picture()
+
+    stage = Stage(Uses=uses)
+    stage.add("flow", "Uses")
+    stage.rest()
+    (first, *others) = [told.label for told in stage.bench.heard(messages.Stage)]
+    assert first == "node 1"
+    assert others == ["reading m", "node 1", "loading m", "node 1", None, "node 2", None]

@@ -1,6 +1,7 @@
 """A deployment at work: jobs from the queue to workers, their news back, and what interfaces may ask.
 
-Reading order: `workers`, `seat`, `watching`, `dispatcher`, `admission`, `deployment`.
+Reading order: `workers`, `pulse`, `seat`, `watching`, `running`, `handing_out`, `hearing`, `dispatcher`,
+`admission`, `deployment`.
 
 - A worker's place (`Seat`) outlives the worker: one that dies is started again, later each time, and not any
   more when several in a row have died without doing anything. Its jobs go back to the queue.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import isqrt
 
 from PIL import Image
 
@@ -34,7 +35,7 @@ class Admission:
     def __init__(
         self, settings: DeploymentSettings, find_model: FindModel | None = None, fits: Fits | None = None
     ) -> None:
-        self._settings, self._find_model, self._fits = settings, find_model, fits
+        self._settings, self._find_model, self._fits = settings, find_model, fits or picture_fits
 
     def of(self, settings: DeploymentSettings) -> Admission:
         """The same for other settings."""
@@ -71,8 +72,6 @@ class Admission:
 
     def check_memory(self, request: GenerateRequest, model: str, workers: Sequence[WorkerStatus]) -> None:
         """Refuse what no worker that has the model has the memory for."""
-        if self._fits is None:
-            return
         refusal: DoesNotFitError | None = None
         for worker in workers:
             for held in worker.models:
@@ -85,6 +84,19 @@ class Admission:
                         return
         if refusal is not None:
             raise refusal
+
+
+def picture_fits(request: GenerateRequest, model: LoadedModel, worker: WorkerStatus) -> None:
+    """By what the worker said when it loaded the model; what is left to the model is its to judge."""
+    if request.width is None or request.height is None or model.max_pixels is None:
+        return
+    pixels = request.width * request.height
+    if pixels > model.max_pixels:
+        side = isqrt(model.max_pixels) // 8 * 8
+        raise DoesNotFitError(
+            f"{request.width}×{request.height} is {pixels} pixels; worker {worker.name} with {model.name!r} "
+            f"has memory for {model.max_pixels} of one picture at most; ask for {side}×{side} or less"
+        )
 
 
 def _over_limits(request: GenerateRequest, limits: RequestLimits) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -13,12 +14,13 @@ from calotype.core.errors import CalotypeError
 from calotype.serve.deployment.admission import Admission, FindModel, Fits
 from calotype.serve.deployment.crew import Crew, CrewSize
 from calotype.serve.deployment.dispatcher import Dispatcher
+from calotype.serve.deployment.pulse import Monotonic
 from calotype.serve.deployment.seat import Sleep
 from calotype.serve.deployment.settings import DeploymentSettings
 from calotype.serve.deployment.workers import StartWorker
 from calotype.serve.messages import LoadedModel
 from calotype.serve.metrics import Metrics
-from calotype.serve.queue.entering import NewJob
+from calotype.serve.queue.entering import Entered, NewJob
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.service import Happening, Status, UnavailableError
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobNews, JobState, Submission
@@ -50,13 +52,16 @@ class Deployment:
         find_model: FindModel | None = None,
         fits: Fits | None = None,
         sleep: Sleep = asyncio.sleep,
+        monotonic: Monotonic = time.monotonic,
         size: CrewSize | None = None,
     ) -> None:
         """`workers`: one for each device, by a name for people; with `size`, of one kind, more or fewer."""
         self.settings, self.metrics = settings, metrics or Metrics()
         self._queue, self._quotas = queue, quotas
         self._admission = Admission(settings, find_model, fits)
-        self._dispatcher = Dispatcher(queue, workers, settings, self.metrics, sleep=sleep)
+        self._dispatcher = Dispatcher(
+            queue, workers, settings, self.metrics, sleep=sleep, monotonic=monotonic
+        )
         self._crew = (
             None if size is None else Crew(self._dispatcher, next(iter(workers.values())), size, sleep=sleep)
         )
@@ -126,29 +131,39 @@ class Deployment:
             idempotency_key=submission.idempotency_key,
             cost=request.count * request.steps,
         )
-        if new.idempotency_key is not None and (known := await self._queue.known(new)):
+        try:
+            self._admission.check_memory(request, new.model, self.status().workers)
+            return await self.accept(new, list(given.values()), request.count)
+        except CalotypeError:
+            # What was accepted before is answered, whatever more would be refused now.
+            known = await self._queue.known(new) if new.idempotency_key is not None else None
+            if known is None:
+                raise
             return self._dispatcher.as_it_stands(known)
-        self._admission.check_memory(request, new.model, self.status().workers)
-        return await self.accept(new, list(given.values()), request.count)
 
     async def accept(self, new: NewJob, given: Sequence[bytes], pictures: int) -> Job:
         """Queue what was looked at, if this client may ask for so many pictures."""
         self._check_open()
         bound = self._quotas.max_queued(new.client) if self._quotas else None
-        job = await self._within_quota(replace(new, max_queued=bound), given, pictures)
+        entered = await self._within_quota(replace(new, max_queued=bound), given, pictures)
+        if not entered.new:
+            return self._dispatcher.as_it_stands(entered.job)
         self.metrics.accepted.inc()
-        self._dispatcher.accepted(job)
-        return job
+        self._dispatcher.accepted(entered.job)
+        return entered.job
 
-    async def _within_quota(self, new: NewJob, given: Sequence[bytes], pictures: int) -> Job:
+    async def _within_quota(self, new: NewJob, given: Sequence[bytes], pictures: int) -> Entered:
         if self._quotas is None:
-            return await self._queue.submit(new, given)
+            return await self._queue.enter(new, given)
         self._quotas.spend(new.client, pictures)
+        accepted = False
         try:
-            return await self._queue.submit(new, given)
-        except BaseException:
-            self._quotas.give_back(new.client, pictures)
-            raise
+            entered = await self._queue.enter(new, given)
+            accepted = entered.new
+        finally:
+            if not accepted:
+                self._quotas.give_back(new.client, pictures)
+        return entered
 
     def _check_open(self) -> None:
         if self._dispatcher.draining:
@@ -176,6 +191,7 @@ class Deployment:
 
     async def move(self, job_id: str, before: str | None, *, client: str | None = None) -> Job:
         job = await self._queue.move(job_id, before, client)
+        self._dispatcher.line.look()
         self._dispatcher.followers.tell(Happening(job))
         return job
 
@@ -191,6 +207,7 @@ class Deployment:
         # Looking begins before the job is read, so that nothing falls between.
         with self._dispatcher.watchers.watching(job_id, previews=previews) as watcher:
             job = await self.job(job_id, client=client)
+            watcher.place = job.position
             yield JobNews(job=job)
             if job.state in FINAL_STATES:
                 return
@@ -201,11 +218,14 @@ class Deployment:
         return self._dispatcher.followers.follow(client)
 
     async def wait(self, job_id: str, *, client: str | None = None) -> Job:
-        with self._dispatcher.watchers.watching(job_id, previews=False) as watcher:
-            job = await self.job(job_id, client=client)
-            if job.state not in FINAL_STATES:
-                async for news in watcher.news():
-                    job = news.job
+        with self._dispatcher.watchers.watching(job_id, steps=False) as watcher:
+            # Who has just handed it in needs not look how it stands.
+            if client is not None or not self._dispatcher.followers.expect_end(job_id):
+                job = await self.job(job_id, client=client)
+                if job.state in FINAL_STATES:
+                    return job
+            async for news in watcher.news():
+                job = news.job
             return job
 
     async def models(self) -> Sequence[LoadedModel]:
@@ -228,6 +248,7 @@ class Deployment:
             draining=self._dispatcher.draining,
             queued=self._dispatcher.queued,
             running=self._dispatcher.running,
+            problem=self._dispatcher.hopeless,
             workers=tuple(seat.status() for seat in self._dispatcher.seats),
         )
 

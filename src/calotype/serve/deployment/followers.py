@@ -87,6 +87,10 @@ class Followers:
             self._states[job.id] = state
         self.tell(Happening(job))
 
+    def expect_end(self, job_id: str) -> bool:
+        """Whether it is known that the job has not ended; then its end is going to be told."""
+        return job_id in self._states
+
     def tell(self, happening: Happening) -> None:
         for follower in self._followers:
             follower.tell(happening)

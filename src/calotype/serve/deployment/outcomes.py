@@ -17,7 +17,8 @@ from calotype.serve.deployment.watching import Watchers
 from calotype.serve.messages import Finished
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.ending import Ending
-from calotype.serve.queue.queue import JobQueue, MadePicture
+from calotype.serve.queue.made import MadePicture
+from calotype.serve.queue.queue import JobQueue
 from calotype.serve.service import UnavailableError
 from calotype.spec.job import FINAL_STATES, FailureKind, Job, JobFailure, JobPicture
 

@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel
 
+from calotype.serve.deployment.pulse import Monotonic, Pulse
 from calotype.serve.deployment.settings import DeploymentSettings
 from calotype.serve.deployment.workers import StartWorker, WorkerHandle
 from calotype.serve.messages import (
@@ -25,6 +26,7 @@ from calotype.serve.messages import (
     Loading,
     ModelFailed,
     Models,
+    Stage,
     Stopped,
     WorkflowFinished,
 )
@@ -32,6 +34,8 @@ from calotype.serve.service import WorkerStatus
 
 _log = logging.getLogger(__name__)
 
+KILLED_S = 10.0
+"""What a killed worker has to end in; one that waits for its device in the kernel may never."""
 LONG_LIFE_S = 60.0
 """A worker that was ready for so long did not die of its start."""
 
@@ -59,6 +63,7 @@ class Seat:
         news: SeatNews,
         settings: DeploymentSettings,
         sleep: Sleep = asyncio.sleep,
+        monotonic: Monotonic = time.monotonic,
     ) -> None:
         self.name, self._start, self._news, self._settings, self._sleep = name, start, news, settings, sleep
         self.state: SeatState = "starting"
@@ -75,10 +80,37 @@ class Seat:
         self._loading: str | None = None
         self._handle: WorkerHandle | None = None
         self._useful = self._leaving = False
+        self._pulse = Pulse(settings, monotonic)
+        self._hearing = asyncio.timeout(None)
+        self._hung = False
 
     def leave(self) -> None:
         """No more jobs for this worker, and no other after it."""
         self._leaving, self.state = True, "leaving"
+
+    def take(self, job_id: str, *, workflow: bool) -> None:
+        """It has this job from here on."""
+        if not self.jobs:
+            self._pulse.expect()
+        self.jobs.add(job_id)
+        if workflow:
+            self.workflows.add(job_id)
+
+    def end_if_it_hangs(self) -> bool:
+        """Look whether its worker has been silent for too long, and end it then."""
+        if self._handle is None or self._handle.pid is None:
+            # A cluster may take any time to find a place for it.
+            self._pulse.expect()
+            return False
+        hang = self._pulse.hang() if self.jobs or self.hello is None else None
+        if hang is None or self._hung:
+            return False
+        _log.error("worker %s with %d jobs is ended: %s", self.name, len(self.jobs), hang)
+        self._hung, self.problem = True, hang
+        self._handle.kill()
+        # One that the kernel cannot end keeps its end of the channel open.
+        self._hearing.reschedule(asyncio.get_running_loop().time())
+        return True
 
     @property
     def _taking(self) -> bool:
@@ -163,24 +195,33 @@ class Seat:
     async def _live(self) -> None:
         """One worker from its start to its end, however that comes."""
         ready_at: float | None = None
+        self._hung = False
+        self._pulse.start()
         try:
             self._handle = await self._start()
-            async for message, attachments in self._handle.channel:
-                if isinstance(message, Hello):
-                    ready_at = time.monotonic()
-                self._note(message)
-                self._news.heard(self, message, attachments)
+            async with asyncio.timeout(None) as self._hearing:
+                async for message, attachments in self._handle.channel:
+                    if isinstance(message, Hello):
+                        ready_at = time.monotonic()
+                    self._note(message)
+                    self._news.heard(self, message, attachments)
         # What a worker sends, or how it fails to start, must never end the server.
         except Exception as error:
-            self.problem = f"{type(error).__name__}: {error}"
+            if not self._hung:
+                self.problem = f"{type(error).__name__}: {error}"
         finally:
+            # Its end may take a while; nobody is to give it more.
+            self.hello = None
+            if self.state == "ready":
+                self.state = "restarting"
             status = await self._end()
             if status is not None and self.problem is None:
                 self.problem = f"it ended with status {status}"
             self._useful |= ready_at is not None and time.monotonic() - ready_at >= LONG_LIFE_S
-            self.hello, self.models, self._memory, self._loading, self.alone = None, (), None, None, None
+            self.models, self._memory, self._loading, self.alone = (), None, None, None
 
     def _note(self, message: FromWorker) -> None:
+        self._pulse.heard(message, at_work=bool(self.jobs))
         match message:
             case Hello():
                 self.hello, self._loading, self.problem = message, None, None
@@ -191,6 +232,8 @@ class Seat:
                 self.models, self._memory, self._loading = message.models, message, None
             case Loading():
                 self._loading = f"{message.label} {message.done}/{message.total}"
+            case Stage():
+                self._loading = message.label
             case ModelFailed() if self.hello is None:
                 self.problem = f"model {message.model!r}: {message.failure.message}"
             case Finished() | WorkflowFinished() | Failed() | Stopped():
@@ -204,10 +247,13 @@ class Seat:
         if handle is None:
             return None
         with suppress(Exception):
-            await handle.channel.close()
-        try:
             async with asyncio.timeout(self._settings.stop_s):
-                return await handle.wait()
-        except TimeoutError:
-            handle.kill()
-            return await handle.wait()
+                await handle.channel.close()
+        for patience_s in (self._settings.stop_s, KILLED_S):
+            try:
+                async with asyncio.timeout(patience_s):
+                    return await handle.wait()
+            except TimeoutError:
+                handle.kill()
+        _log.error("worker %s (process %s) does not end even when it is killed", self.name, handle.pid)
+        return None

@@ -41,11 +41,15 @@ class DeploymentSettings(BaseModel):
     send_s: Seconds = 30.0
     """How long a worker may take to read a message; one that does not is ended."""
     load_s: Seconds = 1800.0
-    """How long loading a model may take."""
+    """How long loading a model may take, and a silent worker be in a stage that it told of: such as that."""
+    hang_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 600.0
+    """How long a worker that has jobs may say nothing between two steps; then it is ended."""
     max_deaths: Annotated[int, Field(ge=1)] = 5
     """Workers in a row that die without having done anything, until their place is given up."""
     first_pause_s: Seconds = 0.5
     """Before a dead worker is started again; twice as long each time it dies without having done anything."""
     longest_pause_s: Seconds = 30.0
+    places_s: Seconds = 1.0
+    """How often those who look at waiting jobs are told of their places in the queue, at most."""
     tidy_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0
     """How often the history is kept within its limits."""

@@ -15,19 +15,24 @@ from calotype.spec.job import FINAL_STATES, Job, JobNews
 
 
 class Watcher:
-    """One who looks at a job."""
+    """One who looks at a job, or waits for its end."""
 
-    def __init__(self, *, previews: bool) -> None:
-        self.previews = previews
+    def __init__(self, *, previews: bool, steps: bool) -> None:
+        self.previews, self.steps = previews, steps
+        self.place: int | None = None
+        """In the queue, as it was told last."""
         self._unread: JobNews | None = None
         self._arrived = asyncio.Event()
         self._over = False
 
     def tell(self, job: Job, preview: bytes | None) -> None:
+        if not self.steps and job.state not in FINAL_STATES:
+            return
         if self._unread is not None and self._unread.job.state in FINAL_STATES:
             return
         if preview is None and self._unread is not None:
             preview = self._unread.preview
+        self.place = job.position
         self._unread = JobNews(job=job, preview=preview if self.previews else None)
         self._arrived.set()
 
@@ -65,8 +70,9 @@ class Watchers:
         self._over = False
 
     @contextmanager
-    def watching(self, job_id: str, *, previews: bool) -> Iterator[Watcher]:
-        watcher = Watcher(previews=previews)
+    def watching(self, job_id: str, *, previews: bool = False, steps: bool = True) -> Iterator[Watcher]:
+        """Without `steps`, of its end alone."""
+        watcher = Watcher(previews=previews, steps=steps)
         with self._telling(job_id):
             self._watchers.setdefault(job_id, set()).add(watcher)
         if self._over:
@@ -81,6 +87,23 @@ class Watchers:
 
     def wants_previews(self, job_id: str) -> bool:
         return any(watcher.previews for watcher in self._watchers.get(job_id, ()))
+
+    def wants_steps(self, job_id: str) -> bool:
+        return any(watcher.steps for watcher in self._watchers.get(job_id, ()))
+
+    def places(self) -> dict[str, int]:
+        """What was told last of jobs that wait; where it differs, the place that is furthest back."""
+        return {
+            job_id: max(places)
+            for job_id, watchers in self._watchers.items()
+            if (places := [watcher.place for watcher in watchers if watcher.place is not None])
+        }
+
+    def tell_place(self, job: Job) -> None:
+        """A waiting job has another place: no change that anybody but those who look at it has to know."""
+        for watcher in self._watchers.get(job.id, ()):
+            if watcher.place is not None:
+                watcher.tell(job, None)
 
     def tell(self, job: Job, preview: bytes | None = None) -> None:
         self._on_change(job)

@@ -11,7 +11,7 @@ from typing import Any
 
 from calotype.serve.deployment.outcomes import Outcomes
 from calotype.serve.messages import NodeNews
-from calotype.serve.queue.queue import MadePicture
+from calotype.serve.queue.made import MadePicture
 from calotype.spec.job import JobPicture, NodeFailure, WorkflowReport
 
 Tell = Callable[[NodeNews, bytes | None], None]

@@ -235,18 +235,20 @@ class ModelName(_message.Message):
     def __init__(self, model: _Optional[str] = ...) -> None: ...
 
 class LoadedModel(_message.Message):
-    __slots__ = ("name", "architecture", "sha256", "random", "bytes")
+    __slots__ = ("name", "architecture", "sha256", "random", "bytes", "max_pixels")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
     RANDOM_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_PIXELS_FIELD_NUMBER: _ClassVar[int]
     name: str
     architecture: str
     sha256: str
     random: bool
     bytes: int
-    def __init__(self, name: _Optional[str] = ..., architecture: _Optional[str] = ..., sha256: _Optional[str] = ..., random: _Optional[bool] = ..., bytes: _Optional[int] = ...) -> None: ...
+    max_pixels: int
+    def __init__(self, name: _Optional[str] = ..., architecture: _Optional[str] = ..., sha256: _Optional[str] = ..., random: _Optional[bool] = ..., bytes: _Optional[int] = ..., max_pixels: _Optional[int] = ...) -> None: ...
 
 class LoadedModels(_message.Message):
     __slots__ = ("models",)
@@ -289,20 +291,22 @@ class WorkerStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., jobs: _Optional[int] = ..., restarts: _Optional[int] = ..., models: _Optional[_Iterable[_Union[LoadedModel, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., loading: _Optional[str] = ..., problem: _Optional[str] = ..., preset: _Optional[str] = ..., precision: _Optional[str] = ...) -> None: ...
 
 class DeploymentStatus(_message.Message):
-    __slots__ = ("name", "ready", "draining", "queued", "running", "workers")
+    __slots__ = ("name", "ready", "draining", "queued", "running", "workers", "problem")
     NAME_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     name: str
     ready: bool
     draining: bool
     queued: int
     running: int
     workers: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
-    def __init__(self, name: _Optional[str] = ..., ready: _Optional[bool] = ..., draining: _Optional[bool] = ..., queued: _Optional[int] = ..., running: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ...) -> None: ...
+    problem: str
+    def __init__(self, name: _Optional[str] = ..., ready: _Optional[bool] = ..., draining: _Optional[bool] = ..., queued: _Optional[int] = ..., running: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class Problem(_message.Message):
     __slots__ = ("field", "rule", "value_json")

@@ -10,7 +10,7 @@ from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.paths import check_name
 from calotype.serve.asked import Asked, PictureDoor, ask
 from calotype.serve.failures import done
-from calotype.serve.following import news, submit
+from calotype.serve.following import ended, news, submit
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeServicer
 from calotype.serve.grpc.door import Context, caller
@@ -40,9 +40,7 @@ class Servicer(CalotypeServicer):
     async def Generate(self, request: pb.Submission, context: Context) -> pb.Generated:
         """Wait for the pictures; who cancels the call cancels the job."""
         job = await self._begin(request, context)
-        async with aclosing(news(self._service, job)) as told:
-            async for item in told:
-                job = item.job
+        job = await ended(self._service, job)
         pictures = await self._files(done(job))
         return pb.Generated(job=job_message(job), pictures=pictures)
 

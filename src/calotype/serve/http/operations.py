@@ -36,18 +36,19 @@ class Health(BaseModel):
 
 
 class Alive(BaseModel):
-    """It answers."""
+    """Whether it can still do anything."""
 
-    alive: bool = True
+    alive: bool
 
 
 BODIES: list[type[BaseModel]] = [LoadModel]
 
 
-@router.get("/healthz")
-async def healthz() -> Alive:
-    """Liveness: the server answers. Needs no key."""
-    return Alive()
+@router.get("/healthz", responses={503: {"model": Alive, "description": "It has to be started again."}})
+async def healthz(reach: Reached) -> Response:
+    """Liveness: the server answers, and not all its workers are given up. Needs no key."""
+    alive = reach.service.status().problem is None
+    return json_response({"alive": alive}, 200 if alive else 503)
 
 
 @router.get("/readyz", responses={503: {"model": Health, "description": "Not ready, or draining."}})

@@ -43,6 +43,10 @@ class DeploymentPlan(BaseModel):
     """Workers are replicas in a Ray cluster, not processes of this machine."""
     drain_s: Annotated[float, Field(ge=0, le=86400)] = 30.0
     """What running jobs have to end in when it stops."""
+    hang_s: Annotated[float, Field(gt=0, le=7 * 86400)] = 600.0
+    """How long a worker that has jobs may say nothing between two steps; then it is ended, and they go on."""
+    load_s: Annotated[float, Field(gt=0, le=7 * 86400)] = 1800.0
+    """The same while a model is loaded or compiled, or a node runs."""
     records: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
     """Folders with measurements to show, besides `records` in the deployment's own."""
     reached: ServeSettings = ServeSettings(grpc_port=0)

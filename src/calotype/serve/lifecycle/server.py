@@ -111,7 +111,14 @@ async def _open(
 ) -> None:
     queue = JobQueue(place.queue, plan.queue)
     deployment = Deployment(
-        DeploymentSettings(name=plan.name, models=plan.models, limits=plan.requests, drain_s=plan.drain_s),
+        DeploymentSettings(
+            name=plan.name,
+            models=plan.models,
+            limits=plan.requests,
+            drain_s=plan.drain_s,
+            hang_s=plan.hang_s,
+            load_s=plan.load_s,
+        ),
         queue,
         workers,
         metrics=Metrics(),

@@ -58,6 +58,15 @@ class NewJob:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class Entered:
+    """The job that was asked for."""
+
+    job: Job
+    new: bool
+    """False where an earlier submission had asked for it."""
+
+
 def known(connection: sqlite3.Connection, new: NewJob) -> Job | None:
     """The job that this client's idempotency key, or id, already stands for."""
     if new.id is not None:
@@ -92,14 +101,14 @@ def enter(
     limits: QueueLimits,
     now: float,
     retry_after_s: float,
-) -> Job:
+) -> Entered:
     """Put a job into the queue, or answer with the one its idempotency key stands for.
 
     `given`: bytes of the files that came with it, by name.
     """
     found = known(connection, new)
     if found is not None:
-        return found
+        return Entered(found, new=False)
     _check_room(connection, new, limits, retry_after_s)
     job_id = new.id or uuid.uuid4().hex
     attached = uploads.find(connection, new.client, new.inputs, now)
@@ -140,7 +149,7 @@ def enter(
     )
     if new.front or new.number is not None:
         moving.by_number(connection, job_id)
-    return as_job(connection, find_row(connection, job_id))
+    return Entered(as_job(connection, find_row(connection, job_id)), new=True)
 
 
 def _turn(connection: sqlite3.Connection, new: NewJob) -> int:

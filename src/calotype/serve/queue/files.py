@@ -35,12 +35,18 @@ class PictureFiles:
         return (self._folder / name).read_bytes()
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Bring all to disk, by name; one that is there already stays."""
+        """Bring all to disk, by name; one that is there already stays.
+
+        Synced after they have their names: the folder's own sync has little left to do then. What a loss of
+        power leaves before that belongs to nobody yet, and is swept away when the queue is opened.
+        """
         for name, data in files.items():
             path = self._folder / name
             if not path.exists():
-                with written_whole(path) as file:
+                with written_whole(path, synced=False) as file:
                     file.write(data)
+            # Also one that was there: another thread may be just here with it.
+            _sync(path, os.O_RDONLY)
         sync_folder(self._folder)
 
     @contextmanager
@@ -70,7 +76,11 @@ class PictureFiles:
 
 def sync_folder(folder: Path) -> None:
     """A new name is safe once its folder is on disk, too."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:

@@ -7,6 +7,7 @@ So nobody else comes earlier or later by it.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Mapping
 
 from calotype.core.errors import Problem, RequestError
 from calotype.serve.queue.rows import find_job, find_row
@@ -30,6 +31,20 @@ def by_number(connection: sqlite3.Connection, job_id: str) -> None:
     before = next((row["id"] for row in own if row["number"] > new["number"]), None)
     if before is not None:
         _trade(connection, own, job_id, before)
+
+
+def moved(
+    connection: sqlite3.Connection, told: Mapping[str, int], is_news: Callable[[int, int], bool]
+) -> list[Job]:
+    """Those jobs whose place is another than `told`, and so far from it that it is news; in one pass."""
+    order = connection.execute(
+        "SELECT id FROM jobs WHERE state = 'queued' ORDER BY priority DESC, turn, place"
+    ).fetchall()
+    return [
+        find_job(connection, row["id"])
+        for place, row in enumerate(order)
+        if row["id"] in told and place != told[row["id"]] and is_news(told[row["id"]], place)
+    ]
 
 
 def _waiting(connection: sqlite3.Connection, client: str | None) -> list[sqlite3.Row]:

@@ -4,71 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
-
-from filelock import FileLock, Timeout
+from typing import Any
 
 from calotype.core.errors import NotFoundError
 from calotype.serve.queue import ending, entering, history, moving, uploads
-from calotype.serve.queue.database import Database, Work
+from calotype.serve.queue.clock import Clock
 from calotype.serve.queue.deadlines import Deadlines, left_after_restart
 from calotype.serve.queue.ending import Ending
-from calotype.serve.queue.entering import Claimed, NewJob
-from calotype.serve.queue.files import PictureFiles, name_of, named
+from calotype.serve.queue.entering import Claimed, Entered, NewJob
+from calotype.serve.queue.files import named
 from calotype.serve.queue.limits import QueueLimits
-from calotype.serve.queue.opening import PICTURES, open_database, unavailable
+from calotype.serve.queue.made import MadePicture
 from calotype.serve.queue.rows import find_job
-from calotype.serve.queue.uploads import Upload
-from calotype.serve.service import UnavailableError
-from calotype.spec.job import FINAL_STATES, Job, JobKind, JobPicture, JobState, PictureFile
+from calotype.serve.queue.store import aside
+from calotype.serve.queue.workflow_pictures import WorkflowPictures
+from calotype.spec.job import FINAL_STATES, Job, JobKind, JobState
 
-LOCK = ".lock"
+__all__ = ["Clock", "JobQueue", "MadePicture"]
+
 _RETRY_UNKNOWN_S, _RETRY_LEAST_S, _RETRY_MOST_S = 5.0, 1.0, 60.0
+_MOST_ENDED = 256
 _PACE_OF = 32
 """Latest ends that say how fast places become free."""
 
-_HASHED_AT_ONCE = 2**18
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Clock:
-    """The time of day, for people, and one that cannot jump, for everything else."""
-
-    wall: Callable[[], float] = time.time
-    monotonic: Callable[[], float] = time.monotonic
-
-
-@dataclass(frozen=True)
-class MadePicture:
-    """A finished picture as it comes from a worker."""
-
-    data: bytes
-    width: int
-    height: int
-    seed: int | None = None
-    file: PictureFile | None = None
-
-    def described(self) -> JobPicture:
-        return JobPicture(
-            sha256=name_of(self.data),
-            bytes=len(self.data),
-            width=self.width,
-            height=self.height,
-            seed=self.seed,
-            file=self.file,
-        )
-
-
-class JobQueue:
+class JobQueue(WorkflowPictures):
     """Jobs in a folder that no other server has. Every method that changes something is on disk at its end.
 
     Whatever the disk refuses is an UnavailableError, and has not happened.
@@ -76,57 +40,38 @@ class JobQueue:
 
     def __init__(self, folder: Path, limits: QueueLimits | None = None, clock: Clock | None = None) -> None:
         """Open, or begin, the queue in `folder`; what was running when it was left is queued again."""
-        self.folder, self.limits, self._clock = folder, limits or QueueLimits(), clock or Clock()
-        self._deadlines = Deadlines(self._clock.monotonic)
+        self.limits = limits or QueueLimits()
+        chosen = clock or Clock()
+        self._deadlines = Deadlines(chosen.monotonic)
         self._ends: deque[float] = deque(maxlen=_PACE_OF)
-        with _refusals(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(folder)
-            try:
-                connection = open_database(folder)
-                self._files = PictureFiles(folder / PICTURES)
-                self.recovered = self._recover(connection)
-            except BaseException:
-                self._lock.release()
-                raise
-        self._database = Database(connection)
+        self._ended: dict[str, Job] = {}
+        """The latest, which do not change any more and whose pictures are about to be fetched."""
+        self.recovered: tuple[Job, ...] = ()
+        """Those that were running when the queue was left."""
+        super().__init__(folder, chosen)
 
-    def _recover(self, connection: sqlite3.Connection) -> tuple[Job, ...]:
-        """Bring order into what a crash left; answers with the jobs that were running."""
+    def _put_in_order(self, connection: sqlite3.Connection) -> None:
+        """Queue again what was running, remove files that belong to nobody, and take up deadlines."""
         now = self._clock.wall()
-        try:
-            connection.execute("BEGIN")
-            recovered = ending.put_all_back(connection, self.limits, now, lost=True)
-            connection.execute("COMMIT")
-            self._files.remove(history.unused(connection, self._files.names()))
-            waiting = connection.execute(
-                "SELECT * FROM jobs WHERE state = 'queued' AND deadline_s IS NOT NULL"
-            ).fetchall()
-        except BaseException:
-            connection.close()
-            raise
-        for row in waiting:
+        connection.execute("BEGIN")
+        self.recovered = tuple(ending.put_all_back(connection, self.limits, now, lost=True))
+        connection.execute("COMMIT")
+        self._files.remove(history.unused(connection, self._files.names()))
+        waiting = connection.execute("SELECT * FROM jobs WHERE state = 'queued' AND deadline_s IS NOT NULL")
+        for row in waiting.fetchall():
             self._deadlines.add(row["id"], left_after_restart(row["created_at"], row["deadline_s"], now))
-        return tuple(recovered)
-
-    async def close(self) -> None:
-        """Leave the folder to the next server; running jobs stay running, and are queued again by it."""
-        await asyncio.to_thread(self._database.close)
-        self._lock.release()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def known(self, new: NewJob) -> Job | None:
         """The job that an idempotency key stands for already."""
         return await self._call(partial(entering.known, new=new))
 
     async def submit(self, new: NewJob, given: Sequence[bytes] = ()) -> Job:
-        """Accept a job with the pictures that belong to it."""
-        files = await _aside(sum(map(len, given)), lambda: named(given))
+        """Accept a job with the pictures that belong to it, unless it was before."""
+        return (await self.enter(new, given)).job
+
+    async def enter(self, new: NewJob, given: Sequence[bytes] = ()) -> Entered:
+        """The same, and whether it was."""
+        files = await aside(sum(map(len, given)), lambda: named(given))
         enter = partial(
             entering.enter,
             new=new,
@@ -135,10 +80,10 @@ class JobQueue:
             now=self._clock.wall(),
             retry_after_s=self.retry_after_s(),
         )
-        job = await self._with_files(files, enter)
-        if new.deadline_s is not None and job.state == "queued":
-            self._deadlines.add(job.id, new.deadline_s)
-        return job
+        entered = await self._with_files(files, enter)
+        if new.deadline_s is not None and entered.job.state == "queued":
+            self._deadlines.add(entered.job.id, new.deadline_s)
+        return entered
 
     def retry_after_s(self) -> float:
         """When a place may be free, by how fast jobs have been ending."""
@@ -168,6 +113,9 @@ class JobQueue:
         return await self._call(entering.waiting)
 
     async def job(self, job_id: str, client: str | None = None) -> Job:
+        ended = self._ended.get(job_id)
+        if ended is not None and client in (None, ended.client):
+            return ended
         return await self._call(partial(find_job, job_id=job_id, client=client))
 
     async def jobs(
@@ -184,6 +132,10 @@ class JobQueue:
             partial(history.page, client=client, state=state, kind=kind, limit=limit, before=before)
         )
 
+    async def moved(self, told: Mapping[str, int], is_news: Callable[[int, int], bool]) -> list[Job]:
+        """Those of these waiting jobs whose place is news to who was told the one beside it."""
+        return await self._call(partial(moving.moved, told=told, is_news=is_news))
+
     async def unended(self, kind: JobKind, client: str | None = None) -> int:
         """How many jobs of a kind wait or run."""
         return await self._call(partial(history.unended, kind=kind, client=client))
@@ -191,53 +143,6 @@ class JobQueue:
     async def move(self, job_id: str, before: str | None, client: str | None = None) -> Job:
         """Put a waiting job in front of another, or behind all."""
         return await self._call(partial(moving.move, job_id=job_id, before=before, client=client))
-
-    async def keep(self, job_id: str, pictures: Sequence[MadePicture]) -> tuple[JobPicture, ...] | None:
-        """Keep what a running workflow has made so far, by name; None if it runs no more."""
-        size = sum(len(made.data) for made in pictures)
-        described = await _aside(size, lambda: tuple(made.described() for made in pictures))
-        files = {said.sha256: made.data for said, made in zip(described, pictures, strict=True)}
-        kept = await self._with_files(
-            files, partial(uploads.name_pictures, job_id=job_id, pictures=described)
-        )
-        return described if kept else None
-
-    async def upload(
-        self, client: str, file: PictureFile, data: bytes, *, overwrite: bool = False
-    ) -> PictureFile:
-        """Keep a picture for workflows to come; answers with the name it got."""
-        name = await _aside(len(data), lambda: name_of(data))
-        enter = partial(
-            uploads.enter,
-            client=client,
-            file=file,
-            contents=(name, len(data)),
-            now=self._clock.wall(),
-            overwrite=overwrite,
-        )
-        chosen, let_go = await self._with_files({name: data}, enter)
-        await self._remove_unused(let_go)
-        return chosen
-
-    async def uploads(self, client: str | None = None) -> list[Upload]:
-        """What a client has given."""
-        return await self._call(partial(uploads.listed, client=client))
-
-    async def missing(self, client: str, inputs: Mapping[str, PictureFile]) -> list[str]:
-        """Those of a workflow's pictures that are not there, by what it calls them."""
-        return await self._call(partial(uploads.missing, client=client, inputs=inputs))
-
-    async def remove_upload(self, client: str, file: PictureFile) -> None:
-        """Forget a given picture; jobs that have it keep it."""
-        await self._remove_unused(await self._call(partial(uploads.remove, client=client, file=file)))
-
-    async def named(self, file: PictureFile, client: str | None = None) -> bytes:
-        """A given picture, or one of a workflow's, by its name."""
-        sha256 = await self._call(partial(uploads.sha256_of, client=client, file=file))
-        try:
-            return await asyncio.to_thread(self._files.read, sha256)
-        except FileNotFoundError:
-            raise NotFoundError(f"picture {file.filename!r} is gone; somebody removed its file") from None
 
     async def ask_to_stop(self, job_id: str, client: str | None = None) -> Job:
         """A queued job is cancelled; a running one is once its worker has left it, or died."""
@@ -267,7 +172,7 @@ class JobQueue:
     ) -> Job | None:
         """Keep a job's pictures and end it; None if it had ended already."""
         size = sum(len(made.data) for made in pictures)
-        described = await _aside(size, lambda: tuple(made.described() for made in pictures))
+        described = await aside(size, lambda: tuple(made.described() for made in pictures))
         files = {said.sha256: made.data for said, made in zip(described, pictures, strict=True)}
         return await self._end(job_id, Ending("done", described, request=request, steps=steps), files)
 
@@ -304,10 +209,12 @@ class JobQueue:
 
     async def delete(self, job_id: str, client: str | None = None) -> None:
         """Forget an ended job, and its pictures unless another job has the same."""
+        self._ended.pop(job_id, None)
         await self._remove_unused(await self._call(partial(history.forget, job_id=job_id, client=client)))
 
     async def forget_old(self) -> None:
         """Keep the history within the limits of age and size."""
+        self._ended.clear()
         forget = partial(history.forget_old, limits=self.limits, now=self._clock.wall())
         while (files := await self._call(forget)) is not None:
             await self._remove_unused(files)
@@ -323,35 +230,11 @@ class JobQueue:
         if job.state in FINAL_STATES:
             self._deadlines.drop(job.id)
             self._ends.append(self._clock.monotonic())
+            self._ended[job.id] = job
+            if len(self._ended) > _MOST_ENDED:
+                del self._ended[next(iter(self._ended))]
             await self._remove_unused(list(_given(job).values()))
         return job
-
-    async def _with_files(self, files: Mapping[str, bytes], work: Work[T]) -> T:
-        """Bring files to disk, then run what says that they are used; if it does not, they go again."""
-        if not files:
-            return await self._call(work)
-        unused = list(files)
-        try:
-            with self._files.held(files):
-                with _refusals(self.folder):
-                    await asyncio.to_thread(self._files.write, files)
-                answer, unused = await self._call(lambda c: (work(c), history.unused(c, files)))
-            return answer
-        finally:
-            await self._remove_unused(unused)
-
-    async def _remove_unused(self, names: Sequence[str]) -> None:
-        """Done by the thread that makes files used, so that none becomes so in between."""
-
-        def remove(connection: sqlite3.Connection) -> None:
-            self._files.remove(history.unused(connection, names))
-
-        if names:
-            await self._call(remove)
-
-    async def _call(self, work: Work[T], *, durable: bool = True) -> T:
-        with _refusals(self.folder):
-            return await self._database.call(work, durable=durable)
 
 
 def _given(job: Job) -> dict[str, str]:
@@ -359,32 +242,3 @@ def _given(job: Job) -> dict[str, str]:
     if job.kind == "workflow":
         return dict(job.request["inputs"])
     return {place: said["sha256"] for place in ending.GIVEN if (said := job.request.get(place))}
-
-
-async def _aside(size: int, work: Callable[[], T]) -> T:
-    """Hash so many bytes in a thread of its own, if that takes longer than to get there."""
-    return await asyncio.to_thread(work) if size > _HASHED_AT_ONCE else work()
-
-
-@contextmanager
-def _refusals(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.IntegrityError:
-        # Ours to put right, nobody else's.
-        raise
-    except (sqlite3.Error, OSError) as error:
-        raise unavailable(folder, error) from error
-
-
-def _locked(folder: Path) -> FileLock:
-    """The folder's lock, which ends with this process, however it ends."""
-    # A queue may be opened in one thread and closed in another.
-    lock = FileLock(folder / LOCK, thread_local=False)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise UnavailableError(
-            f"{folder} is in use by another server; stop that one, or choose another folder"
-        ) from None
-    return lock

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from calotype.serve.worker.engines import OutOfMemoryError, PictureRun, failure_
 from calotype.serve.worker.finishing import Emit, Finishing
 from calotype.serve.worker.limits import RowLimits, bucket
 from calotype.serve.worker.models import Models
+from calotype.serve.worker.stages import Stages
 from calotype.serve.worker.tickets import Ticket
 from calotype.serve.worker.turns import Group, Turns
 
@@ -51,8 +53,9 @@ class Batcher:
         finishing: Finishing,
         *,
         most_rows: int,
+        stages: Stages,
     ) -> None:
-        self._models, self._emit, self._finishing = models, emit, finishing
+        self._models, self._emit, self._finishing, self._stages = models, emit, finishing, stages
         self._limits = RowLimits(most_rows)
         self._turns = Turns()
         self._waiting: deque[tuple[Work | Load, Sequence[bytes]]] = deque()
@@ -160,7 +163,8 @@ class Batcher:
 
     def _begin(self, ticket: Ticket) -> bool:
         try:
-            self._with_room(ticket, ticket.begin_next)
+            with self._first(ticket, "beginning"):
+                self._with_room(ticket, ticket.begin_next)
         except Exception as error:
             self._fail(ticket, error)
             return False
@@ -196,19 +200,22 @@ class Batcher:
         rows = _rows(shares)
         # A row for nobody costs less than a number of rows that was never evaluated, where those cost.
         least_rows = min(bucket(rows), self._limits.of(shape)) if engine.shapes_cost else rows
+        first = self._first(shares[0].ticket, f"evaluation of {max(rows, least_rows)} rows")
         try:
-            answers = engine.evaluate([share.run for share in shares], least_rows=least_rows)
+            with first:
+                answers = engine.evaluate([share.run for share in shares], least_rows=least_rows)
         except Exception as error:
             if isinstance(error, OutOfMemoryError):
                 engine.relieve()
             return error
         self._evaluation_s = engine.evaluation_s
         jobs = len({share.ticket.job_id for share in shares})
-        self._emit(Evaluated(rows=rows, jobs=jobs, seconds=self._evaluation_s), ())
-        self._hand_out(shares, answers)
+        steps = self._hand_out(shares, answers)
+        self._emit(Evaluated(rows=rows, jobs=jobs, seconds=self._evaluation_s, steps=steps), ())
         return None
 
-    def _hand_out(self, shares: Sequence[_Share], answers: Sequence[Any]) -> None:
+    def _hand_out(self, shares: Sequence[_Share], answers: Sequence[Any]) -> dict[str, tuple[int, int]]:
+        """Answers with steps done and in all of those jobs whose step is not told yet."""
         stepped: dict[str, _Share] = {}
         for share, answer in zip(shares, answers, strict=True):
             ticket = share.ticket
@@ -221,26 +228,35 @@ class Batcher:
                 continue
             if completed:
                 stepped.setdefault(ticket.job_id, share)
-        for share in stepped.values():
-            if not share.ticket.ended:
-                self._tell_stepped(share)
+        going_on = [share for share in stepped.values() if not share.ticket.ended]
+        untold = {
+            share.ticket.job_id: (share.ticket.steps_done, share.ticket.steps_total)
+            for share in going_on
+            if not self._showed(share)
+        }
         for share in shares:
             if not share.ticket.ended and share.run.done:
                 self._undecoded.append((share.ticket, share.index, share.ticket.leave(share.index)))
+        return untold
 
-    def _tell_stepped(self, share: _Share) -> None:
-        ticket, preview = share.ticket, None
+    def _showed(self, share: _Share) -> bool:
+        """Tell of a step with a preview, if it is time for one."""
+        ticket = share.ticket
         try:
             preview = ticket.glimpse(share.run)
         except Exception:
             _log.exception("no preview", extra={"job_id": ticket.job_id})
+            return False
+        if preview is None:
+            return False
         news = Stepped(
             job_id=ticket.job_id,
             steps_done=ticket.steps_done,
             steps_total=ticket.steps_total,
-            has_preview=preview is not None,
+            has_preview=True,
         )
-        self._emit(news, () if preview is None else (preview,))
+        self._emit(news, (preview,))
+        return True
 
     def _decode(self) -> None:
         """Decode one picture, and then more for about as long as an evaluation takes.
@@ -260,7 +276,8 @@ class Batcher:
 
     def _finish(self, ticket: Ticket, index: int, run: PictureRun) -> None:
         try:
-            encode = self._with_room(ticket, lambda: ticket.order.finish(index, run))
+            with self._first(ticket, "decoding"):
+                encode = self._with_room(ticket, lambda: ticket.order.finish(index, run))
         except Exception as error:
             self._fail(ticket, error)
             return
@@ -270,6 +287,9 @@ class Batcher:
             self._end(ticket)
             files = [ticket.files[place] for place in range(len(seeds))]
             self._finishing.complete(ticket.job_id, ticket.order.request, seeds, files)
+
+    def _first(self, ticket: Ticket, what: str) -> AbstractContextManager[None]:
+        return self._stages.first(what, ticket.lease.model, ticket.order.shape)
 
     def _with_room(self, ticket: Ticket, work: Callable[[], Any]) -> Any:
         """Do something for one picture; again with all the memory there is if it did not fit at first."""

@@ -25,6 +25,8 @@ LONGEST_MESSAGE = 4 * 2**20
 MOST_ATTACHMENTS = 10_000
 """A job has at most as many pictures."""
 MOST_ATTACHED_BYTES = 2**30
+MOST_TOGETHER_BYTES = 2**16
+"""Frames that wait go together up to this size: every call wakes the other side."""
 _HEAD = struct.Struct(">II")
 _LENGTH = struct.Struct(">Q")
 Received = TypeVar("Received")
@@ -115,9 +117,16 @@ class BlockingChannel(Generic[Received]):
         return bytes(data)
 
     def _write(self) -> None:
-        while (data := self._outgoing.get()) is not None:
+        over = False
+        while not over:
+            frames, size = [self._outgoing.get()], 0
+            while frames[-1] is not None and (size := size + len(frames[-1])) < MOST_TOGETHER_BYTES:
+                if self._outgoing.empty():
+                    break
+                frames.append(self._outgoing.get())
+            over = frames[-1] is None
             try:
-                self._connection.sendall(data)
+                self._connection.sendall(b"".join(frame for frame in frames if frame is not None))
             except OSError:
                 # Nobody listens any more; whoever reads learns of it too, and decides.
                 return

@@ -30,10 +30,12 @@ FAULTS = {
     "fault:encode": "no file can be made of a picture",
     "fault:kill": "the process kills itself at the first evaluation",
     "fault:slow": "an evaluation takes 20 ms",
+    "fault:hang": "an evaluation never ends",
 }
 SLOW_S = 0.02
 SIDE = 8
 WEIGHT_BYTES = 1000
+REMEMBERED = 1000
 
 
 @dataclass(eq=False)
@@ -116,14 +118,18 @@ class IdleEngine:
 
     def evaluate(self, runs: Sequence[IdleRun], *, least_rows: int) -> Sequence[str]:
         rows = max(least_rows, sum(run.rows for run in runs))
-        self.evaluated = [*self.evaluated[-999:], [run.prompt for run in runs]]
-        self.rows = [*self.rows[-999:], rows]
+        self.evaluated.append([run.prompt for run in runs])
+        self.rows.append(rows)
+        if len(self.rows) > 2 * REMEMBERED:
+            del self.evaluated[:-REMEMBERED], self.rows[:-REMEMBERED]
         for run in runs:
             _fail_on(run.prompt, "fault:evaluate")
             if "fault:kill" in run.prompt:
                 os.kill(os.getpid(), signal.SIGKILL)
         if any("fault:slow" in run.prompt for run in runs):
             time.sleep(SLOW_S)
+        if any("fault:hang" in run.prompt for run in runs):
+            signal.pause()
         if self.out_of_memory_over is not None and rows > self.out_of_memory_over:
             raise OutOfMemoryError(f"{rows} rows, {self.out_of_memory_over} fit")
         return [run.prompt for run in runs]

@@ -39,6 +39,7 @@ from calotype.serve.worker.logs import log_json_to
 from calotype.serve.worker.models import Models
 from calotype.serve.worker.node_engines import NodeEngines
 from calotype.serve.worker.options import WorkerOptions, most_rows, parsed
+from calotype.serve.worker.stages import Stages
 from calotype.serve.worker.workflows import Workflows
 from calotype.serve.workflow_catalogue import WorkflowCatalogue
 from calotype.workflow.registry import load_registry
@@ -82,10 +83,15 @@ def _listen(channel: BlockingChannel[ToWorker], inbox: Inbox) -> None:
 def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOptions) -> ExitCode:
     """Say hello and do what is asked. Returns only if the first models cannot be loaded."""
     loading = options.models[0] if options.models else ""
+    stages = Stages(channel.send)
     try:
         loader = loader_of(options)
         models = Models(
-            loader, memory_bytes=options.memory_bytes, on_change=channel.send, on_loading=channel.send
+            loader,
+            memory_bytes=options.memory_bytes,
+            on_change=channel.send,
+            on_loading=channel.send,
+            stages=stages,
         )
         for loading in options.models:
             models.load(loading)
@@ -95,8 +101,8 @@ def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOption
         return error.exit_code
     finishing = Finishing(channel.send)
     rows = most_rows(options, loader.device)
-    batcher = Batcher(models, channel.send, finishing, most_rows=rows)
-    workflows = workflows_of(options, loader, models, channel.send)
+    batcher = Batcher(models, channel.send, finishing, most_rows=rows, stages=stages)
+    workflows = workflows_of(options, loader, models, channel.send, stages)
     channel.send(
         Hello(
             pid=os.getpid(),
@@ -146,16 +152,17 @@ def loader_of(options: WorkerOptions) -> Loader:
     )
 
 
-def workflows_of(options: WorkerOptions, loader: Loader, models: Models, emit: Emit) -> Workflows:
+def workflows_of(
+    options: WorkerOptions, loader: Loader, models: Models, emit: Emit, stages: Stages
+) -> Workflows:
     """What runs workflows: nodes of the real engine, or of packages alone where the engine does nothing."""
     registry = load_registry()
     for left_out in registry.left_out:
         _log.warning("nodes of %s are left out: %s", left_out.package, left_out.reason)
     catalogue = partial(WorkflowCatalogue, options.models_folder, options.models)
     if isinstance(loader, IdleLoader):
-        return Workflows(registry, emit, NodeEngines(models, loader), catalogue=catalogue)
+        return Workflows(registry, emit, NodeEngines(models, loader), catalogue=catalogue, stages=stages)
     from calotype.serve.worker.real_nodes import meaning, node_engines  # noqa: PLC0415 - torch, only where needed
 
-    return Workflows(
-        registry, emit, node_engines(options, loader, models), catalogue=catalogue, meaning=meaning
-    )
+    engines = node_engines(options, loader, models)
+    return Workflows(registry, emit, engines, catalogue=catalogue, stages=stages, meaning=meaning)

@@ -15,6 +15,7 @@ from calotype.core.errors import DoesNotFitError
 from calotype.serve import messages
 from calotype.serve.messages import LoadedModel, Loading
 from calotype.serve.worker.engines import JobEngine, Loader, OutOfMemoryError
+from calotype.serve.worker.stages import Stages
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +50,10 @@ class Models:
         memory_bytes: int | None = None,
         on_change: Callable[[messages.Models], None],
         on_loading: Callable[[Loading], None],
+        stages: Stages,
     ) -> None:
         self._loader, self._on_change, self._on_loading = loader, on_change, on_loading
+        self._stages = stages
         self._memory_bytes = loader.memory_bytes if memory_bytes is None else memory_bytes
         self._held: list[_Held] = []
         """The most recently used is last."""
@@ -95,7 +98,8 @@ class Models:
 
     def _loaded(self, name: str) -> _Held | None:
         if self._awaited is None or self._awaited.name != name:
-            self._awaited = self._loader.describe(name)
+            with self._stages.slow(f"reading {name}"):
+                self._awaited = self._loader.describe(name)
         about = self._awaited
         held = self._known(about.sha256)
         if held is not None:
@@ -105,7 +109,8 @@ class Models:
             return None
         self._awaited = None
         _log.info("loading %s", name, extra={"model": name})
-        held = _Held(about, self._with_less_and_less(about), {name, about.sha256})
+        with self._stages.slow(f"loading {name}"):
+            held = _Held(about, self._with_less_and_less(about), {name, about.sha256})
         self._held.append(held)
         _log.info("loaded %s", name, extra={"model": name, "sha256": about.sha256, "bytes": about.bytes})
         self._tell()

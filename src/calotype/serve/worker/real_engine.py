@@ -19,11 +19,18 @@ from PIL import Image, ImageOps
 
 from calotype.core.errors import Problem, RequestError
 from calotype.core.progress import Progress
-from calotype.engine.device import choose_device, choose_dtype, device_name, free_memory, precision_name
+from calotype.engine.device import (
+    choose_device,
+    choose_dtype,
+    device_name,
+    free_memory,
+    precision_name,
+    total_memory,
+)
 from calotype.engine.engine import Engine, picture_of
 from calotype.engine.inputs import IN_MEMORY, Inputs
 from calotype.engine.load import load
-from calotype.engine.memory import MOST_AT_ONCE
+from calotype.engine.memory import MOST_AT_ONCE, Budget, most_pixels
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
 from calotype.engine.pictures import decode_picture, encode_picture
 from calotype.engine.presets import pass_names
@@ -198,14 +205,18 @@ class RealLoader:
                 for part in architecture.parts()
             }
         of_vae = vae_dtype(architecture, self._dtype)
-        total = sum(n * (of_vae if part == "vae" else self._dtype).itemsize for part, n in sizes.items())
+        taken = {part: n * (of_vae if part == "vae" else self._dtype).itemsize for part, n in sizes.items()}
+        # Text encoders can be elsewhere while the UNet runs.
+        left = max(0, total_memory(self._chosen) - taken["unet"] - taken["vae"])
+        budget = Budget(left, self.device, self._dtype.itemsize, of_vae.itemsize)
         identity = found.identity
         return LoadedModel(
             name=name,
             architecture=identity.architecture,
             sha256=identity.sha256,
             random=identity.random,
-            bytes=total,
+            bytes=sum(taken.values()),
+            max_pixels=most_pixels(architecture, budget),
         )
 
     def load(self, name: str, progress: Progress) -> RealEngine:

@@ -10,6 +10,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from calotype.core.errors import CalotypeError, DoesNotFitError, Problem, RequestError
@@ -17,6 +18,7 @@ from calotype.serve.messages import Failed, NodeNews, RunWorkflow, Stopped, Work
 from calotype.serve.worker.engines import OutOfMemoryError, failure_of
 from calotype.serve.worker.finishing import Emit
 from calotype.serve.worker.node_engines import NodeEngines, NoRoomYetError
+from calotype.serve.worker.stages import Stages
 from calotype.serve.worker.workflow_host import WorkflowHost
 from calotype.spec.job import NodeFailure
 from calotype.workflow import execution as events
@@ -58,12 +60,15 @@ class Workflows:
         engines: NodeEngines,
         *,
         catalogue: Callable[[Sequence[str]], Catalogue],
+        stages: Stages,
         meaning: Callable[[BaseException], BaseException] = lambda error: error,
         cache: Cache | None = None,
     ) -> None:
         """`catalogue` makes one for the pictures of a workflow; `meaning` translates errors of the device."""
         self._registry, self._emit, self._engines = registry, emit, engines
-        self._catalogue, self._meaning = catalogue, meaning
+        self._catalogue, self._meaning, self._stages = catalogue, meaning, stages
+        self._node = ExitStack()
+        """The stage that a node is: nobody knows how long one takes."""
         self._cache = Cache() if cache is None else cache
         self._waiting: deque[tuple[RunWorkflow, Sequence[bytes]]] = deque()
         self._current: _Under | None = None
@@ -139,6 +144,8 @@ class Workflows:
                 under.total -= len(event.nodes)
                 news = {"happened": "cached", "nodes": event.nodes}
             case events.Executing():
+                self._node.close()
+                self._node.enter_context(self._stages.slow(f"node {event.node}"))
                 news = {"happened": "executing", "node": event.node}
             case events.Progressed():
                 news = {
@@ -151,6 +158,7 @@ class Workflows:
                 attachments = [] if event.preview is None else [event.preview]
             case events.Executed():
                 under.done += 1
+                self._node.close()
                 saved = under.host.take_saved()
                 news = {
                     "happened": "executed",
@@ -201,6 +209,7 @@ class Workflows:
 
     def _end(self) -> None:
         self._current = None
+        self._node.close()
         self._engines.release()
 
 

@@ -1,0 +1,171 @@
+"""Jobs from the queue to workers that have room. Knows nothing of what workers say."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from calotype.serve.deployment.outcomes import Outcomes, failed
+from calotype.serve.deployment.running import Running, RunningJobs
+from calotype.serve.deployment.seat import Seat, Sleep
+from calotype.serve.deployment.settings import DeploymentSettings
+from calotype.serve.deployment.watching import Watchers
+from calotype.serve.deployment.workflow_run import WorkflowRun
+from calotype.serve.messages import RunWorkflow, Work
+from calotype.serve.metrics import Metrics
+from calotype.serve.queue.queue import JobQueue
+from calotype.serve.service import UnavailableError
+from calotype.spec.job import Job, JobKind
+
+_log = logging.getLogger(__name__)
+
+
+class HandingOut:
+    """Fills workers. `seats` is the very list that others change; `listen` makes a workflow's ear."""
+
+    def __init__(
+        self,
+        queue: JobQueue,
+        seats: Sequence[Seat],
+        running: RunningJobs,
+        outcomes: Outcomes,
+        watchers: Watchers,
+        listen: Callable[[Running], WorkflowRun],
+        settings: DeploymentSettings,
+        metrics: Metrics,
+        sleep: Sleep,
+    ) -> None:
+        self._queue, self._seats, self._running, self._outcomes = queue, seats, running, outcomes
+        self._watchers, self._listen, self._settings = watchers, listen, settings
+        self._metrics, self._sleep = metrics, sleep
+        self.draining = False
+        self.queued, self._alone = 0, 0
+        self._entered = True
+        """Something may have come into the queue since it was counted."""
+        self._reserved: Seat | None = None
+        """Takes no more jobs, so that one can have it for itself."""
+        self._wake = asyncio.Event()
+
+    def look(self, *, entered: bool = False) -> None:
+        """There may be room, or something `entered` the queue."""
+        self._entered |= entered
+        self._wake.set()
+
+    async def keep_filling(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._fill()
+            except UnavailableError as error:
+                _log.error("no jobs can be handed out: %s", error)
+                await self._sleep(self._settings.first_pause_s)
+                self.look(entered=True)
+
+    async def _fill(self) -> None:
+        if not self._entered and not self.queued:
+            self._reserved = None
+            return
+        self._entered = False
+        room = sum(self._room(seat) for seat in self._seats)
+        workflows = sum(self._room(seat, "workflow") for seat in self._seats)
+        # Nothing more is begun while what was done cannot be kept.
+        if self.draining or self._outcomes.refused or not room + workflows:
+            self._count_queued(*await self._queue.waiting())
+        else:
+            claimed = await self._queue.claim(room, workflows=workflows)
+            self._count_queued(claimed.queued, claimed.alone)
+            await self._hand_out(claimed.jobs, self._seats)
+        if not self.draining and not self._outcomes.refused:
+            await self._fill_alone()
+
+    def _count_queued(self, queued: int, alone: int) -> None:
+        self.queued, self._alone = queued, alone
+        self._metrics.queued.set(queued)
+
+    def _room(self, seat: Seat, kind: JobKind = "pictures") -> int:
+        if seat is self._reserved:
+            return 0
+        return seat.workflow_room if kind == "workflow" else seat.room
+
+    async def _fill_alone(self) -> None:
+        """One job at a time of those that may be what kills workers, on a worker that has nothing else."""
+        ready = [seat for seat in self._seats if seat.state == "ready"]
+        self._reserved = None
+        if not self._alone or not ready or any(seat.alone for seat in ready):
+            return
+        emptiest = min(ready, key=lambda seat: len(seat.jobs))
+        if emptiest.jobs:
+            self._reserved = emptiest
+            return
+        claimed = await self._queue.claim(1, alone=True)
+        if not claimed.jobs:
+            claimed = await self._queue.claim(0, workflows=1, alone=True)
+        self._count_queued(claimed.queued, claimed.alone)
+        await self._hand_out(claimed.jobs, [emptiest])
+        emptiest.alone = next((job.id for job in claimed.jobs if job.id in emptiest.jobs), None)
+
+    async def _hand_out(self, jobs: Sequence[Job], seats: Sequence[Seat]) -> None:
+        """Give claimed jobs to workers, all before any wait: from then on each can be stopped."""
+        given = [self._give(job, seats) for job in jobs]
+        nowhere = [job.id for job, running in zip(jobs, given, strict=True) if running is None]
+        await self._outcomes.put_back(nowhere, lost=False)
+        for running in given:
+            if running is not None:
+                await self._send_work(running)
+
+    def _give(self, job: Job, seats: Sequence[Seat]) -> Running | None:
+        """Choose a worker: one that has the model, then the one with most room."""
+        free = [seat for seat in seats if self._room(seat, job.kind) > 0]
+        if not free:
+            return None
+        seat = max(free, key=lambda seat: (seat.holds(job.model), seat.room))
+        running = self._running.add(job, seat)
+        if job.kind == "workflow":
+            running.workflow = self._listen(running)
+        # The time of day may have jumped.
+        self._metrics.wait_seconds.observe(max(0.0, (job.started_at or 0.0) - job.created_at))
+        self._watchers.tell(job)
+        return running
+
+    async def _send_work(self, running: Running) -> None:
+        job = running.job
+        try:
+            given = await self._queue.given(job)
+        except OSError as error:
+            self._running.leave(running)
+            running.seat.workflows.discard(job.id)
+            await self._outcomes.end(
+                job.id, failed("internal", f"the picture given with it is gone: {error}")
+            )
+            return
+        # Its worker may have died meanwhile.
+        if not self._running.still(running):
+            return
+        message = _workflow_of(job, given) if running.workflow else self._work_of(job, given)
+        running.sent = True
+        await running.seat.send(message, list(given.values()))
+        if running.stop_wanted:
+            await running.stop()
+
+    def _work_of(self, job: Job, given: Mapping[str, bytes]) -> Work:
+        return Work(
+            job_id=job.id,
+            model=job.model,
+            request=job.request,
+            has_image="image" in given,
+            has_mask="mask" in given,
+            previews=self._watchers.wants_previews(job.id),
+        )
+
+
+def _workflow_of(job: Job, given: Mapping[str, bytes]) -> RunWorkflow:
+    return RunWorkflow(
+        job_id=job.id,
+        sequence=job.sequence,
+        prompt=job.request["prompt"],
+        outputs=tuple(job.request["outputs"]),
+        extra_pnginfo=job.request["extra_data"].get("extra_pnginfo") or {},
+        inputs=tuple(given),
+    )

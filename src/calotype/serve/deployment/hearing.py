@@ -1,0 +1,143 @@
+"""What workers say of their jobs, and what it means for these. Knows nothing of who gets the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from calotype.serve.deployment.errands import Errands
+from calotype.serve.deployment.followers import Followers
+from calotype.serve.deployment.outcomes import Outcomes
+from calotype.serve.deployment.running import Running, RunningJobs
+from calotype.serve.deployment.seat import Seat
+from calotype.serve.deployment.watching import Watchers
+from calotype.serve.deployment.workflow_run import WorkflowRun
+from calotype.serve.messages import (
+    Evaluated,
+    Failed,
+    Finished,
+    NodeNews,
+    Stepped,
+    Stopped,
+    WorkflowFinished,
+)
+from calotype.serve.metrics import Metrics
+from calotype.serve.queue.ending import Ending
+from calotype.serve.service import Happening
+from calotype.spec.job import JobPicture, WorkflowReport
+
+OfJob = Stepped | NodeNews | Finished | WorkflowFinished | Failed | Stopped
+_PNG = b"\x89PNG"
+
+
+class Hearing:
+    """Passes on how jobs do, and enters how they end."""
+
+    def __init__(
+        self,
+        running: RunningJobs,
+        outcomes: Outcomes,
+        watchers: Watchers,
+        followers: Followers,
+        errands: Errands,
+        metrics: Metrics,
+    ) -> None:
+        self._running, self._outcomes, self._errands = running, outcomes, errands
+        self._watchers, self._followers, self._metrics = watchers, followers, metrics
+
+    def listen(self, running: Running) -> WorkflowRun:
+        """The ear of a workflow that begins."""
+        tell = partial(self._tell_news, running)
+        return WorkflowRun(running.job.id, self._outcomes, tell, self._errands.run)
+
+    def of_evaluation(self, seat: Seat, message: Evaluated) -> None:
+        self._metrics.step_seconds.observe(message.seconds)
+        self._metrics.batch_rows.observe(message.rows)
+        self._metrics.batch_jobs.observe(message.jobs)
+        for job_id, steps in message.steps.items():
+            if running := self._running.at(seat, job_id):
+                self._stepped(running, steps)
+
+    def of_job(self, seat: Seat, message: OfJob, attachments: list[bytes]) -> None:
+        running = self._running.at(seat, message.job_id)
+        if running is None:
+            return
+        match message:
+            case Stepped():
+                preview = attachments[0] if message.has_preview and attachments else None
+                self._stepped(running, (message.steps_done, message.steps_total), preview)
+            case NodeNews():
+                if running.workflow is not None:
+                    running.workflow.hear(message, attachments)
+            case Finished():
+                self._running.leave(running)
+                self._errands.run(self._outcomes.finish(message, attachments, running.steps[1]))
+            case _:
+                self._running.leave(running)
+                self._errands.run(self._ended(running, message))
+
+    def of_death(self, jobs: Sequence[str]) -> None:
+        """Of a worker that had these."""
+        gone = [running for job_id in jobs if (running := self._running.get(job_id))]
+        for running in gone:
+            self._running.leave(running)
+        for sent in (True, False):
+            these = [running for running in gone if running.sent is sent]
+            if these:
+                self._errands.run(self._lost(these, sent=sent))
+
+    def standing(self) -> Iterator[Happening]:
+        """What workflows that run have come to."""
+        for running in self._running:
+            if running.workflow is not None:
+                for news in running.workflow.standing():
+                    yield Happening(running.as_it_stands(), news)
+
+    def _stepped(self, running: Running, steps: tuple[int, int], preview: bytes | None = None) -> None:
+        running.steps = steps
+        if self._watchers.wants_steps(running.job.id):
+            self._watchers.tell(running.as_it_stands(), preview)
+
+    async def _ended(self, running: Running, message: WorkflowFinished | Failed | Stopped) -> None:
+        """The end of a job; the next workflow waits for it, so that ends are heard in their order."""
+        try:
+            await self._enter_end(running, message)
+        finally:
+            running.seat.workflows.discard(message.job_id)
+
+    async def _enter_end(self, running: Running, message: WorkflowFinished | Failed | Stopped) -> None:
+        """Without pictures, or with those that a workflow told of before."""
+        job_id, steps = message.job_id, running.steps
+        report: WorkflowReport | None = None
+        pictures: tuple[JobPicture, ...] = ()
+        if running.workflow is not None:
+            await running.workflow.settled()
+            report = running.workflow.report(message.node if isinstance(message, Failed) else None)
+            pictures = tuple(running.workflow.pictures)
+        match message:
+            case WorkflowFinished():
+                steps = (steps[1], steps[1])
+                ending = Ending("done", pictures, steps=steps, report=report)
+                await self._outcomes.end(job_id, ending)
+            case Failed():
+                ending = Ending("failed", pictures, message.failure, steps=steps, report=report)
+                await self._outcomes.end(job_id, ending)
+            case Stopped() if running.stop_wanted:
+                await self._outcomes.end(job_id, Ending("cancelled", pictures, steps=steps, report=report))
+            case Stopped():
+                # For a drain; or it is over anyhow, because its deadline has passed.
+                await self._outcomes.put_back([job_id], lost=False)
+
+    async def _lost(self, gone: Sequence[Running], *, sent: bool) -> None:
+        for running in gone:
+            if running.workflow is not None:
+                await running.workflow.settled()
+        await self._outcomes.put_back([running.job.id for running in gone], lost=sent)
+
+    def _tell_news(self, running: Running, news: NodeNews, preview: bytes | None) -> None:
+        """Of a workflow that a worker runs, or has just ended."""
+        running.steps = (news.nodes_done, news.nodes_total)
+        job = running.as_it_stands()
+        self._followers.tell(Happening(job, news, preview))
+        if self._running.still(running):
+            self._watchers.tell(job, preview if preview is not None and preview.startswith(_PNG) else None)

@@ -1,0 +1,121 @@
+"""A deployment's folder: a database, and picture files that its rows name. Knows nothing of jobs.
+
+A file is on disk before a row names it, and goes when no row does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self, TypeVar
+
+from filelock import FileLock, Timeout
+
+from calotype.serve.queue import history
+from calotype.serve.queue.database import Database, Work
+from calotype.serve.queue.files import PictureFiles
+from calotype.serve.queue.opening import PICTURES, open_database, unavailable
+from calotype.serve.service import UnavailableError
+
+LOCK = ".lock"
+_HASHED_AT_ONCE = 2**18
+
+T = TypeVar("T")
+
+
+class Store(ABC):
+    """The folder, which no other server has. Whatever the disk refuses is an UnavailableError."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with _refusals(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(folder)
+            try:
+                connection = open_database(folder)
+            except BaseException:
+                self._lock.release()
+                raise
+            self._files = PictureFiles(folder / PICTURES)
+            try:
+                self._put_in_order(connection)
+            except BaseException:
+                connection.close()
+                self._lock.release()
+                raise
+        self._database = Database(connection)
+
+    @abstractmethod
+    def _put_in_order(self, connection: sqlite3.Connection) -> None:
+        """Bring order into what a crash left, before anybody else can ask."""
+
+    async def close(self) -> None:
+        """Leave the folder to the next server, as it is."""
+        await asyncio.to_thread(self._database.close)
+        self._lock.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _with_files(self, files: Mapping[str, bytes], work: Work[T]) -> T:
+        """Bring files to disk, then run what says that they are used; if it does not, they go again."""
+        if not files:
+            return await self._call(work)
+        unused = list(files)
+        try:
+            with self._files.held(files):
+                with _refusals(self.folder):
+                    await asyncio.to_thread(self._files.write, files)
+                answer, unused = await self._call(lambda c: (work(c), history.unused(c, files)))
+            return answer
+        finally:
+            await self._remove_unused(unused)
+
+    async def _remove_unused(self, names: Sequence[str]) -> None:
+        """Done by the thread that makes files used, so that none becomes so in between."""
+
+        def remove(connection: sqlite3.Connection) -> None:
+            self._files.remove(history.unused(connection, names))
+
+        if names:
+            await self._call(remove)
+
+    async def _call(self, work: Work[T], *, durable: bool = True) -> T:
+        with _refusals(self.folder):
+            return await self._database.call(work, durable=durable)
+
+
+async def aside(size: int, work: Callable[[], T]) -> T:
+    """Hash so many bytes in a thread of its own, if that takes longer than to get there."""
+    return await asyncio.to_thread(work) if size > _HASHED_AT_ONCE else work()
+
+
+@contextmanager
+def _refusals(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.IntegrityError:
+        # Ours to put right, nobody else's.
+        raise
+    except (sqlite3.Error, OSError) as error:
+        raise unavailable(folder, error) from error
+
+
+def _locked(folder: Path) -> FileLock:
+    """The folder's lock, which ends with this process, however it ends."""
+    # A queue may be opened in one thread and closed in another.
+    lock = FileLock(folder / LOCK, thread_local=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UnavailableError(
+            f"{folder} is in use by another server; stop that one, or choose another folder"
+        ) from None
+    return lock
