@@ -74,6 +74,12 @@ class Unload(_Message):
     model: str
 
 
+class ForgetResults(_Message):
+    """To a worker: let go what the nodes of earlier workflows made. Not answered."""
+
+    kind: Literal["forget_results"] = "forget_results"
+
+
 class LoadedModel(_Message):
     name: str
     architecture: str
@@ -209,7 +215,9 @@ class Evaluated(_Message):
     seconds: float
 
 
-ToWorker = Annotated[Work | RunWorkflow | Stop | Watch | Load | Unload, Field(discriminator="kind")]
+ToWorker = Annotated[
+    Work | RunWorkflow | Stop | Watch | Load | Unload | ForgetResults, Field(discriminator="kind")
+]
 FromWorker = Annotated[
     Hello
     | Models

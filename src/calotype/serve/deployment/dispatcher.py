@@ -25,6 +25,7 @@ from calotype.serve.messages import (
     Evaluated,
     Failed,
     Finished,
+    ForgetResults,
     FromWorker,
     Hello,
     Load,
@@ -207,6 +208,14 @@ class Dispatcher:
     async def unload(self, model: str) -> None:
         self._wanted_models.pop(model, None)
         await self._questions.ask_all(self.seats, Unload(model=model), self._settings.load_s)
+
+    async def free(self, *, models: bool, results: bool) -> None:
+        """Have every worker let go its models, and what workflows' nodes made; without waiting for it."""
+        for seat in [seat for seat in self.seats if seat.state == "ready"]:
+            for held in seat.models if models else ():
+                await seat.send(Unload(model=held.name))
+            if results:
+                await seat.send(ForgetResults())
 
     async def drain(self, seconds: float) -> None:
         """Hand out nothing more; what runs may end within `seconds`, then it stops and is queued again."""
