@@ -1,5 +1,6 @@
 import type { System } from "../api/system";
 import { useSay } from "../language/say";
+import { Scrolled } from "../parts/Scrolled";
 import { bytes } from "../parts/format";
 
 /** The processes that own devices, and what they hold. */
@@ -19,7 +20,7 @@ export function WorkersCard({ system }: { system: System }) {
   return (
     <section className="card wide" aria-label={say("system.workers")}>
       <h2>{say("system.workers")}</h2>
-      <div className="scrolled">
+      <Scrolled label={say("system.workers")}>
         <table>
           <thead>
             <tr>
@@ -52,7 +53,7 @@ export function WorkersCard({ system }: { system: System }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scrolled>
     </section>
   );
 }

@@ -44,7 +44,7 @@ export const NodeView = memo(function NodeView({ id, data, selected }: NodeProps
       data-wrong={wrong || !known}
       data-virtual={declaration.virtual}
       data-folded={node.collapsed}
-      style={sizeOf(node)}
+      style={declaration.virtual === "edge" ? {} : sizeOf(node)}
     >
       <NodeTitle id={id} title={title} note={notes[node.mode]} />
       {node.collapsed ? (
@@ -58,7 +58,7 @@ export const NodeView = memo(function NodeView({ id, data, selected }: NodeProps
         </>
       )}
       <NodeProblems id={id} />
-      {selected && !node.collapsed && (
+      {selected && !node.collapsed && declaration.virtual !== "edge" && (
         <NodeResizeControl
           className="graph-resize"
           minWidth={NARROWEST}
