@@ -3,6 +3,14 @@ import { useSay } from "../language/say";
 import { Scrolled } from "../parts/Scrolled";
 import { bytes } from "../parts/format";
 
+const STATES = {
+  starting: "system.worker.starting",
+  ready: "system.ready",
+  leaving: "system.worker.leaving",
+  restarting: "system.worker.restarting",
+  "given up": "system.worker.given.up",
+} as const;
+
 /** The processes that own devices, and what they hold. */
 export function WorkersCard({ system }: { system: System }) {
   const say = useSay();
@@ -21,7 +29,7 @@ export function WorkersCard({ system }: { system: System }) {
     <section className="card wide" aria-label={say("system.workers")}>
       <h2>{say("system.workers")}</h2>
       <Scrolled label={say("system.workers")}>
-        <table>
+        <table className="workers">
           <thead>
             <tr>
               {heads.map((head) => (
@@ -36,7 +44,7 @@ export function WorkersCard({ system }: { system: System }) {
               <tr key={worker.name}>
                 <th scope="row">{worker.name}</th>
                 <td>
-                  {worker.state}
+                  {worker.state in STATES ? say(STATES[worker.state as keyof typeof STATES]) : worker.state}
                   {worker.loading && <div className="quiet small">{worker.loading}</div>}
                   {worker.problem && <div className="problem small">{worker.problem}</div>}
                 </td>

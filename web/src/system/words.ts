@@ -73,6 +73,12 @@ export const en = {
   "system.fact.safe": "Safe",
   "system.fact.size_bytes": "Size",
   "system.fact.why": "How that is known",
+  "system.worker.starting": "starting",
+  "system.worker.leaving": "leaving",
+  "system.worker.restarting": "restarting",
+  "system.worker.given.up": "given up",
+  "system.disk.models": "models",
+  "system.disk.queue": "queue",
 } as const;
 
 export const zh: Record<keyof typeof en, string> = {
@@ -150,4 +156,10 @@ export const zh: Record<keyof typeof en, string> = {
   "system.fact.safe": "安全",
   "system.fact.size_bytes": "大小",
   "system.fact.why": "判断依据",
+  "system.worker.starting": "启动中",
+  "system.worker.leaving": "退出中",
+  "system.worker.restarting": "重启中",
+  "system.worker.given.up": "已放弃",
+  "system.disk.models": "模型",
+  "system.disk.queue": "队列",
 };

@@ -126,16 +126,27 @@ test("kinds of node that nobody knows keep their sockets and values", () => {
   const file = {
     nodes: [
       { id: 1, type: "Strange", widgets_values: [1, "x"], outputs: [{ name: "out", type: "STRANGE" }] },
-      { id: 2, type: "Stranger", inputs: [{ name: "in", type: "STRANGE", link: 1 }] },
+      {
+        id: 2,
+        type: "Stranger",
+        inputs: [
+          { name: "in", type: "STRANGE", link: 1, shape: 7 },
+          { name: "size", type: "INT", link: 2, widget: { name: "size" } },
+        ],
+      },
     ],
-    links: [[1, 1, 0, 2, 0, "STRANGE"]],
+    links: [
+      [1, 1, 0, 2, 0, "STRANGE"],
+      [2, 1, 0, 2, 1, "STRANGE"],
+    ],
   };
   const written = writeEditor(CATALOGUE, readEditor(CATALOGUE, file));
   expect(written.links).toEqual(file.links);
   expect(nodeOf(written, 1)).toMatchObject({
     widgets_values: [1, "x"],
-    outputs: [{ name: "out", links: [1] }],
+    outputs: [{ name: "out", links: [1, 2] }],
   });
+  expect(nodeOf(written, 2)).toMatchObject({ inputs: file.nodes[1]?.inputs });
   const api = readApi(CATALOGUE, { "1": { class_type: "Strange", inputs: { a: 1 } }, b: { class_type: "Odd", inputs: { in: ["1", 2] } } }); // prettier-ignore
   expect(api.links).toHaveLength(1);
   expect(writeApi(CATALOGUE, api)).toMatchObject({
