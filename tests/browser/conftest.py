@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.browser.served import PATIENCE_MS, Deployed, Visit, deployed, visit
 from tests.unit.bench_report.samples import everything
 
-_SWITCHES = (
+SWITCHES = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
@@ -27,7 +27,7 @@ def browser() -> Iterator[Browser]:
     program = shutil.which("chromium")
     assert program, "no chromium here: run scripts/test-tools"
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=list(_SWITCHES))
+        running = playwright.chromium.launch(executable_path=program, args=list(SWITCHES))
         yield running
         running.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Locator, expect
@@ -104,6 +105,19 @@ class Canvas:
         """A file, let go over the canvas."""
         stage = self.page.locator(".graph-stage").element_handle()
         self.page.evaluate(DROP, [stage, name, kind, base64.b64encode(content).decode()])
+
+    def drag(self, from_x: float, from_y: float, by_x: float, by_y: float) -> None:
+        """From a place on the screen."""
+        self.page.mouse.move(from_x, from_y)
+        self.page.mouse.down()
+        self.page.mouse.move(from_x + by_x, from_y + by_y, steps=6)
+        self.page.mouse.up()
+
+    def saved(self) -> dict[str, Any]:
+        """What the menu's Save writes."""
+        with self.page.expect_download() as download:
+            self.file_menu("Save (editor format)")
+        return dict(json.loads(Path(download.value.path()).read_bytes()))
 
     def open_graph(self, graph: Mapping[str, Any], name: str = "graph.json") -> None:
         self.drop(name, "application/json", json.dumps(graph).encode())

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
+from typing import Any
 
 import httpx
-from PIL import Image, ImageColor
+import pytest
+from PIL import Image, ImageChops, ImageColor
+from PIL.PngImagePlugin import PngInfo
 from playwright.sync_api import expect
 
+from calotype.workflow.editor import to_prompt
+from calotype.workflow.registry import load_registry
 from tests.browser.conftest import Visitor
 from tests.browser.graphs import WATCH, Canvas, many_graphs, node, text_to_image
-from tests.browser.served import Visit
+from tests.browser.served import Deployed, Visit
 from tests.browser.test_rooms import violations
 
+SUBGRAPHS = Path(__file__).parents[2] / "web" / "src" / "graph" / "testing" / "subgraphs.json"
 LONG = 190
 """Steps that no test waits for."""
 
@@ -125,6 +133,145 @@ def test_a_picture_that_is_dropped_makes_itself_again(visitor: Visitor) -> None:
     with Image.open(io.BytesIO(first)) as one, Image.open(io.BytesIO(second)) as two:
         assert one.tobytes() == two.tobytes()
     other.visit.keep("graph-dropped-light")
+
+
+def carrying(kind: str, graph: dict[str, Any]) -> bytes:
+    """A picture as other programs save it, with a graph hidden in its own way."""
+    text, buffer, more = json.dumps(graph), io.BytesIO(), {}
+    if kind == "PNG":
+        more["pnginfo"] = PngInfo()
+        more["pnginfo"].add_text("prompt", text, zip=True)
+    else:
+        more["exif"] = Image.Exif()
+        more["exif"][0x0110] = f"prompt:{text}"
+    Image.new("RGB", (8, 8)).save(buffer, kind, **more)
+    return buffer.getvalue()
+
+
+def test_pictures_of_other_programs_open(visitor: Visitor) -> None:
+    canvas = Canvas(visitor("#/graph"))
+    for number, (kind, name) in enumerate(
+        (("WEBP", "web.webp"), ("PNG", "packed.png"), ("JPEG", "photo.jpg"))
+    ):
+        canvas.drop(name, f"image/{kind.lower()}", carrying(kind, text_to_image(steps=2, seed=40 + number)))
+        expect(canvas.page.get_by_label("Name of the graph")).to_have_value(name.partition(".")[0])
+        seed = canvas.page.get_by_role("spinbutton", name="seed of KSampler")
+        expect(seed).to_have_value(str(40 + number))
+    plain = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(plain, "WEBP")
+    canvas.drop("plain.webp", "image/webp", plain.getvalue())
+    expect(canvas.page.locator(".graph-notice")).to_contain_text("plain.webp carries no graph")
+
+
+def test_subgraphs_are_shown_entered_run_and_kept(visitor: Visitor, deployment: Deployed) -> None:
+    canvas = Canvas(visitor("#/graph", color_scheme="light"))
+    page = canvas.page
+    file = json.loads(SUBGRAPHS.read_text("utf-8"))
+    canvas.open_graph(file, "parts.json")
+    expect(canvas.nodes).to_have_count(4)
+    outer = page.locator('[data-node="12"]')
+    expect(outer.get_by_role("textbox", name="text of Words to latent")).to_have_value("a red apple")
+    page.evaluate(WATCH)
+    canvas.run()
+    # While nodes inside run, the frame is around the one that holds them.
+    ran = page.evaluate("window.ran")
+    assert [one for one in ran if one in ("12", "8", "9")] == ["12", "8", "9"]
+    assert page.locator('.graph-node[data-wrong="true"]').count() == 0
+    canvas.visit.keep("graph-subgraphs")
+    (ended,) = httpx.get(f"{deployment.url}/history").json().values()
+    # The server unpacks such files by code of its own.
+    assert ended["prompt"][2] == to_prompt(file, load_registry())
+    page.get_by_role("button", name="Open the subgraph Words to latent").click()
+    expect(canvas.nodes).to_have_count(6)
+    page.locator('[data-node="2"]').locator(".graph-node-name").dblclick()
+    crumbs = page.get_by_role("navigation", name="Where in the graph")
+    expect(crumbs.get_by_role("listitem")).to_have_text(["Whole graph", "Words to latent", "Sample"])
+    canvas.set(canvas.node("KSampler"), "steps", 3)
+    assert violations(canvas.visit) == []
+    canvas.visit.keep("graph-inside")
+    saved = canvas.saved()
+    file["definitions"]["subgraphs"][1]["nodes"][0]["widgets_values"][2] = 3
+    assert to_prompt(saved, load_registry()) == to_prompt(file, load_registry())
+    assert [one["groups"] for one in saved["definitions"]["subgraphs"]] == [
+        one["groups"] for one in file["definitions"]["subgraphs"]
+    ]
+    crumbs.get_by_role("button", name="Whole graph").click()
+    expect(canvas.nodes).to_have_count(4)
+
+
+def test_a_picture_of_the_studio_opens_as_the_graph_that_makes_it(
+    visitor: Visitor, deployment: Deployed
+) -> None:
+    request = {"prompt": "a red apple", "width": 64, "height": 64, "steps": 3, "cfg": 4.0, "seed": 2**63 + 1}
+    job = httpx.post(f"{deployment.url}/v1/jobs?wait=true", json={"request": request}, timeout=60).json()
+    visit = visitor()
+    visit.page.get_by_role("link", name="Open in Graph").click()
+    canvas = Canvas(visit)
+    expect(visit.page.get_by_role("spinbutton", name="seed of KSampler")).to_have_value(str(2**63 + 1))
+    canvas.run()
+    made = httpx.get(f"{deployment.url}/v1/jobs/{job['id']}/pictures/0").content
+    with Image.open(io.BytesIO(made)) as one, Image.open(io.BytesIO(picture_of(canvas))) as two:
+        difference = ImageChops.difference(one.convert("RGB"), two.convert("RGB"))
+    # Nodes cut colours off where the studio rounds them.
+    assert max(high for _, high in difference.getextrema()) <= 2  # type: ignore[misc]
+    visit.page.reload()
+    expect(canvas.nodes).to_have_count(7)
+    assert visit.page.url.endswith("#/graph")
+
+
+def test_a_picture_is_uploaded_into_a_node(visitor: Visitor, tmp_path: Path) -> None:
+    given = tmp_path / "blue sky.png"
+    Image.new("RGB", (16, 8), (40, 90, 200)).save(given)
+    canvas = Canvas(visitor("#/graph"))
+    canvas.open_graph(
+        {
+            "1": node("LoadImage", image=""),
+            "2": node("ImageInvert", image=["1", 0]),
+            "9": node("SaveImage", images=["2", 0], filename_prefix="inverted"),
+        }
+    )
+    canvas.node("LoadImage").locator('input[type="file"]').set_input_files(given)
+    expect(canvas.node("LoadImage").get_by_role("img", name="The picture blue sky.png")).to_be_visible()
+    canvas.run()
+    with Image.open(io.BytesIO(picture_of(canvas))) as made:
+        assert made.size == (16, 8)
+        # Nodes cut off what is less than a whole shade.
+        assert made.convert("RGB").getpixel((0, 0)) == pytest.approx((215, 165, 55), abs=1)
+    canvas.visit.keep("graph-upload")
+
+
+def test_nodes_are_resized_and_groups_take_along_what_is_in_them(visitor: Visitor) -> None:
+    canvas = Canvas(visitor("#/graph"))
+    page = canvas.page
+    sampler = canvas.node("KSampler")
+    sampler.locator(".graph-node-title").click()
+    before = sampler.bounding_box()
+    handle = page.locator(".graph-resize").bounding_box()
+    assert before
+    assert handle
+    canvas.drag(handle["x"] + 4, handle["y"] + 4, 60, 30)
+    wide = sampler.bounding_box()
+    assert wide
+    assert wide["width"] == pytest.approx(before["width"] + 60, abs=12)
+    page.keyboard.press("Control+g")
+    frame = page.locator(".graph-group-title")
+    title = frame.bounding_box()
+    other = canvas.node("VAEDecode").bounding_box()
+    assert title
+    # Beside the field for the title.
+    canvas.drag(title["x"] + title["width"] - 6, title["y"] + 6, -50, 40)
+    moved, there = sampler.bounding_box(), frame.bounding_box()
+    assert moved
+    assert there
+    assert there["x"] < title["x"] - 30
+    by = (there["x"] - title["x"], there["y"] - title["y"])
+    assert (moved["x"] - wide["x"], moved["y"] - wide["y"]) == pytest.approx(by, abs=1)
+    assert canvas.node("VAEDecode").bounding_box() == other
+    page.keyboard.press("Control+z")
+    page.wait_for_function(
+        "x => Math.abs(document.querySelector('[data-type=KSampler]').getBoundingClientRect().x - x) < 2",
+        arg=wide["x"],
+    )
 
 
 def test_what_is_wrong_stands_on_its_node_and_in_a_list(visitor: Visitor) -> None:

@@ -225,3 +225,25 @@ def test_a_lost_connection_is_shown_and_loses_nothing(visitor: Visitor, deployme
     expect(banner).not_to_be_visible()
     finished(visit)
     assert len(deployment.jobs()) == 1
+
+
+def test_a_start_picture_shows_through_as_far_as_its_strength_lets_it(
+    visitor: Visitor, deployment: Deployed, tmp_path: Path
+) -> None:
+    start = tmp_path / "start.png"
+    Image.new("RGB", (64, 64), (40, 90, 200)).save(start)
+    visit = visitor(color_scheme="light")
+    fill(visit, Width="", Height="", Steps="4")
+    visit.page.locator('input[type="file"]').set_input_files(start)
+    visit.field("Strength").fill("0.25")
+    visit.press("Generate")
+    finished(visit)
+    job = deployment.jobs()[0]
+    assert (job["request"]["strength"], job["request"]["mask"]) == (0.25, None)
+    changed = ImageChops.difference(picture(deployment, job), Image.open(start))
+    assert ImageStat.Stat(changed.convert("L")).mean[0] < 40
+    details = visit.page.get_by_label("Details")
+    expect(details).to_contain_text("0.25")
+    # What starts from a picture is no graph of the usual nodes.
+    expect(visit.page.get_by_role("link", name="Open in Graph")).to_have_count(0)
+    visit.keep("studio-start")

@@ -74,6 +74,12 @@ class Unload(_Message):
     model: str
 
 
+class ForgetResults(_Message):
+    """To a worker: let go what the nodes of earlier workflows made. Not answered."""
+
+    kind: Literal["forget_results"] = "forget_results"
+
+
 class LoadedModel(_Message):
     name: str
     architecture: str
@@ -221,7 +227,9 @@ class Evaluated(_Message):
     """Steps done and in all, by job; one that has a preview to show is told of by itself."""
 
 
-ToWorker = Annotated[Work | RunWorkflow | Stop | Watch | Load | Unload, Field(discriminator="kind")]
+ToWorker = Annotated[
+    Work | RunWorkflow | Stop | Watch | Load | Unload | ForgetResults, Field(discriminator="kind")
+]
 FromWorker = Annotated[
     Hello
     | Models

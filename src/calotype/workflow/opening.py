@@ -72,24 +72,33 @@ def _parsed(data: bytes | str, name: str) -> object:
         raise RequestError([Problem("workflow", rule)]) from None
 
 
+def texts_in_picture(data: bytes, name: str) -> dict[str, str]:
+    """What a picture carries under `prompt` and `workflow`, as it was written there."""
+    return _noted(data, name)[0]
+
+
 def _in_picture(data: bytes, name: str) -> dict[str, JSON]:
-    try:
-        with warnings.catch_warnings():
-            # Only the notes beside the pixels are read.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data), formats=PICTURE_FORMATS) as image:
-                notes = dict(_notes(image))
-                ours = "calotype" in image.info
-    # Damaged files make Pillow's readers raise nearly anything.
-    except Exception as error:
-        rule = f"{name} is not a PNG, WebP or JPEG that can be read: {error}"
-        raise RequestError([Problem("workflow", rule)]) from error
+    notes, ours = _noted(data, name)
     parts = {key: _parsed(text, f"{key} in {name}") for key, text in notes.items()}
     found = {key: value for key, value in parts.items() if isinstance(value, dict) and value}
     if not found:
         hint = f"; make it again with `calotype generate --from {name}`" if ours else ""
         raise NotFoundError(f"{name} holds no workflow{hint or ': programs that edit pictures drop it'}")
     return found
+
+
+def _noted(data: bytes, name: str) -> tuple[dict[str, str], bool]:
+    """The notes beside the pixels, and whether `calotype generate` wrote some of its own."""
+    try:
+        with warnings.catch_warnings():
+            # Only the notes beside the pixels are read.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(data), formats=PICTURE_FORMATS) as image:
+                return dict(_notes(image)), "calotype" in image.info
+    # Damaged files make Pillow's readers raise nearly anything.
+    except Exception as error:
+        rule = f"{name} is not a PNG, WebP or JPEG that can be read: {error}"
+        raise RequestError([Problem("workflow", rule)]) from error
 
 
 def _notes(image: Image.Image) -> Iterator[tuple[str, str]]:

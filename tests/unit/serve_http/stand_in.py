@@ -217,6 +217,10 @@ class StandIn:
         del self.loaded[model]
         return await self.models()
 
+    async def free(self, *, models: bool, results: bool) -> None:
+        if models or results:
+            self.loaded.clear()
+
     def status(self) -> Status:
         states = [job.state for job in self._jobs.values()]
         worker = WorkerStatus(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,6 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from calotype.core.hardware import Gpu, GpuSurvey, MigDevice
 from calotype.serve.http.page import Page
@@ -212,3 +215,32 @@ def test_every_change_of_a_job_is_one_stream(served: Running) -> None:
     assert kinds[0] == "event: queue"
     jobs = [json.loads(lines[-1].removeprefix("data: ")) for lines in events[1:]]
     assert made["id"] in [job["id"] for job in jobs]
+
+
+@pytest.mark.parametrize("kind", ["packed PNG", "WEBP", "JPEG"])
+def test_a_picture_of_any_format_tells_what_it_carries(served: Running, kind: str) -> None:
+    buffer, texts = io.BytesIO(), {"prompt": '{"cat": [NaN]}', "workflow": '{"seed": 18446744073709551615}'}
+    notes: dict[str, Any] = {"format": kind.removeprefix("packed ")}
+    if kind == "packed PNG":
+        notes["pnginfo"] = PngInfo()
+        for key, text in texts.items():
+            notes["pnginfo"].add_itxt(key, text, zip=True)
+    else:
+        notes["exif"] = Image.Exif()
+        notes["exif"].update(
+            {0x010F + place: f"{key}:{text}" for place, (key, text) in enumerate(texts.items())}
+        )
+    Image.new("RGB", (8, 8)).save(buffer, **notes)
+    answer = served.client.post("/calotype/carried", files={"image": buffer.getvalue()})
+    assert answer.json() == texts
+
+
+def test_a_picture_that_carries_nothing_or_is_none_says_so(served: Running) -> None:
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, "PNG")
+    carried = served.client.post("/calotype/carried", files={"image": buffer.getvalue()})
+    assert carried.json() == {"prompt": None, "workflow": None}
+    for files in ({"image": b"\x89PNG nothing"}, {"other": b"x"}):
+        answer = served.client.post("/calotype/carried", files=files)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["problems"]

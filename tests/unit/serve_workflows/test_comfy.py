@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.unit.serve_workflows.comfy_client import ComfyClient, RefusedError
+from tests.unit.serve_workflows.comfy_client import PATIENCE_S, ComfyClient, RefusedError
 from tests.unit.serve_workflows.conftest import Connect, graph
 
 
@@ -24,6 +25,18 @@ def refused(client: ComfyClient, prompt: object, **more: Any) -> dict[str, Any]:
     assert set(body) == {"error", "node_errors"}
     assert set(body["error"]) == {"type", "message", "details", "extra_info"}
     return body
+
+
+def cached_nodes(heard: list[dict[str, Any]]) -> list[str]:
+    return next(message["data"]["nodes"] for message in heard if message["type"] == "execution_cached")
+
+
+def loaded_soon(client: ComfyClient, models: list[str]) -> None:
+    """The worker says so when it has let go what it was told to."""
+    end = time.monotonic() + PATIENCE_S
+    while (found := [model["name"] for model in client.get("/v1/loaded-models")]) != models:
+        assert time.monotonic() < end, found
+        time.sleep(0.02)
 
 
 def test_a_script_queues_listens_and_fetches(connect: Connect) -> None:
@@ -65,15 +78,30 @@ def test_unchanged_nodes_are_cached_and_outputs_made_again(connect: Connect) -> 
     first = client.queue_prompt(graph(seed=5))["prompt_id"]
     client.until_done(first)
     second = client.queue_prompt(graph(seed=5))["prompt_id"]
-    heard = client.until_done(second)
-    cached = next(message["data"]["nodes"] for message in heard if message["type"] == "execution_cached")
-    assert cached == ["1"]
+    assert cached_nodes(client.until_done(second)) == ["1"]
     assert client.images(first) == client.images(second)
     names = {
         client.get(f"/history/{one}")[one]["outputs"]["save"]["images"][0]["filename"]
         for one in (first, second)
     }
     assert len(names) == 2, "each has a picture of its own, so that deleting one keeps the other"
+
+
+def test_memory_is_given_back_and_taken_again(connect: Connect) -> None:
+    client = connect()
+    client.until_done(client.queue_prompt(graph(seed=66))["prompt_id"])
+    client.make_pictures("loads it")
+    client.post("/free")
+    client.post("/free", {"unload_models": True})
+    loaded_soon(client, [])
+    # What nodes made is still there, and is let go only by the other word.
+    second = client.queue_prompt(graph(seed=66))["prompt_id"]
+    assert cached_nodes(client.until_done(second)) == ["1"]
+    client.post("/free", {"free_memory": True, "unload_models": False})
+    third = client.queue_prompt(graph(seed=66))["prompt_id"]
+    assert cached_nodes(client.until_done(third)) == []
+    client.make_pictures("loads it again")
+    loaded_soon(client, ["m"])
 
 
 def test_two_clients_hear_their_own_workflows_only(connect: Connect) -> None:
@@ -178,7 +206,7 @@ def test_bad_graphs_are_refused_with_every_problem(connect: Connect) -> None:
     assert client.get("/prompt") == before
 
 
-@pytest.mark.parametrize("path", ["/prompt", "/queue", "/history", "/interrupt", "/api/prompt"])
+@pytest.mark.parametrize("path", ["/prompt", "/queue", "/history", "/interrupt", "/free", "/api/prompt"])
 def test_pages_of_other_sites_are_refused_whatever_they_say_they_send(connect: Connect, path: str) -> None:
     client = connect()
     request = urllib.request.Request(f"http://{client.server}{path}", data=b"{}", method="POST")

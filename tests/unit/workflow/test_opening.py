@@ -27,11 +27,14 @@ def as_bytes(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def png(itxt: bool = False, **notes: Any) -> bytes:
+def png(itxt: bool = False, packed: bool = False, **notes: Any) -> bytes:
     info, buffer = PngImagePlugin.PngInfo(), io.BytesIO()
     for key, value in notes.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=not itxt)
-        (info.add_itxt if itxt else info.add_text)(key, text)
+        if itxt:
+            info.add_itxt(key, text, zip=packed)
+        else:
+            info.add_text(key, text, zip=packed)
     Image.new("RGB", (8, 8)).save(buffer, "PNG", pnginfo=info)
     return buffer.getvalue()
 
@@ -60,9 +63,10 @@ def test_editor_format_is_converted_and_kept() -> None:
     assert opened(b"\xef\xbb\xbf" + as_bytes(WORKFLOW)) == seen
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("itxt", [False, True])
-def test_a_png_holds_both(itxt: bool) -> None:
-    assert opened(png(itxt, prompt=PROMPT, workflow=WORKFLOW)) == Opened(PROMPT, WORKFLOW)
+def test_a_png_holds_both(itxt: bool, packed: bool) -> None:
+    assert opened(png(itxt, packed, prompt=PROMPT, workflow=WORKFLOW)) == Opened(PROMPT, WORKFLOW)
     assert opened(png(itxt, prompt=PROMPT)) == Opened(PROMPT)
     assert opened(png(itxt, workflow=WORKFLOW)).prompt["3"]["inputs"] == PROMPT["3"]["inputs"]
 

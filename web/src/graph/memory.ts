@@ -5,18 +5,19 @@
 import { parse, stringify } from "../api/json";
 import type { Catalogue } from "./model/catalogue";
 import type { GraphDocument } from "./model/document";
-import { isEditorFormat, readEditor } from "./model/editor-reading";
+import { isEditorFormat } from "./model/editor-reading";
 import { writeEditor } from "./model/editor-writing";
 import { asText, isList, isObject, type Json } from "./model/json";
 import { NO_RUN, type NodeRun, type RunState } from "./run/run-state";
-import { documentOf, type State } from "./state";
+import { wholeOf, type State } from "./state";
+import { readEditor } from "./model/subgraph-reading";
 
 const GRAPH = "calotype.graph";
 const CLIENT = "calotype.graph.client";
 const RUN = "calotype.graph.run";
 
 export function keepGraph(state: State): void {
-  const document = documentOf(state);
+  const document = wholeOf(state);
   const graph = writeEditor(state.catalogue, document);
   try {
     localStorage.setItem(GRAPH, stringify({ name: document.name, graph }));

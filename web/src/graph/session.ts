@@ -11,11 +11,12 @@ import { type GraphDocument } from "./model/document";
 import { afterRun, setValue } from "./model/edits";
 import { writeEditor } from "./model/editor-writing";
 import { firstGraph } from "./model/first-graph";
-import { openBytes } from "./model/opening";
+import { isPicture, nameOfFile, NoGraphError, openCarried, openJson, openText } from "./model/opening";
+import { graphOfRequest } from "./model/request-graph";
 import * as asking from "./run/asking";
 import * as runs from "./run/run-state";
 import { listen } from "./run/socket";
-import { documentOf, FIRST_STATE, reduce, type Action, type State } from "./state";
+import { FIRST_STATE, reduce, sizesOfWhole, wholeOf, type Action, type State } from "./state";
 
 export interface Session {
   readonly state: Store<State>;
@@ -23,7 +24,11 @@ export interface Session {
   readonly run: (times: number) => Promise<void>;
   readonly cancel: (all: boolean) => Promise<void>;
   readonly open: (file: File) => Promise<void>;
+  /** The graph of a picture that was made here, in the studio or by a graph. */
+  readonly openMade: (job: string, index: number) => Promise<void>;
   readonly openFirst: () => Promise<void>;
+  /** Once the server's nodes are known and the last graph is back. */
+  readonly ready: Promise<void>;
   readonly upload: (node: string, input: string, file: File) => Promise<void>;
 }
 
@@ -39,28 +44,50 @@ export function createSession(): Session {
   const session: Session = {
     state,
     dispatch,
+    ready: new Promise((resolve) => {
+      const stop = state.subscribe(() => {
+        if (state.get().shownAnew === 0) return;
+        stop();
+        resolve();
+      });
+    }),
     run: async (times) => {
       for (let count = 0; count < times; count += 1) await runOnce(session, client);
     },
     cancel: (all) => cancel(session, all),
     open: async (file) => {
       const bytes = new Uint8Array(await file.arrayBuffer());
-      dispatch({ type: "opened", document: openBytes(state.get().catalogue, bytes, file.name) });
+      const { kinds } = state.get();
+      const found = isPicture(bytes)
+        ? openCarried(kinds, await asking.askCarried(file))
+        : openText(kinds, new TextDecoder().decode(bytes));
+      dispatch({ type: "opened", document: { ...found, name: nameOfFile(file.name) } });
+    },
+    openMade: async (id, index) => {
+      const job = await asking.askJob(id);
+      const picture = job.pictures[index];
+      if (!picture) throw new NoGraphError("picture");
+      const { kinds } = state.get();
+      const found =
+        job.kind === "workflow"
+          ? openCarried(kinds, await asking.askCarried(await asking.askPictureOfJob(id, index)))
+          : openJson(kinds, graphOfRequest(job, picture));
+      dispatch({ type: "opened", document: found });
     },
     openFirst: async () => {
       dispatch({ type: "opened", document: await startingGraph(state.get()) });
     },
     upload: async (node, input, file) => {
       const name = await asking.askToKeep(file);
-      dispatch({ type: "catalogue", catalogue: withUpload(state.get().catalogue, name) });
+      dispatch({ type: "catalogue", catalogue: withUpload(state.get().kinds, name) });
       dispatch({ type: "edit", edit: (document) => setValue(document, node, input, name) });
     },
   };
   return session;
 }
 
-async function startingGraph({ catalogue }: State): Promise<GraphDocument> {
-  return firstGraph(catalogue, STARTING_PROMPT, await asking.askSide().catch(() => asking.USUAL_SIDE));
+async function startingGraph({ kinds }: State): Promise<GraphDocument> {
+  return firstGraph(kinds, STARTING_PROMPT, await asking.askSide().catch(() => asking.USUAL_SIDE));
 }
 
 /** Begins everything that goes on by itself. Called once in the life of a page. */
@@ -68,7 +95,7 @@ export function startSession(session: Session): void {
   const { state, dispatch } = session;
   void readCatalogue(session).then(async () => {
     dispatch({ type: "run", change: () => keptRun() });
-    const document = keptGraph(state.get().catalogue) ?? (await startingGraph(state.get()));
+    const document = keptGraph(state.get().kinds) ?? (await startingGraph(state.get()));
     dispatch({ type: "restored", document });
     keepFromNowOn(session);
     hear(session);
@@ -135,7 +162,7 @@ async function findAgain({ state, dispatch }: Session): Promise<void> {
 }
 
 function keepFromNowOn({ state }: Session): void {
-  let [document, run] = [documentOf(state.get()), state.get().run];
+  let [document, run] = [wholeOf(state.get()), state.get().run];
   let timer: ReturnType<typeof setTimeout> | null = null;
   const keep = () => {
     if (timer !== null) clearTimeout(timer);
@@ -146,15 +173,15 @@ function keepFromNowOn({ state }: Session): void {
   state.subscribe(() => {
     const now = state.get();
     if (now.run.unfinished !== run.unfinished) keepRun(now.run);
-    if (documentOf(now) !== document || now.run !== run) timer ??= setTimeout(keep, KEEP_AFTER_MS);
-    [document, run] = [documentOf(now), now.run];
+    if (wholeOf(now) !== document || now.run !== run) timer ??= setTimeout(keep, KEEP_AFTER_MS);
+    [document, run] = [wholeOf(now), now.run];
   });
   window.addEventListener("pagehide", keep);
 }
 
 async function runOnce({ state, dispatch }: Session, client: string): Promise<void> {
-  const { catalogue, sizes } = state.get();
-  const document = documentOf(state.get());
+  const { catalogue } = state.get();
+  const document = wholeOf(state.get());
   const id = newId();
   dispatch({ type: "run", change: (run) => runs.asked(run, id) });
   const prompt = writeApi(catalogue, document);
@@ -162,14 +189,14 @@ async function runOnce({ state, dispatch }: Session, client: string): Promise<vo
     id,
     client,
     prompt,
-    writeEditor(catalogue, document, sizes),
+    writeEditor(catalogue, document, sizesOfWhole(state.get())),
   );
   if (!accepted) {
     dispatch({ type: "run", change: (run) => runs.refused(run, id, problems) });
     return;
   }
   if (problems.length > 0) dispatch({ type: "run", change: (run) => runs.withProblems(run, problems) });
-  dispatch({ type: "amended", document: afterRun(catalogue, documentOf(state.get()), Math.random) });
+  dispatch({ type: "amended", document: afterRun(catalogue, wholeOf(state.get()), Math.random) });
 }
 
 async function cancel(session: Session, all: boolean): Promise<void> {

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import { EDITOR_FILE } from "./testing/files";
 import { CATALOGUE } from "./testing/object-info";
-import { readEditor } from "./model/editor-reading";
+import { readEditor } from "./model/subgraph-reading";
 import { setValue } from "./model/edits";
 import { readMessage, readNodeErrors, readPreview, readRefusal, type Message } from "./run/messages";
 import { readHistory } from "./run/asking";

@@ -7,6 +7,7 @@ import { EMPTY_DOCUMENT, type GraphDocument, type Point, type Size } from "./mod
 import { changeGroup, moveNodes, removeNodes, disconnect } from "./model/edits";
 import * as history from "./model/history";
 import type { End } from "./model/search";
+import { levelAt, passable, sameKinds, withLevel, withSubgraphs, type Path } from "./model/subgraphs";
 import { heard, NO_RUN, type RunState } from "./run/run-state";
 import type { Message } from "./run/messages";
 
@@ -19,8 +20,14 @@ export interface PaletteRequest {
 }
 
 export interface State {
+  /** What the server has. */
+  readonly kinds: Catalogue;
+  /** The same, with the subgraphs of the graph. */
   readonly catalogue: Catalogue;
+  /** The whole graph. */
   readonly history: history.History<GraphDocument>;
+  /** The nodes entered one after the other to the subgraph that is shown; none is the top. */
+  readonly path: Path;
   /** Nodes and groups. */
   readonly selected: ReadonlySet<string>;
   readonly selectedLinks: ReadonlySet<number>;
@@ -36,8 +43,10 @@ export interface State {
 }
 
 export const FIRST_STATE: State = {
+  kinds: EMPTY_CATALOGUE,
   catalogue: EMPTY_CATALOGUE,
   history: history.begin(EMPTY_DOCUMENT),
+  path: [],
   selected: new Set(),
   selectedLinks: new Set(),
   sizes: new Map(),
@@ -50,14 +59,16 @@ export const FIRST_STATE: State = {
 export type Action =
   | { readonly type: "catalogue"; readonly catalogue: Catalogue }
   | { readonly type: "restored" | "opened"; readonly document: GraphDocument }
-  /** Any edit of the document; edits in a row with the same tag are undone together. */
+  /** What is inside a node is shown, or the top again. */
+  | { readonly type: "entered"; readonly path: Path }
+  /** Any edit of what is shown; edits in a row with the same tag are undone together. */
   | {
       readonly type: "edit";
       readonly edit: (document: GraphDocument) => GraphDocument;
       readonly tag?: string;
     }
   | { readonly type: "pasted"; readonly document: GraphDocument; readonly ids: ReadonlySet<string> }
-  /** A change that nobody made by hand, such as the next seed. */
+  /** A change of the whole that nobody made by hand, such as the next seed. */
   | { readonly type: "amended"; readonly document: GraphDocument }
   | { readonly type: "moved"; readonly places: ReadonlyMap<string, Point> }
   | { readonly type: "removed" | "sealed" | "undone" | "redone" | "show-all" }
@@ -68,17 +79,46 @@ export type Action =
   | { readonly type: "run"; readonly change: (run: RunState) => RunState }
   | { readonly type: "message"; readonly message: Message };
 
-export function documentOf(state: State): GraphDocument {
+/** The whole graph, whatever part of it is shown. */
+export function wholeOf(state: State): GraphDocument {
   return state.history.present;
+}
+
+/** What is shown: the graph, or the subgraph that was entered. */
+export function documentOf(state: State): GraphDocument {
+  return levelAt(state.history.present, state.path);
+}
+
+/** As drawn, for what is written of the whole: inside a subgraph they are not about its nodes. */
+export function sizesOfWhole(state: State): State["sizes"] {
+  return state.path.length === 0 ? state.sizes : new Map();
 }
 
 const NOTHING = new Set<never>();
 
-// eslint-disable-next-line complexity -- one line per action
 export function reduce(state: State, action: Action): State {
+  const next = step(state, action);
+  return next.history === state.history && next.kinds === state.kinds ? next : settled(state, next);
+}
+
+/** What follows from another graph or other kinds of node: how subgraphs look, and how far in one still is. */
+function settled(before: State, next: State): State {
+  const { subgraphs } = wholeOf(next);
+  const path = passable(wholeOf(next), next.path);
+  const kept = path === next.path ? next : entered(next, path);
+  if (subgraphs === wholeOf(before).subgraphs && next.kinds === before.kinds) return kept;
+  const catalogue = withSubgraphs(next.kinds, subgraphs);
+  const same = next.kinds === before.kinds && sameKinds(catalogue, before.catalogue, subgraphs);
+  return same ? kept : { ...kept, catalogue };
+}
+
+// eslint-disable-next-line complexity -- one line per action
+function step(state: State, action: Action): State {
   switch (action.type) {
     case "catalogue":
-      return { ...state, catalogue: action.catalogue };
+      return { ...state, kinds: action.catalogue };
+    case "entered":
+      return entered(state, passable(wholeOf(state), action.path));
     case "restored":
       return { ...anew(state), history: history.begin(action.document), run: state.run };
     case "opened":
@@ -120,18 +160,25 @@ export function reduce(state: State, action: Action): State {
 
 /** Another graph has the canvas: nothing of the last one's selection, sizes and runs is about it. */
 function anew(state: State): State {
+  return { ...entered(state, []), run: { ...NO_RUN, queued: state.run.queued } };
+}
+
+/** Other nodes are shown, and nothing that was selected or measured is about them. */
+function entered(state: State, path: Path): State {
   return {
     ...state,
+    path,
     selected: NOTHING,
     selectedLinks: NOTHING,
     sizes: new Map(),
-    run: { ...NO_RUN, queued: state.run.queued },
+    palette: null,
     shownAnew: state.shownAnew + 1,
   };
 }
 
 function edited(state: State, document: GraphDocument, tag?: string): State {
-  return withHistory(state, history.record(state.history, document, tag ?? null));
+  const whole = withLevel(wholeOf(state), state.path, document);
+  return withHistory(state, history.record(state.history, whole, tag ?? null));
 }
 
 function withHistory(state: State, next: history.History<GraphDocument>): State {

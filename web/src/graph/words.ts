@@ -82,7 +82,9 @@ export const en = {
   "graph.drop": "Drop a picture or a file to open its graph",
   "graph.open.picture": "{name} carries no graph: it was made elsewhere, or its texts were removed.",
   "graph.open.json": "{name} is JSON, but no graph in the editor's or the API's format.",
-  "graph.open.text": "{name} is neither a PNG nor JSON.",
+  "graph.open.text": "{name} is neither a picture nor JSON.",
+  "graph.open.made": "The picture",
+  "graph.open.failed": "{name} was not opened: {why}",
   "graph.refused.type": "{given} does not go into {input}, which takes {wanted}.",
   "graph.refused.circle": "{node} would feed itself: the link closes a circle.",
   "graph.refused.itself": "A node cannot feed itself.",
@@ -101,6 +103,10 @@ export const en = {
   "graph.keys.fit": "Show all",
   "graph.keys.move": "Move what is selected",
   "graph.keys.box": "Select within a box",
+  "graph.enter": "Open subgraph",
+  "graph.enter.node": "Open the subgraph {node}",
+  "graph.crumbs": "Where in the graph",
+  "graph.crumbs.top": "Whole graph",
 } as const;
 
 export const zh: Record<keyof typeof en, string> = {
@@ -187,7 +193,9 @@ export const zh: Record<keyof typeof en, string> = {
   "graph.drop": "放下图片或文件以打开其中的图",
   "graph.open.picture": "{name} 不含节点图：它可能来自别处，或文字信息已被去除。",
   "graph.open.json": "{name} 是 JSON，但不是编辑器格式或 API 格式的图。",
-  "graph.open.text": "{name} 既不是 PNG 也不是 JSON。",
+  "graph.open.text": "{name} 既不是图片也不是 JSON。",
+  "graph.open.made": "该图片",
+  "graph.open.failed": "无法打开 {name}：{why}",
   "graph.refused.type": "{given} 不能接入 {input}，它需要 {wanted}。",
   "graph.refused.circle": "{node} 会把结果送回自己：这条连线构成了环。",
   "graph.refused.itself": "节点不能连接自己。",
@@ -206,4 +214,8 @@ export const zh: Record<keyof typeof en, string> = {
   "graph.keys.fit": "显示全部",
   "graph.keys.move": "移动所选内容",
   "graph.keys.box": "框选",
+  "graph.enter": "打开子图",
+  "graph.enter.node": "打开子图 {node}",
+  "graph.crumbs": "在图中的位置",
+  "graph.crumbs.top": "整个图",
 };

@@ -43,7 +43,8 @@ function columnsOf(say: Say, language: string): Column[] {
     {
       name: say("measure.when"),
       value: (one) => one.started_at,
-      text: (one) => moment(one.started_at === null ? null : Date.parse(one.started_at) / 1000, language),
+      text: (one) =>
+        moment(one.started_at === null ? null : Date.parse(one.started_at) / 1000, language, "short"),
       numeric: false,
     },
   ];

@@ -2,7 +2,7 @@ export const en = {
   "measure.title": "Measurements",
   "measure.none": "No measurements here yet. A sweep writes some:",
   "measure.places": "Looked for in {places}",
-  "measure.faults": "{n} lines could not be read",
+  "measure.faults": "Lines that could not be read: {n}",
   "measure.left_out": "{n} older ones are left out.",
   "measure.filter": "Filter",
   "measure.filter.text": "Search points, models, devices",

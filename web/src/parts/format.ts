@@ -24,9 +24,13 @@ export function seconds(count: number | null | undefined): string {
 }
 
 /** Seconds since 1970 in the reader's own time and language. */
-export function moment(at: number | null | undefined, language: string): string {
+export function moment(
+  at: number | null | undefined,
+  language: string,
+  timeStyle: "short" | "medium" = "medium",
+): string {
   if (at === null || at === undefined) return "–";
-  return new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" }).format(at * 1000);
+  return new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle }).format(at * 1000);
 }
 
 /** Enough digits to tell values apart, and no more. */

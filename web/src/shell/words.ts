@@ -5,7 +5,7 @@ export const en = {
   "shell.measure": "Measure",
   "shell.system": "System",
   "shell.theme": "Theme",
-  "shell.theme.system": "As the system",
+  "shell.theme.system": "Auto",
   "shell.theme.dark": "Dark",
   "shell.theme.light": "Light",
   "shell.language": "Language",

@@ -35,7 +35,7 @@ function asked(job: Job, picture: JobPicture, say: Say): Row[] {
     [say("studio.eta"), request.eta],
     [say("studio.clip_skip"), request.clip_skip === 0 ? null : request.clip_skip],
     [say("studio.vae"), request.vae],
-    [say("studio.strength"), request.strength],
+    [say("studio.strength"), request.image ? request.strength : null],
     [say("studio.detail.image"), request.image?.sha256.slice(0, 12)],
     [say("studio.detail.mask"), request.mask?.sha256.slice(0, 12)],
   ];

@@ -2,6 +2,7 @@ import { useState, type KeyboardEvent } from "react";
 
 import { pictureAddress, type Job } from "../api/jobs";
 import { useStore } from "../connection/store";
+import { addressInGraph, isGraphable } from "../jobs/graphable";
 import { jobs, remove } from "../jobs/jobs";
 import { useSay } from "../language/say";
 import { Notice } from "../parts/Notice";
@@ -81,6 +82,11 @@ export function PictureView({ job, index }: { job: Job; index: number }) {
         >
           {say("studio.use.as.start")}
         </button>
+        {isGraphable(job) && (
+          <a className="button" href={addressInGraph(job, index)}>
+            {say("studio.open.graph")}
+          </a>
+        )}
         <a className="button" href={address} download={`${job.id.slice(0, 8)}-${String(picture.seed)}.png`}>
           {say("studio.download")}
         </a>

@@ -25,7 +25,7 @@ export function Stage() {
       {shown.kind === "nothing" && known && (
         <div className="nothing">
           <p>{say("studio.empty")}</p>
-          <p className="quiet">{say("studio.empty.keys")}</p>
+          <p className="quiet with-keys">{say("studio.empty.keys")}</p>
         </div>
       )}
       {shown.kind === "gone" && known && (

@@ -21,7 +21,7 @@ export function UseSettings({ job, picture }: { job: Job; picture?: JobPicture }
       <button type="button" onClick={use}>
         {say("studio.use")}
       </button>
-      <span role="status" className="quiet small">
+      <span role="status" className="quiet small said">
         {said && say(said)}
       </span>
     </>

@@ -1,7 +1,7 @@
 import { useCallback } from "react";
 
 import { inspectModel } from "../api/system";
-import { useSay } from "../language/say";
+import { useSay, type Say } from "../language/say";
 import { bytes } from "../parts/format";
 import { Notice } from "../parts/Notice";
 import { useAsked } from "../parts/useAsked";
@@ -33,16 +33,42 @@ export function InspectionPanel({
       {answer && (
         <Facts
           rows={Object.entries(answer)
-            .filter(([, value]) => value !== null)
-            .map(([key, value]) => [key.replaceAll("_", " "), written(key, value)] as const)}
+            .map(([key, value]) => [nameOf(say, key), written(say, key, value)] as const)
+            .filter(([, value]) => value !== "")}
         />
       )}
     </section>
   );
 }
 
-function written(key: string, value: unknown): string {
+const NAMED = {
+  base: "system.fact.base",
+  dialect: "system.fact.dialect",
+  dtypes: "system.fact.dtypes",
+  format: "system.fact.format",
+  kind: "system.fact.kind",
+  metadata: "system.fact.metadata",
+  num_parameters: "system.fact.num_parameters",
+  num_tensors: "system.fact.num_tensors",
+  path: "system.fact.path",
+  prediction_type: "system.fact.prediction_type",
+  safe: "system.fact.safe",
+  size_bytes: "system.fact.size_bytes",
+  why: "system.fact.why",
+} as const;
+
+/** What there is no word for has its own name. */
+function nameOf(say: Say, key: string): string {
+  return key in NAMED ? say(NAMED[key as keyof typeof NAMED]) : key.replaceAll("_", " ");
+}
+
+/** Empty where nothing is said. */
+function written(say: Say, key: string, value: unknown): string {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "boolean") return say(value ? "system.yes" : "system.no");
   if (typeof value === "number") return key.endsWith("_bytes") ? bytes(value) : value.toLocaleString();
   if (typeof value === "string") return value;
-  return JSON.stringify(value);
+  const parts = Object.entries(value);
+  if (key === "dtypes") return parts.map(([name, count]) => `${name} × ${String(count)}`).join(", ");
+  return parts.length === 0 ? "" : JSON.stringify(value);
 }

@@ -1,5 +1,5 @@
 import type { System } from "../api/system";
-import { useSay } from "../language/say";
+import { useSay, type Say } from "../language/say";
 import { Facts } from "./Facts";
 import { Room } from "./Room";
 
@@ -22,7 +22,7 @@ export function MachineCard({ system }: { system: System }) {
             />,
           ],
           ...disks.map((disk) => {
-            const name = say("system.disk", { purpose: disk.purpose });
+            const name = say("system.disk", { purpose: saidPurpose(say, disk.purpose) });
             return [
               name,
               <Room key={name} name={name} free={disk.free_bytes} total={disk.total_bytes} />,
@@ -33,4 +33,9 @@ export function MachineCard({ system }: { system: System }) {
       />
     </section>
   );
+}
+
+function saidPurpose(say: Say, purpose: string): string {
+  if (purpose === "models") return say("system.disk.models");
+  return purpose === "queue" ? say("system.disk.queue") : purpose;
 }

@@ -5,6 +5,7 @@ import { readMetrics } from "../api/system";
 import { useSay } from "../language/say";
 import { bytes, seconds, short } from "../parts/format";
 import { useAsked } from "../parts/useAsked";
+import { Scrolled } from "../parts/Scrolled";
 import { meanOf, parseMetrics, type Family } from "./prometheus";
 
 const EVERY_MS = 5000;
@@ -39,7 +40,7 @@ export function MetricsCard() {
           </a>
         </div>
       </div>
-      <div className="scrolled">
+      <Scrolled label={say("system.metrics")}>
         <table>
           <thead>
             <tr>
@@ -55,7 +56,7 @@ export function MetricsCard() {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scrolled>
     </section>
   );
 }

@@ -27,15 +27,15 @@ export function SystemTab() {
         <div className="cards">
           <DeploymentCard system={answer} />
           <MachineCard system={answer} />
-          <DevicesCard system={answer} />
-          <WorkersCard system={answer} />
-          <div className="card double">
-            <Queue />
-          </div>
           <section className="card" aria-label={say("system.packages")}>
             <h2>{say("system.packages")}</h2>
             <Facts rows={[["Python", answer.host.python], ...Object.entries(answer.packages)]} />
           </section>
+          <WorkersCard system={answer} />
+          <DevicesCard system={answer} />
+          <div className="card double">
+            <Queue />
+          </div>
           <ModelsCard />
           <MetricsCard />
         </div>

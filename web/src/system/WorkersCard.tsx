@@ -1,6 +1,15 @@
 import type { System } from "../api/system";
 import { useSay } from "../language/say";
+import { Scrolled } from "../parts/Scrolled";
 import { bytes } from "../parts/format";
+
+const STATES = {
+  starting: "system.worker.starting",
+  ready: "system.ready",
+  leaving: "system.worker.leaving",
+  restarting: "system.worker.restarting",
+  "given up": "system.worker.given.up",
+} as const;
 
 /** The processes that own devices, and what they hold. */
 export function WorkersCard({ system }: { system: System }) {
@@ -19,8 +28,8 @@ export function WorkersCard({ system }: { system: System }) {
   return (
     <section className="card wide" aria-label={say("system.workers")}>
       <h2>{say("system.workers")}</h2>
-      <div className="scrolled">
-        <table>
+      <Scrolled label={say("system.workers")}>
+        <table className="workers">
           <thead>
             <tr>
               {heads.map((head) => (
@@ -35,7 +44,7 @@ export function WorkersCard({ system }: { system: System }) {
               <tr key={worker.name}>
                 <th scope="row">{worker.name}</th>
                 <td>
-                  {worker.state}
+                  {worker.state in STATES ? say(STATES[worker.state as keyof typeof STATES]) : worker.state}
                   {worker.loading && <div className="quiet small">{worker.loading}</div>}
                   {worker.problem && <div className="problem small">{worker.problem}</div>}
                 </td>
@@ -52,7 +61,7 @@ export function WorkersCard({ system }: { system: System }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scrolled>
     </section>
   );
 }

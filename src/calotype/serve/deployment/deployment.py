@@ -241,6 +241,10 @@ class Deployment:
         await self._dispatcher.unload(self._admission.model_of(model, self._loaded()))
         return self._loaded()
 
+    async def free(self, *, models: bool, results: bool) -> None:
+        self._check_open()
+        await self._dispatcher.free(models=models, results=results)
+
     def status(self) -> Status:
         return Status(
             name=self.settings.name,

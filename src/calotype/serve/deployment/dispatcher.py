@@ -30,6 +30,7 @@ from calotype.serve.messages import (
     Evaluated,
     Failed,
     Finished,
+    ForgetResults,
     FromWorker,
     Hello,
     Load,
@@ -282,6 +283,14 @@ class Dispatcher:
         while not condition():
             self._changed.clear()
             await self._changed.wait()
+
+    async def free(self, *, models: bool, results: bool) -> None:
+        """Have every worker let go its models, and what workflows' nodes made; without waiting for it."""
+        for seat in [seat for seat in self.seats if seat.state == "ready"]:
+            for held in seat.models if models else ():
+                await seat.send(Unload(model=held.name))
+            if results:
+                await seat.send(ForgetResults())
 
     async def drain(self, seconds: float) -> None:
         """Hand out nothing more; what runs may end within `seconds`, then it stops and is queued again."""

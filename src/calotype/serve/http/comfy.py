@@ -46,7 +46,16 @@ class Interrupting(_Body):
     """The one that runs if not said."""
 
 
-BODIES: list[type[BaseModel]] = [WorkflowSubmission, Clearing, Interrupting]
+class Freeing(_Body):
+    """What memory to give back."""
+
+    unload_models: bool | None = None
+    """Every model, as soon as no job uses it; as `free_memory` if not said."""
+    free_memory: bool = False
+    """What nodes made and was kept for the next workflow."""
+
+
+BODIES: list[type[BaseModel]] = [WorkflowSubmission, Clearing, Interrupting, Freeing]
 _REFUSED: dict[int | str, dict[str, Any]] = {
     400: {"description": "The graph cannot run: `error` and `node_errors` list every problem."}
 }
@@ -103,6 +112,16 @@ async def interrupt(request: Request, reach: Reached, caller: Asking) -> Respons
     for job_id in running:
         if body.prompt_id in (None, job_id):
             await reach.service.cancel(job_id, client=caller.sees)
+    return Response(status_code=200)
+
+
+@router.post("/free", openapi_extra=described(as_json=Freeing, required=False))
+async def free(request: Request, reach: Reached, caller: Asking) -> Response:
+    """Give memory back. What is needed again is loaded again, which takes its time. For admins."""
+    caller.require_admin()
+    body = await json_body(request, Freeing, reach) if await request.body() else Freeing()
+    models = body.free_memory if body.unload_models is None else body.unload_models
+    await reach.service.free(models=models, results=body.free_memory)
     return Response(status_code=200)
 
 

@@ -29,7 +29,9 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 WAY_IN = ("POST", "/calotype/session")
 """Where a browser shows its key."""
 PLAIN_POSTS = frozenset(
-    f"{prefix}{path}" for prefix in ("", "/api") for path in ("/prompt", "/queue", "/history", "/interrupt")
+    f"{prefix}{path}"
+    for prefix in ("", "/api")
+    for path in ("/prompt", "/queue", "/history", "/interrupt", "/free")
 )
 """ComfyUI's clients send JSON here without saying so; pages of other sites are refused by their origin."""
 _UNSAID = ("", "application/x-www-form-urlencoded")

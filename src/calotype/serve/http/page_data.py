@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import HTMLResponse
 
-from calotype.core.errors import NotFoundError
+from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.serve.access import Access, Caller
-from calotype.serve.http.bodies import described, json_body
+from calotype.serve.http.bodies import described, form_body, json_body, one_file
 from calotype.serve.http.door import cookie_name
 from calotype.serve.http.errors import json_response
 from calotype.serve.http.reaching import Asking, Reach, Reached, Surrounded
 from calotype.spec.job import PictureFile
 from calotype.spec.measurement import Kind
 from calotype.version import VERSION
+from calotype.workflow.opening import texts_in_picture
 
 router = APIRouter(prefix="/calotype", tags=["page"])
 MOST_RECORDS = 10_000
@@ -31,7 +33,20 @@ class NewSession(BaseModel):
     """An API key."""
 
 
-BODIES: list[type[BaseModel]] = [NewSession]
+class CarryingPicture(BaseModel):
+    """A picture that may carry a workflow."""
+
+    image: Annotated[str, Field(json_schema_extra={"format": "binary"})]
+
+
+class CarriedTexts(BaseModel):
+    """What a picture carries, as it was written there."""
+
+    prompt: str | None = None
+    workflow: str | None = None
+
+
+BODIES: list[type[BaseModel]] = [NewSession, CarryingPicture]
 
 
 @router.get("/session")
@@ -91,6 +106,16 @@ async def models(reach: Reached, surroundings: Surrounded) -> dict[str, Any]:
 async def inspect(folder: str, name: str, surroundings: Surrounded) -> dict[str, Any]:
     """What a model file is, for which base model, and whether it is safe."""
     return await surroundings.inspect(folder, name)
+
+
+@router.post("/carried", openapi_extra=described(as_form=CarryingPicture))
+async def carried(request: Request) -> CarriedTexts:
+    """The workflow inside a picture, whatever its format; nothing is kept."""
+    _, files = await form_body(request)
+    data = one_file(files, "image")
+    if data is None:
+        raise RequestError([Problem("image", "is required: a picture as a file")])
+    return CarriedTexts(**await asyncio.to_thread(texts_in_picture, data, "the picture"))
 
 
 @router.get("/uploads")

@@ -20,6 +20,7 @@ from typing import NoReturn
 from calotype.core.errors import CalotypeError, ExitCode
 from calotype.serve.messages import (
     TO_WORKER,
+    ForgetResults,
     Hello,
     Load,
     ModelFailed,
@@ -134,6 +135,8 @@ def _take(inbox: Inbox, batcher: Batcher, workflows: Workflows, models: Models, 
                 batcher.watch(message.job_id, message.previews)
             case Unload():
                 models.unload(message.model)
+            case ForgetResults():
+                workflows.forget_results()
 
 
 def loader_of(options: WorkerOptions) -> Loader:

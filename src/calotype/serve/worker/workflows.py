@@ -88,6 +88,11 @@ class Workflows:
             self._emit(Stopped(job_id=job_id), ())
             _log.info("workflow stopped", extra={"job_id": job_id})
 
+    def forget_results(self) -> None:
+        """Let go what nodes made, and with it what memory was held for it."""
+        self._cache.clear()
+        self._engines.relieve()
+
     def turn(self) -> bool:
         """One bit of work; False when there was nothing to do."""
         if self._current is None:
@@ -179,8 +184,7 @@ class Workflows:
             return
         if isinstance(error, OutOfMemoryError):
             # What earlier graphs left is the first that can go.
-            self._cache.clear()
-            self._engines.relieve()
+            self.forget_results()
             if not under.retried:
                 under.retried = True
                 under.again()

@@ -1,19 +1,21 @@
 /**
  * The format that runs: node id → class and inputs, links as [node, output]. Writing resolves what only editors
- * know: reroutes, primitives, notes, muted and bypassed nodes. Knows nothing of places on the screen.
+ * know: reroutes, primitives, notes, muted and bypassed nodes, subgraphs. Knows nothing of places on the screen.
  */
-import type { Catalogue } from "./catalogue";
+import { OUTPUT_EDGE, type Catalogue } from "./catalogue";
 import {
   BLANK_NODE,
   declarationOf,
   linkInto,
   newNode,
+  NO_SUBGRAPHS,
   titleOf,
   type GraphDocument,
   type GraphNode,
   type Link,
 } from "./document";
 import { asText, isList, isObject, type Json, type JsonObject } from "./json";
+import { DEEPEST, withSubgraphs } from "./subgraphs";
 import { accepts } from "./typing";
 
 export interface ApiNode {
@@ -26,23 +28,54 @@ export type ApiPrompt = Readonly<Record<string, ApiNode>>;
 
 type Source = { readonly link: readonly [string, number] } | { readonly value: Json } | null;
 
-export function writeApi(catalogue: Catalogue, document: GraphDocument): ApiPrompt {
-  const runs = [...document.nodes.values()].filter(
-    (node) => node.mode === "active" && !catalogue.get(node.type)?.virtual,
-  );
-  return Object.fromEntries(
-    runs.map((node) => {
-      const inputs = writeInputs(catalogue, document, node);
-      return [node.id, { class_type: node.type, inputs, _meta: { title: titleOf(catalogue, node) } }];
-    }),
-  );
+/** One level of nodes and, inside a subgraph, the node it stands for and the level that is on. */
+interface Scope {
+  readonly catalogue: Catalogue;
+  readonly whole: GraphDocument;
+  readonly document: GraphDocument;
+  readonly prefix: string;
+  readonly outside: { readonly scope: Scope; readonly node: GraphNode } | null;
+  readonly depth: number;
 }
 
-function writeInputs(catalogue: Catalogue, document: GraphDocument, node: GraphNode): Record<string, Json> {
+export function writeApi(kinds: Catalogue, whole: GraphDocument): ApiPrompt {
+  const catalogue = withSubgraphs(kinds, whole.subgraphs);
+  const top = { catalogue, whole, document: whole, prefix: "", outside: null, depth: 0 };
+  return Object.fromEntries(writeNodes(top));
+}
+
+function writeNodes(scope: Scope): [string, ApiNode][] {
+  const { catalogue, document, prefix } = scope;
+  return [...document.nodes.values()].flatMap((node): [string, ApiNode][] => {
+    if (node.mode !== "active") return [];
+    const inside = within(scope, node);
+    if (inside) return writeNodes(inside);
+    if (catalogue.get(node.type)?.virtual) return [];
+    const inputs = writeInputs(scope, node);
+    return [
+      [prefix + node.id, { class_type: node.type, inputs, _meta: { title: titleOf(catalogue, node) } }],
+    ];
+  });
+}
+
+/** The level below a node that stands for a subgraph. */
+function within(scope: Scope, node: GraphNode): Scope | null {
+  const inside = scope.whole.subgraphs.get(node.type)?.inside;
+  if (!inside || scope.depth >= DEEPEST) return null;
+  return {
+    ...scope,
+    document: inside,
+    prefix: `${scope.prefix}${node.id}:`,
+    outside: { scope, node },
+    depth: scope.depth + 1,
+  };
+}
+
+function writeInputs(scope: Scope, node: GraphNode): Record<string, Json> {
   const inputs: Record<string, Json> = {};
-  for (const { name, type } of declarationOf(catalogue, node).inputs) {
-    const link = linkInto(document, node.id, name);
-    const source = link ? follow(catalogue, document, link, type) : null;
+  for (const { name, type } of declarationOf(scope.catalogue, node).inputs) {
+    const link = linkInto(scope.document, node.id, name);
+    const source = link ? follow(scope, link, type) : null;
     const value = source && "link" in source ? [...source.link] : (source?.value ?? node.values[name]);
     if (value !== undefined) inputs[name] = value;
   }
@@ -53,34 +86,61 @@ function writeInputs(catalogue: Catalogue, document: GraphDocument, node: GraphN
   };
 }
 
-/** What really feeds a link: through reroutes, past bypassed nodes, to a value where a primitive holds one. */
-function follow(catalogue: Catalogue, document: GraphDocument, link: Link, wanted: string): Source {
-  const visited = new Set<number>();
-  for (let now: Link | undefined = link; now && !visited.has(now.id);) {
-    visited.add(now.id);
-    const source = document.nodes.get(now.from);
+/** What really feeds a link, wherever it comes from, or the value that is there in place of a link. */
+function follow(scope: Scope, link: Link, wanted: string): Source {
+  const visited = new Set<string>();
+  for (let now: At = { scope, link }; !visited.has(placeOf(now));) {
+    visited.add(placeOf(now));
+    const source = now.scope.document.nodes.get(now.link.from);
     if (!source || source.mode === "muted") return null;
-    const virtual = catalogue.get(source.type)?.virtual;
-    if (virtual === "primitive") return { value: source.values.value ?? null };
-    if (virtual === "reroute") now = linkInto(document, source.id, "");
-    else if (source.mode === "bypassed") now = passedBy(catalogue, document, source, now.output, wanted);
-    else return { link: [source.id, now.output] };
+    const next = oneBack(now, source, wanted);
+    if (!next || "value" in next) return next;
+    if (next === now) return { link: [now.scope.prefix + source.id, now.link.output] };
+    now = next;
   }
   return null;
 }
 
+interface At {
+  readonly scope: Scope;
+  readonly link: Link;
+}
+
+function placeOf({ scope, link }: At): string {
+  return `${scope.prefix}${link.id}`;
+}
+
+/** The link before one: through reroutes, past bypassed nodes, into and out of subgraphs; the same where it begins. */
+function oneBack(at: At, source: GraphNode, wanted: string): At | { readonly value: Json } | null {
+  const { scope, link } = at;
+  const virtual = scope.catalogue.get(source.type)?.virtual;
+  const on = (to: Link | undefined, where = scope): At | null => (to ? { scope: where, link: to } : null);
+  if (virtual === "primitive") return { value: source.values.value ?? null };
+  if (virtual === "reroute") return on(linkInto(scope.document, source.id, ""));
+  if (virtual === "edge") return entering(scope, link.output);
+  if (source.mode === "bypassed") return on(passedBy(scope, source, link.output, wanted));
+  if (virtual !== "subgraph") return at;
+  const inside = within(scope, source);
+  const output = declarationOf(scope.catalogue, source).outputs[link.output];
+  return inside && output ? on(linkInto(inside.document, OUTPUT_EDGE, output.name), inside) : null;
+}
+
+/** What comes into a subgraph by one of its inputs: a link to its node, or a value written on that. */
+function entering({ outside }: Scope, slot: number): At | { readonly value: Json } | null {
+  const input = outside && declarationOf(outside.scope.catalogue, outside.node).inputs[slot];
+  if (!input) return null;
+  const link = linkInto(outside.scope.document, outside.node.id, input.name);
+  if (link) return { scope: outside.scope, link };
+  const value = outside.node.values[input.name];
+  return value === undefined || input.widget === null ? null : { value };
+}
+
 /** A bypassed node hands on the input of the wanted type: the one at the output's own place first, then in order. */
-function passedBy(
-  catalogue: Catalogue,
-  document: GraphDocument,
-  node: GraphNode,
-  output: number,
-  wanted: string,
-): Link | undefined {
-  const sockets = declarationOf(catalogue, node).inputs.filter((input) => input.widget === null);
+function passedBy(scope: Scope, node: GraphNode, output: number, wanted: string): Link | undefined {
+  const sockets = declarationOf(scope.catalogue, node).inputs.filter((input) => input.widget === null);
   const own = sockets[output];
   const suiting = [...(own ? [own] : []), ...sockets].find((input) => accepts(wanted, input.type));
-  return suiting && linkInto(document, node.id, suiting.name);
+  return suiting && linkInto(scope.document, node.id, suiting.name);
 }
 
 export function isApiPrompt(json: Json): json is JsonObject {
@@ -107,7 +167,14 @@ export function readApi(catalogue: Catalogue, prompt: JsonObject): GraphDocument
   }
   for (const [id, node] of nodes)
     if (!catalogue.has(node.type)) nodes.set(id, withGuessedSockets(node, links));
-  return { name: "", nodes, links: withinDeclarations(catalogue, nodes, links), groups: [], rest: {} };
+  return {
+    name: "",
+    nodes,
+    links: withinDeclarations(catalogue, nodes, links),
+    groups: [],
+    subgraphs: NO_SUBGRAPHS,
+    rest: {},
+  };
 }
 
 function linkEnds(prompt: JsonObject, value: Json): [string, number] | null {

@@ -1,11 +1,15 @@
 /**
  * The kinds of node there are: `/object_info` read into declarations, and the few kinds that exist in editors only
- * (reroutes, primitives, notes). Knows nothing of a particular graph.
+ * (reroutes, primitives, notes, the edges of subgraphs). Knows nothing of a particular graph.
  */
 import { asText, isList, isObject, type Json, type JsonObject } from "./json";
 
 export type WidgetKind = "integer" | "float" | "text" | "choice" | "boolean";
-export type VirtualKind = "reroute" | "primitive" | "note";
+export type VirtualKind = "reroute" | "primitive" | "note" | "subgraph" | "edge";
+
+/** The nodes inside a subgraph that stand for its own inputs and outputs: their kind, which is their id too. */
+export const INPUT_EDGE = "-10";
+export const OUTPUT_EDGE = "-20";
 
 export interface InputDeclaration {
   readonly name: string;
@@ -77,7 +81,7 @@ export function widgetInput(name: string, type: string, initial: Json, multiline
   return { ...socket(name, type), widget: WIDGETS[type] ?? "text", initial, multiline };
 }
 
-function virtualNode(
+export function virtualNode(
   type: string,
   title: string,
   kind: VirtualKind,
@@ -106,6 +110,8 @@ const EDITOR_NODES: readonly NodeDeclaration[] = [
   virtualNode("PrimitiveNode", "Primitive", "primitive", { outputs: [{ name: "value", type: "*" }] }),
   virtualNode("Note", "Note", "note", { inputs: NOTE_INPUTS }),
   virtualNode("MarkdownNote", "Markdown note", "note", { inputs: NOTE_INPUTS }),
+  virtualNode(INPUT_EDGE, "Inputs", "edge", {}),
+  virtualNode(OUTPUT_EDGE, "Outputs", "edge", {}),
 ];
 
 export const EMPTY_CATALOGUE: Catalogue = new Map();

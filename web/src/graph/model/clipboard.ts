@@ -12,18 +12,30 @@ import {
   type Link,
   type Point,
 } from "./document";
-import { isEditorFormat, readEditor } from "./editor-reading";
+import { isEditorFormat } from "./editor-reading";
 import { writeEditor } from "./editor-writing";
 import { isObject, type Json } from "./json";
+import { readEditor } from "./subgraph-reading";
+import { subgraphsUsed } from "./subgraphs";
 
 const MARK = "calotype-graph";
 
-export function copied(catalogue: Catalogue, document: GraphDocument, ids: ReadonlySet<string>): string {
+/** `subgraphs` are those of the whole graph: what the copied nodes stand for goes with them. */
+export function copied(
+  catalogue: Catalogue,
+  document: GraphDocument,
+  ids: ReadonlySet<string>,
+  subgraphs: GraphDocument["subgraphs"] = document.subgraphs,
+): string {
+  const nodes = new Map(
+    [...document.nodes].filter(([id, node]) => ids.has(id) && catalogue.get(node.type)?.virtual !== "edge"),
+  );
   const part: GraphDocument = {
     ...document,
-    nodes: new Map([...document.nodes].filter(([id]) => ids.has(id))),
-    links: document.links.filter((link) => ids.has(link.from) && ids.has(link.to)),
+    nodes,
+    links: document.links.filter((link) => nodes.has(link.from) && nodes.has(link.to)),
     groups: document.groups.filter((group) => ids.has(group.id)),
+    subgraphs: subgraphsUsed(nodes.values(), subgraphs),
     rest: {},
   };
   return stringify({ [MARK]: writeEditor(catalogue, part) });
@@ -69,7 +81,12 @@ export function pasted(
     id: `group-${firstGroup(document) + index}`,
   }));
   return {
-    document: { ...now, links: [...now.links, ...links], groups: [...now.groups, ...groups] },
+    document: {
+      ...now,
+      links: [...now.links, ...links],
+      groups: [...now.groups, ...groups],
+      subgraphs: part.subgraphs.size > 0 ? new Map([...part.subgraphs, ...now.subgraphs]) : now.subgraphs,
+    },
     ids: new Set([...renamed.values(), ...groups.map((group) => group.id)]),
   };
 }

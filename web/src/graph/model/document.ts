@@ -62,10 +62,30 @@ export interface GraphDocument {
   readonly nodes: ReadonlyMap<string, GraphNode>;
   readonly links: readonly Link[];
   readonly groups: readonly Group[];
+  /** By id, which is the kind of the nodes that stand for one; all of them at the top, none further in. */
+  readonly subgraphs: ReadonlyMap<string, Subgraph>;
   readonly rest: JsonObject;
 }
 
-export const EMPTY_DOCUMENT: GraphDocument = { name: "", nodes: new Map(), links: [], groups: [], rest: {} };
+/** A graph that nodes of another stand for. Its name is the name of what is inside. */
+export interface Subgraph {
+  readonly id: string;
+  /** With a node for its inputs and one for its outputs. */
+  readonly inside: GraphDocument;
+  readonly inputs: readonly OutputDeclaration[];
+  readonly outputs: readonly OutputDeclaration[];
+}
+
+export const NO_SUBGRAPHS: ReadonlyMap<string, Subgraph> = new Map();
+
+export const EMPTY_DOCUMENT: GraphDocument = {
+  name: "",
+  nodes: new Map(),
+  links: [],
+  groups: [],
+  subgraphs: NO_SUBGRAPHS,
+  rest: {},
+};
 
 export const BLANK_NODE: GraphNode = {
   id: "",
@@ -99,16 +119,17 @@ export function newNode(declaration: NodeDeclaration, id: string, position: Poin
 export function declarationOf(catalogue: Catalogue, node: GraphNode): NodeDeclaration {
   const known = catalogue.get(node.type);
   if (known?.virtual === "primitive") return primitiveDeclaration(known, node);
-  if (known) return known;
+  if (known && known.virtual !== "edge") return known;
   return {
     type: node.type,
     title: node.type,
     category: "",
     help: "",
-    inputs: node.filed.inputs.map((input) => socket(input.name, input.type, true)),
-    outputs: node.filed.outputs,
     isOutput: false,
     virtual: null,
+    ...known,
+    inputs: node.filed.inputs.map((input) => socket(input.name, input.type, true)),
+    outputs: node.filed.outputs,
   };
 }
 

@@ -1,7 +1,7 @@
 /**
  * Reads the format that editors keep: places, titles, groups, and a node's values as a bare list in the order of its
- * widgets. What a file says and this editor does not know is carried along and written back. Knows nothing of the
- * screen.
+ * widgets. What a file says and this editor does not know is carried along and written back. The subgraphs that a
+ * file defines are read by `subgraph-reading`. Knows nothing of the screen.
  */
 import { withinDeclarations } from "./api-format";
 import type { Catalogue, InputDeclaration, OutputDeclaration } from "./catalogue";
@@ -9,6 +9,7 @@ import {
   BLANK_NODE,
   CONTROLS,
   newNode,
+  NO_SUBGRAPHS,
   type Control,
   type GraphDocument,
   type GraphNode,
@@ -30,7 +31,8 @@ export function isEditorFormat(json: Json): json is JsonObject {
   return isObject(json) && isList(json.nodes) && json.nodes.every(isObject);
 }
 
-export function readEditor(catalogue: Catalogue, file: JsonObject): GraphDocument {
+/** One level of nodes, with kinds for whatever its nodes stand for. */
+export function readLevel(catalogue: Catalogue, file: JsonObject): GraphDocument {
   const { nodes: written, links: writtenLinks, groups, ...rest } = file;
   const nodeList = objects(written);
   const nodes = new Map(nodeList.map((node) => [asText(node.id), readNode(catalogue, node)]));
@@ -41,6 +43,7 @@ export function readEditor(catalogue: Catalogue, file: JsonObject): GraphDocumen
     nodes,
     links: withinDeclarations(catalogue, nodes, links),
     groups: objects(groups).map(readGroup),
+    subgraphs: NO_SUBGRAPHS,
     rest,
   };
 }
@@ -62,7 +65,8 @@ function readNode(catalogue: Catalogue, written: JsonObject): GraphNode {
   const typeName = asText(type);
   const declaration = catalogue.get(typeName);
   const blank = declaration ? newNode(declaration, "", BLANK_NODE.position) : BLANK_NODE;
-  const sockets = objects(inputs).filter((input) => !input.widget);
+  // Of a kind that nobody knows every socket is drawn, so that no link is lost.
+  const sockets = objects(inputs).filter((input) => !input.widget || !declaration);
   const node: GraphNode = {
     ...blank,
     id: asText(id),
@@ -73,10 +77,11 @@ function readNode(catalogue: Catalogue, written: JsonObject): GraphNode {
     collapsed: isObject(flags) && flags.collapsed === true,
     mode: MODES[Number(mode)] ?? "active",
     filed: { inputs: sockets.map(readSlot), outputs: objects(outputs).map(readSlot) },
-    rest: { ...rest, flags },
+    rest: { ...rest, flags, inputs, outputs },
   };
   if (!declaration) return { ...node, rest: { ...node.rest, listed } };
   if (declaration.virtual === "primitive") return withPrimitiveValue(node, listed);
+  if (declaration.virtual === "subgraph") return withOwnValues(node, declaration.inputs, listed);
   return withValues(node, declaration.inputs, listed);
 }
 
@@ -84,6 +89,37 @@ function withPrimitiveValue(node: GraphNode, listed: Json | undefined): GraphNod
   const [value, control] = isList(listed) ? listed : [];
   const controls: Record<string, Control> = isControl(control) ? { value: control } : {};
   return { ...node, values: { value: value ?? null }, controls };
+}
+
+/** A subgraph's node lists the values of its own widgets among those of nodes inside, and has notes of which is which. */
+function withOwnValues(
+  node: GraphNode,
+  inputs: readonly InputDeclaration[],
+  listed: Json | undefined,
+): GraphNode {
+  const kept = isList(listed) ? listed : [];
+  const values: Record<string, Json> = { ...node.values };
+  for (const [place, [holder, name]] of shownWidgets(node, inputs).entries()) {
+    const value = kept[place];
+    if (holder === OWN_WIDGET && value !== undefined && value !== null) values[name] = value;
+  }
+  return { ...node, values, rest: { ...node.rest, listed: kept } };
+}
+
+/** In place of a node inside: the subgraph's own input. */
+export const OWN_WIDGET = "-1";
+
+/** The widgets that a subgraph's node shows: a node inside, or itself, and the widget's name. */
+export function shownWidgets(node: GraphNode, inputs: readonly InputDeclaration[]): [string, string][] {
+  const { properties } = node.rest;
+  const noted = isObject(properties) ? properties.proxyWidgets : undefined;
+  const own = inputs.filter((input) => input.widget !== null).map((input) => input.name);
+  if (!isList(noted)) return own.map((name) => [OWN_WIDGET, name]);
+  const known = noted.map((pair): [string, string] =>
+    isList(pair) ? [asText(pair[0]), asText(pair[1])] : ["", ""],
+  );
+  const missing = own.filter((name) => !known.some(([holder, one]) => holder === OWN_WIDGET && one === name));
+  return [...known, ...missing.map((name): [string, string] => [OWN_WIDGET, name])];
 }
 
 /** Deals the bare list out to the widgets in their order; some widgets leave a second entry behind. */
@@ -137,7 +173,7 @@ function readGroup(written: JsonObject, index: number): Group {
   };
 }
 
-function objects(value: Json | undefined): JsonObject[] {
+export function objects(value: Json | undefined): JsonObject[] {
   return isList(value) ? value.filter(isObject) : [];
 }
 
@@ -146,7 +182,7 @@ function nameOf(slot: JsonObject): string {
   return asText(widget ?? slot.name);
 }
 
-function readSlot(slot: JsonObject): OutputDeclaration {
+export function readSlot(slot: JsonObject): OutputDeclaration {
   return { name: nameOf(slot), type: isList(slot.type) ? "COMBO" : asText(slot.type ?? "*") };
 }
 

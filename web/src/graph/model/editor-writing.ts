@@ -2,7 +2,7 @@
  * Writes the format that editors keep, see `editor-reading`. Knows nothing of the screen; sizes come from whoever
  * measured them.
  */
-import type { Catalogue, InputDeclaration } from "./catalogue";
+import { INPUT_EDGE, OUTPUT_EDGE, type Catalogue, type InputDeclaration } from "./catalogue";
 import {
   declarationOf,
   type GraphDocument,
@@ -10,17 +10,77 @@ import {
   type Group,
   type Mode,
   type Size,
+  type Subgraph,
 } from "./document";
-import { TITLE_HEIGHT, UPLOAD_MARK } from "./editor-reading";
-import { isObject, type Json, type JsonObject } from "./json";
+import { OWN_WIDGET, shownWidgets, TITLE_HEIGHT, UPLOAD_MARK } from "./editor-reading";
+import { isList, isObject, type Json, type JsonObject } from "./json";
+import { withSubgraphs } from "./subgraphs";
 import { outputType } from "./typing";
 
 const MODE_NUMBERS: Readonly<Record<Mode, number>> = { active: 0, muted: 2, bypassed: 4 };
 
 export function writeEditor(
-  catalogue: Catalogue,
+  kinds: Catalogue,
   document: GraphDocument,
   sizes: ReadonlyMap<string, Size> = new Map(),
+): JsonObject {
+  const catalogue = withSubgraphs(kinds, document.subgraphs);
+  const { definitions } = document.rest;
+  const subgraphs = [...document.subgraphs.values()].map((one) => writeSubgraph(catalogue, one));
+  return {
+    ...writeLevel(catalogue, document, sizes),
+    ...(subgraphs.length > 0
+      ? { definitions: { ...(isObject(definitions) ? definitions : {}), subgraphs } }
+      : {}),
+  };
+}
+
+/** What is inside, with links in the longer spelling, and its edges apart from its nodes. */
+function writeSubgraph(catalogue: Catalogue, { id, inside }: Subgraph): JsonObject {
+  const level = writeLevel(catalogue, inside, new Map());
+  const { last_node_id, last_link_id, nodes, links, ...rest } = level;
+  const state = isObject(rest.state) ? rest.state : {};
+  const written = isList(links) ? links.filter(isList) : [];
+  return {
+    ...rest,
+    id,
+    name: inside.name,
+    state: { ...state, lastNodeId: last_node_id, lastLinkId: last_link_id },
+    nodes: (isList(nodes) ? nodes : []).filter(
+      (node) => isObject(node) && node.id !== Number(INPUT_EDGE) && node.id !== Number(OUTPUT_EDGE),
+    ),
+    links: written.map(([number, origin_id, origin_slot, target_id, target_slot, type]) => ({
+      ...{ id: number, origin_id, origin_slot, target_id, target_slot, type },
+    })),
+    ...writeEdge(inside, INPUT_EDGE, rest.inputNode, "inputNode"),
+    ...writeEdge(inside, OUTPUT_EDGE, rest.outputNode, "outputNode"),
+    inputs: withLinks(rest.inputs, (slot) =>
+      written.filter((link) => link[1] === Number(INPUT_EDGE) && link[2] === slot),
+    ),
+    outputs: withLinks(rest.outputs, (slot) =>
+      written.filter((link) => link[3] === Number(OUTPUT_EDGE) && link[4] === slot),
+    ),
+  };
+}
+
+function writeEdge(inside: GraphDocument, edge: string, filed: Json | undefined, name: string): JsonObject {
+  const position = inside.nodes.get(edge)?.position ?? { x: 0, y: 0 };
+  const kept = isObject(filed) ? filed : {};
+  const [, , width = 120, height = 60] = isList(kept.bounding) ? kept.bounding : [];
+  return { [name]: { ...kept, id: Number(edge), bounding: [position.x, position.y, width, height] } };
+}
+
+function withLinks(slots: Json | undefined, links: (slot: number) => readonly (readonly Json[])[]): Json[] {
+  return (isList(slots) ? slots : []).filter(isObject).map((slot, index) => ({
+    ...slot,
+    linkIds: links(index).flatMap(([number]) => number ?? []),
+  }));
+}
+
+function writeLevel(
+  catalogue: Catalogue,
+  document: GraphDocument,
+  sizes: ReadonlyMap<string, Size>,
 ): JsonObject {
   const nodes = [...document.nodes.values()];
   const order = executionOrder(document);
@@ -54,7 +114,9 @@ export function writeEditor(
 /** The sockets of a node, and those of its widgets that are fed by a link. */
 function inputSlots(catalogue: Catalogue, document: GraphDocument, node: GraphNode): InputDeclaration[] {
   const fed = new Set(document.links.filter((link) => link.to === node.id).map((link) => link.input));
-  const { inputs } = declarationOf(catalogue, node);
+  const { inputs, virtual } = declarationOf(catalogue, node);
+  // Inside a subgraph its inputs are known by their places.
+  if (virtual === "subgraph") return [...inputs];
   return [
     ...inputs.filter((input) => input.widget === null),
     ...inputs.filter((input) => input.widget !== null && fed.has(input.name)),
@@ -74,7 +136,7 @@ function writeNode(
   written: Written,
 ): JsonObject {
   const declaration = declarationOf(catalogue, node);
-  const { listed, flags, properties, ...rest } = node.rest;
+  const { listed, flags, properties, inputs: filedInputs, outputs: filedOutputs, ...rest } = node.rest;
   return {
     ...rest,
     id: writeId(node.id),
@@ -88,12 +150,14 @@ function writeNode(
     order: written.order,
     mode: MODE_NUMBERS[node.mode],
     inputs: written.slots.map((input) => ({
+      ...filedAs(filedInputs, input.name),
       name: input.name,
       type: input.type,
       ...(input.widget === null ? {} : { widget: { name: input.name } }),
       link: document.links.find((link) => link.to === node.id && link.input === input.name)?.id ?? null,
     })),
     outputs: declaration.outputs.map((output, index) => ({
+      ...filedAs(filedOutputs, output.name),
       name: output.name,
       type: output.type,
       links: document.links
@@ -102,8 +166,33 @@ function writeNode(
       slot_index: index,
     })),
     ...(node.title === null ? {} : { title: node.title }),
-    properties: properties ?? { "Node name for S&R": node.type },
-    widgets_values: catalogue.has(node.type) ? listValues(declaration.inputs, node) : listed,
+    ...writeValues(catalogue, node, properties ?? { "Node name for S&R": node.type }, listed),
+  };
+}
+
+/** What a file said of a socket beyond what is known here. */
+function filedAs(slots: Json | undefined, name: string): JsonObject {
+  const found = (isList(slots) ? slots : []).find((slot) => isObject(slot) && slot.name === name);
+  return isObject(found) ? found : {};
+}
+
+function writeValues(
+  catalogue: Catalogue,
+  node: GraphNode,
+  properties: Json,
+  listed: Json | undefined,
+): JsonObject {
+  const declaration = catalogue.get(node.type);
+  if (!declaration) return { properties, widgets_values: listed };
+  if (declaration.virtual !== "subgraph")
+    return { properties, widgets_values: listValues(declaration.inputs, node) };
+  const shown = shownWidgets(node, declaration.inputs);
+  const noted = isObject(properties) && isList(properties.proxyWidgets);
+  return {
+    properties: noted ? { ...properties, proxyWidgets: shown } : properties,
+    widgets_values: shown.map(([holder, name], place) =>
+      holder === OWN_WIDGET ? (node.values[name] ?? null) : ((isList(listed) ? listed[place] : null) ?? null),
+    ),
   };
 }
 
@@ -136,5 +225,5 @@ function writeGroup(group: Group): JsonObject {
 }
 
 function writeId(id: string): number | string {
-  return /^\d+$/.test(id) ? Number(id) : id;
+  return /^-?\d+$/.test(id) ? Number(id) : id;
 }

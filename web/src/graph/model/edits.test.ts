@@ -5,7 +5,7 @@ import { CATALOGUE } from "../testing/object-info";
 import { copied, pasted } from "./clipboard";
 import { EMPTY_DOCUMENT, linkInto } from "./document";
 import * as edits from "./edits";
-import { readEditor } from "./editor-reading";
+import { readEditor } from "./subgraph-reading";
 import { firstGraph } from "./first-graph";
 import { begin, record, redo, seal, undo } from "./history";
 import { arranged, estimatedSize } from "./layout";

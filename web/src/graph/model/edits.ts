@@ -2,7 +2,7 @@
  * Everything that can be done to a graph, one pure function per edit. An edit that changes nothing returns the very
  * document it was given. Knows nothing of undo, files or the screen.
  */
-import type { Catalogue, NodeDeclaration } from "./catalogue";
+import { INPUT_EDGE, OUTPUT_EDGE, type Catalogue, type NodeDeclaration } from "./catalogue";
 import {
   declarationOf,
   freshLinkId,
@@ -77,6 +77,7 @@ export function moveNodes(document: GraphDocument, places: ReadonlyMap<string, P
 
 export function removeNodes(document: GraphDocument, ids: Iterable<string>): GraphDocument {
   const gone = new Set(ids);
+  for (const edge of [INPUT_EDGE, OUTPUT_EDGE]) gone.delete(edge);
   const nodes = new Map([...document.nodes].filter(([id]) => !gone.has(id)));
   const groups = document.groups.filter((group) => !gone.has(group.id));
   if (nodes.size === document.nodes.size && groups.length === document.groups.length) return document;
@@ -147,6 +148,11 @@ export function boxAround(
 /** What seeds become once a run has been asked for. `random` gives a number in [0, 1). */
 export function afterRun(catalogue: Catalogue, document: GraphDocument, random: () => number): GraphDocument {
   let changed = document;
+  for (const one of document.subgraphs.values()) {
+    const inside = afterRun(catalogue, one.inside, random);
+    if (inside === one.inside) continue;
+    changed = { ...changed, subgraphs: new Map(changed.subgraphs).set(one.id, { ...one, inside }) };
+  }
   for (const node of document.nodes.values()) {
     for (const [input, control] of Object.entries(node.controls)) {
       const declared = declarationOf(catalogue, node).inputs.find((one) => one.name === input);

@@ -5,12 +5,10 @@ import { API_FILE, EDITOR_FILE } from "../testing/files";
 import { CATALOGUE } from "../testing/object-info";
 import { readApi, writeApi } from "./api-format";
 import type { GraphNode } from "./document";
-import { readEditor } from "./editor-reading";
+import { readEditor } from "./subgraph-reading";
 import { writeEditor } from "./editor-writing";
 import { isObject, type Json, type JsonObject } from "./json";
-import { NoGraphError, openBytes, openJson, openText } from "./opening";
-
-const bytesOf = (text: string) => new TextEncoder().encode(text);
+import { NoGraphError, openCarried, openJson, openText } from "./opening";
 
 function nodeOf(file: Json, id: number): JsonObject {
   const nodes = isObject(file) && Array.isArray(file.nodes) ? (file.nodes as JsonObject[]) : [];
@@ -128,16 +126,27 @@ test("kinds of node that nobody knows keep their sockets and values", () => {
   const file = {
     nodes: [
       { id: 1, type: "Strange", widgets_values: [1, "x"], outputs: [{ name: "out", type: "STRANGE" }] },
-      { id: 2, type: "Stranger", inputs: [{ name: "in", type: "STRANGE", link: 1 }] },
+      {
+        id: 2,
+        type: "Stranger",
+        inputs: [
+          { name: "in", type: "STRANGE", link: 1, shape: 7 },
+          { name: "size", type: "INT", link: 2, widget: { name: "size" } },
+        ],
+      },
     ],
-    links: [[1, 1, 0, 2, 0, "STRANGE"]],
+    links: [
+      [1, 1, 0, 2, 0, "STRANGE"],
+      [2, 1, 0, 2, 1, "STRANGE"],
+    ],
   };
   const written = writeEditor(CATALOGUE, readEditor(CATALOGUE, file));
   expect(written.links).toEqual(file.links);
   expect(nodeOf(written, 1)).toMatchObject({
     widgets_values: [1, "x"],
-    outputs: [{ name: "out", links: [1] }],
+    outputs: [{ name: "out", links: [1, 2] }],
   });
+  expect(nodeOf(written, 2)).toMatchObject({ inputs: file.nodes[1]?.inputs });
   const api = readApi(CATALOGUE, { "1": { class_type: "Strange", inputs: { a: 1 } }, b: { class_type: "Odd", inputs: { in: ["1", 2] } } }); // prettier-ignore
   expect(api.links).toHaveLength(1);
   expect(writeApi(CATALOGUE, api)).toMatchObject({
@@ -146,24 +155,10 @@ test("kinds of node that nobody knows keep their sockets and values", () => {
   });
 });
 
-function png(...texts: [string, string][]): Uint8Array {
-  const chunk = (kind: string, body: number[]) => {
-    const length = [24, 16, 8, 0].map((shift) => (body.length >>> shift) & 255);
-    return [...length, ...bytesOf(kind), ...body, 0, 0, 0, 0];
-  };
-  const latin = (text: string) => Array.from(text, (letter) => letter.charCodeAt(0));
-  return Uint8Array.from([
-    ...[0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a],
-    ...chunk("IHDR", [0, 0, 0, 1, 0, 0, 0, 1, 8, 2, 0, 0, 0]),
-    ...texts.flatMap(([keyword, text]) => chunk("tEXt", [...latin(keyword), 0, ...latin(text)])),
-    ...chunk("IEND", []),
-  ]);
-}
-
 test("a picture opens as the editor left it, or laid out anew when it only says what ran", () => {
-  const kept = png(["prompt", stringify(API_FILE)], ["workflow", stringify(EDITOR_FILE)]);
-  expect(openBytes(CATALOGUE, kept, "cat.png")).toMatchObject({ name: "cat", groups: [{ title: "Words" }] });
-  const bare = openBytes(CATALOGUE, png(["prompt", stringify(API_FILE)]), "cat.png");
+  const [prompt, workflow] = [stringify(API_FILE), stringify(EDITOR_FILE)];
+  expect(openCarried(CATALOGUE, { prompt, workflow })).toMatchObject({ groups: [{ title: "Words" }] });
+  const bare = openCarried(CATALOGUE, { prompt, workflow: null });
   expect(writeApi(CATALOGUE, bare)).toEqual(API_FILE);
   for (const link of bare.links) {
     const [from, to] = [bare.nodes.get(link.from), bare.nodes.get(link.to)];
@@ -180,8 +175,8 @@ test("what holds no graph says what it is", () => {
     }
     return "opened";
   };
-  expect(why(() => openBytes(CATALOGUE, png(), "x.png"))).toBe("picture");
-  expect(why(() => openBytes(CATALOGUE, bytesOf("hello"), "x.json"))).toBe("text");
-  expect(why(() => openBytes(CATALOGUE, bytesOf("[1]"), "x.json"))).toBe("json");
+  expect(why(() => openCarried(CATALOGUE, {}))).toBe("picture");
+  expect(why(() => openText(CATALOGUE, "hello"))).toBe("text");
+  expect(why(() => openText(CATALOGUE, "[1]"))).toBe("json");
   expect(why(() => openJson(CATALOGUE, { prompt: API_FILE }))).toBe("opened");
 });

@@ -6,10 +6,10 @@ import { parse } from "../../api/json";
 import { isApiPrompt, readApi } from "./api-format";
 import type { Catalogue } from "./catalogue";
 import { type GraphDocument } from "./document";
-import { isEditorFormat, readEditor } from "./editor-reading";
+import { isEditorFormat } from "./editor-reading";
 import { isObject, type Json } from "./json";
 import { arranged } from "./layout";
-import { isPng, pngTexts } from "./picture-text";
+import { readEditor } from "./subgraph-reading";
 
 export class NoGraphError extends Error {
   constructor(readonly why: "picture" | "json" | "text") {
@@ -18,13 +18,35 @@ export class NoGraphError extends Error {
   }
 }
 
-export function openBytes(catalogue: Catalogue, bytes: Uint8Array, name: string): GraphDocument {
-  const title = name.replace(/\.(json|png)$/i, "");
-  if (!isPng(bytes)) return { ...openText(catalogue, new TextDecoder().decode(bytes)), name: title };
-  const texts = pngTexts(bytes);
-  const text = texts.get("workflow") ?? texts.get("prompt");
-  if (text === undefined) throw new NoGraphError("picture");
-  return { ...openText(catalogue, text), name: title };
+/** Pictures begin in one of these ways: PNG, WebP, JPEG. What they carry the server reads. */
+const PICTURES = ["\x89PNG", "RIFF", "\xff\xd8"];
+
+export function isPicture(bytes: Uint8Array): boolean {
+  const start = String.fromCharCode(...bytes.subarray(0, 4));
+  return PICTURES.some((mark) => start.startsWith(mark));
+}
+
+/** What a picture carries, as text under these names. */
+export interface Carried {
+  readonly prompt?: string | null;
+  readonly workflow?: string | null;
+}
+
+/** As the editor left it if that can be read, or else what ran. */
+export function openCarried(catalogue: Catalogue, { workflow, prompt }: Carried): GraphDocument {
+  const texts = [workflow, prompt].filter((text) => typeof text === "string");
+  for (const text of texts) {
+    try {
+      return openText(catalogue, text);
+    } catch (error) {
+      if (!(error instanceof NoGraphError)) throw error;
+    }
+  }
+  throw new NoGraphError("picture");
+}
+
+export function nameOfFile(name: string): string {
+  return name.replace(/\.(json|png|webp|jpe?g)$/i, "");
 }
 
 export function openText(catalogue: Catalogue, text: string): GraphDocument {

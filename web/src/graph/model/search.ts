@@ -20,7 +20,10 @@ export function findKinds(
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   return [...catalogue.values()]
     .filter(
-      (kind) => kind.virtual !== "primitive" && (!end || joint(catalogue, document, kind, end) !== null),
+      (kind) =>
+        kind.virtual !== "primitive" &&
+        kind.virtual !== "edge" &&
+        (!end || joint(catalogue, document, kind, end) !== null),
     )
     .map((kind) => ({ kind, rank: rankOf(kind, wanted) }))
     .filter(({ rank }) => rank !== null)

@@ -1,9 +1,11 @@
 /** What the graph's room asks the server for. Knows nothing of state. */
 import { addressOf, ask, call } from "../../api/client";
+import type { Job } from "../../api/jobs";
 import { ApiError } from "../../api/problem";
 import type { ApiPrompt } from "../model/api-format";
 import { readCatalogue, type Catalogue } from "../model/catalogue";
 import { asText, isList, isObject, type Json, type JsonObject } from "../model/json";
+import type { Carried } from "../model/opening";
 import { readFailure, readNodeErrors, readPictures, readRefusal, type Picture } from "./messages";
 import type { Ending, Found, Problem } from "./run-state";
 
@@ -69,6 +71,21 @@ export async function askToKeep(file: File): Promise<string> {
   const answer = await ask<JsonObject>("upload/image", { method: "POST", body: form });
   const folder = asText(answer.subfolder);
   return folder ? `${folder}/${asText(answer.name)}` : asText(answer.name);
+}
+
+/** What a picture carries: the server reads every format in which programs hide it. */
+export function askCarried(picture: Blob): Promise<Carried> {
+  const form = new FormData();
+  form.set("image", picture, "picture");
+  return ask<Carried>("calotype/carried", { method: "POST", body: form });
+}
+
+export function askJob(id: string): Promise<Job> {
+  return ask<Job>(`v1/jobs/${encodeURIComponent(id)}`);
+}
+
+export async function askPictureOfJob(id: string, index: number): Promise<Blob> {
+  return (await call(`v1/jobs/${encodeURIComponent(id)}/pictures/${index}`)).blob();
 }
 
 export function pictureAddress(picture: Picture): string {

@@ -20,6 +20,7 @@ import { declarationOf } from "../model/document";
 import { documentOf, type State } from "../state";
 import { carriedBy, linksChanged, nodesChanged, type Carried } from "./canvas-changes";
 import { ConnectionLine } from "./ConnectionLine";
+import { enter } from "./deeds";
 import { endsBetween, inputOf, linkDrawer, nodeDrawer, outputOf, type Drawn, type LinkDrawn } from "./drawn";
 import { GroupFrame } from "./GroupFrame";
 import { LinkEdge } from "./LinkEdge";
@@ -74,6 +75,8 @@ export function Canvas() {
   };
   const doubleClick = (event: ReactMouseEvent) => {
     if (isPane(event.target)) openPalette(event, null);
+    else if (event.target instanceof Element && event.target.closest(".graph-node-title"))
+      enter(session, event.target.closest<HTMLElement>("[data-node]")?.dataset.node ?? "");
   };
 
   return (

@@ -25,6 +25,7 @@ function OpenPalette({ request }: { request: PaletteRequest }) {
   const flow = useReactFlow();
   const catalogue = useSelected((state) => state.catalogue);
   const document = useSelected(documentOf);
+  const inside = useSelected((state) => state.path.length > 0);
   const close = useMemo(
     () => () => {
       session.dispatch({ type: "palette", palette: null });
@@ -40,14 +41,17 @@ function OpenPalette({ request }: { request: PaletteRequest }) {
     placeBeside(document, request.end) ??
     free(document, flow.screenToFlowPosition(middle()));
   const kinds = (words: string): Item[] =>
-    findKinds(catalogue, document, words, request.end).map((kind) => ({
-      key: kind.type,
-      label: kind.title,
-      aside: <span className="quiet">{kind.category}</span>,
-      choose: () => {
-        apply((now) => addJoined(catalogue, now, kind, place, request.end));
-      },
-    }));
+    findKinds(catalogue, document, words, request.end)
+      // One subgraph inside another might hold it.
+      .filter((kind) => !inside || kind.virtual !== "subgraph")
+      .map((kind) => ({
+        key: kind.type,
+        label: kind.title,
+        aside: <span className="quiet">{kind.category}</span>,
+        choose: () => {
+          apply((now) => addJoined(catalogue, now, kind, place, request.end));
+        },
+      }));
   const { end } = request;
   const find = (words: string): Item[] => {
     if (end?.side !== "input") return kinds(words);

@@ -3,7 +3,8 @@ import { useReactFlow } from "@xyflow/react";
 import { useSay } from "../../language/say";
 import { titleOf } from "../model/document";
 import { allProblems, withProblems, type Problem } from "../run/run-state";
-import { documentOf } from "../state";
+import { goTo } from "./deeds";
+import { nodeMeant } from "./in-run";
 import { useSelected, useSession } from "./session-context";
 
 /** All that is wrong, with the way to where it is wrong. */
@@ -43,17 +44,15 @@ export function Problems() {
 
 function OneProblem({ problem }: { problem: Problem }) {
   const say = useSay();
-  const { dispatch } = useSession();
+  const session = useSession();
   const flow = useReactFlow();
   const catalogue = useSelected((state) => state.catalogue);
-  const node = useSelected((state) =>
-    problem.node === null ? undefined : documentOf(state).nodes.get(problem.node),
-  );
+  const node = useSelected((state) => nodeMeant(state, problem.node));
   const long = problem.details.includes("\n");
   const jump = () => {
-    if (!node) return;
-    dispatch({ type: "selected", ids: new Set([node.id]), links: new Set() });
-    void flow.fitView({ nodes: [{ id: node.id }], maxZoom: 1, padding: 0.4, duration: 250 });
+    if (!node || problem.node === null) return;
+    const elsewhere = goTo(session, problem.node, node.id);
+    if (!elsewhere) void flow.fitView({ nodes: [{ id: node.id }], maxZoom: 1, padding: 0.4, duration: 250 });
   };
   return (
     <>

@@ -1,8 +1,9 @@
-import { useMemo, useRef, useState, type DragEvent } from "react";
+import { useEffect, useMemo, useRef, useState, type DragEvent } from "react";
 
 import { useSay } from "../../language/say";
 import { Canvas } from "./Canvas";
-import { openFile } from "./deeds";
+import { Crumbs } from "./Crumbs";
+import { openFile, openMade } from "./deeds";
 import { KeysDialog } from "./KeysDialog";
 import { Palette } from "./Palette";
 import { Problems } from "./Problems";
@@ -29,6 +30,7 @@ export function Room() {
     [],
   );
   useKeys(helpers);
+  useAddressed();
   if (!ready) return <p className="graph-loading quiet">{say("graph.loading")}</p>;
   return (
     // Files can be picked from the menu as well.
@@ -57,6 +59,7 @@ export function Room() {
       <Toolbar {...helpers} />
       <div className="graph-stage">
         <Canvas />
+        <Crumbs />
         <SelectionBar />
         <Problems />
         <Notice />
@@ -67,7 +70,7 @@ export function Room() {
       <input
         ref={picker}
         type="file"
-        accept=".json,.png,application/json,image/png"
+        accept=".json,.png,.webp,.jpg,.jpeg,application/json,image/png,image/webp,image/jpeg"
         hidden
         aria-label={say("graph.open")}
         onChange={(event) => {
@@ -78,6 +81,27 @@ export function Room() {
       />
     </section>
   );
+}
+
+const MADE = /^#\/graph\/([^/]+)\/(\d+)$/;
+
+/** A picture that the address names is opened, once: what is edited afterwards is no longer that picture's graph. */
+function useAddressed(): void {
+  const session = useSession();
+  const say = useSay();
+  useEffect(() => {
+    const look = () => {
+      const [, job, index] = MADE.exec(window.location.hash) ?? [];
+      if (job === undefined) return;
+      window.history.replaceState(null, "", "#/graph");
+      void openMade(session, say, job, Number(index));
+    };
+    look();
+    window.addEventListener("hashchange", look);
+    return () => {
+      window.removeEventListener("hashchange", look);
+    };
+  }, [session, say]);
 }
 
 /** What was just refused, until it is closed or something else is told. */

@@ -3,7 +3,8 @@ import { useState } from "react";
 import { useSay, type Say } from "../../language/say";
 import { titleOf } from "../model/document";
 import { runningNode } from "../run/run-state";
-import { documentOf, type State } from "../state";
+import type { State } from "../state";
+import { nodeMeant } from "./in-run";
 import { useSelected, useSession } from "./session-context";
 
 const MOST_RUNS = 99;
@@ -53,7 +54,7 @@ export function RunBar() {
 function saidState(say: Say, state: State): string {
   const { run } = state;
   const id = runningNode(run);
-  const node = id === null ? undefined : documentOf(state).nodes.get(id);
+  const node = nodeMeant(state, id);
   if (run.unfinished.length > 0) {
     if (!node || id === null)
       return say("graph.state.waiting", { count: Math.max(run.queued, run.unfinished.length) });

@@ -10,12 +10,30 @@ import { addGroup, boxAround, toggleCollapsed, toggleMode } from "../model/edits
 import { writeEditor } from "../model/editor-writing";
 import { arranged } from "../model/layout";
 import { NoGraphError, openText } from "../model/opening";
+import { splitRunId } from "../model/subgraphs";
 import type { Session } from "../session";
-import { documentOf } from "../state";
+import { documentOf, sizesOfWhole, wholeOf } from "../state";
 
 function selectedNodes({ state }: Session): string[] {
   const { selected } = state.get();
   return [...documentOf(state.get()).nodes.keys()].filter((id) => selected.has(id));
+}
+
+/** Shows what is inside a node, if it stands for a subgraph. */
+export function enter({ state, dispatch }: Session, id: string): void {
+  const { path } = state.get();
+  const { subgraphs } = wholeOf(state.get());
+  if (subgraphs.has(documentOf(state.get()).nodes.get(id)?.type ?? ""))
+    dispatch({ type: "entered", path: [...path, id] });
+}
+
+/** Selects a node by the id that a run knows it by; true if it was not among those shown. */
+export function goTo({ state, dispatch }: Session, runId: string, id: string): boolean {
+  const path = runId === id ? [] : splitRunId(runId).path;
+  const elsewhere = path.join(":") !== state.get().path.join(":");
+  if (elsewhere) dispatch({ type: "entered", path });
+  dispatch({ type: "selected", ids: new Set([id]), links: new Set() });
+  return elsewhere;
 }
 
 export function arrange(session: Session): void {
@@ -51,7 +69,8 @@ export function selectAll({ state, dispatch }: Session): void {
 /** What is selected, as text for the clipboard; null if nothing is. */
 export function copyText({ state }: Session): string | null {
   const { catalogue, selected } = state.get();
-  return selected.size === 0 ? null : copied(catalogue, documentOf(state.get()), selected);
+  const { subgraphs } = wholeOf(state.get());
+  return selected.size === 0 ? null : copied(catalogue, documentOf(state.get()), selected, subgraphs);
 }
 
 const BESIDE = 40;
@@ -75,7 +94,7 @@ export function paste({ state, dispatch }: Session, text: string, at: Point): bo
     return true;
   }
   try {
-    dispatch({ type: "opened", document: openText(catalogue, text) });
+    dispatch({ type: "opened", document: openText(state.get().kinds, text) });
     return true;
   } catch {
     return false;
@@ -86,23 +105,41 @@ export function openEmpty({ dispatch }: Session): void {
   dispatch({ type: "opened", document: EMPTY_DOCUMENT });
 }
 
-export async function openFile(session: Session, say: Say, file: File): Promise<void> {
+export function openFile(session: Session, say: Say, file: File): Promise<void> {
+  return orNotice(session, say, file.name, () => session.open(file));
+}
+
+/** A picture that was made here, by where it is kept. */
+export async function openMade(session: Session, say: Say, job: string, index: number): Promise<void> {
+  await session.ready;
+  await orNotice(session, say, say("graph.open.made"), () => session.openMade(job, index));
+}
+
+async function orNotice(
+  { dispatch }: Session,
+  say: Say,
+  name: string,
+  open: () => Promise<void>,
+): Promise<void> {
   try {
-    await session.open(file);
+    await open();
   } catch (error) {
-    if (!(error instanceof NoGraphError)) throw error;
-    session.dispatch({ type: "notice", notice: say(`graph.open.${error.why}`, { name: file.name }) });
+    const notice =
+      error instanceof NoGraphError
+        ? say(`graph.open.${error.why}`, { name })
+        : say("graph.open.failed", { name, why: error instanceof Error ? error.message : String(error) });
+    dispatch({ type: "notice", notice });
   }
 }
 
 export function save({ state }: Session): void {
-  const { catalogue, sizes } = state.get();
-  const document = documentOf(state.get());
-  download(`${document.name || "graph"}.json`, stringify(writeEditor(catalogue, document, sizes), 2));
+  const document = wholeOf(state.get());
+  const written = writeEditor(state.get().catalogue, document, sizesOfWhole(state.get()));
+  download(`${document.name || "graph"}.json`, stringify(written, 2));
 }
 
 export function exportApi({ state }: Session): void {
-  const document = documentOf(state.get());
+  const document = wholeOf(state.get());
   download(`${document.name || "graph"}.api.json`, stringify(writeApi(state.get().catalogue, document), 2));
 }
 

@@ -1,12 +1,13 @@
 import { useSay } from "../../../language/say";
 import { pictureAddress } from "../../run/asking";
+import { picturesOf, previewOf } from "../in-run";
 import { useSelected } from "../session-context";
 
 /** What a node has made, or sees while it works. */
 export function NodePictures({ id, title }: { id: string; title: string }) {
   const say = useSay();
-  const preview = useSelected((state) => state.run.previews.get(id));
-  const pictures = useSelected((state) => state.run.pictures.get(id));
+  const preview = useSelected((state) => previewOf(state, id));
+  const pictures = useSelected((state) => picturesOf(state, id));
   if (preview !== undefined) {
     return (
       <div className="graph-pictures" data-live="true">

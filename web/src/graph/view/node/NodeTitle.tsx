@@ -1,4 +1,5 @@
 import { useSay } from "../../../language/say";
+import { runOf } from "../in-run";
 import { useSelected } from "../session-context";
 
 interface Props {
@@ -25,7 +26,7 @@ export function NodeTitle({ id, title, note }: Props) {
 
 function NodeProgress({ id, title }: { id: string; title: string }) {
   const say = useSay();
-  const run = useSelected((state) => state.run.nodes.get(id));
+  const run = useSelected((state) => runOf(state, id));
   if (run?.state !== "running") return null;
   const known = run.maximum > 0;
   return (

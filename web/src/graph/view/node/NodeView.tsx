@@ -5,7 +5,9 @@ import { useSay } from "../../../language/say";
 import { declarationOf, isKnown, type GraphNode } from "../../model/document";
 import type { InputDeclaration, NodeDeclaration } from "../../model/catalogue";
 import { fedInputs, type NodeDrawn } from "../drawn";
-import { useSelected } from "../session-context";
+import { enter } from "../deeds";
+import { problemsOf, runOf } from "../in-run";
+import { useSelected, useSession } from "../session-context";
 import { NodePictures } from "./NodePictures";
 import { NodeTitle } from "./NodeTitle";
 import { FoldedSockets, InputHandle, InputSocket, OutputSocket } from "./Sockets";
@@ -22,8 +24,8 @@ export const NodeView = memo(function NodeView({ id, data, selected }: NodeProps
   const { node } = data;
   const say = useSay();
   const catalogue = useSelected((state) => state.catalogue);
-  const state = useSelected((now) => now.run.nodes.get(id)?.state);
-  const wrong = useSelected((now) => now.run.problems.has(id));
+  const state = useSelected((now) => runOf(now, id)?.state);
+  const wrong = useSelected((now) => problemsOf(now, id) !== undefined);
   const declaration = declarationOf(catalogue, node);
   const title = node.title ?? declaration.title;
   const known = isKnown(catalogue, node);
@@ -42,7 +44,7 @@ export const NodeView = memo(function NodeView({ id, data, selected }: NodeProps
       data-wrong={wrong || !known}
       data-virtual={declaration.virtual}
       data-folded={node.collapsed}
-      style={sizeOf(node)}
+      style={declaration.virtual === "edge" ? {} : sizeOf(node)}
     >
       <NodeTitle id={id} title={title} note={notes[node.mode]} />
       {node.collapsed ? (
@@ -51,11 +53,12 @@ export const NodeView = memo(function NodeView({ id, data, selected }: NodeProps
         <>
           {!known && <p className="graph-node-problem">{say("graph.unknown", { type: node.type })}</p>}
           <NodeBody node={node} title={title} declaration={declaration} />
+          {declaration.virtual === "subgraph" && <EnterButton id={id} title={title} />}
           <NodePictures id={id} title={title} />
         </>
       )}
       <NodeProblems id={id} />
-      {selected && !node.collapsed && (
+      {selected && !node.collapsed && declaration.virtual !== "edge" && (
         <NodeResizeControl
           className="graph-resize"
           minWidth={NARROWEST}
@@ -66,6 +69,24 @@ export const NodeView = memo(function NodeView({ id, data, selected }: NodeProps
     </div>
   );
 });
+
+/** Double clicking the title does the same. */
+function EnterButton({ id, title }: { id: string; title: string }) {
+  const say = useSay();
+  const session = useSession();
+  return (
+    <button
+      type="button"
+      className="graph-enter nodrag"
+      aria-label={say("graph.enter.node", { node: title })}
+      onClick={() => {
+        enter(session, id);
+      }}
+    >
+      {say("graph.enter")}
+    </button>
+  );
+}
 
 function sizeOf(node: GraphNode) {
   if (node.collapsed) return {};
@@ -144,7 +165,7 @@ function kindOf(input: InputDeclaration): string | null {
 }
 
 function NodeProblems({ id }: { id: string }) {
-  const problems = useSelected((state) => state.run.problems.get(id));
+  const problems = useSelected((state) => problemsOf(state, id));
   if (!problems) return null;
   return (
     <div className="graph-node-problem" role="alert">
