@@ -94,6 +94,7 @@ def test_a_second_process_makes_its_first_picture_without_compiling(
         capture_output=True,
         text=True,
         check=False,
+        timeout=300,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert not any(json.loads(ran.stdout).values())
