@@ -114,7 +114,8 @@ def _wait_until_healthy(container: str) -> None:
     ).returncode:
         state = podman("inspect", "--format={{.State.Status}}", container)
         assert (state, time.monotonic() < limit) == ("running", True), podman("logs", container)
-        time.sleep(0.5)
+        # To ask takes half a second of a processor that the server needs to start.
+        time.sleep(2)
 
 
 def test_the_image_holds_what_serving_needs_and_nothing_else(image: str) -> None:
