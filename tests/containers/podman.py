@@ -45,7 +45,7 @@ def base_and_wheels(folder: Path, extra: str) -> tuple[str, Path]:
 def _base(folder: Path) -> str:
     """Debian with Python. It is kept: it changes with Debian, not with us."""
     name = "localhost/calotype-tests-base:" + hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:12]
-    if subprocess.run(["podman", "image", "exists", name], check=False).returncode:
+    if subprocess.run(["podman", "image", "exists", name], check=False, timeout=300).returncode:
         tar = folder / "base.tar"
         unread = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale", "info")]
         _run(

@@ -18,7 +18,9 @@ DOCKERFILES = sorted(path.name for path in FOLDER.glob("*.Dockerfile"))
 
 
 def checked(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)

@@ -41,6 +41,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         capture_output=True,
         text=True,
         check=True,
+        timeout=300,
     ).stdout.splitlines()
     for name in tracked:
         if (REPOSITORY / name).is_file() and name.split("/")[0] not in ("tests", "benchmarks"):
@@ -99,7 +100,9 @@ def test_the_server_is_healthy_answers_and_stops(server: Server) -> None:
     assert all(line.split()[0] in ("calotype", "10001") for line in processes), processes
     podman("stop", "--time=60", server.container)
     assert podman("inspect", "--format={{.State.ExitCode}}", server.container) == "0"
-    logged = subprocess.run(["podman", "logs", server.container], capture_output=True, text=True, check=True)
+    logged = subprocess.run(
+        ["podman", "logs", server.container], capture_output=True, text=True, check=True, timeout=300
+    )
     assert "draining" in logged.stderr
 
 
@@ -107,11 +110,12 @@ def _wait_until_healthy(container: str) -> None:
     """Without systemd nobody asks a health check regularly: it is asked here."""
     limit = time.monotonic() + 300
     while subprocess.run(
-        ["podman", "healthcheck", "run", container], capture_output=True, check=False
+        ["podman", "healthcheck", "run", container], capture_output=True, check=False, timeout=300
     ).returncode:
         state = podman("inspect", "--format={{.State.Status}}", container)
         assert (state, time.monotonic() < limit) == ("running", True), podman("logs", container)
-        time.sleep(0.5)
+        # To ask takes half a second of a processor that the server needs to start.
+        time.sleep(2)
 
 
 def test_the_image_holds_what_serving_needs_and_nothing_else(image: str) -> None:

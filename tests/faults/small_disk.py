@@ -75,7 +75,7 @@ def full(disk: Path) -> None:
 
 def main() -> None:
     disk = Path(sys.argv[1])
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True, timeout=300)
     full(disk)
 
 

@@ -127,14 +127,14 @@ class Storm:
                     starting = subprocess.Popen(command, stdout=log, stderr=log)
                 time.sleep(chance.uniform(0.0, 2.0))
                 starting.kill()
-                starting.wait()
+                starting.wait(60)
                 deploy(self.plan, place=self.place)
             case "worker":
                 killed(self._worker())
             case _:
                 assert self._client is not None
                 self._client.kill()
-                self._client.wait()
+                self._client.wait(60)
                 self._start_client()
 
     def _kill_server(self) -> None:
@@ -186,7 +186,7 @@ class Storm:
     def _clear_up(self) -> None:
         if self._client is not None and self._client.poll() is None:
             self._client.kill()
-            self._client.wait()
+            self._client.wait(60)
         running = self.place.running()
         if running is not None:
             stop(running, at_once=True)

@@ -38,6 +38,7 @@ def in_its_own_world(*command: str | Path) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
+        timeout=300,
     )
 
 

@@ -93,7 +93,11 @@ def test_a_new_process_makes_the_same_bytes_of_the_graph_in_the_picture(host: Ho
     # As many threads as here: how a sum is shared out shows in its last bits.
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, "--out", str(tmp_path), "--device", "cpu"], env=alone, capture_output=True, check=False
+        [*command, "--out", str(tmp_path), "--device", "cpu"],
+        env=alone,
+        capture_output=True,
+        check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr.decode()
     (written,) = tmp_path.glob("*.png")

@@ -40,7 +40,7 @@ def test_writers_in_several_processes_do_not_interleave(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", WRITER, str(file), name], env=surroundings())
         for name in "abc"
     ]
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert [writer.wait(120) for writer in writers] == [0, 0, 0]
     lines = file.read_text().splitlines()
     points = [json.loads(line)["point"] for line in lines]
     assert sorted(points) == sorted(f"{name}-{number}" for name in "abc" for number in range(40))

@@ -89,6 +89,6 @@ def test_a_stopped_run_leaves_no_process_and_what_it_had(number: signal.Signals,
     assert any("load:" in line for line in process.stderr)
     process.send_signal(number)
     process.stderr.close()
-    assert process.wait() == 130
+    assert process.wait(60) == 130
     assert not processes_with(f"TEST_RUN={mark}")
     assert [record.settings["phase"] for record in read(tmp_path / FILE).measurements] == ["solo"]

@@ -19,14 +19,16 @@ def test_help_loads_nothing_heavy() -> None:
         "heavy = {'torch', 'diffusers', 'transformers', 'numpy', 'scipy', 'PIL'} & set(sys.modules);"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_the_installed_command_and_the_module_are_the_same() -> None:
     command = [sys.executable, "-m", "calotype", "--version"]
     assert (
-        subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
         == f"calotype {__version__}\n"
     )
 
@@ -52,7 +54,12 @@ def test_completion_offers_samplers() -> None:
     }
     code = "from calotype.__main__ import main; import sys; sys.argv = ['calotype']; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert done.stdout.split() == ["dpmpp_3m_sde"]
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch._inductor import config
 
 from calotype.core.errors import CalotypeError
 from calotype.engine.compiling.elsewhere import Elsewhere
@@ -46,6 +48,16 @@ engine = load(sys.argv[1], device="cpu", preset="fast")
 engine.generate("a red apple", seed=5, steps=3, width=64, height=64).images[0].save(sys.argv[2])
 print(json.dumps({name: dict(found) for name, found in counters.items()}))
 """
+
+
+@pytest.fixture(autouse=True)
+def quick_to_compile(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What only calls the kernels need not be fast, and takes a compiler longest. Kernels are as ever."""
+    monkeypatch.setenv("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
+    monkeypatch.setenv("AOT_INDUCTOR_ENABLE_LINE_TABLES", "0")
+    here = {"aot_inductor.compile_wrapper_opt_level": "O0", "aot_inductor.enable_line_tables": False}
+    with config.patch(here):
+        yield
 
 
 class Finder:
@@ -94,6 +106,7 @@ def test_a_second_process_makes_its_first_picture_without_compiling(
         capture_output=True,
         text=True,
         check=False,
+        timeout=300,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert not any(json.loads(ran.stdout).values())

@@ -22,7 +22,9 @@ def driver_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (root / name).mkdir()
         target = str(root / name / _LIBRARY)
         subprocess.run(
-            ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", *flags, "-o", target, str(_SOURCE)], check=True
+            ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", *flags, "-o", target, str(_SOURCE)],
+            check=True,
+            timeout=300,
         )
     # An unreadable library stops the search, so that a machine with a real driver has none in these tests.
     (root / "none").mkdir()

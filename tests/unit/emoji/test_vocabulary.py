@@ -20,7 +20,7 @@ _LEARN = "import json; from calotype.emoji.vocabulary import learn; print(json.d
 
 def test_other_processes_learn_the_same() -> None:
     command = [sys.executable, "-c", _LEARN.format(texts=TEXTS)]
-    said = {subprocess.run(command, capture_output=True, check=True).stdout for _ in range(2)}
+    said = {subprocess.run(command, capture_output=True, check=True, timeout=300).stdout for _ in range(2)}
     assert len(said) == 1
 
 

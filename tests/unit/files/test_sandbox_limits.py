@@ -93,5 +93,8 @@ def test_the_reading_process_starts_without_torch() -> None:
     code += "import calotype.models.files.pickle_child.main\n"
     code += "sys.exit(any(name.split('.')[0] in ('torch', 'numpy', 'rich') for name in sys.modules))"
     assert (
-        subprocess.run([sys.executable, "-I", "-S", "-c", code, start.__file__], check=False).returncode == 0
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", code, start.__file__], check=False, timeout=300
+        ).returncode
+        == 0
     )

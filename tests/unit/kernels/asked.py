@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parents[3]
+_MOST_SECONDS = 600.0
 
 
 def ask(program: str, cases: list[dict[str, Any]], **environment: str) -> list[Any]:
@@ -19,6 +20,7 @@ def ask(program: str, cases: list[dict[str, Any]], **environment: str) -> list[A
         cwd=_ROOT,
         capture_output=True,
         text=True,
+        timeout=_MOST_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -37,7 +37,7 @@ def resources(kernel: Any) -> Found:
         file.write(kernel.asm["cubin"])
         file.flush()
         said = subprocess.run(
-            [_CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, check=True
+            [_CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, check=True, timeout=300
         ).stdout
     used = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", said))
     return {

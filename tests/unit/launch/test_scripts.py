@@ -41,7 +41,7 @@ def test_scripts_are_as_they_were_read_last(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_scripts_are_a_shells(name: str) -> None:
-    subprocess.run(["bash", "-n"], input=rendered(*CASES[name]), text=True, check=True)
+    subprocess.run(["bash", "-n"], input=rendered(*CASES[name]), text=True, check=True, timeout=300)
 
 
 _ANY = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=20).filter(str.isprintable)
@@ -51,7 +51,7 @@ _ANY = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=20
 @given(word=_ANY, value=_ANY, backend=st.sampled_from(["slurm", "local"]))
 def test_no_value_is_read_by_the_shell(word: str, value: str, backend: str) -> None:
     script = rendered(backend, HERE, command=["train", word], environment={"A": value})
-    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True, timeout=300)
     (export,) = [line for line in script.splitlines() if line.startswith("export A=")]
     # A second reader agrees, which knows no shell but its quotes.
     assert shlex.split(export) == ["export", f"A={value}"]

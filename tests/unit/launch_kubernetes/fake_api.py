@@ -387,7 +387,7 @@ def running_api(api: FakeApi) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(60)
 
 
 def kubeconfig(port: int) -> str:

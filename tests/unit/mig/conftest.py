@@ -91,7 +91,9 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, flags in {"current": [], "old": ["-DOLD_DRIVER"]}.items():
         (folder / name).mkdir()
         command = ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", *flags]
-        subprocess.run([*command, "-o", folder / name / "libnvidia-ml.so.1", _SOURCE], check=True)
+        subprocess.run(
+            [*command, "-o", folder / name / "libnvidia-ml.so.1", _SOURCE], check=True, timeout=300
+        )
     return folder
 
 

@@ -113,7 +113,7 @@ def test_the_shown_commands_do_the_same_by_hand(machine: Machine, nvidia_smi: Pa
         assert machine.mig("apply", former, "--yes").code == 0
         shown = json.loads(machine.mig("apply", target, "--json").out)
         for command in shown[0]["commands"]:
-            subprocess.run(command.split(), check=True, capture_output=True)
+            subprocess.run(command.split(), check=True, capture_output=True, timeout=300)
         assert "already so" in machine.mig("apply", target).out
 
 
@@ -339,4 +339,4 @@ def test_importing_the_room_and_its_commands_needs_no_torch() -> None:
     import sys
 
     code = "import calotype.cli.mig, calotype.mig.opening, sys; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0

@@ -29,7 +29,7 @@ def settings(text: str) -> ConfigParser:
 
 def verify(path: Path) -> subprocess.CompletedProcess[str]:
     command = ["systemd-analyze", "verify", "--recursive-errors=no", "--man=no", str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.parametrize("driver", [None, 'simulated:/a folder/with 100% $trange "names".json'])
@@ -129,7 +129,10 @@ def test_one_container_a_slice(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "docker").write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> "$0.log"\n')
     (tmp_path / "docker").chmod(0o755)
     subprocess.run(
-        ["sh", "-c", run_script(slices, asked)], check=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        ["sh", "-c", run_script(slices, asked)],
+        check=True,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        timeout=300,
     )
     said = (tmp_path / "docker.log").read_text().splitlines()
     assert [word for word in said if word.startswith('"device=')] == [f'"device={uuid}"' for uuid in uuids]

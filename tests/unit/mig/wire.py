@@ -152,4 +152,4 @@ def served(machine: Path, socket: Path) -> Iterator[None]:
             yield
         finally:
             server.shutdown()
-            thread.join()
+            thread.join(60)

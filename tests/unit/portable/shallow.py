@@ -31,4 +31,6 @@ def _cut(config: Mapping[str, Any], kept: Sequence[int]) -> dict[str, Any]:
     levels = len(config["block_out_channels"])
     per_level = {key for key, value in config.items() if isinstance(value, list) and len(value) == levels}
     cut = {key: [config[key][level] for level in kept] for key in per_level}
+    if "transformer_layers_per_block" in cut:
+        cut["transformer_layers_per_block"] = [1] * len(kept)
     return {**config, **cut, "layers_per_block": 1}

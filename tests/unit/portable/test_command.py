@@ -105,7 +105,7 @@ def test_weights_beside_the_graph_and_a_check_that_sees_them(
 ) -> None:
     """Where one file would be too large; and the difference is that of the weights, when they differ."""
     monkeypatch.setattr(graph, "LARGEST_FILE_BYTES", 1000)
-    weights = RandomWeights(shallow("sd15"), seed=0)
+    weights = RandomWeights(shallow("sd2-base"), seed=0)
     network = load_part(
         weights,
         "text_encoder",

@@ -74,5 +74,7 @@ def test_only_what_is_the_workers_own_changes_while_it_runs() -> None:
 def test_without_replicas_nobody_loads_ray_or_torch() -> None:
     """Ray is an extra: a server of this machine's workers must start where it is not installed."""
     code = "import sys, calotype.serve.lifecycle.main as m; print({'ray', 'torch'} & {*sys.modules})"
-    asked = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    asked = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=300
+    )
     assert asked.stdout == "set()\n"

@@ -64,7 +64,8 @@ def under_load(client: Client) -> Iterator[list[str]]:
         yield accepted
     finally:
         enough.set()
-        asking.join()
+        asking.join(120)
+        assert not asking.is_alive()
 
 
 def ready(client: Client) -> dict[str, int]:

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_committed_code_is_what_the_generator_makes(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHON": sys.executable}
-    subprocess.run([ROOT / "scripts/generate-grpc", tmp_path], check=True, env=environment)
+    subprocess.run([ROOT / "scripts/generate-grpc", tmp_path], check=True, env=environment, timeout=300)
     made = sorted(tmp_path.rglob("*_pb2*"))
     assert len(made) == 3
     for path in made:
@@ -257,7 +257,12 @@ def test_tls(tmp_path: Path) -> None:
         "-nodes",
     ]
     command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    subprocess.run(
+        [*command, "-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
     with running(tls_certificate=certificate, tls_key=key) as secure:
         credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
         with grpc.secure_channel(f"127.0.0.1:{secure.port}", credentials) as channel:

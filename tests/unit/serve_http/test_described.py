@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
 import hypothesis
 import schemathesis
@@ -25,7 +26,23 @@ app = create_app(
 schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=KEY)
 
 
-@schema.parametrize()
+class Operation(NamedTuple):
+    """Something that the description says one can ask."""
+
+    method: str
+    path: str
+
+
+OPERATIONS = [
+    Operation(method, path) for path, methods in app.openapi()["paths"].items() for method in methods
+]
+
+
+def name_of(operation: Operation) -> str:
+    words = re.findall(r"\w+", f"{operation.method} {operation.path}")
+    return "_".join(["test", *words, "is_as_described"])
+
+
 @hypothesis.settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -33,9 +50,22 @@ schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=KEY)
     database=None,
     suppress_health_check=list(hypothesis.HealthCheck),
 )
-def test_answers_are_as_described(case: schemathesis.Case[Any]) -> None:
+def as_described(case: schemathesis.Case[Any]) -> None:
     # Names, samplers and the like have rules that a schema does not say; keys have tests of their own.
     case.call_and_validate(headers=KEY, excluded_checks=[positive_data_acceptance, ignored_auth])
+
+
+# A test for each operation: of one test for all, each case would have the same id, and xdist, which goes by
+# ids, would run no more than one of them.
+for operation in OPERATIONS:
+    only = schema.include(path=operation.path, method=operation.method)
+    globals()[name_of(operation)] = only.parametrize()(as_described)
+
+
+def test_every_operation_has_a_test_of_its_own() -> None:
+    names = {name_of(operation) for operation in OPERATIONS}
+    assert len(names) == len(OPERATIONS) == len(list(schema.get_all_operations())) > 40
+    assert names <= set(globals())
 
 
 def test_everything_is_described_in_words() -> None:

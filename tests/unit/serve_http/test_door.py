@@ -351,7 +351,12 @@ def test_tls(tmp_path: Path) -> None:
         "-nodes",
     ]
     command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    subprocess.run(
+        [*command, "-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
     with running(tls_certificate=certificate, tls_key=key) as secure:
         import ssl
 

@@ -69,7 +69,7 @@ def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFi
 def test_http_is_there_too() -> None:
     calotype.deploy("emoji", name="one", **IDLE).close()
     _, running = running_place("one")
-    with urllib.request.urlopen(f"{running.http}/readyz") as answer:
+    with urllib.request.urlopen(f"{running.http}/readyz", timeout=60) as answer:
         assert answer.status == 200
 
 
@@ -181,6 +181,7 @@ def test_a_systemd_unit_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str
         check=False,
         capture_output=True,
         text=True,
+        timeout=300,
     )
     assert checked.returncode == 0, checked.stderr
     assert not checked.stderr
@@ -194,6 +195,7 @@ def test_systemd_is_told_when_it_is_ready(tmp_path: Path, state: Path) -> None:
     place.keep_plan(place.plan().model_copy(update=IDLE))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
         notified.bind(str(tmp_path / "notify"))
+        notified.settimeout(120)
         process = subprocess.Popen(
             [sys.executable, "-m", "calotype.serve.lifecycle", place.folder],
             env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
@@ -205,4 +207,4 @@ def test_systemd_is_told_when_it_is_ready(tmp_path: Path, state: Path) -> None:
             assert notified.recv(100) == b"STOPPING=1"
         finally:
             process.terminate()
-            assert process.wait() == 0
+            assert process.wait(60) == 0

@@ -45,7 +45,7 @@ def read_blocking(data: bytes) -> list[tuple[ToWorker, list[bytes]]]:
             return list(BlockingChannel(ours, TO_WORKER))
         finally:
             ours.shutdown(socket.SHUT_RDWR)
-            writer.join()
+            writer.join(60)
 
 
 def read_async(data: bytes) -> list[tuple[ToWorker, list[bytes]]]:

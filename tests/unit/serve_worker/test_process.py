@@ -234,7 +234,10 @@ def test_a_server_imports_no_torch_for_its_workers() -> None:
     names = "calotype.serve.worker.start, calotype.serve.worker.main, calotype.serve.worker.idle_engine"
     line = f"import sys, {names}; sys.exit('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": _SOURCE}
-    assert subprocess.run([sys.executable, "-c", line], env=environment, check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", line], env=environment, check=False, timeout=300).returncode
+        == 0
+    )
 
 
 def test_options_survive_the_command_line() -> None:

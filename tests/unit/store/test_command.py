@@ -99,6 +99,7 @@ def test_another_process_finds_what_one_has_built(calotype: Calotype, model: Pat
         capture_output=True,
         text=True,
         check=True,
+        timeout=300,
     ).stdout
     assert f"engine: {built['key']}, built for 64x64x1" in said
 

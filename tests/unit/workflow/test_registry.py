@@ -131,5 +131,7 @@ calotype.workflow.registry.load_registry()
 heavy = {"torch", "diffusers", "transformers", "numpy", "safetensors"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr

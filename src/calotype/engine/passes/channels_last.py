@@ -9,16 +9,18 @@ our own forward pass does not copy to begin with. The numbers that come out are 
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
-from diffusers.models.resnet import ResnetBlock2D
-from diffusers.models.transformers.transformer_2d import Transformer2DModel
-from diffusers.models.upsampling import Upsample2D
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.own_forward import OWN_FORWARD, nothing_more
+
+if TYPE_CHECKING:
+    from diffusers.models.transformers.transformer_2d import Transformer2DModel
+    from diffusers.models.upsampling import Upsample2D
 
 
 def _apply(assembly: Assembly) -> None:
@@ -30,6 +32,11 @@ CHANNELS_LAST = Pass("channels_last", "rounding", nothing_more, _apply, after=(O
 
 def use_channels_last(network: nn.Module) -> None:
     """Keep the network's pictures channels-last. Call it after `train()`, which undoes a part of it."""
+    # Seconds to import, and who has a network has them already.
+    from diffusers.models.resnet import ResnetBlock2D  # noqa: PLC0415
+    from diffusers.models.transformers.transformer_2d import Transformer2DModel  # noqa: PLC0415
+    from diffusers.models.upsampling import Upsample2D  # noqa: PLC0415
+
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing from torch's stubs
     for part in network.modules():
         if isinstance(part, ResnetBlock2D):

@@ -8,13 +8,15 @@ places: worth it up to 64×64 places, past which memory would be the price.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from diffusers.models.attention_processor import Attention
 from torch import Tensor, nn
 
 from calotype.engine.network.operations import scores
+
+if TYPE_CHECKING:
+    from diffusers.models.attention_processor import Attention
 
 _WIDEST_FUSED = 256
 _MOST_PLACES = 64 * 64
@@ -48,6 +50,8 @@ class WideAttention:
 
 def use_wide_attention(network: nn.Module) -> None:
     """Replace the attentions over pictures that have one wide head."""
+    from diffusers.models.attention_processor import Attention  # noqa: PLC0415 - seconds to import
+
     for part in network.modules():
         if isinstance(part, Attention) and part.heads == 1 and part.inner_dim > _WIDEST_FUSED:
             plain = part.residual_connection and part.rescale_output_factor == 1 and part.spatial_norm is None

@@ -106,6 +106,15 @@ def described(
     return {"requestBody": {"required": required, "content": content}}
 
 
+def without_null(schema: dict[str, Any]) -> None:
+    """`json_schema_extra` of a form: a field of a form is there or not, and never null."""
+    for field in schema["properties"].values():
+        kinds = [kind for kind in field.get("anyOf", []) if kind != {"type": "null"}]
+        if len(kinds) == 1:
+            field.update(kinds[0])
+            del field["anyOf"], field["default"]
+
+
 def schemas(models: list[type[BaseModel]]) -> dict[str, Any]:
     """What `described` refers to."""
     _, found = models_json_schema(

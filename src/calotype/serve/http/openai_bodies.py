@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from calotype.core.errors import Problem, RequestError
+from calotype.serve.http.bodies import without_null
 from calotype.spec.problems import shown
 
 MOST_PICTURES = 10
@@ -116,6 +117,8 @@ class ImageEdit(ImageGeneration):
 
 class ImageEditForm(ImageEdit):
     """A request to change a picture, as a form."""
+
+    model_config = ConfigDict(json_schema_extra=without_null)
 
     image: Annotated[str, Field(json_schema_extra={"format": "binary"})]
     """PNG, WebP or JPEG."""
