@@ -1,4 +1,4 @@
-"""`calotype launch`: run commands in this machine's background, on Slurm and on Kubernetes."""
+"""`calotype launch`: run commands in this machine's background, on Slurm, on Kubernetes and on Ray."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Run commands elsewhere: on Slurm, on Kubernetes, or in this machine's background.",
+    help="Run commands elsewhere: on Slurm, Kubernetes, Ray, or in this machine's background.",
 )
 
 Where = Annotated[
-    str, typer.Option("--on", "--launch", metavar="BACK END", help="local, slurm or kubernetes.")
+    str, typer.Option("--on", "--launch", metavar="BACK END", help="local, slurm, kubernetes or ray.")
 ]
 Sets = Annotated[
     list[str] | None,

@@ -20,7 +20,7 @@ Where = Annotated[
     typer.Option(
         "--launch",
         metavar="BACK END",
-        help="Run it there instead: local, slurm, kubernetes (docs/launching.md).",
+        help="Run it there instead: local, slurm, kubernetes, ray (docs/launching.md).",
     ),
 ]
 File = Annotated[
@@ -63,7 +63,7 @@ class Asked:
         }
         lonely = [name for name, value in given.items() if value is not None]
         if lonely:
-            rule = "says something about a launch; add --launch local, slurm or kubernetes"
+            rule = "says something about a launch; add --launch local, slurm, kubernetes or ray"
             raise RequestError([Problem(lonely[0], rule)])
         return False
 

@@ -11,6 +11,7 @@ from calotype.launch.backend import Backend
 _PLACES = {
     "kubernetes": "calotype.launch.kubernetes:KubernetesBackend",
     "local": "calotype.launch.local:LocalBackend",
+    "ray": "calotype.launch.ray:RayBackend",
     "slurm": "calotype.launch.slurm:SlurmBackend",
 }
 

@@ -23,14 +23,15 @@ _NODE = re.compile(r"(?:task-(?P<task>\d+)-)?node-(?P<node>\d+)\.log")
 
 def lines_of(record: JobRecord, wanted: LogsWanted, is_over: Callable[[], bool]) -> Iterator[str]:
     """The lines that are wanted; following ends when the job is over."""
-    _check(record, wanted)
+    check_wanted(record, wanted)
     kept = _chosen(_written(record, wanted), wanted)
     yield from deque(kept, wanted.lines) if wanted.lines is not None else kept
     if wanted.follow:
         yield from _chosen(_grown(record, wanted, is_over), wanted)
 
 
-def _check(record: JobRecord, wanted: LogsWanted) -> None:
+def check_wanted(record: JobRecord, wanted: LogsWanted) -> None:
+    """Refuse ranks and tasks that the job does not have."""
     spec = record.spec
     if wanted.rank is not None and wanted.rank >= spec.num_processes:
         raise NotFoundError(f"no rank {wanted.rank}: {record.id} has {spec.num_processes}, from 0")

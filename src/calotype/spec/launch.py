@@ -25,6 +25,7 @@ from calotype.spec.launch_parts import (
     NetworkPart,
     Part,
     Path,
+    RayPart,
     SlurmPart,
     VariableName,
     duration_s,
@@ -91,6 +92,7 @@ class LaunchSpec(Part):
     network: NetworkPart = NetworkPart()
     slurm: SlurmPart = SlurmPart()
     kubernetes: KubernetesPart = KubernetesPart()
+    ray: RayPart = RayPart()
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:

@@ -1,4 +1,4 @@
-"""The parts of a launch: what is said of the network, of Slurm, of Kubernetes; and how values are written.
+"""The parts of a launch: what is said of the network, of Slurm, Kubernetes and Ray; how values are written.
 
 A value may end up in a shell script or a manifest: nothing here takes a line break, and names take only the
 characters that every back end takes. Knows nothing of what the parts have to agree on, nor of any back end's
@@ -270,3 +270,23 @@ class KubernetesPart(PodPlacement):
     """Of a TrainJob: the cluster's training runtime that it starts from."""
     huge_pages: Memory | None = None
     """Pages of 2 MiB for EFA, for instance `5G`; with FI_EFA_USE_HUGE_PAGE=1 in the environment."""
+
+
+class RayPart(Part):
+    """What only Ray knows."""
+
+    address: (
+        Annotated[
+            str,
+            _matching(r"https?://[A-Za-z0-9_.\[\]:-]+(/[\w./-]*)?", "is no address; write http://HEAD:8265"),
+        ]
+        | None
+    ) = None
+    """Of the cluster's dashboard, which takes jobs. If not said that of `RAY_ADDRESS`, or of this machine."""
+    resources: dict[
+        Annotated[str, _matching(r"[A-Za-z0-9_.:-]+", "is no resource; write for instance mig-2g.20gb")],
+        Annotated[float, Field(gt=0, le=10**6)],
+    ] = {}
+    """Of the cluster's own, on every node: `{mig-2g.20gb: 2}`, `{"accelerator_type:H100": 0.001}`."""
+    grows: bool = False
+    """The cluster starts nodes when they are wanted: do not refuse what those of now do not have."""

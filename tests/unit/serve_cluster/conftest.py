@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,12 +25,14 @@ LOOPBACK = "127.0.0.1"
 STORE_BYTES = 80 * 2**20
 
 
-def until(condition: Callable[[], object], what: str) -> None:
+def until(
+    condition: Callable[[], object], what: str, *, patience_s: float = PATIENCE_S, pause_s: float = 0.05
+) -> None:
     """Look until it is so."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + patience_s
     while not condition():
-        assert time.monotonic() < end, f"{what}: not within {PATIENCE_S:g} s"
-        time.sleep(0.05)
+        assert time.monotonic() < end, f"{what}: not within {patience_s:g} s"
+        time.sleep(pause_s)
 
 
 class Nodes:
@@ -41,6 +46,8 @@ class Nodes:
             "node_ip_address": LOOPBACK,
             "gcs_server_port": gcs_port,
             "object_store_memory": STORE_BYTES,
+            # Others may run a cluster on this machine too.
+            "dashboard_agent_listen_port": free_port(),
             "include_dashboard": False,
             "include_log_monitor": False,
         }
@@ -56,6 +63,24 @@ class Nodes:
             self._second = self._cluster.add_node(
                 num_cpus=CPUS, num_gpus=1, node_ip_address=LOOPBACK, object_store_memory=STORE_BYTES
             )
+
+    def start_dashboard(self, port: int) -> subprocess.Popen[bytes]:
+        """Of the head: all that takes jobs and tells of them, and none of what draws pages."""
+        head, program = self._cluster.head_node, Path(ray_folder(), "dashboard", "dashboard.py")
+        said = {
+            "host": LOOPBACK,
+            "port": port,
+            "port-retries": 0,
+            "temp-dir": head.get_temp_dir_path(),
+            "log-dir": head.get_logs_dir_path(),
+            "session-dir": head.get_session_dir_path(),
+            "gcs-address": self.address,
+            "cluster-id-hex": head.cluster_id.hex(),
+            "node-ip-address": LOOPBACK,
+            "modules-to-load": "JobHead,NodeHead,StateHead",
+        }
+        options = [f"--{name}={value}" for name, value in said.items()]
+        return subprocess.Popen([sys.executable, str(program), *options])
 
     def kill_second(self) -> None:
         """The node's own processes, with -9; replicas are no children of the test's."""
@@ -77,6 +102,12 @@ class Nodes:
 
     def shut_down(self) -> None:
         self._cluster.shutdown()
+
+
+def ray_folder() -> str:
+    import ray
+
+    return str(Path(ray.__file__).parent)
 
 
 def _ancestors(pid: int) -> Iterator[int]:
@@ -125,6 +156,28 @@ def nodes() -> Iterator[Nodes]:
             started.shut_down()
             signal.signal(signal.SIGTERM, before)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def dashboard(nodes: Nodes) -> Iterator[str]:
+    """The address at which the cluster takes jobs."""
+    import socket
+
+    port = free_port()
+    process = nodes.start_dashboard(port)
+
+    def answers() -> bool:
+        assert process.poll() is None, "the dashboard has ended"
+        with suppress(OSError), socket.create_connection((LOOPBACK, port), 1):
+            return True
+        return False
+
+    try:
+        until(answers, "the dashboard answers")
+        yield f"http://{LOOPBACK}:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 @pytest.fixture(autouse=True)

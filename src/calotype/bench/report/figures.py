@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from calotype.bench.report.content import Cell, Figure, Table, commands_of, number, table, words
@@ -57,6 +57,7 @@ _PLANS = (
     _Plan(CFG, _TIME, "guidance", "guidance (cfg)", from_zero=True),
 )
 _SCALING = _Plan(GPUS, _THROUGHPUT, "number of GPUs", "GPUs", from_zero=True)
+_RANKS = replace(_SCALING, over="number of CPU ranks", x_label="CPU ranks")
 
 
 def shape_figures(points: Sequence[PointView]) -> list[Figure]:
@@ -70,7 +71,14 @@ def shape_figures(points: Sequence[PointView]) -> list[Figure]:
 
 def scaling_figures(points: Sequence[PointView]) -> list[Figure]:
     found = charts(points, GPUS, MOST_LINES)
-    return [_figure(_SCALING, chart, number, ideal=True) for number, chart in enumerate(found, start=1)]
+    return [
+        _figure(_counted(chart), chart, number, ideal=True) for number, chart in enumerate(found, start=1)
+    ]
+
+
+def _counted(chart: Chart) -> _Plan:
+    """By what a device is there."""
+    return _RANKS if all(point.first.device.startswith("CPU") for point in chart.points) else _SCALING
 
 
 def _figure(plan: _Plan, chart: Chart, count: int, *, ideal: bool = False) -> Figure:

@@ -5,7 +5,9 @@ Draws what the record holds; fits nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from calotype.bench.report.content import Figure, Section, Table, words
 from calotype.bench.report.plots.line_chart import Dot, Line, LineChart, line_chart
@@ -59,7 +61,8 @@ def _figures(record: ScalingRecord, count: int) -> list[Figure]:
     if not lines:
         return []
     title = f"Throughput against GPUs: {record.title}"
-    return [_figure(f"scaling-study-{count}", title, lines, "samples/s", record)]
+    figure = _figure(f"scaling-study-{count}", title, lines, "samples/s", record)
+    return [replace(figure, says=" ".join([figure.says, *(f"{note}." for note in record.notes)]))]
 
 
 def _published_figure(record: ScalingRecord) -> Figure:
@@ -81,12 +84,16 @@ def _figure(name: str, title: str, lines: Mapping[str, _Places], unit: str, reco
     first = min(next(iter(lines.values())))
     most = everything[-1][0]
     ideal = (first, (most, first[1] / first[0] * most))
-    ticks = {float(gpus): f"{gpus:g}" for gpus, _ in everything}
+    counts = sorted({gpus for gpus, _ in everything})
+    # Doublings alone have room for their numbers.
+    doublings = [gpus for gpus in counts if math.log2(gpus / counts[0]).is_integer()]
+    ticks = {float(gpus): f"{gpus:g}" for gpus in (doublings if counts[-1] in doublings else counts)}
+    devices = "CPU ranks" if unit == "samples/s" and (record.device or "").startswith("CPU") else "GPUs"
     drawn = line_chart(
         LineChart(
             title=title,
             description=f"{unit} over GPUs: {'; '.join(lines)}; dashed: as many times as fast",
-            x_label="GPUs, logarithmic",
+            x_label=f"{devices}, logarithmic",
             y_label=f"{unit}, logarithmic",
             ticks=ticks,
             lines=tuple(
@@ -104,8 +111,7 @@ def _figure(name: str, title: str, lines: Mapping[str, _Places], unit: str, reco
         for label, places in lines.items()
         for x, y in places
     ]
-    says = " ".join([f"{title}.", *record.notes])
-    return Figure(name, title, says, drawn, _table(f"{title}, the numbers.", rows), (record.command,))
+    return Figure(name, title, f"{title}.", drawn, _table(f"{title}, the numbers.", rows), (record.command,))
 
 
 def _tables(record: ScalingRecord) -> list[Table]:

@@ -70,6 +70,8 @@ def study(measurements: Sequence[Measurement], question: Question) -> ScalingRec
             "no point has more than one node and no bandwidth between nodes was given: the predictions hold "
             "as if it cost nothing to reach another node"
         )
+    if ours and ours[0].device.startswith("CPU"):
+        notes.append(f"what is called a GPU is a rank on cores of a {ours[0].device}: this measures no GPU")
     return ScalingRecord(
         title=_title(ours),
         command=question.command,

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # it ships no types
 
-from calotype.core.errors import NotFoundError, Problem, RequestError
+from calotype.core.errors import Problem, RequestError
 from calotype.launch.backend import (
     JobRecord,
     JobState,
@@ -32,6 +32,7 @@ from calotype.launch.kubernetes.pods import Pod, pods_of, selector
 from calotype.launch.kubernetes.pytorch_job import PYTORCH_JOB
 from calotype.launch.kubernetes.states import state_of
 from calotype.launch.kubernetes.train_job import TRAIN_JOB
+from calotype.launch.log_files import check_wanted
 from calotype.launch.torchrun import of_rank
 from calotype.spec.launch import LaunchSpec
 
@@ -108,7 +109,7 @@ class KubernetesBackend:
         return JobStatus.of_tasks(tasks, restarts=sum(one.restarts for one in states), nodes=nodes)
 
     def logs(self, record: JobRecord, wanted: LogsWanted) -> Iterable[str]:
-        _check_wanted(record, wanted)
+        check_wanted(record, wanted)
         lines = self._lines(record, wanted)
         chosen = lines if wanted.rank is None else of_rank(lines, wanted.rank)
         if wanted.follow or wanted.lines is None:
@@ -222,12 +223,3 @@ def _mark(each: Object) -> str | None:
 def _task(each: Object) -> int | None:
     number = each["metadata"].get("labels", {}).get(TASK)
     return None if number is None else int(number)
-
-
-def _check_wanted(record: JobRecord, wanted: LogsWanted) -> None:
-    spec = record.spec
-    if wanted.rank is not None and wanted.rank >= spec.num_processes:
-        raise NotFoundError(f"no rank {wanted.rank}: {record.id} has {spec.num_processes}, from 0")
-    if wanted.task is not None and wanted.task >= (spec.array or 0):
-        has = f"{spec.array} tasks, from 0" if spec.array else "no array"
-        raise NotFoundError(f"no task {wanted.task}: {record.id} has {has}")
