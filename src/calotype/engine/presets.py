@@ -61,7 +61,15 @@ PRESETS: dict[str, tuple[Pass, ...]] = {
     "max-throughput": (*_EVERYWHERE, LARGE_BATCHES, COMPILE_BLOCKS, COMPILE_WHOLE, CUDA_GRAPH, TEXT_GRAPH),
     "int8": (*_EVERYWHERE, INT8, CUDA_GRAPH, TEXT_GRAPH),
     "fp8": (*_EVERYWHERE, FP8, CUDA_GRAPH, TEXT_GRAPH),
-    "low-memory": (OWN_FORWARD, CHANNELS_LAST, PROMPTS_ONCE, OWN_DECODER, TEXT_ASIDE),
+    "low-memory": (
+        OWN_FORWARD,
+        CHANNELS_LAST,
+        PROMPTS_ONCE,
+        FUSED_NORMS,
+        FUSED_GEGLU,
+        OWN_DECODER,
+        TEXT_ASIDE,
+    ),
     "cached": (*_EVERYWHERE, STEP_CACHE, CUDA_GRAPH, TEXT_GRAPH),
 }
 CUSTOM = "passes:"
@@ -182,7 +190,9 @@ def put_together(
         decode,
         runs,
         guided_between=assembly.guided_between,
-        extras=Extras(assembly.resident_bytes, assembly.graphed),
+        extras=Extras(
+            assembly.resident_bytes, assembly.graphed, model.dtype.itemsize if assembly.own_decoder else None
+        ),
         most_at_once=assembly.most_at_once,
         text_aside=assembly.text_aside,
         run_text=Graphed if assembly.text_graphed else _as_it_is,
