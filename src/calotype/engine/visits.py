@@ -38,7 +38,8 @@ class _Stay:
     """One layer's own tensors, at home and away."""
 
     def __init__(self, layer: nn.Module, device: torch.device) -> None:
-        self._kept, self._device = (layer._parameters, layer._buffers), device
+        self._kept: tuple[dict[str, Any], ...] = (layer._parameters, layer._buffers)
+        self._device = device
         self._home: list[dict[str, Any]] = []
 
     def arrive(self, *_: Any) -> None:
