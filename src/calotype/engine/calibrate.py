@@ -18,7 +18,7 @@ from calotype.engine.presets import PRESETS, passes_of, put_together
 from calotype.models.model import Model
 
 STEPS = 12
-PROMPTS = (
+PROMPTS: tuple[str, ...] = (
     "a green apple, noto style, on a white background",
     "a dog face, flat style, on a light blue background",
     "a rocket, twemoji style, on a yellow background",

@@ -38,6 +38,25 @@ def test_text_encoders_are_away_layer_by_layer(name: str, request: pytest.Fixtur
         assert not encoder(ids).last_hidden_state.is_meta
 
 
+def test_buffers_go_with_their_layer() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("shift", torch.ones(2))
+            self.seen: list[torch.device] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert isinstance(self.shift, torch.Tensor)
+            self.seen.append(self.shift.device)
+            return x + self.shift
+
+    layer = Shifted()
+    with visiting(layer, AWAY):
+        layer(torch.zeros(2, device=AWAY))
+    layer(torch.zeros(2))
+    assert layer.seen == [AWAY, torch.device("cpu")]
+
+
 def test_what_was_away_is_at_home_after_an_error() -> None:
     network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     before = list(network.parameters())
