@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli import engine_presets, engine_store
+from calotype.cli import engine_calibrate, engine_presets, engine_store
 from calotype.cli.options import AsJson, ModelsFolder
 
 app = typer.Typer(no_args_is_help=True, help="Make models ready for a runtime.")
 app.command("presets")(engine_presets.command)
+app.command("calibrate")(engine_calibrate.command)
 app.command("build")(engine_store.build)
 app.command("list")(engine_store.list_engines)
 app.command("verify")(engine_store.verify)

@@ -48,6 +48,16 @@ def choose_dtype(wanted: str | None, device: torch.device) -> torch.dtype:
     return DTYPES[wanted]
 
 
+def pack_memory(device: torch.device) -> None:
+    """Have torch cut memory from segments that grow from now on, in the whole process.
+
+    What is freed can then be used for anything. Otherwise it stays in pieces of the size it was asked for in,
+    of which several hundred MB fit nothing when a model's weights have been laid out anew.
+    """
+    if device.type == "cuda":
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+
+
 def precision_name(dtype: torch.dtype) -> str:
     return next(name for name, known in DTYPES.items() if known == dtype)
 

@@ -206,6 +206,7 @@ class Engine:
             count=request.count,
             guided=request.cfg != 1,
             batch_size=batch_size,
+            encodes=request.image is not None,
             tile_vae=request.tile_vae,
             most_at_once=self._networks.most_at_once,
         )

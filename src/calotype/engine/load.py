@@ -8,14 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from calotype.core.progress import Progress
-from calotype.engine.device import choose_device, choose_dtype
+from calotype.engine.device import choose_device, choose_dtype, pack_memory
 from calotype.engine.engine import Engine
+from calotype.engine.passes.text_aside import TEXT_ASIDE
+from calotype.engine.presets import pass_names
 from calotype.engine.store.shapes import Shape
 from calotype.engine.store.target import target_of
 from calotype.engine.store.use import regions_of, use_engine
-from calotype.models.model import assemble
+from calotype.models.model import Model, assemble
 from calotype.models.reference import find_model
+from calotype.models.weights import Weights
+from calotype.spec.record import ModelIdentity
 
 
 def load(
@@ -42,7 +48,7 @@ def load(
     dtype = choose_dtype(precision, chosen)
     found = find_model(model, models=folder, config=config, prediction_type=prediction_type)
     with found.weights as weights:
-        live = assemble(weights, found.identity, dtype=dtype, device=chosen, progress=progress)
+        live = assemble_for(preset, weights, found.identity, dtype=dtype, device=chosen, progress=progress)
     prepared = use_engine(
         target_of(live.architecture, preset=preset, shapes=shapes, dtype=dtype, device=chosen)
     )
@@ -51,3 +57,20 @@ def load(
     if warm:
         engine.warm_up(shapes or (prepared.shapes if prepared else ()), progress)
     return engine
+
+
+def assemble_for(
+    preset: str,
+    weights: Weights,
+    identity: ModelIdentity,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> Model:
+    """A model where its preset wants it, without ever having been anywhere else."""
+    text_device = None
+    if TEXT_ASIDE.name in pass_names(preset, device.type):
+        pack_memory(device)
+        text_device = torch.device("cpu")
+    return assemble(weights, identity, dtype=dtype, device=device, text_device=text_device, progress=progress)

@@ -61,6 +61,8 @@ class Demand:
     guided: bool = True
     batch_size: int | None = None
     """Pictures at once; as many as fit if not said."""
+    encodes: bool = False
+    """Whether a picture is given, which the autoencoder itself encodes."""
     tile_vae: bool | None = None
     """Whether to encode and decode in tiles; when needed if not said."""
     most_at_once: int = MOST_AT_ONCE
@@ -75,6 +77,8 @@ class Extras:
     """Made of weights at the first evaluation, and kept: in eight bits, at Winograd's points, a decoder's."""
     graphed: bool = False
     """CUDA graphs keep the UNet's activations to themselves, also while a picture is decoded."""
+    decoder_dtype_bytes: int | None = None
+    """Of our own decoder; an autoencoder may be in a wider precision."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,18 @@ def decode_bytes(architecture: Architecture, height: int, width: int, dtype_byte
     return ceil(DECODE_FACTOR * height * width * (3 * wide + 2 * widths[0]) * dtype_bytes)
 
 
+def weight_bytes(
+    architecture: Architecture, dtype_bytes: int, vae_dtype_bytes: int, *, text_aside: bool = False
+) -> int:
+    """A model's weights on its device."""
+    sizes = {
+        part: sum(prod(shape) for shape in architecture.tensor_shapes(part).values())
+        for part in architecture.parts()
+        if not (text_aside and part.startswith("text_encoder"))
+    }
+    return sum(count * (vae_dtype_bytes if part == "vae" else dtype_bytes) for part, count in sizes.items())
+
+
 def quantised_bytes(architecture: Architecture) -> int:
     """The transformers' matrices in eight bits, with a scale for each row; keys and values of prompts not."""
     matrices = [
@@ -143,6 +159,8 @@ def plan(architecture: Architecture, budget: Budget, demand: Demand, extras: Ext
     """Choose a batch size and whether to use tiles; refuse what cannot fit, naming the largest that would."""
     extras = extras or Extras()
     budget = replace(budget, kept_bytes=extras.resident_bytes, graphed=extras.graphed)
+    if extras.decoder_dtype_bytes and not demand.encodes:
+        budget = replace(budget, vae_dtype_bytes=extras.decoder_dtype_bytes)
     usable = budget.usable_bytes
     each, decode, tiled = _needs(architecture, budget, demand)
     if budget.together(each, decode) > usable:
@@ -164,6 +182,14 @@ def most_pixels(architecture: Architecture, budget: Budget) -> int:
     side = 64
     each = unet_bytes(architecture, 1, side, side, budget.dtype_bytes)
     return budget.usable_bytes * (side * architecture.vae_factor) ** 2 // each
+
+
+def predicted_bytes(
+    architecture: Architecture, budget: Budget, demand: Demand, extras: Extras, *, text_aside: bool = False
+) -> int:
+    """What a device will have given out at the worst moment: weights, activations and workspace."""
+    weights = weight_bytes(architecture, budget.dtype_bytes, budget.vae_dtype_bytes, text_aside=text_aside)
+    return weights + plan(architecture, budget, demand, extras).peak_bytes + WORKSPACE_BYTES
 
 
 def _needs(architecture: Architecture, budget: Budget, demand: Demand) -> tuple[int, int, bool]:

@@ -30,6 +30,7 @@ from calotype.engine.passes.eight_bits import FP8, INT8
 from calotype.engine.passes.fused_geglu import FUSED_GEGLU
 from calotype.engine.passes.fused_norms import FUSED_NORMS
 from calotype.engine.passes.guidance_interval import GUIDANCE_INTERVAL
+from calotype.engine.passes.int8_static import INT8_STATIC
 from calotype.engine.passes.joined_qkv import JOINED_QKV
 from calotype.engine.passes.large_batches import LARGE_BATCHES
 from calotype.engine.passes.own_decoder import OWN_DECODER
@@ -60,8 +61,17 @@ PRESETS: dict[str, tuple[Pass, ...]] = {
     "fast": (*_EVERYWHERE, COMPILED_AHEAD, CUDA_GRAPH, TEXT_GRAPH),
     "max-throughput": (*_EVERYWHERE, LARGE_BATCHES, COMPILE_BLOCKS, COMPILE_WHOLE, CUDA_GRAPH, TEXT_GRAPH),
     "int8": (*_EVERYWHERE, INT8, CUDA_GRAPH, TEXT_GRAPH),
+    "int8-static": (*_EVERYWHERE, INT8_STATIC, CUDA_GRAPH, TEXT_GRAPH),
     "fp8": (*_EVERYWHERE, FP8, CUDA_GRAPH, TEXT_GRAPH),
-    "low-memory": (OWN_FORWARD, CHANNELS_LAST, PROMPTS_ONCE, OWN_DECODER, TEXT_ASIDE),
+    "low-memory": (
+        OWN_FORWARD,
+        CHANNELS_LAST,
+        PROMPTS_ONCE,
+        FUSED_NORMS,
+        FUSED_GEGLU,
+        OWN_DECODER,
+        TEXT_ASIDE,
+    ),
     "cached": (*_EVERYWHERE, STEP_CACHE, CUDA_GRAPH, TEXT_GRAPH),
 }
 CUSTOM = "passes:"
@@ -182,7 +192,9 @@ def put_together(
         decode,
         runs,
         guided_between=assembly.guided_between,
-        extras=Extras(assembly.resident_bytes, assembly.graphed),
+        extras=Extras(
+            assembly.resident_bytes, assembly.graphed, model.dtype.itemsize if assembly.own_decoder else None
+        ),
         most_at_once=assembly.most_at_once,
         text_aside=assembly.text_aside,
         run_text=Graphed if assembly.text_graphed else _as_it_is,

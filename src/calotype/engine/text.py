@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from calotype.engine.prompt import parse_prompt
+from calotype.engine.visits import visiting
 from calotype.models.model import Model
 
 WINDOWS_AT_ONCE = 16
@@ -59,7 +60,7 @@ class TextConditioner:
         aside: bool = False,
         run: Callable[[Encoding], Encoding] = lambda encoding: encoding,
     ) -> None:
-        """With `aside` the encoders wait in main memory and are on the device only while they encode.
+        """With `aside` the encoders wait in main memory, and each layer is on the device while it runs.
 
         `run` decides how an encoder is run; its answers may be overwritten by the next ones.
         """
@@ -67,7 +68,8 @@ class TextConditioner:
         self._lookup = lookup
         self._aside = aside
         if aside:
-            self._move(torch.device("cpu"))
+            for encoder in model.text_encoders:
+                encoder.to("cpu")
         self._run = run
         self._encodings: dict[tuple[int, int], Encoding] = {}
         self._learned: dict[str, list[list[int]]] = {}
@@ -100,20 +102,10 @@ class TextConditioner:
 
     @contextmanager
     def _at_hand(self) -> Iterator[None]:
-        if not self._aside:
+        with ExitStack() as visits:
+            for encoder in self._model.text_encoders if self._aside else ():
+                visits.enter_context(visiting(encoder, self._model.device))
             yield
-            return
-        self._move(self._model.device)
-        try:
-            yield
-        finally:
-            self._move(torch.device("cpu"))
-
-    # Weights that were moved are still to be changed by LoRAs, which inference mode's tensors cannot be.
-    @torch.inference_mode(False)
-    def _move(self, device: torch.device) -> None:
-        for encoder in self._model.text_encoders:
-            encoder.to(device)
 
     def _remember(self, key: Hashable, conditioning: Conditioning) -> None:
         self._remembered[key] = conditioning

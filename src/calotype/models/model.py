@@ -50,17 +50,22 @@ def assemble(
     *,
     dtype: torch.dtype,
     device: torch.device,
+    text_device: torch.device | None = None,
     progress: Progress | None = None,
 ) -> Model:
-    """Read every tensor into place, one at a time, straight to its device."""
+    """Read every tensor into place, one at a time, straight to its device.
+
+    `text_device` is where text encoders go, if not there too.
+    """
     architecture = weights.architecture
     progress = progress or Silent()
     progress.start("loading", sum(len(architecture.tensor_shapes(part)) for part in architecture.parts()))
     modules = {}
     for part in architecture.parts():
         part_dtype = vae_dtype(architecture, dtype) if part == "vae" else dtype
+        place = text_device or device if part.startswith("text_encoder") else device
         modules[part] = load_part(
-            weights, part, source=identity.reference, dtype=part_dtype, device=device, progress=progress
+            weights, part, source=identity.reference, dtype=part_dtype, device=place, progress=progress
         )
     return Model(
         architecture=architecture,

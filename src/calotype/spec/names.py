@@ -21,7 +21,7 @@ SAMPLERS = (
 
 SCHEDULES = ("normal", "karras", "exponential", "sgm_uniform", "simple", "ddim_uniform", "beta")
 
-PRESETS = ("baseline", "fast", "max-throughput", "int8", "fp8", "low-memory", "cached")
+PRESETS = ("baseline", "fast", "max-throughput", "int8", "int8-static", "fp8", "low-memory", "cached")
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from calotype.bench.references.library import distinct
+from calotype.bench.references.units import first
 from calotype.core.errors import DoesNotFitError
 from calotype.core.hardware import Memory
 from calotype.engine import device
@@ -24,11 +26,15 @@ from calotype.engine.memory import (
     decoder_bytes,
     most_pixels,
     plan,
+    predicted_bytes,
     quantised_bytes,
     unet_bytes,
+    weight_bytes,
     winograd_bytes,
 )
 from calotype.engine.network.quantised import QuantisedLinear
+from calotype.engine.presets import PRESETS
+from calotype.mig.figures import CONTEXT_BYTES
 from calotype.models import catalogue
 from calotype.spec.request import GenerateRequest
 from tests.engines import latents_of, small_engine
@@ -235,3 +241,43 @@ class TestWhatPassesTake:
         fits = Demand(int(named[1]), int(named[2]))
         assert plan(SDXL, budget(6), fits, graphed).peak_bytes <= budget(6).usable_bytes
         refusal(6, replace(fits, width=fits.width + 16, height=fits.height + 16), graphed)
+
+    def test_our_decoder_is_planned_for_in_its_own_precision(self) -> None:
+        # SDXL's autoencoder is in fp32 beside a UNet in fp16, our decoder is not.
+        ours = Extras(decoder_dtype_bytes=2)
+        assert plan(SDXL, budget(40), Demand(1024, 1024), ours).peak_bytes == decode_bytes(
+            SDXL, 1024, 1024, 2
+        )
+        given = plan(SDXL, budget(40), Demand(1024, 1024, encodes=True), ours)
+        assert given.peak_bytes == decode_bytes(SDXL, 1024, 1024, 4)
+
+
+class TestLowMemory:
+    """The preset for small cards, by its estimate."""
+
+    def test_its_networks_say_what_is_planned_with(self) -> None:
+        engine = small_engine("sdxl", preset="low-memory")
+        networks, made = engine._networks, decoder_bytes(engine.model.architecture, 4)
+        assert networks.extras == Extras(resident_bytes=made, decoder_dtype_bytes=4)
+        assert "text_aside" in {one.name for one in PRESETS["low-memory"]}
+
+    def test_weights_are_what_a_model_has(self, sdxl: Engine) -> None:
+        model = sdxl.model
+        assert weight_bytes(model.architecture, 4, 4) == model.weight_bytes
+        text = sum(p.nbytes for encoder in model.text_encoders for p in encoder.parameters())
+        assert weight_bytes(model.architecture, 4, 4, text_aside=True) == model.weight_bytes - text
+
+    @pytest.mark.parametrize(
+        "entry",
+        [e for e in distinct() if e.source == "comfyui" and first(e, "peak_memory")],
+        ids=lambda e: e.id,
+    )
+    def test_no_row_of_the_published_table_is_exceeded(self, entry: Any) -> None:
+        asked, published = entry.settings, first(entry, "peak_memory")
+        assert published is not None
+        assert published.unit == "GB"
+        demand = Demand(asked.width, asked.height, asked.batch, batch_size=asked.batch, tile_vae=False)
+        extras = Extras(resident_bytes=decoder_bytes(SDXL, 2), decoder_dtype_bytes=2)
+        predicted = predicted_bytes(SDXL, budget(1000), demand, extras, text_aside=True)
+        # The figure is of the whole card, where a process takes something before it has done anything.
+        assert predicted + CONTEXT_BYTES <= published.value * 1e9

@@ -101,7 +101,7 @@ def run_rows(case: Found) -> None:
         ),
         "geglu": lambda: geglu.geglu(x),
         "layer_norm_quantised": lambda: layer_norm.layer_norm_quantised(
-            x, weight, weight, 1e-5, case["kind"]
+            x, weight, weight, 1e-5, case["kind"], scale=case.get("scale")
         ),
         "geglu_quantised": lambda: geglu.geglu_quantised(x, case["kind"]),
         "quantise_rows": lambda: quantise.quantise_rows(x, case["kind"]),

@@ -216,16 +216,16 @@ def compare_quantised(case: Found) -> Found:
     for row in case.get("zero_rows", ()):
         x[row] = 0
     weight, bias = parameters(case, x.shape[-1])
-    kind = case["kind"]
+    kind, fixed = case["kind"], case.get("scale")
     exact = x.double()
     ways: dict[str, tuple[Callable[[Tensor], quantise.Quantised], Callable[[], Tensor]]] = {
         "rows": (lambda x: quantise.quantise_rows(x, kind), lambda: exact),
         "layer_norm": (
-            lambda x: layer_norm.layer_norm_quantised(x, weight, bias, EPS, kind),
+            lambda x: layer_norm.layer_norm_quantised(x, weight, bias, EPS, kind, scale=fixed),
             lambda: functional.layer_norm(exact, x.shape[-1:], weight.double(), bias.double(), EPS),
         ),
         "add_layer_norm": (
-            lambda x: layer_norm.add_layer_norm_quantised(x, x, weight, bias, EPS, kind)[0],
+            lambda x: layer_norm.add_layer_norm_quantised(x, x, weight, bias, EPS, kind, scale=fixed)[0],
             lambda: functional.layer_norm(exact + exact, x.shape[-1:], weight.double(), bias.double(), EPS),
         ),
         "geglu": (
@@ -235,13 +235,15 @@ def compare_quantised(case: Found) -> Found:
     }
     run, reference = ways[case["of"]]
     found, wanted = run(x), reference()
+    limit = quantise.LARGEST[kind]
     largest = wanted.abs().amax(-1, keepdim=True)
-    scaled = wanted / (found.scale.double() + (largest == 0))
+    if fixed:
+        largest = torch.full_like(largest, fixed * limit)
+    scaled = (wanted / (found.scale.double() + (largest == 0))).clamp(-limit, limit)
     away = (found.values.double() - scaled).abs()
     # e4m3 keeps three bits behind the first, and no finer step than 2^-9.
     step = (scaled.abs() / 8).clamp_min(2.0**-9) if kind == "fp8" else torch.ones_like(scaled)
     alone = run(x[-1:])
-    limit = quantise.LARGEST[kind]
     return {
         "steps": float((away / step).max()),
         "scale_error": float(

@@ -31,6 +31,13 @@ CASES: dict[str, dict[str, Any]] = {
         "shape": [8, 1280],
         "kind": "fp8",
     },
+    "layer norm in int8 with a known scale": {
+        "operation": "rows",
+        "of": "layer_norm_quantised",
+        "shape": [8, 1280],
+        "kind": "int8",
+        "scale": 0.01,
+    },
     "gate": {"operation": "rows", "of": "geglu", "shape": [8, 5120]},
     "gate in int8": {"operation": "rows", "of": "geglu_quantised", "shape": [8, 10240], "kind": "int8"},
     "rows in fp8": {"operation": "rows", "of": "quantise_rows", "shape": [8, 640], "kind": "fp8"},

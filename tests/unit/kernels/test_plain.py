@@ -107,6 +107,18 @@ def test_eight_bits_are_near(kind: Kind, error: float) -> None:
         assert (away <= 1.01 * error * wanted.abs().amax(-1, keepdim=True)).all()
 
 
+@pytest.mark.parametrize(("kind", "limit"), [("int8", 127.0), ("fp8", 448.0)])
+def test_a_known_scale_is_every_rows_and_cuts_off_what_is_beyond(kind: Kind, limit: float) -> None:
+    x = 100 * drawn(3, 4, 12)
+    normed = layer_norm(x, WEIGHT, BIAS, EPS)
+    scale = 0.5 * float(normed.abs().max()) / limit
+    found = layer_norm_quantised(x, WEIGHT, BIAS, EPS, kind, scale=scale)
+    assert torch.equal(found.scale, torch.full((3, 4, 1), scale))
+    away = (found.values.float() * scale - normed.clamp(-limit * scale, limit * scale)).abs()
+    assert (away <= (0.51 * scale if kind == "int8" else normed.abs() / 15 + scale)).all()
+    assert found.values.float().abs().max() == limit
+
+
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
 def test_zeros_stay_zeros(kind: Kind) -> None:
     found: Quantised = quantise_rows(torch.zeros(2, 5), kind)

@@ -39,13 +39,18 @@ def add_layer_norm(
     return plain(total, weight, bias, eps), total
 
 
-def layer_norm_quantised(x: Tensor, weight: Tensor, bias: Tensor, eps: float, kind: Kind) -> Quantised:
-    """The norm in eight bits, never rounded to the input's precision before."""
+def layer_norm_quantised(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float, kind: Kind, *, scale: float | None = None
+) -> Quantised:
+    """The norm in eight bits, never rounded to the input's precision before.
+
+    With `scale` that is every row's, and numbers beyond it are cut off.
+    """
     if _runs_triton(x, kind):
         from calotype.engine.kernels import layer_norm_triton  # noqa: PLC0415 - needs Triton
 
-        return layer_norm_triton.launch_quantised(x, weight, bias, eps, kind)[0]
-    return quantise.plain(plain(x.float(), weight, bias, eps), kind)
+        return layer_norm_triton.launch_quantised(x, weight, bias, eps, kind, scale=scale)[0]
+    return quantise.plain(plain(x.float(), weight, bias, eps), kind, scale)
 
 
 def add_layer_norm_quantised(
@@ -57,14 +62,17 @@ def add_layer_norm_quantised(
     kind: Kind,
     *,
     bias_of_residual: Tensor | None = None,
+    scale: float | None = None,
 ) -> tuple[Quantised, Tensor]:
     """The norm of `x + residual` in eight bits, and the sum itself, not quantised."""
     if _runs_triton(x, kind):
         from calotype.engine.kernels import layer_norm_triton  # noqa: PLC0415 - needs Triton
 
-        return layer_norm_triton.launch_quantised(x, weight, bias, eps, kind, residual, bias_of_residual)
+        return layer_norm_triton.launch_quantised(
+            x, weight, bias, eps, kind, residual, bias_of_residual, scale=scale
+        )
     total = plain_sum(x, residual, bias_of_residual)
-    return quantise.plain(plain(total.float(), weight, bias, eps), kind), total
+    return quantise.plain(plain(total.float(), weight, bias, eps), kind, scale), total
 
 
 def plain(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:

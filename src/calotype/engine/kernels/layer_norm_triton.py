@@ -8,7 +8,13 @@ import triton.language as tl
 from torch import Tensor
 
 from calotype.engine.kernels.quantise import LARGEST, Kind, Quantised
-from calotype.engine.kernels.quantise_triton import empty, largest_of, store_scaled, store_scales
+from calotype.engine.kernels.quantise_triton import (
+    empty,
+    largest_of,
+    store_fixed_scales,
+    store_scaled,
+    store_scales,
+)
 from calotype.engine.kernels.rows_triton import tile_of_rows
 
 
@@ -35,10 +41,15 @@ def launch_quantised(
     kind: Kind,
     residual: Tensor | None = None,
     bias_of_residual: Tensor | None = None,
+    *,
+    scale: float | None = None,
 ) -> tuple[Quantised, Tensor]:
+    """With `scale` that is every row's."""
     x = x.contiguous()
     made = empty(x, x.shape[-1], kind)
-    total = _run(x, weight, bias, eps, residual, bias_of_residual, made.values, made.scale, LARGEST[kind])
+    total = _run(
+        x, weight, bias, eps, residual, bias_of_residual, made.values, made.scale, LARGEST[kind], scale
+    )
     return made, total
 
 
@@ -52,6 +63,7 @@ def _run(
     out: Tensor,
     scale: Tensor | None,
     largest: float = 0.0,
+    fixed: float | None = None,
 ) -> Tensor:
     width = x.shape[-1]
     num_rows = x.numel() // width
@@ -75,6 +87,8 @@ def _run(
             num_rows,
             width,
             eps,
+            fixed or 1.0,
+            FIXED=fixed is not None,
             ADD=residual is not None,
             EXTRA=residual is not None and extra is not None,
             LARGEST=largest,
@@ -119,6 +133,8 @@ def _layer_norm(
     num_rows,
     width,
     eps,
+    fixed,
+    FIXED: tl.constexpr,
     ADD: tl.constexpr,
     EXTRA: tl.constexpr,
     LARGEST: tl.constexpr,
@@ -149,10 +165,13 @@ def _layer_norm(
         z = _scaled(more, deviation, weight, bias, others, width)
         other_places = rows[:, None] * width + others[None, :]
     if LARGEST > 0.0:
-        largest = largest_of(y)
-        if REST > 0:
-            largest = tl.maximum(largest, largest_of(z))
-        quantiser = store_scales(largest, scale, rows, kept, LARGEST)
+        if FIXED:
+            quantiser = store_fixed_scales(fixed, scale, rows, kept)
+        else:
+            largest = largest_of(y)
+            if REST > 0:
+                largest = tl.maximum(largest, largest_of(z))
+            quantiser = store_scales(largest, scale, rows, kept, LARGEST)
         store_scaled(y, quantiser, out, places, taken, LARGEST)
         if REST > 0:
             store_scaled(z, quantiser, out, other_places, kept[:, None], LARGEST)

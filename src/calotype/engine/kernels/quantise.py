@@ -36,9 +36,13 @@ def quantise_rows(x: Tensor, kind: Kind) -> Quantised:
     return plain(x, kind)
 
 
-def plain(x: Tensor, kind: Kind) -> Quantised:
-    """The same in torch's own operations."""
+def plain(x: Tensor, kind: Kind, scale: float | None = None) -> Quantised:
+    """The same in torch's own operations; with a scale for all rows, numbers beyond it are cut off."""
     x = x.float()
+    if scale is not None:
+        values = (x * (1 / scale)).clamp(-LARGEST[kind], LARGEST[kind])
+        scales = torch.full((*x.shape[:-1], 1), scale, device=x.device)
+        return Quantised((values.round() if kind == "int8" else values).to(VALUE_TYPES[kind]), scales)
     largest = x.abs().amax(-1, keepdim=True).clamp_min(SMALLEST)
     scaled = x * (LARGEST[kind] / largest)
     values = scaled.round() if kind == "int8" else scaled

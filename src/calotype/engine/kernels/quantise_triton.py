@@ -50,9 +50,18 @@ def store_scales(largest, scale, rows, kept, LARGEST: tl.constexpr):
 
 
 @triton.jit
+def store_fixed_scales(fixed, scale, rows, kept):
+    """The same with a scale that is known before."""
+    scales = tl.zeros(rows.shape, tl.float32) + fixed
+    tl.store(scale + rows, scales, mask=kept)
+    return tl.div_rn(tl.full(rows.shape, 1.0, tl.float32), scales)
+
+
+@triton.jit
 def store_scaled(y, factor, values, places, taken, LARGEST: tl.constexpr):
     """Write a part of the rows in eight bits."""
-    scaled = y * factor[:, None]
+    # A scale that was known before may be too small.
+    scaled = tl.minimum(tl.maximum(y * factor[:, None], -LARGEST), LARGEST)
     if LARGEST == 127.0:
         scaled = (scaled + _ROUNDER) - _ROUNDER
     tl.store(values + places, scaled.to(values.dtype.element_ty), mask=taken)

@@ -36,6 +36,7 @@ class Assembly:
     compiled_behind: bool = False
     """Whether what has not been compiled is, behind everyone's back."""
     own_decoder: bool = False
+    """In the model's precision, whatever the autoencoder's."""
     whole_every: int = 1
     """Evaluations from one of the whole UNet to the next; those between leave its deep part out."""
     guided_between: tuple[float, float] = (0.0, 1.0)

@@ -1,7 +1,7 @@
-"""Text encoders in main memory, on the GPU only while they encode.
+"""Text encoders in main memory, each layer on the GPU only while it runs.
 
-They are used for a moment at the start of a request, and SDXL's take 1.6 GB. Moving them costs a fraction of
-a second for each prompt that is new.
+They are used for a moment at the start of a request, and SDXL's take 1.6 GB. Copying their layers costs a
+fraction of a second for each prompt that is new.
 """
 
 from calotype.engine.passes import Assembly, Pass

@@ -1,0 +1,76 @@
+"""How large the numbers behind each norm of a UNet's transformers get, found once for a model and kept.
+
+A file belongs to the very weights it was made with: its name is a key of their digest, and what it says of
+itself is compared with the model at every use. Knows nothing of how the numbers are found or used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from calotype.core.errors import CalotypeError, NotFoundError
+from calotype.core.paths import cache_dir, written_whole
+from calotype.models.model import Model
+from calotype.version import VERSION
+
+FORMAT = 1
+"""Raised when files of before can no longer be used."""
+
+Ranges = Mapping[str, Tensor]
+"""Norm's name → the largest absolute number of each channel behind it, in fp32."""
+
+
+def norms_of(unet: nn.Module) -> Iterator[tuple[str, nn.LayerNorm, list[nn.Linear]]]:
+    """Every norm of the transformers by name, with the layers that read it and nothing else."""
+    for name, block in unet.named_modules():
+        if type(block).__name__ == "BasicTransformerBlock":
+            parts: Any = block
+            own = parts.attn1
+            yield f"{name}.norm1", parts.norm1, [own.to_q, own.to_k, own.to_v]
+            yield f"{name}.norm2", parts.norm2, [parts.attn2.to_q]
+            yield f"{name}.norm3", parts.norm3, [parts.ff.net[0].proj]
+
+
+def place_of(model: Model) -> Path:
+    """Where the calibration of a model's weights is kept."""
+    key = hashlib.sha256(json.dumps([FORMAT, model.identity.sha256]).encode()).hexdigest()[:16]
+    return cache_dir() / "calibrations" / f"{key}.safetensors"
+
+
+def keep(model: Model, ranges: Ranges, about: Mapping[str, str]) -> Path:
+    """Write a calibration, whole or not at all; `about` says how it was made."""
+    place = place_of(model)
+    said = {**about, "format": str(FORMAT), "model": model.identity.sha256, "calotype": VERSION}
+    with written_whole(place) as file:
+        file.write(save(dict(ranges), said))
+    return place
+
+
+def kept(model: Model) -> Ranges:
+    """The calibration of the model's weights; refused if it is of others, or does not fit."""
+    place = place_of(model)
+    if not place.exists():
+        raise NotFoundError(f"{model.identity.reference} has not been calibrated; {_fix(model)}")
+    try:
+        with safe_open(place, "pt") as file:
+            said, found = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise CalotypeError(f"{place} cannot be read: {error}; {_fix(model)}") from error
+    if (said.get("format"), said.get("model")) != (str(FORMAT), model.identity.sha256):
+        raise CalotypeError(f"{place} is of other weights than {model.identity.reference}; {_fix(model)}")
+    wanted = {name: tuple(norm.weight.shape) for name, norm, _ in norms_of(model.unet)}
+    if {name: tuple(each.shape) for name, each in found.items()} != wanted:
+        raise CalotypeError(f"{place} does not fit the norms of {model.identity.reference}; {_fix(model)}")
+    return found
+
+
+def _fix(model: Model) -> str:
+    return f"run `calotype engine calibrate {model.identity.reference}`"
