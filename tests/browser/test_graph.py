@@ -11,13 +11,13 @@ import httpx
 import pytest
 from PIL import Image, ImageChops, ImageColor
 from PIL.PngImagePlugin import PngInfo
-from playwright.sync_api import expect
+from playwright.sync_api import FloatRect, Locator, expect
 
 from calotype.workflow.editor import to_prompt
 from calotype.workflow.registry import load_registry
 from tests.browser.conftest import Visitor
 from tests.browser.graphs import WATCH, Canvas, many_graphs, node, text_to_image
-from tests.browser.served import Deployed, Visit
+from tests.browser.served import Deployed, Visit, until
 from tests.browser.test_rooms import violations
 
 SUBGRAPHS = Path(__file__).parents[2] / "web" / "src" / "graph" / "testing" / "subgraphs.json"
@@ -135,9 +135,16 @@ def test_a_picture_that_is_dropped_makes_itself_again(visitor: Visitor) -> None:
     other.visit.keep("graph-dropped-light")
 
 
+def box_of(shown: Locator) -> FloatRect:
+    box = shown.bounding_box()
+    assert box
+    return box
+
+
 def carrying(kind: str, graph: dict[str, Any]) -> bytes:
     """A picture as other programs save it, with a graph hidden in its own way."""
-    text, buffer, more = json.dumps(graph), io.BytesIO(), {}
+    text, buffer = json.dumps(graph), io.BytesIO()
+    more: dict[str, Any] = {}
     if kind == "PNG":
         more["pnginfo"] = PngInfo()
         more["pnginfo"].add_text("prompt", text, zip=True)
@@ -245,33 +252,22 @@ def test_nodes_are_resized_and_groups_take_along_what_is_in_them(visitor: Visito
     page = canvas.page
     sampler = canvas.node("KSampler")
     sampler.locator(".graph-node-title").click()
-    before = sampler.bounding_box()
-    handle = page.locator(".graph-resize").bounding_box()
-    assert before
-    assert handle
+    before, handle = box_of(sampler), box_of(page.locator(".graph-resize"))
     canvas.drag(handle["x"] + 4, handle["y"] + 4, 60, 30)
-    wide = sampler.bounding_box()
-    assert wide
+    wide = box_of(sampler)
     assert wide["width"] == pytest.approx(before["width"] + 60, abs=12)
     page.keyboard.press("Control+g")
     frame = page.locator(".graph-group-title")
-    title = frame.bounding_box()
-    other = canvas.node("VAEDecode").bounding_box()
-    assert title
+    title, other = box_of(frame), box_of(canvas.node("VAEDecode"))
     # Beside the field for the title.
     canvas.drag(title["x"] + title["width"] - 6, title["y"] + 6, -50, 40)
-    moved, there = sampler.bounding_box(), frame.bounding_box()
-    assert moved
-    assert there
+    moved, there = box_of(sampler), box_of(frame)
     assert there["x"] < title["x"] - 30
     by = (there["x"] - title["x"], there["y"] - title["y"])
     assert (moved["x"] - wide["x"], moved["y"] - wide["y"]) == pytest.approx(by, abs=1)
-    assert canvas.node("VAEDecode").bounding_box() == other
+    assert box_of(canvas.node("VAEDecode")) == other
     page.keyboard.press("Control+z")
-    page.wait_for_function(
-        "x => Math.abs(document.querySelector('[data-type=KSampler]').getBoundingClientRect().x - x) < 2",
-        arg=wide["x"],
-    )
+    until(lambda: box_of(sampler)["x"] == pytest.approx(wide["x"], abs=2), "it is back")
 
 
 def test_what_is_wrong_stands_on_its_node_and_in_a_list(visitor: Visitor) -> None:
@@ -380,7 +376,7 @@ def test_two_hundred_nodes_open_and_only_those_in_sight_are_drawn(visitor: Visit
     expect(canvas.nodes).to_have_count(200)
     for _ in range(8):
         page.get_by_role("button", name="Zoom In").click()
-    page.wait_for_function("document.querySelectorAll('.graph-node').length < 60")
+    until(lambda: canvas.nodes.count() < 60, "what is out of sight is not drawn")
     expect(canvas.nodes.first).to_be_visible()
 
 
