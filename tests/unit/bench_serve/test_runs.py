@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 from uuid import uuid4
 
 import pytest
@@ -86,7 +87,10 @@ def test_a_stopped_run_leaves_no_process_and_what_it_had(number: signal.Signals,
         text=True,
     )
     assert process.stderr is not None
+    limit = Timer(240, process.kill)
+    limit.start()
     assert any("load:" in line for line in process.stderr)
+    limit.cancel()
     process.send_signal(number)
     process.stderr.close()
     assert process.wait(60) == 130

@@ -24,7 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "chunks, half": {"shape": [2, 20, 17, 17], "groups": 2, "dtype": "fp16", "silu": True},
     "chunks, blocks of groups": {"shape": [2, 240, 9, 9], "groups": 4, "dtype": "fp32", "silu": False},
-    "chunks, shifted": {"shape": [2, 96, 11, 13], "groups": 2, "dtype": "bf16", "silu": True, "shift": True},
+    "chunks, shifted": {"shape": [2, 96, 11, 13], "groups": 6, "dtype": "bf16", "silu": True, "shift": True},
     "chunks, wide group": {"shape": [2, 192, 7, 11], "groups": 1, "dtype": "fp16", "silu": False},
     "chunks, narrow groups": {"shape": [1, 9, 23, 25], "groups": 3, "dtype": "fp32", "silu": True},
     "chunks, one row": {"shape": [2, 64, 1, 150], "groups": 2, "dtype": "fp16", "silu": False},

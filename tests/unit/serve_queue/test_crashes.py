@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -25,7 +26,12 @@ def run_and_kill(folder: Path, lines: int) -> list[tuple[str, str]]:
     command = [sys.executable, str(Path(victim.__file__)), str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
+        # One that stands still is killed, too, and has not said enough.
+        limit = Timer(120, process.kill)
+        limit.start()
         said = [process.stdout.readline() for _ in range(lines)]
+        limit.cancel()
+        assert all(said), said[-3:]
         process.kill()
         # What it had said before it died counts, too; a line cut short was not said.
         said += process.stdout.read().splitlines(keepends=True)
