@@ -55,7 +55,7 @@ imports: $(READY)
 
 unit: $(READY) tools $(PAGE)
 	cd web && npm run --silent unit
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 format: $(READY) $(WEB_READY)
 	$(BIN)/ruff check --fix src tests

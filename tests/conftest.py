@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,15 @@ torch.set_num_threads(1)
 # Some virtual machines announce matrix instructions (AMX) that they cannot run; half precision on the CPU
 # would crash there. oneDNN reads this at its first operation.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+_TESTS = Path(__file__).parent
+# Few tests that wait for much: begun last, one of them would be waited for by a machine with nothing to do.
+_LONGEST = tuple(_TESTS / name for name in ("cluster", "faults", "containers", "browser", "integration"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, for `pytest --dist loadfile --no-loadscope-reorder`."""
+    items.sort(key=lambda item: not any(item.path.is_relative_to(folder) for folder in _LONGEST))
 
 
 @pytest.fixture(scope="session", autouse=True)
