@@ -36,6 +36,27 @@ TIME_EMBEDDING = 8
 
 
 @cache
+def shallow(name: str) -> Architecture:
+    """The same with a UNet of two blocks each way, with attention and without, of one layer each: for tests
+    of what is done with weights, whatever they are."""
+    small = shrunk(name)
+    unet = {
+        key: value[:2]
+        if isinstance(value, list) and len(value) == len(small.unet["block_out_channels"])
+        else value
+        for key, value in small.unet.items()
+    }
+    unet |= {
+        "layers_per_block": 1,
+        "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D"],
+        "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D"],
+    }
+    if "transformer_layers_per_block" in unet:
+        unet["transformer_layers_per_block"] = 1
+    return replace(small, name=f"shallow-{name}", title=f"{small.title} and shallow", unet=unet)
+
+
+@cache
 def shrunk(name: str) -> Architecture:
     """The catalogue's `name` with small widths, for pictures of 64×64."""
     full = catalogue.architecture(name)
@@ -54,8 +75,16 @@ def shrunk(name: str) -> Architecture:
 
 def shrunk_folder(place: Path, name: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Path:
     """A diffusers folder `place/NAME-SEED` of the shrunk model with random weights."""
-    folder = place / f"{name}-{seed}"
-    write_folder(RandomWeights(shrunk(name), seed, dtype), folder)
+    return _written(shrunk(name), place / f"{name}-{seed}", seed, dtype)
+
+
+def shallow_folder(place: Path, name: str, seed: int = 0) -> Path:
+    """The same of the shallow model."""
+    return _written(shallow(name), place / f"{name}-{seed}", seed, torch.float32)
+
+
+def _written(architecture: Architecture, folder: Path, seed: int, dtype: torch.dtype) -> Path:
+    write_folder(RandomWeights(architecture, seed, dtype), folder)
     return folder
 
 

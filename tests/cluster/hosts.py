@@ -112,7 +112,7 @@ def is_running(pid: int) -> bool:
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, check=True, capture_output=True, text=True)
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60)
 
 
 def _remove_what_was_left() -> None:

@@ -41,7 +41,12 @@ class Cluster:
     def ask(self, *command: str) -> str:
         """What one of Slurm's programs says."""
         done = subprocess.run(
-            command, capture_output=True, text=True, env={**os.environ, **self.environment}, check=False
+            command,
+            capture_output=True,
+            text=True,
+            env={**os.environ, **self.environment},
+            check=False,
+            timeout=LONGEST_S,
         )
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout
@@ -85,6 +90,22 @@ def until(found: Callable[[], Found | None], what: str, limit_s: float = LONGEST
     raise AssertionError(f"no {what} within {limit_s:.0f} s")
 
 
+@contextmanager
+def in_time(limit_s: int = int(LONGEST_S)) -> Iterator[None]:
+    """An error in the middle of what takes longer; for what waits by itself."""
+
+    def late(*_: object) -> None:
+        raise AssertionError(f"not over within {limit_s} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(limit_s)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def _all_idle(cluster: Cluster) -> bool:
     done = subprocess.run(
         ["sinfo", "--noheader", "--Node", "--partition", PARTITION, "--format=%T"],
@@ -92,6 +113,7 @@ def _all_idle(cluster: Cluster) -> bool:
         text=True,
         env={**os.environ, **cluster.environment},
         check=False,
+        timeout=LONGEST_S,
     )
     return done.stdout.split() == ["idle"] * len(NODES)
 

@@ -24,9 +24,10 @@ from calotype.launch.records import all_records, find
 from calotype.launch.slurm import SlurmBackend
 from calotype.launch.submitting import status_of
 from calotype.spec.layers import merge, parse_overrides
-from tests.cluster.slurm import GPUS, MEMORY_MIB, PARTITION, SHORT, URGENT, Cluster, until
-from tests.shrunk import shrunk_folder
+from tests.cluster.slurm import GPUS, MEMORY_MIB, PARTITION, SHORT, URGENT, Cluster, in_time, until
+from tests.shrunk import shallow_folder
 from tests.unit.train.runs import arguments, assert_same, metrics, settings, state_in
+from tests.warm_python import warm_python
 
 _SOURCE, _HELD = Path(calotype.__file__).parents[1], Path(__file__).parent / "held"
 STEPS = 5
@@ -58,7 +59,7 @@ echo ends
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shrunk_folder(tmp_path_factory.mktemp("models"), "emoji")
+    return shallow_folder(tmp_path_factory.mktemp("models"), "emoji")
 
 
 @pytest.fixture(autouse=True)
@@ -132,13 +133,19 @@ def test_a_preempted_training_goes_on_and_ends_where_an_undisturbed_one_does(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     # Two processes of this machine, in its background.
-    alone = ["--launch=local", "--launch-set=processes_per_node=2", "--launch-set=network.interface=lo"]
+    python = f"--launch-set=python={warm_python()}"
+    alone = [
+        "--launch=local",
+        "--launch-set=processes_per_node=2",
+        "--launch-set=network.interface=lo",
+        python,
+    ]
     straight = hand_in(*train_words(base, tmp_path / "straight"), *alone)
     assert ended(straight) is JobState.COMPLETED, printed(straight)
     assert f"done at step {STEPS}" in shown(capsys, "logs", straight.id, "--rank=0")
 
     monkeypatch.setenv("TEST_HOLD_AFTER", "2")
-    struck = hand_in(*train_words(base, tmp_path / "struck"), *ON_TWO_NODES)
+    struck = hand_in(*train_words(base, tmp_path / "struck"), *ON_TWO_NODES, python)
     steps = tmp_path / "struck" / "metrics.jsonl"
     until(lambda: steps.exists() and '"step": 2,' in steps.read_text(), "second step")
     # Somebody with more say wants the nodes.
@@ -269,9 +276,9 @@ def test_logs_are_followed_to_the_end(
     stand_in: Callable[..., JobRecord], capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = stand_in()
-    assert shown(capsys, "logs", record.id, "--follow").splitlines() == [
-        *("start 0", "-m", "calotype", "anything", "ends")
-    ]
+    with in_time():
+        followed = shown(capsys, "logs", record.id, "--follow").splitlines()
+    assert followed == ["start 0", "-m", "calotype", "anything", "ends"]
     assert shown(capsys, "logs", record.id, "--lines=2").splitlines() == ["anything", "ends"]
 
 
@@ -348,7 +355,7 @@ def test_a_sweep_is_an_array_whose_points_are_collected(
     out = tmp_path / "out"
     sweep = ["bench", "train", f"--out={out}", f"--recipe={recipe}", "--sweep=batch=1,2"]
     sweep += ["--units=1", "--warmup=0", "--device=cpu"]
-    record = hand_in(*sweep, "--launch=slurm")
+    record = hand_in(*sweep, "--launch=slurm", f"--launch-set=python={warm_python()}")
     assert (record.spec.array, record.spec.launcher) == (2, "plain")
     assert record.spec.words() == [
         *("bench", "train", "--sweep=batch=1,2", f"--recipe={recipe}", "--units=1", "--warmup=0"),

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from tests.cluster.hosts import LONGEST_S, Host, is_running, two_hosts, until
-from tests.shrunk import shrunk_folder
+from tests.shrunk import shallow_folder
 from tests.unit.train.children import run_on_two_ranks, surroundings
 from tests.unit.train.runs import arguments, assert_same, furthest, metrics, settings, state_in
+from tests.warm_python import warm_python
 
 PORT = 29600
 # As in tests/unit/train/test_elastic.py: so that sums in another order are not enlarged.
@@ -40,7 +41,7 @@ RENDEZVOUS = "keep_alive_interval=1,keep_alive_max_attempt=3,last_call_timeout=1
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shrunk_folder(tmp_path_factory.mktemp("base"), "emoji", 0)
+    return shallow_folder(tmp_path_factory.mktemp("base"), "emoji", 0)
 
 
 @pytest.fixture(scope="module")
@@ -88,16 +89,18 @@ class Cluster:
     def go_on(self, step: int) -> None:
         (self.place / f"hold-{step}").unlink()
 
-    def agent(self, host: Host) -> subprocess.Popen[bytes]:
-        first = self.hosts[0]
+    def agent(self, host: Host, worker_python: str | None = None) -> subprocess.Popen[bytes]:
+        python, first = warm_python(), self.hosts[0]
         conf = f"is_host={int(host is first)},{RENDEZVOUS}"
         launcher = ["-m", "torch.distributed.run", f"--nnodes={self.nodes}", "--nproc-per-node=1"]
         launcher += ["--max-restarts=9", "--monitor-interval=0.2", "--rdzv-backend=c10d", "--rdzv-id=test"]
         launcher += [f"--rdzv-endpoint={first.address}:{PORT}", f"--rdzv-conf={conf}"]
         launcher += [f"--local-addr={host.address}", "-m", "tests.cluster.paced_run", str(self.place)]
-        words = [sys.executable, *launcher, *line(self.base, self.run, **self.changes)]
+        words = [python, *launcher, *line(self.base, self.run, **self.changes)]
         # Torch 2.13 tells hosts that come later no address otherwise.
         env = {**surroundings(), "GLOO_SOCKET_IFNAME": host.link, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        # Which is what torchrun starts its workers with.
+        env["PYTHON_EXEC"] = worker_python or python
         return host.start(words, self.place, env, self.log(host))
 
     def log(self, host: Host) -> Path:
@@ -160,12 +163,13 @@ def test_a_lost_host_is_done_without_and_taken_back(
     first, second = hosts
     cluster = Cluster(hosts, base, tmp_path, nodes="1:2", changes={"trainer__elastic": True})
     cluster.hold(1, 3)
-    agents = [cluster.agent(host) for host in hosts]
+    # A worker that is to end with its agent has to be its child.
+    agents = [cluster.agent(first), cluster.agent(second, worker_python=sys.executable)]
 
     cluster.reached(1, agents)
     lost = cluster.worker(1)
     agents[1].kill()
-    agents[1].wait()
+    agents[1].wait(LONGEST_S)
     cluster.go_on(1)
     cluster.reached(3, agents[:1])
     # The first went on alone, and not with an orphan that nobody looks after any more.

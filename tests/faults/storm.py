@@ -41,7 +41,7 @@ def killed(pid: int) -> None:
         signal.pidfd_send_signal(watched, signal.SIGKILL)
         gone = poll()
         gone.register(watched)
-        gone.poll()
+        assert gone.poll(LONGEST_WAIT_S * 1000), f"{pid} does not end"
     except ProcessLookupError:
         return
     finally:

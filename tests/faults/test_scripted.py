@@ -18,6 +18,7 @@ from calotype.serve.lifecycle.deploying import DeployError, stop
 from calotype.serve.lifecycle.places import all_places, place_of, running_place
 from tests.faults.storm import killed
 
+LONGEST_S = 300
 IDLE = {"engine": "nothing", "devices": ("cpu",)}
 
 
@@ -38,7 +39,7 @@ def in_its_own_world(*command: str | Path) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LONGEST_S,
     )
 
 

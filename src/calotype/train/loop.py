@@ -142,7 +142,8 @@ class Loop:
         total = torch.zeros((), device=self.process.device)
         for index in range(count):
             prepared, self._ahead = self._ahead or self._prepared(batches, index), None
-            torch.compiler.cudagraph_mark_step_begin()
+            if self.recipe.model.cuda_graphs:
+                torch.compiler.cudagraph_mark_step_begin()
             with without_exchange(self._exchanging, last=index == count - 1):
                 loss = prepared(self.network) / count
                 self.scaler.scale(loss).backward()

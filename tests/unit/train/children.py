@@ -1,31 +1,34 @@
-"""`calotype train` in processes of its own, alone or as two ranks. Knows nothing of any test."""
+"""`calotype train` in processes of its own, alone or as two ranks. Knows nothing of any test.
+
+They are warm (tests/warm_python.py) unless a test asks for cold ones: importing takes longer than they train.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import calotype
+from tests.warm_python import IMPORTED_FROM, warm_python
 
 LONGEST_S = 300
-# What these tests import is what the child imports, wherever it is installed.
-_TESTS, _SOURCE = Path(__file__).parents[3], Path(calotype.__file__).parents[1]
-
 _QUIET = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1"}
 
 
 def run_on_two_ranks(
-    lines: Sequence[Sequence[str]], folder: Path, program: str = "calotype", num_restarts: int = 0
+    lines: Sequence[Sequence[str]],
+    folder: Path,
+    program: str = "calotype",
+    num_restarts: int = 0,
+    python: str | None = None,
 ) -> None:
     """Run command lines of a program one after the other on two ranks; all have to end well."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     for line in lines:
         # One torchrun each: a second group in the same processes would meet the first one's stale addresses.
         ended = subprocess.run(
-            [sys.executable, *launcher, f"--max-restarts={num_restarts}", "-m", program, *line],
+            [python or warm_python(), *launcher, f"--max-restarts={num_restarts}", "-m", program, *line],
             cwd=folder,
             env=surroundings(),
             capture_output=True,
@@ -38,4 +41,4 @@ def run_on_two_ranks(
 
 def surroundings() -> dict[str, str]:
     """The environment of a child: one thread, and no network but the machine's own."""
-    return {**os.environ, **_QUIET, "PYTHONPATH": f"{_TESTS}{os.pathsep}{_SOURCE}"}
+    return {**os.environ, **_QUIET, "PYTHONPATH": os.pathsep.join(map(str, IMPORTED_FROM))}

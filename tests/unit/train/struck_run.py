@@ -4,7 +4,7 @@ python -m tests.unit.train.struck_run SIGTERM step:2 train RECIPE KEY=VALUE...
 
 `step:N` is after the metrics of step N are written; `manifest:N` is in the middle of the save of step N, when
 all its files are there and only what makes it complete is missing; `update:N` is after update N on the second
-rank. What torchrun starts again in its place is not struck.
+rank. `update:3,manifest:4` strikes what torchrun starts in its place a second time, and then no more.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ PLACES: dict[str, tuple[Any, str]] = {
 }
 
 if __name__ == "__main__":
-    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
-        strike(*sys.argv[1:3])
+    _moments, _start = sys.argv[2].split(","), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    if _start < len(_moments):
+        strike(sys.argv[1], _moments[_start])
     sys.exit(run(sys.argv[3:]))

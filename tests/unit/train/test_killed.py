@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from tests.unit.train.runs import (
     state_in,
     trained,
 )
+from tests.warm_python import warm_python
 
 CHANGES: dict[str, Any] = {"trainer__max_steps": 5, "checkpoint__every_steps": 2}
 
@@ -57,7 +57,7 @@ def struck(name: str, moment: str, base: Path, folder: Path) -> subprocess.Compl
         "--device=cpu",
     ]
     return subprocess.run(
-        [sys.executable, "-m", "tests.unit.train.struck_run", *words],
+        [warm_python(), "-m", "tests.unit.train.struck_run", *words],
         cwd=folder,
         env=surroundings(),
         capture_output=True,

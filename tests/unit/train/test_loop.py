@@ -197,3 +197,18 @@ def test_pictures_and_a_trace_are_written_along_the_way(base: Path, tmp_path: Pa
     assert "aten::convolution" in names
     # Looking on changes nothing.
     assert metrics(tmp_path / "run") == metrics(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_new_steps_are_told_to_graphs_where_there_are_some(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graphs: bool
+) -> None:
+    """To tell them imports torch's whole compiler."""
+    told: list[int] = []
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: told.append(1))
+    recipe = small_recipe(base, tmp_path, model__global_batch_size=4)
+    loop = small_loop(recipe)
+    # Asked for afterwards, because there is no capturing without a GPU.
+    loop.recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"cuda_graphs": graphs})})
+    loop.update(small_feed(recipe, loop))
+    assert len(told) == (2 if graphs else 0)

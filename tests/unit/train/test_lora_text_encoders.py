@@ -19,7 +19,7 @@ from calotype.train.conditions import encode_captions
 from calotype.train.export import export
 from calotype.train.live import load_model
 from calotype.train.precompute import precompute
-from tests.shrunk import shrunk_folder
+from tests.shrunk import shallow_folder
 from tests.unit.train.children import run_on_two_ranks
 from tests.unit.train.runs import (
     CPU,
@@ -54,7 +54,7 @@ CAPTIONS = ["a red apple", "two blue pears on a table"]
 
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {name: shrunk_folder(tmp_path_factory.mktemp("bases"), name) for name in BASES}
+    return {name: shallow_folder(tmp_path_factory.mktemp("bases"), name) for name in BASES}
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def alone(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
 
 @pytest.fixture(scope="module")
 def two_ranks(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of runs by two ranks, one after the other because starting the ranks takes longest."""
+    """The folder of runs by two ranks, one after the other."""
     folder = tmp_path_factory.mktemp("ranks")
     recipe = folder / "empty.yaml"
     recipe.write_text("{}", encoding="utf-8")
@@ -57,7 +58,9 @@ def two_ranks(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             **CHANGES,
         )
         lines.append(["train", str(recipe), *arguments(chosen), "--device=cpu"])
-    run_on_two_ranks(lines, folder)
+    # Once as users start them.
+    run_on_two_ranks(lines[:1], folder, python=sys.executable)
+    run_on_two_ranks(lines[1:], folder)
     return folder
 
 

@@ -6,7 +6,6 @@ import builtins
 import json
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from calotype.core.errors import NotFoundError
 from calotype.train import wandb_run
 from tests.unit.train.children import LONGEST_S, surroundings
 from tests.unit.train.runs import arguments, metrics, settings, small_recipe, trained
+from tests.warm_python import warm_python
 
 STEPS = 4
 STOPPED_AT = 2
@@ -44,7 +44,7 @@ def listening() -> Iterator[tuple[str, list[object]]]:
         thread.start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}", callers
         server.shutdown(socket.SHUT_RDWR)
-        thread.join()
+        thread.join(60)
 
 
 def rows_in(file: Path) -> tuple[list[dict[str, Any]], Any]:
@@ -80,7 +80,7 @@ def folder(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         with listening() as (proxy, callers):
             proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy)
             ended = subprocess.run(
-                [sys.executable, "-m", "tests.unit.train.struck_run", "SIGTERM", f"step:{moment}", *words],
+                [warm_python(), "-m", "tests.unit.train.struck_run", "SIGTERM", f"step:{moment}", *words],
                 cwd=place,
                 env={**surroundings(), **proxies},
                 stdin=subprocess.DEVNULL,

@@ -1,8 +1,13 @@
-"""Work in a child process that is forked, so that it may die of anything and starts at once."""
+"""Work in a child process that is forked, so that it may die of anything and starts at once.
+
+A fork beside threads may find a lock taken that nobody will give back. So the system ends a child that is not
+done in time (-SIGALRM), and nobody waits for one any longer than that.
+"""
 
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import traceback
 import warnings
@@ -11,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 FAILED = 70
+PATIENCE_S = 120
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,7 @@ class Child:
     """A pipe's end that gets a byte for each `tell`, and ends when the child does."""
 
     def hear(self) -> bytes:
-        return os.read(self.heard, 1)
+        return read_in_time(self.heard, 1)
 
 
 def fork(work: Callable[[], object]) -> int:
@@ -33,6 +39,8 @@ def fork(work: Callable[[], object]) -> int:
         return pid
     status = FAILED
     try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(PATIENCE_S)
         work()
         status = 0
     except BaseException:
@@ -71,6 +79,18 @@ def forever() -> None:
     """Until a signal ends the process."""
     while True:
         signal.pause()
+
+
+def read_in_time(pipe: int, size: int) -> bytes:
+    """What somebody writes into a pipe, or nothing if nobody can any more."""
+    until_readable(pipe)
+    return os.read(pipe, size)
+
+
+def until_readable(pipe: int) -> None:
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(pipe, selectors.EVENT_READ)
+        assert waiting.select(PATIENCE_S), f"the child said nothing for {PATIENCE_S} s"
 
 
 def _tell(pipe: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from calotype.train.checkpoint import CheckpointStore, FolderInUseError
-from tests.unit.train_checkpoint.children import forever, fork, kill, living, outcome
+from tests.unit.train_checkpoint.children import forever, fork, kill, living, outcome, read_in_time
 from tests.unit.train_checkpoint.states import small_state
 from tests.unit.train_checkpoint.test_store import names_in, save, steps_in
 
@@ -79,7 +79,7 @@ def test_a_worker_that_outlives_its_run_does_not_keep_the_folder(store: Checkpoi
         forever()
 
     run = fork(run_with_worker)
-    worker = int.from_bytes(os.read(reading, 4), "little")
+    worker = int.from_bytes(read_in_time(reading, 4), "little")
     try:
         with pytest.raises(FolderInUseError):
             store.claim()

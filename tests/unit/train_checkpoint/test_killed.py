@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from calotype.train.checkpoint import CheckpointStore
+from tests.unit.train_checkpoint.children import until_readable
 from tests.unit.train_checkpoint.states import assert_same, own_state, small_state
 from tests.unit.train_checkpoint.test_store import names_in, save
 
@@ -30,8 +31,11 @@ def test_only_the_unfinished_checkpoint_is_lost(folder: Path, point: str, files:
     command = [sys.executable, "-m", "tests.unit.train_checkpoint.killed_run", str(folder), point]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
         assert run.stdout is not None
-        assert run.stdout.readline() == b"here\n"
-        run.kill()
+        try:
+            until_readable(run.stdout.fileno())
+            assert run.stdout.readline() == b"here\n"
+        finally:
+            run.kill()
     assert run.returncode == -signal.SIGKILL
     assert names_in(folder / ".step-00000002.partial") == files
 

@@ -113,7 +113,7 @@ def test_in_another_thread_it_only_offers_the_flag() -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join()
+    thread.join(60)
     assert found == [(False, None), (True, "the end of the lease")]
     assert all(signal.getsignal(number) is _remember for number in STOP_SIGNALS)
 

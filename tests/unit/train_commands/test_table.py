@@ -25,6 +25,7 @@ from calotype.train.table import TablePlan, run_table
 from calotype.train.timed_window import Timed, window_of
 from tests.unit.train.children import surroundings
 from tests.unit.train_commands.conftest import Calotype
+from tests.warm_python import warm_python
 
 ROWS = {"small": ("model.micro_batch_size=1", "model.global_batch_size=1"), "large": ("model.use_ema=false",)}
 
@@ -153,6 +154,7 @@ def test_a_real_row_and_one_that_takes_too_long(
     calotype: Calotype, recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", surroundings()["PYTHONPATH"])
+    monkeypatch.setattr(sys, "executable", warm_python())
     values = {
         "recipe": str(recipe_file),
         "overrides": ["data.kind=synthetic", "data.path=null"],

@@ -63,4 +63,4 @@ def serving_folder(folder: Path) -> Iterator[Served]:
             yield served
         finally:
             server.shutdown()
-            thread.join()
+            thread.join(60)

@@ -1,6 +1,5 @@
 """Shards over HTTP, from a server that cuts lines, refuses and changes its mind."""
 
-import multiprocessing
 import socket
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from calotype.train.data import download
 from calotype.train.data.download import fetch
 from calotype.train.data.report import DataError
 from tests.unit.train_data.specimens import batches_of, fill_shards, keys_of, part
+from tests.unit.train_data.together import together
 from tests.unit.train_data.web_server import Script, serving
 
 CONTENT = bytes(range(256)) * 40
@@ -105,13 +105,7 @@ def test_a_cache_that_cannot_be_written_says_what_to_do(
 
 def test_processes_that_want_the_same_file_fetch_it_once() -> None:
     with serving(Script(CONTENT * 100)) as server:
-        context = multiprocessing.get_context("fork")
-        others = [context.Process(target=fetch, args=(f"{server.url}/a.tar",)) for _ in range(4)]
-        for other in others:
-            other.start()
-        for other in others:
-            other.join()
-        assert [other.exitcode for other in others] == [0] * 4
+        together(["tests.unit.train_data.fetcher", f"{server.url}/a.tar"], 4)
         assert len(server.asked) == 1
 
 

@@ -187,7 +187,7 @@ def test_signals_for_the_whole_group_do_not_kill_the_workers(tmp_path: Path, kin
     fill_folder(tmp_path, 4)
     with feed_of(part("folder", tmp_path, num_workers=2)) as feed:
         workers = [str(worker.pid) for worker in multiprocessing.active_children()]
-        subprocess.run([sys.executable, "-c", SIGNALLER, str(int(kind)), *workers], check=True)
+        subprocess.run([sys.executable, "-c", SIGNALLER, str(int(kind)), *workers], check=True, timeout=60)
         assert len(list(islice(feed, 12))) == 12
         assert len(multiprocessing.active_children()) == len(workers) == 2
 
@@ -211,6 +211,7 @@ def test_a_worker_that_dies_says_what_may_help(tmp_path: Path) -> None:
     with feed_of(part("folder", tmp_path, num_workers=1)) as feed:
         [worker] = multiprocessing.active_children()
         worker.kill()
+        # Killed, it ends; torch would interrupt a wait with a limit to say so here.
         worker.join()
         with pytest.raises(
             DataError, match=r"data\.num_workers: a worker process died.*lower data\.num_workers"

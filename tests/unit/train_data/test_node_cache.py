@@ -1,7 +1,6 @@
 """A cache of limited size that processes share: nothing half, wrong, twice, or lost while it is in use."""
 
 import hashlib
-import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from calotype.train.data import download
 from calotype.train.data.node_cache import NodeCache, RemoteFile
 from calotype.train.data.report import DataError
 from tests.unit.train_data.folder_server import Served, serving_folder
+from tests.unit.train_data.together import together
 
 SIZE = 1000
 
@@ -113,40 +113,17 @@ def test_a_name_cannot_lead_out_of_the_cache(served: Served, tmp_path: Path) -> 
         NodeCache(tmp_path / "near", SIZE).lease(RemoteFile(f"{served.url}/a/..", SIZE))
 
 
-def _uses(folder: Path, url: str, rounds: int, failed: "multiprocessing.Queue[str]") -> None:
-    cache = NodeCache(folder, 3 * SIZE)
-    for turn in range(rounds):
-        number = turn % 5
-        digest = hashlib.sha256(bytes([number]) * SIZE).hexdigest()
-        found = use(cache, RemoteFile(f"{url}/{number}.tar", SIZE, ("sha256", digest)))
-        total = sum(p.stat().st_size for p in cache.folder.glob("*/*.tar") if p.exists())
-        if found != bytes([number]) * SIZE or total > 3 * SIZE:
-            failed.put(f"{number}: {found[:8]!r}, {total} bytes on disk")
+def use_by_processes(number: int, folder: Path, url: str, rounds: int) -> None:
+    """All at once, each going round the files; none may ever see one that is not whole, or too many."""
+    words = [str(folder), url, str(SIZE), str(rounds)]
+    together(["tests.unit.train_data.cache_user", *words], number)
 
 
 def test_processes_share_it(served: Served, tmp_path: Path) -> None:
     """Two at once over a cache that holds three of five: whoever fetches, both read whole files."""
-    context = multiprocessing.get_context("fork")
-    failed: multiprocessing.Queue[str] = context.Queue()
-    pair = [context.Process(target=_uses, args=(tmp_path / "near", served.url, 40, failed)) for _ in range(2)]
-    for process in pair:
-        process.start()
-    for process in pair:
-        process.join(120)
-        assert process.exitcode == 0
-    assert failed.empty(), failed.get()
+    use_by_processes(2, tmp_path / "near", served.url, rounds=40)
 
 
 def test_one_fetches_while_others_wait(served: Served, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    failed: multiprocessing.Queue[str] = context.Queue()
-    several = [
-        context.Process(target=_uses, args=(tmp_path / "near", served.url, 1, failed)) for _ in range(4)
-    ]
-    for process in several:
-        process.start()
-    for process in several:
-        process.join(120)
-        assert process.exitcode == 0
+    use_by_processes(4, tmp_path / "near", served.url, rounds=1)
     assert served.asked == {"0.tar": 1}
-    assert failed.empty()

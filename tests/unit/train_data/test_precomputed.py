@@ -114,7 +114,11 @@ def test_a_killed_writer_loses_only_the_unfinished_shard(tmp_path: Path, moment:
     command = [sys.executable, "-c", KILLED, str(tmp_path), moment]
     paths = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": paths}, check=False, cwd=Path(__file__).parents[3]
+        command,
+        env=os.environ | {"PYTHONPATH": paths},
+        check=False,
+        cwd=Path(__file__).parents[3],
+        timeout=120,
     )
     assert done.returncode == -signal.SIGKILL
     with pytest.raises(DataError, match="was interrupted after 6 samples; run precompute again to finish it"):

@@ -63,4 +63,4 @@ def serving(script: Script) -> Iterator[Script]:
             yield script
         finally:
             server.shutdown()
-            thread.join()
+            thread.join(60)
