@@ -42,17 +42,6 @@ def test_its_record_says_what_it_learned(taught: Recogniser, real: EmojiSet, wei
     assert record["fingerprint"]["machine"]["calotype"]
 
 
-def test_the_same_seed_learns_the_same(real: EmojiSet, tmp_path: Path) -> None:
-    def bytes_with(seed: int, name: str) -> bytes:
-        place = tmp_path / name
-        school(real, Schooling(place, "", Lesson(epochs=1, batch_size=64, seed=seed), CPU))
-        return place.read_bytes()
-
-    first = bytes_with(3, "a.safetensors")
-    assert first == bytes_with(3, "b.safetensors")
-    assert first != bytes_with(4, "c.safetensors")
-
-
 def test_somebody_who_cancels_gets_no_half_recogniser(real: EmojiSet, tmp_path: Path) -> None:
     stop = CancelToken()
     stop.cancel()
@@ -104,7 +93,9 @@ def test_the_shipped_one_sees_nothing_in_noise(real: EmojiSet) -> None:
     assert found.background == 0
 
 
-def test_the_command_says_its_figures(calotype: Calotype, real: EmojiSet, tmp_path: Path) -> None:
+def test_the_command_says_its_figures_and_the_same_seed_learns_the_same(
+    calotype: Calotype, real: EmojiSet, tmp_path: Path
+) -> None:
     out = tmp_path / "own.safetensors"
     done = calotype(
         "bench", "recogniser", real.folder, out, "--epochs", 1, "--batch-size", 64, "--device", "cpu"
@@ -114,6 +105,15 @@ def test_the_command_says_its_figures(calotype: Calotype, real: EmojiSet, tmp_pa
     record = json.loads(out.with_suffix(".json").read_text())
     assert record["command"].startswith("calotype bench recogniser DATA OUT.safetensors --epochs 1")
     assert "loss" in done.err, "news of progress"
+
+    def bytes_with(seed: int) -> bytes:
+        place = tmp_path / f"{seed}.safetensors"
+        school(real, Schooling(place, "", Lesson(epochs=1, batch_size=64, seed=seed), CPU))
+        return place.read_bytes()
+
+    learned = record["lesson"]["seed"]
+    assert out.read_bytes() == bytes_with(learned)
+    assert out.read_bytes() != bytes_with(learned + 1)
 
 
 def test_what_is_no_set_is_refused(calotype: Calotype, tmp_path: Path) -> None:
