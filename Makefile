@@ -55,8 +55,9 @@ imports: $(READY)
 
 unit: $(READY) tools $(PAGE)
 	cd web && npm run --silent unit
-# In the order of their names, because the longest (browser, cluster, containers) then do not come last.
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
+# In the order of their names, because the longest (browser, cluster, containers) then do not come last. Where a
+# worker of xdist is lost, the others may wait for ever for its tests: then it ends at once instead.
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 format: $(READY) $(WEB_READY)
 	$(BIN)/ruff check --fix src tests

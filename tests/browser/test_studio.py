@@ -11,6 +11,7 @@ import httpx
 from PIL import Image, ImageChops, ImageStat
 from playwright.sync_api import expect
 
+from calotype.engine.pictures import read_record
 from tests.browser.conftest import Visitor
 from tests.browser.served import Deployed, Visit, until
 
@@ -247,3 +248,32 @@ def test_a_start_picture_shows_through_as_far_as_its_strength_lets_it(
     # What starts from a picture is no graph of the usual nodes.
     expect(visit.page.get_by_role("link", name="Open in Graph")).to_have_count(0)
     visit.keep("studio-start")
+
+
+def test_a_preset_is_chosen_kept_and_used_again(
+    visitor: Visitor, deployment: Deployed, tmp_path: Path
+) -> None:
+    visit = visitor()
+    fill(visit)
+    preset = visit.page.get_by_role("combobox", name="Preset", exact=True)
+    shown = preset.locator("option")
+    expect(shown.first).to_have_text("fast (default)")
+    expect(shown.filter(has_text="int8-static")).to_have_text("int8-static (changes the picture)")
+    preset.select_option("baseline")
+    visit.page.reload()
+    expect(preset).to_have_value("baseline")
+    visit.press("Generate")
+    finished(visit)
+    expect(visit.page.get_by_label("Details")).to_contain_text("Presetbaseline")
+    (job,) = deployment.jobs()
+    assert job["preset"] == "baseline"
+    file = tmp_path / "made.png"
+    file.write_bytes(httpx.get(f"{deployment.url}/v1/jobs/{job['id']}/pictures/0").content)
+    record = read_record(file)
+    assert record is not None
+    assert record.preset == "baseline"
+    visit.press("Reset")
+    expect(preset).to_have_value("")
+    visit.press("Use these settings")
+    expect(preset).to_have_value("baseline")
+    visit.keep("studio-preset")

@@ -30,6 +30,7 @@ def command(
     mask: Annotated[Path | None, typer.Option(help="Paint only where this is white.")] = None,
     strength: Annotated[float | None, typer.Option(help="How far to leave the picture.")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="One of the deployment's.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Optimisations; the worker's own if not said.")] = None,
     priority: Annotated[int | None, typer.Option(help="Higher goes first; from -100 to 100.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the pictures.")] = Path("outputs"),
     api_key: Annotated[
@@ -72,7 +73,14 @@ def command(
             seen = max(seen, progress.steps_done)
 
         answer = deployment.query(
-            prompt, image=image, mask=mask, model=model, priority=priority, on_progress=follow, **knobs
+            prompt,
+            image=image,
+            mask=mask,
+            model=model,
+            preset=preset,
+            priority=priority,
+            on_progress=follow,
+            **knobs,
         )
     paths = [out / f"{answer.job_id}-{index}.png" for index in range(len(answer.files))]
     for path, data in zip(paths, answer.files, strict=True):

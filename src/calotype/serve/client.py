@@ -95,13 +95,14 @@ class Client:
         image: Given | None = None,
         mask: Given | None = None,
         model: str | None = None,
+        preset: str | None = None,
         priority: int | None = None,
         on_progress: Callable[[Progress], None] | None = None,
         previews: bool = False,
         **knobs: Any,
     ) -> Answer:
         """Pictures for a prompt, with the knobs of GenerateRequest by name. Ctrl-C cancels the job."""
-        submission = _submission(prompt, image, mask, model, priority, knobs)
+        submission = _submission(prompt, image, mask, knobs, model=model, preset=preset, priority=priority)
         call = self._stub.GenerateStream(
             pb.GenerateStreamRequest(submission=submission, previews=previews), metadata=self._metadata
         )
@@ -123,12 +124,13 @@ class Client:
         image: Given | None = None,
         mask: Given | None = None,
         model: str | None = None,
+        preset: str | None = None,
         priority: int | None = None,
         idempotency_key: str | None = None,
         **knobs: Any,
     ) -> str:
         """Hand in a job that outlives this process; its id."""
-        submission = _submission(prompt, image, mask, model, priority, knobs)
+        submission = _submission(prompt, image, mask, knobs, model=model, preset=preset, priority=priority)
         if idempotency_key is not None:
             submission.idempotency_key = idempotency_key
         with _errors_named():
@@ -176,9 +178,8 @@ def _submission(
     prompt: str | GenerateRequest,
     image: Given | None,
     mask: Given | None,
-    model: str | None,
-    priority: int | None,
     knobs: Mapping[str, Any],
+    **how: Any,
 ) -> pb.Submission:
     if isinstance(prompt, GenerateRequest):
         values = {name: value for name, value in prompt.as_dict().items() if value is not None}
@@ -189,7 +190,7 @@ def _submission(
         request = pb.GenerateRequest(**values)
     except (TypeError, ValueError) as error:
         raise RequestError([Problem("request", f"cannot be sent: {error}")]) from None
-    made = pb.Submission(request=request, model=model, priority=priority)
+    made = pb.Submission(request=request, **how)
     for field, given in (("image", image), ("mask", mask)):
         if given is not None:
             setattr(made, field, _bytes_of(given))

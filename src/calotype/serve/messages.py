@@ -28,6 +28,8 @@ class Work(_Message):
     has_mask: bool = False
     previews: bool = False
     """Whether anybody is looking."""
+    preset: str | None = None
+    """The worker's own if not said."""
 
 
 class RunWorkflow(_Message):
@@ -88,6 +90,8 @@ class LoadedModel(_Message):
     bytes: int
     max_pixels: int | None = None
     """Of one picture; a larger one never fits into the memory of this worker. Not said where nobody knows."""
+    preset: str | None = None
+    """That it runs with; not said where it is the worker's own."""
 
 
 class Hello(_Message):

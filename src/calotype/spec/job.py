@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from calotype.core.errors import near_matches
+from calotype.spec.names import PRESETS
+from calotype.spec.problems import shown
 from calotype.spec.request import GenerateRequest
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -30,12 +33,22 @@ class Submission(_Frozen):
     request: GenerateRequest
     model: Annotated[str, Field(max_length=255)] | None = None
     """One of the deployment's models; its first if not said."""
+    preset: str | None = None
+    """Optimisations to make it with; those that the worker was started with if not said."""
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     """Higher goes first."""
     deadline_s: Annotated[float, Field(gt=0, le=7 * 86400, allow_inf_nan=False)] | None = None
     """Seconds after acceptance by which it must have ended; it fails when they are over."""
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     """The same key from the same client is the same job: sending it again makes nothing twice."""
+
+    @field_validator("preset")
+    @classmethod
+    def _known_preset(cls, name: str | None) -> str | None:
+        if name is None or name in PRESETS:
+            return name
+        nearest, known = near_matches(name[:60], PRESETS), f"known: {', '.join(sorted(PRESETS))}"
+        raise ValueError(f"{shown(name)} is no preset; {nearest}{'' if nearest == known else f' {known}'}")
 
 
 class JobFailure(_Frozen):
@@ -118,6 +131,8 @@ class Job(_Frozen):
     idempotency_key: str | None
     report: WorkflowReport | None = None
     """Of a workflow that has ended."""
+    preset: str | None = None
+    """As asked for; not said where the worker's own is meant."""
 
 
 class JobNews(_Frozen):

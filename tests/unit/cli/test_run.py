@@ -287,3 +287,5 @@ def test_a_package_that_is_left_out_is_named(calotype: Calotype, gradient: Any, 
 
 def test_the_presets_named_without_torch_are_those_there_are() -> None:
     assert set(PRESETS) == set(names.PRESETS)
+    lossy = {name for name, passes in PRESETS.items() if any(one.effect == "lossy" for one in passes)}
+    assert lossy == set(names.LOSSY_PRESETS)

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from calotype.core.errors import CalotypeError, DoesNotFitError, NotFoundError, RequestError
+from calotype.serve.asked import ask
 from calotype.serve.deployment.deployment import Deployment
 from calotype.serve.keys import ApiKeys
 from calotype.serve.messages import Load, LoadedModel, ModelFailed, Models, Unload, Work
@@ -257,3 +258,16 @@ async def test_a_model_that_cannot_be_loaded(
 def test_the_server_needs_no_torch() -> None:
     program = "import sys, calotype.serve.deployment.deployment; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=300).returncode == 0
+
+
+def test_an_unknown_preset_is_refused_with_the_nearest_and_all() -> None:
+    with pytest.raises(RequestError) as refused:
+        ask({"request": {"prompt": "p"}, "preset": "fats"})
+    (problem,) = refused.value.problems
+    known = "baseline, cached, fast, fp8, int8, int8-static, low-memory, max-throughput"
+    assert (problem.field, problem.value) == ("preset", "fats")
+    assert problem.message == f"'fats' is no preset; did you mean 'fast'? known: {known}"
+    with pytest.raises(RequestError, match=f"preset: '1' is no preset; known: {known}$"):
+        ask({"request": {"prompt": "p"}, "preset": "1"})
+    with pytest.raises(RequestError, match="preset: 1: input should be a valid string"):
+        ask({"request": {"prompt": "p"}, "preset": 1})

@@ -10,8 +10,21 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from calotype.core.errors import DoesNotFitError, RequestError
 from calotype.serve.deployment.deployment import Deployment
-from calotype.serve.messages import Evaluated, Failed, Finished, LoadedModel, Stop, Stopped, Watch, Work
+from calotype.serve.messages import (
+    Evaluated,
+    Failed,
+    Finished,
+    Load,
+    LoadedModel,
+    ModelFailed,
+    Models,
+    Stop,
+    Stopped,
+    Watch,
+    Work,
+)
 from calotype.serve.queue.database import Database
 from calotype.serve.queue.queue import Clock
 from calotype.serve.service import Service, UnavailableError
@@ -427,3 +440,54 @@ async def test_outcomes_that_the_disk_refuses_are_kept_for_later(
         assert pauses == [0.5, 1.0, 2.0]
         (after,) = await submitted(deployment, 1)
         assert (await worker.told(Work)).job_id == after.id
+
+
+async def test_a_job_s_preset_goes_to_a_worker_and_outlives_the_server(deployed: OpenDeployment) -> None:
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        job = await deployment.submit(asking(preset="int8", idempotency_key="k"), client="ann")
+        assert (await (await stage.next()).told(Work)).preset == "int8"
+        again = await deployment.submit(asking(preset="int8", idempotency_key="k"), client="ann")
+        assert again.id == job.id
+        with pytest.raises(RequestError, match="asks for something else"):
+            await deployment.submit(asking(preset="fast", idempotency_key="k"), client="ann")
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        work = await worker.told(Work)
+        assert (work.job_id, work.preset) == (job.id, "int8")
+        worker.finish(work)
+        assert (await soon(deployment.wait(job.id))).preset == "int8"
+        assert [one.preset for one in await deployment.jobs()] == ["int8"]
+
+
+async def test_a_worker_that_has_the_model_with_the_preset_is_preferred(deployed: OpenDeployment) -> None:
+    eight = EMOJI.model_copy(update={"preset": "int8"})
+    stages = [
+        Stage(lambda puppet: puppet.greet(4, [EMOJI])),
+        Stage(lambda puppet: puppet.greet(3, [eight])),
+        Stage(lambda puppet: puppet.greet(2, [])),
+    ]
+    async with deployed(*(stage.start for stage in stages)) as deployment:
+        workers = [await stage.next() for stage in stages]
+        for preset, worker in (("int8", workers[1]), ("baseline", workers[0]), (None, workers[0])):
+            job = await deployment.submit(asking(preset=preset), client="ann")
+            assert (await worker.told(Work)).job_id == job.id
+        assert list(await deployment.models()) == [EMOJI], "one model, whatever it runs with"
+
+
+async def test_a_model_that_is_there_with_another_preset_alone_is_not_loaded_yet(
+    deployed: OpenDeployment,
+) -> None:
+    eight = EMOJI.model_copy(update={"preset": "int8"})
+    stage = Stage(lambda puppet: puppet.greet(4, [eight]))
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        await until(lambda: deployment.status().ready)
+        loading = asyncio.create_task(deployment.load_model("emoji"))
+        await worker.told(Load)
+        worker.say(Models(models=(eight,), memory_bytes=1000, free_bytes=400))
+        worker.say(
+            ModelFailed(model="emoji", failure=JobFailure(kind="does_not_fit", message="no room for both"))
+        )
+        with pytest.raises(DoesNotFitError, match="no room for both"):
+            await soon(loading)

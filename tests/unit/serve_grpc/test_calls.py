@@ -101,6 +101,16 @@ def test_a_job_outlives_the_call_and_is_found_again(server: Running) -> None:
     assert accepted.id not in [job.id for job in server.stub.List(pb.ListRequest(before=page.next)).jobs]
 
 
+def test_a_job_chooses_its_preset(server: Running) -> None:
+    asked = submission()
+    asked.preset = "int8"
+    accepted = server.stub.Submit(asked)
+    assert accepted.preset == "int8"
+    assert server.ended(accepted.id) == "done"
+    assert server.stub.List(pb.ListRequest(limit=1)).jobs[0].preset == "int8"
+    assert not server.stub.Submit(submission()).HasField("preset")
+
+
 def test_a_key_makes_nothing_twice(server: Running) -> None:
     asked = submission()
     asked.idempotency_key = "once"

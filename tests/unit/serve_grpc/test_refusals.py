@@ -90,6 +90,13 @@ def test_every_problem_is_said_at_once(server: Running) -> None:
     }
 
 
+def test_an_unknown_preset(server: Running) -> None:
+    asked = submission()
+    asked.preset = "int9"
+    words = "preset: 'int9' is no preset; did you mean 'int8'.* known: baseline, "
+    refused(lambda: server.stub.Submit(asked), Code.INVALID_ARGUMENT, words)
+
+
 @pytest.mark.parametrize("name", [name for name in BAD_NAMES if name != "half a character"])
 def test_bad_names(server: Running, name: str) -> None:
     value, words = BAD_NAMES[name], "is not a usable name"

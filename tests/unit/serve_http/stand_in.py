@@ -112,6 +112,7 @@ class StandIn:
             pictures=(),
             failure=None,
             idempotency_key=submission.idempotency_key,
+            preset=submission.preset,
         )
         self._jobs[job.id] = job
         self._stopping[job.id] = asyncio.Event()

@@ -51,6 +51,17 @@ def test_a_job_is_accepted_at_once_and_made_then(server: Running) -> None:
     assert len(made["pictures"]) == 1
 
 
+def test_a_job_chooses_its_preset(server: Running) -> None:
+    made = server.client.post("/v1/jobs?wait=true", json={**job(), "preset": "int8"}).json()
+    assert (made["state"], made["preset"]) == ("done", "int8")
+    assert server.client.get("/v1/jobs", params={"limit": 1}).json()["jobs"][0]["preset"] == "int8"
+    refused = server.client.post("/v1/jobs", json={**job(), "preset": "int9"})
+    assert refused.status_code == 400
+    (problem,) = refused.json()["error"]["problems"]
+    assert (problem["field"], problem["value"]) == ("preset", "int9")
+    assert "'int9' is no preset; did you mean 'int8'" in problem["rule"]
+
+
 @pytest.mark.parametrize(
     ("headers", "address"), [({}, "/v1/jobs?wait=true"), ({"Prefer": "respond-async, wait=20"}, "/v1/jobs")]
 )

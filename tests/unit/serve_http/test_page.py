@@ -183,6 +183,8 @@ def test_the_system(served: Running) -> None:
     assert told["host"]["memory_bytes"] > 0
     assert told["packages"]["torch"]
     assert "euler" in told["samplers"]
+    assert "baseline" in told["presets"]
+    assert set(told["lossy_presets"]) < set(told["presets"])
     assert {disk["purpose"] for disk in told["disks"]} == {"models", "queue"}
 
 

@@ -59,6 +59,13 @@ def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFi
     assert all(Path(name).read_bytes().startswith(b"\x89PNG") for name in said)
     assert run(["query", "one", "a fox", "--steps", "0", "--out", str(tmp_path / "out")]) == 2
     assert "steps" in capsys.readouterr().err
+    assert run(["query", "one", "a fox", "--preset", "int8", "--out", str(tmp_path / "out")]) == 0
+    assert run(["query", "one", "a fox", "--preset", "int9", "--out", str(tmp_path / "out")]) == 2
+    assert "'int9' is no preset; did you mean 'int8'" in capsys.readouterr().err
+    with calotype.client("one") as found:
+        assert [job.preset for job in found.jobs()] == ["int8", ""]
+        found.query("a fox", preset="fast")
+        assert found.jobs()[0].preset == "fast"
     assert run(["query", "on", "a fox"]) == 4
     assert "did you mean 'one'" in capsys.readouterr().err
     assert run(["logs", "one", "-n", "1000"]) == 0

@@ -55,7 +55,7 @@ async def test_a_queue_of_the_first_version_is_brought_up_to_date(
         )
     connection.close()
     async with open_queue() as queue:
-        assert [job.kind for job in await queue.jobs()] == ["pictures"] * 4
+        assert [(job.kind, job.preset) for job in await queue.jobs()] == [("pictures", None)] * 4
         assert await order(queue) == ["old2", "old3", "old4"]
         new = await queue.submit(workflow())
         assert (new.kind, new.sequence, new.position) == ("workflow", 5, 3)

@@ -49,7 +49,8 @@ class Shelf:
             name=name, architecture="none", sha256=f"sha:{contents}", random=True, bytes=bytes_
         )
 
-    def load(self, name: str, progress: Progress) -> JobEngine:
+    def load(self, name: str, progress: Progress, preset: str | None = None) -> JobEngine:
+        name = name if preset is None else f"{preset}:{name}"
         self.loads.append(name)
         held = sum(self._about(one).bytes for one in self.loads) - self.let_go_of * 10
         if held > self.really_fits:
@@ -90,9 +91,17 @@ class Bench:
     def engine(self) -> IdleEngine:
         return self.shelf.made["m"]
 
-    def add(self, prompt: str, *, model: str = "m", previews: bool = False, **knobs: Any) -> None:
+    def add(
+        self,
+        prompt: str,
+        *,
+        model: str = "m",
+        preset: str | None = None,
+        previews: bool = False,
+        **knobs: Any,
+    ) -> None:
         request = {"prompt": prompt, "steps": 2, "cfg": 1.0, **knobs}
-        self.batcher.add(Work(job_id=prompt, model=model, request=request, previews=previews))
+        self.batcher.add(Work(job_id=prompt, model=model, preset=preset, request=request, previews=previews))
 
     def load(self, model: str) -> None:
         self.batcher.add(Load(model=model))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from calotype.serve.messages import Loading, ModelFailed, Models
+from calotype.serve.worker.turns import Group, Turns
 from tests.unit.serve_worker.bench import Bench, Shelf
 
 
@@ -153,3 +154,51 @@ def test_loading_reports_itself_in_hundredths(label: str) -> None:
     assert {message.label for message in news} == {label}
     assert len(news) == 101
     assert (news[0].done, news[-1].done, news[-1].total) == (0, 400, 400)
+
+
+def test_each_preset_has_an_engine_of_its_own_and_shares_no_evaluation() -> None:
+    bench = Bench()
+    bench.add("plain")
+    bench.add("quick", preset="fast")
+    bench.add("own", preset=bench.shelf.preset)
+    bench.add("quick too", preset="fast")
+    bench.to_the_end()
+    assert bench.finished() == {"plain", "quick", "own", "quick too"}
+    assert bench.shelf.loads == ["m", "fast:m"], "the worker's own by name is no other"
+    assert bench.engine.evaluated == [["plain", "own"]] * 2
+    assert bench.shelf.made["fast:m"].evaluated == [["quick", "quick too"]] * 2
+    held = bench.heard(Models)[-1]
+    assert [(model.name, model.preset) for model in held.models] == [("m", None), ("m", "fast")]
+    assert held.free_bytes == 80, "the weights count for each"
+
+
+def test_presets_make_room_for_each_other_like_models() -> None:
+    bench = Bench(Shelf(memory_bytes=20))
+    for preset in ("int8", None, "fast", None, "int8"):
+        bench.add(f"with {preset} after {len(bench.messages)}", preset=preset)
+        bench.rest()
+    assert bench.shelf.loads == ["int8:m", "m", "fast:m", "int8:m"]
+    held = bench.heard(Models)[-1].models
+    assert [(model.name, model.preset) for model in held] == [("m", None), ("m", "int8")]
+
+
+def test_unloading_is_answered_when_the_model_is_gone_with_all_its_presets() -> None:
+    bench = Bench()
+    load(bench, "m")
+    bench.add("job", preset="fast", steps=3)
+    bench.turns(1)
+    bench.models.unload("m")
+    said = bench.heard(Models)[-1]
+    assert ([model.preset for model in said.models], said.asked) == (["fast"], None)
+    bench.rest()
+    bench.turns(1)
+    last = bench.heard(Models)[-1]
+    assert (last.models, last.asked) == ((), "m")
+    assert not bench.failed()
+
+
+def test_loras_stay_merged_into_an_engine_whatever_others_do() -> None:
+    turns = Turns()
+    styled, plain = Group("m", ("style",), "s"), Group("m", (), "s", "fast")
+    served = [turns.next([styled, plain]) for _ in range(4)]
+    assert served == [styled, plain] * 2, "the other preset's weights are its own"

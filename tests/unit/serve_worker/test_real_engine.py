@@ -19,6 +19,7 @@ from PIL import Image
 
 from calotype.core.errors import ExitCode
 from calotype.core.progress import Silent
+from calotype.engine.load import load
 from calotype.engine.pictures import read_record
 from calotype.serve.messages import (
     FROM_WORKER,
@@ -39,6 +40,7 @@ from calotype.serve.worker.real_engine import RealEngine, RealLoader
 from calotype.spec.request import GenerateRequest
 from tests.engines import begun, difference, relative, small_engine
 from tests.unit.models.lora_files import layers_of, random_updates, write_diffusers
+from tests.unit.serve_worker.bench import Bench
 from tests.unit.serve_worker.real_bench import SIX, bench_of, files_of, most_difference, pictures_of
 
 MOST_DIFFERENCE = 1
@@ -71,6 +73,24 @@ def test_six_jobs_that_join_at_different_times_make_the_pictures_each_makes_alon
             assert read_record(tmp_path / "picture.png") == record
     different = [pictures[knobs["prompt"]][0] for knobs in SIX]
     assert difference(different[0], different[1]) > 30
+
+
+def test_presets_chosen_by_jobs_make_their_own_engines_pictures(tmp_path: Path) -> None:
+    knobs: dict[str, Any] = {"width": 64, "height": 64, "steps": 2, "cfg": 3.0, "seed": 5}
+    request = {"prompt": "a red apple", **knobs}
+    bench = Bench(RealLoader(device="cpu", preset="baseline"))
+    for job, preset in (("baseline", None), ("int8", "int8")):
+        bench.batcher.add(Work(job_id=job, model="emoji", preset=preset, request=request))
+    bench.to_the_end()
+    made = pictures_of(bench)
+    assert most_difference(made["baseline"], made["int8"]) > MOST_DIFFERENCE, "they can be told apart"
+    for preset, (file,) in files_of(bench).items():
+        alone = load("emoji", device="cpu", preset=preset).generate(GenerateRequest.parse(request))
+        assert most_difference(made[preset], alone.images) <= MOST_DIFFERENCE
+        (tmp_path / "picture.png").write_bytes(file)
+        record = read_record(tmp_path / "picture.png")
+        assert record is not None
+        assert record.preset == preset
 
 
 def engine_on(folder: Path = Path("/nonexistent"), preset: str = "baseline") -> RealEngine:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from calotype.core.errors import NotFoundError
 from calotype.serve import messages
-from calotype.serve.messages import Failed, NodeNews, RunWorkflow, Stopped, WorkflowFinished
+from calotype.serve.messages import Failed, Models, NodeNews, RunWorkflow, Stopped, WorkflowFinished
 from calotype.serve.worker.engines import DeviceLostError, OutOfMemoryError
 from calotype.serve.worker.node_engines import NodeEngines
 from calotype.serve.worker.workflows import Workflows
@@ -243,6 +243,22 @@ def test_models_are_those_of_ordinary_jobs_and_stay_while_a_workflow_uses_them()
     assert [m.job_id for m in stage.bench.heard(WorkflowFinished)] == ["flow"]
     assert stage.bench.shelf.loads == ["m-60", "n-60"]
     assert not any(held.users for held in stage.bench.models._held)
+
+
+def test_presets_of_nodes_are_engines_of_the_worker_s_and_take_its_room() -> None:
+    def compares(context: Context, value: int) -> tuple[Image.Image]:
+        for preset in (None, "fast", None, "fast"):
+            stage.engines("m-60", preset)
+        return picture()
+
+    stage = Stage(Bench(Shelf(memory_bytes=120)), Compares=compares)
+    stage.bench.add("before", model="m-60", preset="fast")
+    stage.bench.rest()
+    stage.add("flow", "Compares")
+    stage.rest()
+    assert [m.job_id for m in stage.bench.heard(WorkflowFinished)] == ["flow"]
+    assert stage.bench.shelf.loads == ["fast:m-60", "m-60"], "those that jobs use too, each loaded once"
+    assert stage.bench.heard(Models)[-1].free_bytes == 0
 
 
 def test_a_node_is_a_stage_of_its_own_and_a_load_within_it_another() -> None:

@@ -62,6 +62,8 @@ export interface Job {
   pictures: JobPicture[];
   failure: { kind: string; message: string } | null;
   idempotency_key: string | null;
+  /** Not said where the worker's own is meant. */
+  preset?: string | null;
 }
 
 export interface JobPage {
@@ -72,6 +74,7 @@ export interface JobPage {
 export interface Submission {
   request: Partial<GenerateRequest> & { prompt: string };
   model?: string;
+  preset?: string;
   idempotency_key: string;
 }
 

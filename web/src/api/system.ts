@@ -8,6 +8,8 @@ export interface LoadedModel {
   sha256: string;
   random: boolean;
   bytes: number;
+  /** Not said where it is the worker's own. */
+  preset?: string | null;
 }
 
 export interface Worker {
@@ -57,6 +59,8 @@ export interface System {
   samplers: string[];
   schedules: string[];
   presets: string[];
+  /** Those whose pictures differ by more than rounding. */
+  lossy_presets: string[];
   host: {
     cpu: string | null;
     cores: number | null;

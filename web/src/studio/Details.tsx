@@ -26,6 +26,7 @@ function asked(job: Job, picture: JobPicture, say: Say): Row[] {
     [say("studio.prompt"), request.prompt],
     [say("studio.negative"), request.negative_prompt],
     [say("studio.model"), job.model],
+    [say("studio.preset"), job.preset],
     [say("studio.loras"), request.loras?.map((lora) => `${lora.name} × ${lora.strength}`).join(", ")],
     [say("studio.seed"), picture.seed],
     [say("studio.steps"), request.steps],

@@ -2,6 +2,7 @@ import { useStore } from "../connection/store";
 import { useSay } from "../language/say";
 import { useOffers } from "../parts/offers";
 import { SelectField } from "../parts/SelectField";
+import { PresetField } from "./PresetField";
 import { change, settings } from "./settings";
 
 /** Which model, and with which optimisations it runs. */
@@ -18,7 +19,6 @@ export function ModelFields() {
     ]),
   ];
   const options = names.filter((name) => name !== first).map((name) => [name, name] as const);
-  const presets = [...new Set(system?.workers.map((worker) => worker.preset).filter(Boolean))];
   return (
     <div className="pair">
       <SelectField
@@ -30,12 +30,7 @@ export function ModelFields() {
           change({ model: name });
         }}
       />
-      {presets.length > 0 && (
-        <div className="field" title={say("studio.preset.why")}>
-          <span>{say("studio.preset")}</span>
-          <output className="shown">{presets.join(", ")}</output>
-        </div>
-      )}
+      <PresetField />
     </div>
   );
 }

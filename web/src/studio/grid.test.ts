@@ -52,6 +52,20 @@ test("a grid is found again from its jobs' keys alone", () => {
   ]);
 });
 
+test("presets are a knob, and hold for every cell of other knobs", () => {
+  const steps = { knob: "steps", values: ["2"] } as const;
+  const y = { ...steps, values: [...steps.values] };
+  const over = submissions(DEFAULTS, false, { knob: "preset", values: ["fast", "int8"] }, y);
+  expect(over.map(({ preset }) => preset)).toEqual(["fast", "int8"]);
+  const jobs = over.map((one) => ({
+    ...jobOf(one.idempotency_key, one.request),
+    preset: one.preset ?? null,
+  }));
+  expect(jobs.map((job) => standing(job, "preset"))).toEqual(["fast", "int8"]);
+  const kept = submissions({ ...DEFAULTS, preset: "fp8" }, false, { knob: "cfg", values: ["1", "2"] }, y);
+  expect(kept.map(({ preset }) => preset)).toEqual(["fp8", "fp8"]);
+});
+
 test("other keys belong to no grid", () => {
   expect(placeOf(jobOf("studio/abc"))).toBeNull();
   expect(placeOf(jobOf("grid/abc/cfg/steps/2x2/2.0"))).toBeNull();

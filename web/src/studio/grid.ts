@@ -17,6 +17,7 @@ export const KNOBS = [
   "clip_skip",
   "eta",
   "model",
+  "preset",
   "prompt",
 ] as const;
 
@@ -138,6 +139,7 @@ function emptyCells({ columns, rows }: Place): null[][] {
 /** What a knob stands at in a job. */
 export function standing(job: Job, knob: Knob): string {
   if (knob === "model") return job.model;
+  if (knob === "preset") return job.preset ?? "–";
   const value = job.request[knob];
   return value === null || value === undefined ? "–" : String(value);
 }

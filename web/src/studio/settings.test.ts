@@ -8,7 +8,7 @@ test("what is not said stays unsaid", () => {
   for (const name of ["negative_prompt", "width", "height", "eta", "vae", "strength"]) {
     expect(request).not.toHaveProperty(name);
   }
-  expect(submissionOf(DEFAULTS, false, "k")).not.toHaveProperty("model");
+  expect(Object.keys(submissionOf(DEFAULTS, false, "k"))).toEqual(["request", "idempotency_key"]);
 });
 
 test("strength goes along with a start picture", () => {
@@ -21,9 +21,9 @@ test("a job's settings make its picture again", () => {
     ...{ prompt: "a cat", negative: "dogs", width: 64, height: 72, steps: 9, cfg: 3, eta: 0.5, vae: "v" },
     ...{ sampler: "heun", schedule: "beta", clip_skip: 2, strength: 0.4, seed: "18446744073709551615" },
     ...{ loras: [{ name: "ink", strength: 0.5, text_strength: null }], model: "emoji", locked: true },
+    preset: "int8",
   };
-  const request = requestOf(asked, true);
-  const job = { model: "emoji", request } as Partial<Job> as Job;
+  const job = submissionOf(asked, true, "k") as Partial<Job> as Job;
   expect(settingsOf(job, undefined)).toEqual(asked);
 });
 

@@ -8,6 +8,8 @@ export interface Settings {
   negative: string;
   /** Empty: the deployment's first. */
   model: string;
+  /** Empty: the worker's own. */
+  preset: string;
   loras: LoraUse[];
   /** Null: the model's own, or the start picture's. */
   width: number | null;
@@ -31,6 +33,7 @@ export const DEFAULTS: Settings = {
   prompt: "",
   negative: "",
   model: "",
+  preset: "",
   loras: [],
   width: null,
   height: null,
@@ -104,6 +107,7 @@ export function submissionOf(from: Settings, hasImage: boolean, key: string): Su
   return {
     request: requestOf(from, hasImage),
     ...(from.model === "" ? {} : { model: from.model }),
+    ...(from.preset === "" ? {} : { preset: from.preset }),
     idempotency_key: key,
   };
 }
@@ -129,6 +133,7 @@ export function settingsOf(job: Job, picture: JobPicture | undefined): Settings 
     prompt: request.prompt,
     negative: request.negative_prompt ?? "",
     model: job.model,
+    preset: job.preset ?? "",
     loras: request.loras,
     width: request.width ?? picture?.width ?? null,
     height: request.height ?? picture?.height ?? null,

@@ -1,4 +1,4 @@
-import type { System } from "../api/system";
+import type { LoadedModel, System } from "../api/system";
 import { useSay } from "../language/say";
 import { Scrolled } from "../parts/Scrolled";
 import { bytes } from "../parts/format";
@@ -53,9 +53,7 @@ export function WorkersCard({ system }: { system: System }) {
                 <td>{worker.precision ?? "–"}</td>
                 <td>{worker.jobs}</td>
                 <td>{worker.restarts}</td>
-                <td>
-                  {worker.models.map((model) => `${model.name} (${bytes(model.bytes)})`).join(", ") || "–"}
-                </td>
+                <td>{worker.models.map((model) => `${model.name} (${about(model)})`).join(", ") || "–"}</td>
                 <td>{bytes(worker.free_bytes)}</td>
               </tr>
             ))}
@@ -64,4 +62,8 @@ export function WorkersCard({ system }: { system: System }) {
       </Scrolled>
     </section>
   );
+}
+
+function about({ preset, bytes: size }: LoadedModel): string {
+  return preset ? `${preset}, ${bytes(size)}` : bytes(size);
 }

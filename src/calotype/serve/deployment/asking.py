@@ -21,8 +21,10 @@ class _Question:
 
     def is_answered_by(self, models: Models) -> bool:
         name = self.message.model
-        there = any(name in (held.name, held.sha256) for held in models.models)
-        return models.asked == name or there == isinstance(self.message, Load)
+        held = [one for one in models.models if name in (one.name, one.sha256)]
+        if isinstance(self.message, Load):
+            return models.asked == name or any(one.preset is None for one in held)
+        return models.asked == name or not held
 
 
 class ModelQuestions:

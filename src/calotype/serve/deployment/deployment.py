@@ -126,6 +126,7 @@ class Deployment:
             client=client,
             model=self._admission.model_of(submission.model, self._loaded()),
             request=request.as_dict(),
+            preset=submission.preset,
             priority=submission.priority,
             deadline_s=submission.deadline_s,
             idempotency_key=submission.idempotency_key,
@@ -257,6 +258,6 @@ class Deployment:
         )
 
     def _loaded(self) -> list[LoadedModel]:
-        """Every model that some worker has."""
+        """Every model that some worker has, with whatever preset."""
         held = {model.sha256: model for seat in self._dispatcher.seats for model in seat.models}
-        return list(held.values())
+        return [model.model_copy(update={"preset": None}) for model in held.values()]

@@ -116,11 +116,11 @@ class HandingOut:
                 await self._send_work(running)
 
     def _give(self, job: Job, seats: Sequence[Seat]) -> Running | None:
-        """Choose a worker: one that has the model, then the one with most room."""
+        """Choose a worker: one that has the model with that preset, then the one with most room."""
         free = [seat for seat in seats if self._room(seat, job.kind) > 0]
         if not free:
             return None
-        seat = max(free, key=lambda seat: (seat.holds(job.model), seat.room))
+        seat = max(free, key=lambda seat: (seat.holds(job.model, job.preset), seat.room))
         running = self._running.add(job, seat)
         if job.kind == "workflow":
             running.workflow = self._listen(running)
@@ -157,6 +157,7 @@ class HandingOut:
             has_image="image" in given,
             has_mask="mask" in given,
             previews=self._watchers.wants_previews(job.id),
+            preset=job.preset,
         )
 
 

@@ -128,8 +128,10 @@ class Seat:
         """One workflow at a time: the others wait where they can be moved and cancelled."""
         return 1 if self._taking and not self.workflows else 0
 
-    def holds(self, model: str) -> bool:
-        return any(model in (held.name, held.sha256) for held in self.models)
+    def holds(self, model: str, preset: str | None = None) -> bool:
+        own = self.hello.preset if self.hello else None
+        wanted = None if preset == own else preset
+        return any(model in (held.name, held.sha256) and held.preset == wanted for held in self.models)
 
     def status(self) -> WorkerStatus:
         return WorkerStatus(

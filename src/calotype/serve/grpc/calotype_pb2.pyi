@@ -23,7 +23,7 @@ JOB_STATE_FAILED: JobState
 JOB_STATE_CANCELLED: JobState
 
 class Submission(_message.Message):
-    __slots__ = ("request", "model", "priority", "deadline_s", "idempotency_key", "image", "mask")
+    __slots__ = ("request", "model", "priority", "deadline_s", "idempotency_key", "image", "mask", "preset")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class Submission(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     MASK_FIELD_NUMBER: _ClassVar[int]
+    PRESET_FIELD_NUMBER: _ClassVar[int]
     request: GenerateRequest
     model: str
     priority: int
@@ -38,7 +39,8 @@ class Submission(_message.Message):
     idempotency_key: str
     image: bytes
     mask: bytes
-    def __init__(self, request: _Optional[_Union[GenerateRequest, _Mapping]] = ..., model: _Optional[str] = ..., priority: _Optional[int] = ..., deadline_s: _Optional[float] = ..., idempotency_key: _Optional[str] = ..., image: _Optional[bytes] = ..., mask: _Optional[bytes] = ...) -> None: ...
+    preset: str
+    def __init__(self, request: _Optional[_Union[GenerateRequest, _Mapping]] = ..., model: _Optional[str] = ..., priority: _Optional[int] = ..., deadline_s: _Optional[float] = ..., idempotency_key: _Optional[str] = ..., image: _Optional[bytes] = ..., mask: _Optional[bytes] = ..., preset: _Optional[str] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
     __slots__ = ("prompt", "negative_prompt", "width", "height", "steps", "cfg", "sampler", "schedule", "seed", "count", "eta", "clip_skip", "loras", "vae", "strength", "tile_vae", "micro")
@@ -125,7 +127,7 @@ class Progress(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., preview: _Optional[bytes] = ..., pictures: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "client", "state", "model", "request_json", "priority", "position", "created_at", "started_at", "ended_at", "deadline_at", "steps_done", "steps_total", "attempts", "pictures", "failure", "idempotency_key")
+    __slots__ = ("id", "client", "state", "model", "request_json", "priority", "position", "created_at", "started_at", "ended_at", "deadline_at", "steps_done", "steps_total", "attempts", "pictures", "failure", "idempotency_key", "preset")
     ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +145,7 @@ class Job(_message.Message):
     PICTURES_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    PRESET_FIELD_NUMBER: _ClassVar[int]
     id: str
     client: str
     state: JobState
@@ -160,7 +163,8 @@ class Job(_message.Message):
     pictures: _containers.RepeatedCompositeFieldContainer[PictureInfo]
     failure: Failure
     idempotency_key: str
-    def __init__(self, id: _Optional[str] = ..., client: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., model: _Optional[str] = ..., request_json: _Optional[str] = ..., priority: _Optional[int] = ..., position: _Optional[int] = ..., created_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., deadline_at: _Optional[float] = ..., steps_done: _Optional[int] = ..., steps_total: _Optional[int] = ..., attempts: _Optional[int] = ..., pictures: _Optional[_Iterable[_Union[PictureInfo, _Mapping]]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+    preset: str
+    def __init__(self, id: _Optional[str] = ..., client: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., model: _Optional[str] = ..., request_json: _Optional[str] = ..., priority: _Optional[int] = ..., position: _Optional[int] = ..., created_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., deadline_at: _Optional[float] = ..., steps_done: _Optional[int] = ..., steps_total: _Optional[int] = ..., attempts: _Optional[int] = ..., pictures: _Optional[_Iterable[_Union[PictureInfo, _Mapping]]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., idempotency_key: _Optional[str] = ..., preset: _Optional[str] = ...) -> None: ...
 
 class PictureInfo(_message.Message):
     __slots__ = ("sha256", "bytes", "width", "height", "seed")
@@ -235,20 +239,22 @@ class ModelName(_message.Message):
     def __init__(self, model: _Optional[str] = ...) -> None: ...
 
 class LoadedModel(_message.Message):
-    __slots__ = ("name", "architecture", "sha256", "random", "bytes", "max_pixels")
+    __slots__ = ("name", "architecture", "sha256", "random", "bytes", "max_pixels", "preset")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
     RANDOM_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    PRESET_FIELD_NUMBER: _ClassVar[int]
     name: str
     architecture: str
     sha256: str
     random: bool
     bytes: int
     max_pixels: int
-    def __init__(self, name: _Optional[str] = ..., architecture: _Optional[str] = ..., sha256: _Optional[str] = ..., random: _Optional[bool] = ..., bytes: _Optional[int] = ..., max_pixels: _Optional[int] = ...) -> None: ...
+    preset: str
+    def __init__(self, name: _Optional[str] = ..., architecture: _Optional[str] = ..., sha256: _Optional[str] = ..., random: _Optional[bool] = ..., bytes: _Optional[int] = ..., max_pixels: _Optional[int] = ..., preset: _Optional[str] = ...) -> None: ...
 
 class LoadedModels(_message.Message):
     __slots__ = ("models",)

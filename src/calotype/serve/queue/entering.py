@@ -34,6 +34,7 @@ class NewJob:
     client: str
     model: str
     request: Mapping[str, Any]
+    preset: str | None = None
     priority: int = 0
     deadline_s: float | None = None
     idempotency_key: str | None = None
@@ -54,7 +55,9 @@ class NewJob:
     @property
     def digest(self) -> str:
         """The same for what asks for the same."""
-        text = json.dumps([self.model, self.request], sort_keys=True)
+        # Where none is chosen it is what it was before there were any to choose.
+        chosen = [] if self.preset is None else [self.preset]
+        text = json.dumps([self.model, self.request, *chosen], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -116,8 +119,8 @@ def enter(
     cursor = connection.execute(
         """
         INSERT INTO jobs (id, kind, client, model, request, digest, idempotency_key, priority, turn, cost,
-                          created_at, deadline_s, steps_total, number)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                          created_at, deadline_s, steps_total, number, preset)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             job_id,
@@ -134,6 +137,7 @@ def enter(
             new.deadline_s,
             new.request.get("steps", 0),
             new.number,
+            new.preset,
         ),
     )
     connection.execute(

@@ -38,6 +38,7 @@ def as_job(connection: sqlite3.Connection, row: sqlite3.Row) -> Job:
         failure=None if row["failure"] is None else JobFailure.model_validate_json(row["failure"]),
         idempotency_key=row["idempotency_key"],
         report=None if row["report"] is None else WorkflowReport.model_validate_json(row["report"]),
+        preset=row["preset"],
     )
 
 

@@ -96,6 +96,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX uploads_by_file ON uploads (sha256);
     CREATE INDEX uploads_by_use ON uploads (used_at, bytes);
     """,
+    "ALTER TABLE jobs ADD COLUMN preset TEXT",
 )
 
 

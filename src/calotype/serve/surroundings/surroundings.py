@@ -19,7 +19,7 @@ from calotype.serve.surroundings.inspecting import Inspector
 from calotype.serve.surroundings.machine import machine
 from calotype.serve.surroundings.records import Records
 from calotype.spec.measurement import Kind
-from calotype.spec.names import PRESETS, SAMPLERS, SCHEDULES
+from calotype.spec.names import LOSSY_PRESETS, PRESETS, SAMPLERS, SCHEDULES
 
 FOLDERS = ("checkpoints", "loras", "vae", "controlnet", "embeddings", "upscale_models")
 EMBEDDED = "emoji"
@@ -50,6 +50,7 @@ class Surroundings:
             "samplers": list(SAMPLERS),
             "schedules": list(SCHEDULES),
             "presets": list(PRESETS),
+            "lossy_presets": list(LOSSY_PRESETS),
             **await asyncio.to_thread(machine, self.gpus, disks),
         }
 

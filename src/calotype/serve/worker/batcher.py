@@ -117,7 +117,7 @@ class Batcher:
         try:
             if isinstance(wanted, Load):
                 return self._models.load(wanted.model)
-            lease = self._models.lease(wanted.model)
+            lease = self._models.lease(wanted.model, wanted.preset)
             if lease is None:
                 return False
         except Exception as error:
@@ -143,7 +143,7 @@ class Batcher:
     def _gather(self, group: Group, tickets: Sequence[Ticket]) -> list[_Share]:
         """Who shares the next evaluation of a group: what is under way first, then what can begin."""
         expected = min((t.order.most_rows for t in tickets if t.order.most_rows is not None), default=None)
-        limit = self._limits.of((group.model, group.shape), expected)
+        limit = self._limits.of((group.engine, group.shape), expected)
         shares: list[_Share] = []
         rows = 0
         for share in self._candidates(tickets):
@@ -172,7 +172,7 @@ class Batcher:
 
     def _evaluate(self, group: Group, shares: Sequence[_Share]) -> None:
         """One evaluation, or several smaller ones when it cannot be one."""
-        shape = (group.model, group.shape)
+        shape = (group.engine, group.shape)
         pending = [shares]
         while pending:
             some = [share for share in pending.pop() if not share.ticket.ended]
@@ -289,7 +289,9 @@ class Batcher:
             self._finishing.complete(ticket.job_id, ticket.order.request, seeds, files)
 
     def _first(self, ticket: Ticket, what: str) -> AbstractContextManager[None]:
-        return self._stages.first(what, ticket.lease.model, ticket.order.shape)
+        lease = ticket.lease
+        model = lease.model if lease.preset is None else f"{lease.model} with {lease.preset}"
+        return self._stages.first(what, model, ticket.order.shape)
 
     def _with_room(self, ticket: Ticket, work: Callable[[], Any]) -> Any:
         """Do something for one picture; again with all the memory there is if it did not fit at first."""

@@ -155,7 +155,7 @@ class IdleLoader:
         digest = hashlib.sha256(name.encode()).hexdigest()
         return LoadedModel(name=name, architecture="none", sha256=digest, random=True, bytes=WEIGHT_BYTES)
 
-    def load(self, _: str, progress: Progress) -> IdleEngine:
+    def load(self, _: str, progress: Progress, _preset: str | None = None) -> IdleEngine:
         progress.start("loading", 1)
         progress.advance()
         return IdleEngine(self.out_of_memory_over)

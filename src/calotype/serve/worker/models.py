@@ -1,7 +1,8 @@
 """The models a worker holds: loaded when they are wanted, the least recently used let go when room is needed.
 
 Room is counted in bytes of weights, known before a model is loaded. A model that a job uses stays. Names of
-the same contents are the same model, and its hash is a name too. Knows nothing of devices or batches.
+the same contents are the same model, and its hash is a name too. With another preset it is another one, whose
+weights count again. Knows nothing of devices or batches.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Lease:
 
     model: str
     """The same for all names of a model."""
+    preset: str | None
+    """None is the worker's own."""
     engine: JobEngine
     release: Callable[[], None]
 
@@ -60,15 +63,16 @@ class Models:
         self._awaited: LoadedModel | None = None
         """What is next to be loaded: reading its files again at every try would cost the others time."""
 
-    def lease(self, name: str) -> Lease | None:
+    def lease(self, name: str, preset: str | None = None) -> Lease | None:
         """The model for one job, loaded if need be; None while others' jobs hold the room it needs."""
-        held = self._known(name) or self._loaded(name)
+        preset = None if preset == self._loader.preset else preset
+        held = self._known(name, preset) or self._loaded(name, preset)
         if held is None:
             return None
         held.users += 1
         self._held.remove(held)
         self._held.append(held)
-        return Lease(held.about.name, held.engine, partial(_release, held))
+        return Lease(held.about.name, preset, held.engine, partial(_release, held))
 
     def load(self, name: str) -> bool:
         """Have a model ready; False while others' jobs hold the room it needs."""
@@ -80,28 +84,30 @@ class Models:
         return True
 
     def unload(self, name: str) -> None:
-        """Let a model go, as soon as no job uses it."""
-        held = self._known(name)
-        if held is None:
+        """Let a model go with all its presets, as soon as no job uses it."""
+        going = [held for held in self._held if name in held.names]
+        if not going:
             self._tell(asked=name)
-        else:
+            return
+        for held in going:
             held.unwanted = name
-            self.tidy()
+        self.tidy()
 
     def tidy(self) -> None:
         """Let go what is unwanted and unused. Apart from `release`, whose caller still holds the engine."""
         for held in [held for held in self._held if held.unwanted is not None and not held.users]:
-            self._drop(held, asked=held.unwanted)
+            others = any(one.unwanted == held.unwanted for one in self._held if one is not held)
+            self._drop(held, asked=None if others else held.unwanted)
 
-    def _known(self, name: str) -> _Held | None:
-        return next((held for held in self._held if name in held.names), None)
+    def _known(self, name: str, preset: str | None) -> _Held | None:
+        return next((held for held in self._held if name in held.names and held.about.preset == preset), None)
 
-    def _loaded(self, name: str) -> _Held | None:
+    def _loaded(self, name: str, preset: str | None) -> _Held | None:
         if self._awaited is None or self._awaited.name != name:
             with self._stages.slow(f"reading {name}"):
                 self._awaited = self._loader.describe(name)
-        about = self._awaited
-        held = self._known(about.sha256)
+        about = self._awaited.model_copy(update={"preset": preset})
+        held = self._known(about.sha256, preset)
         if held is not None:
             held.names.add(name)
             return held
@@ -120,7 +126,7 @@ class Models:
         """Load it; where the device has less room than was counted, idle models go until it fits."""
         while True:
             try:
-                return self._loader.load(about.name, _News(about.name, self._on_loading))
+                return self._loader.load(about.name, _News(about.name, self._on_loading), about.preset)
             except OutOfMemoryError as error:
                 idle = next((held for held in self._held if not held.users), None)
                 if idle is None:

@@ -24,27 +24,23 @@ class NodeEngines:
         held: Models,
         loader: Loader,
         make_models: Callable[[NodeEngines], Any] = lambda _: None,
-        other_preset: Callable[[str, str], Any] | None = None,
     ) -> None:
-        """`other_preset` loads an engine with a preset that is not the worker's."""
-        self._held, self._loader, self._other_preset = held, loader, other_preset
-        self._leases: dict[str, Lease] = {}
+        self._held, self._loader = held, loader
+        self._leases: dict[tuple[str, str | None], Lease] = {}
         self.models = make_models(self)
 
     def __call__(self, reference: str, preset: str | None = None) -> Any:
         """The engine of a model, by its reference and preset; asked again at every step."""
-        if preset not in (None, self._loader.preset) and self._other_preset is not None:
-            return self._other_preset(reference, preset or "")
-        if reference not in self._leases:
-            self._leases[reference] = self._lease(reference)
+        if (reference, preset) not in self._leases:
+            self._leases[reference, preset] = self._lease(reference, preset)
         # What is left of an engine is `real_engine`'s own; nodes want the engine itself.
-        return getattr(self._leases[reference].engine, "engine", None)
+        return getattr(self._leases[reference, preset].engine, "engine", None)
 
-    def _lease(self, reference: str) -> Lease:
-        lease = self._held.lease(reference)
+    def _lease(self, reference: str, preset: str | None) -> Lease:
+        lease = self._held.lease(reference, preset)
         if lease is None:
             self.release()
-            lease = self._held.lease(reference)
+            lease = self._held.lease(reference, preset)
         if lease is None:
             raise NoRoomYetError(f"no room for {reference!r} yet")
         return lease

@@ -219,13 +219,13 @@ class RealLoader:
             max_pixels=most_pixels(architecture, budget),
         )
 
-    def load(self, name: str, progress: Progress) -> RealEngine:
+    def load(self, name: str, progress: Progress, preset: str | None = None) -> RealEngine:
         with device_errors():
             engine = load(
                 name,
                 device=str(self._chosen),
                 precision=self.precision,
-                preset=self.preset,
+                preset=preset or self.preset,
                 models_folder=self._models_folder,
                 warm=self._warm,
                 progress=progress,

@@ -7,22 +7,12 @@ from calotype.serve.worker.models import Models
 from calotype.serve.worker.node_engines import NodeEngines
 from calotype.serve.worker.options import WorkerOptions
 from calotype.serve.worker.real_engine import device_errors
-from calotype.workflow.nodes.models import KeptEngines
 from calotype.workflow.nodes.models import Models as NodeModels
-
-MOST_OTHER_PRESETS = 1
-"""Engines whose preset is not the worker's are not counted where its models are: one at a time."""
 
 
 def node_engines(options: WorkerOptions, loader: Loader, models: Models) -> NodeEngines:
-    """The worker's engines, and others for presets that are not its own."""
-    others = KeptEngines(
-        device=options.device,
-        precision=options.precision,
-        models_folder=options.models_folder,
-        most=MOST_OTHER_PRESETS,
-    )
-    return NodeEngines(models, loader, lambda engines: NodeModels(engines, device=options.device), others)
+    """The worker's engines, with what nodes see of them."""
+    return NodeEngines(models, loader, lambda engines: NodeModels(engines, device=options.device))
 
 
 def meaning(error: BaseException) -> BaseException:

@@ -43,7 +43,7 @@ class Ticket:
 
     @property
     def group(self) -> Group:
-        return Group(self.lease.model, self.order.loras, self.order.shape)
+        return Group(self.lease.model, self.order.loras, self.order.shape, self.lease.preset)
 
     @property
     def has_more(self) -> bool:

@@ -1,9 +1,9 @@
 """Whose turn it is when not everybody can share an evaluation. Knows nothing of jobs or engines.
 
-Those who can share are a group: one model, one set of LoRAs, one shape. The group that has waited longest is
-next. But LoRAs are merged into a model's weights, which costs a moment and what was worked out from those
-weights; so a set stays for `LORA_TURNS` evaluations of its model while anybody uses it, and only then another
-set's group may be next.
+Those who can share are a group: one model with one preset, one set of LoRAs, one shape. The group that has
+waited longest is next. But LoRAs are merged into a model's weights, which costs a moment and what was worked
+out from those weights; so a set stays for `LORA_TURNS` evaluations of its model while anybody uses it, and
+only then another set's group may be next.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ class Group(NamedTuple):
     model: str
     loras: Hashable
     shape: Hashable
+    preset: str | None = None
+
+    @property
+    def engine(self) -> Hashable:
+        """What evaluates them."""
+        return self.model, self.preset
 
 
 class Turns:
@@ -30,8 +36,8 @@ class Turns:
         self._order: list[Group] = []
         """Who has waited longest is first."""
         self._served: Group | None = None
-        self._merged: dict[str, tuple[Hashable, int]] = {}
-        """For each model its LoRAs, and for how many evaluations they have been there."""
+        self._merged: dict[Hashable, tuple[Hashable, int]] = {}
+        """For each engine its LoRAs, and for how many evaluations they have been there."""
 
     def next(self, groups: Collection[Group]) -> Group:
         """The group to evaluate now, out of those that have something to do, in the order they came."""
@@ -40,11 +46,11 @@ class Turns:
         self._order = [*waiting, *(group for group in groups if group not in waiting)]
         chosen = next(group for group in self._order if self._may_switch_to(group, groups))
         self._served = chosen
-        loras, evaluations = self._merged.get(chosen.model, (None, 0))
-        self._merged[chosen.model] = (chosen.loras, evaluations + 1 if loras == chosen.loras else 1)
+        loras, evaluations = self._merged.get(chosen.engine, (None, 0))
+        self._merged[chosen.engine] = (chosen.loras, evaluations + 1 if loras == chosen.loras else 1)
         return chosen
 
     def _may_switch_to(self, group: Group, groups: Collection[Group]) -> bool:
-        loras, evaluations = self._merged.get(group.model, (group.loras, 0))
-        in_use = any(other.model == group.model and other.loras == loras for other in groups)
+        loras, evaluations = self._merged.get(group.engine, (group.loras, 0))
+        in_use = any(other.engine == group.engine and other.loras == loras for other in groups)
         return group.loras == loras or evaluations >= LORA_TURNS or not in_use

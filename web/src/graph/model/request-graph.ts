@@ -10,8 +10,9 @@ type Ends = readonly [string, number];
 const LOADER = "4";
 const FIRST_LORA = 10;
 const OWN_VAE = "20";
+const PRESET = "21";
 
-export function graphOfRequest({ model, request }: Job, picture: JobPicture): JsonObject {
+export function graphOfRequest({ model, preset, request }: Job, picture: JobPicture): JsonObject {
   const loras = (request.loras ?? []).map((lora, index): [string, LoraUse] => [
     String(FIRST_LORA + index),
     lora,
@@ -21,12 +22,13 @@ export function graphOfRequest({ model, request }: Job, picture: JobPicture): Js
   return {
     [LOADER]: node("CheckpointLoaderSimple", { ckpt_name: model }),
     ...Object.fromEntries(loras.map(([id, lora], index) => [id, merged(lora, loras[index - 1]?.[0])])),
+    ...(preset ? { [PRESET]: node("CalotypePreset", { model: [last, 0], preset }) } : {}),
     ...(request.vae ? { [OWN_VAE]: node("VAELoader", { vae_name: request.vae }) } : {}),
     "5": node("EmptyLatentImage", { width: picture.width, height: picture.height, batch_size: 1 }),
     "6": node("CLIPTextEncode", { text: request.prompt ?? "", clip: [last, 1] }, "Prompt"),
     "7": node("CLIPTextEncode", { text: request.negative_prompt ?? "", clip: [last, 1] }, "Negative prompt"),
     "3": node("KSampler", {
-      model: [last, 0],
+      model: [preset ? PRESET : last, 0],
       positive: ["6", 0],
       negative: ["7", 0],
       latent_image: ["5", 0],
