@@ -6,12 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 # Because the tests themselves run side by side.
 torch.set_num_threads(1)
 # Some virtual machines announce matrix instructions (AMX) that they cannot run; half precision on the CPU
 # would crash there. oneDNN reads this at its first operation.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+# The same examples for everybody, and no judgement of how fast the machine is.
+settings.register_profile(
+    "calotype", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("calotype")
 
 
 @pytest.fixture(scope="session", autouse=True)

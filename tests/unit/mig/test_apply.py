@@ -61,7 +61,7 @@ def check_every_failure(
             return
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_layout_to_any_other_with_a_failure_at_every_call(data: st.DataObject, tmp_path: Path) -> None:
     model = data.draw(st.sampled_from(list(table())))
@@ -100,7 +100,7 @@ def test_every_layout_to_every_other_on_a_small_gpu_touches_only_what_differs(tm
         assert bool(change.steps) == (former != target)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_nothing_idle_is_destroyed_that_could_stay(data: st.DataObject, tmp_path: Path) -> None:
     gpu = model_named(data.draw(st.sampled_from(list(table()))))
