@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from threading import Event
 from typing import Any
@@ -42,10 +43,15 @@ class Node:
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("ray.get", lambda said: said)
     monkeypatch.setattr(driver, "stopped", Event())
     monkeypatch.setattr(driver, "LOOK_S", 0.01)
+    others = set(threading.enumerate())
+    yield
+    # Ray's own `get`, asked by a reader that is late, would start a cluster in this process.
+    for reader in set(threading.enumerate()) - others:
+        reader.join(PATIENCE_S)
 
 
 def until_told(*said: str | int | Exception) -> Node:
