@@ -42,8 +42,8 @@ tools:
 	scripts/test-tools
 
 lint: $(READY) $(WEB_READY)
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
 	cd web && npm run --silent lint
 
 types: $(READY) $(WEB_READY)
@@ -60,8 +60,8 @@ unit: $(READY) tools $(PAGE)
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 format: $(READY) $(WEB_READY)
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks
 	cd web && npm run --silent format
 
 clean:

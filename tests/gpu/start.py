@@ -1,8 +1,9 @@
 """How long a fresh process takes to its first picture, with a prepared engine and without one.
 
-Run by hand on a machine with a GPU: `python -m tests.gpu.start`. Every start has a Triton cache of its own,
-empty at first as on a new machine or in a new container. Prints one JSON object. Not collected by pytest: the
-machines that run the tests have no GPU. `--shrunk --device cpu` rehearses it anywhere.
+Run by hand on a machine with a GPU: `python -m tests.gpu.start`. The model is a folder of random weights in
+fp16, written first and so in the disk's cache. Every start has a Triton cache of its own, empty at first as
+in a new container. Prints one JSON object. Not collected by pytest: the machines that run the tests have no
+GPU. `--shrunk --device cpu` rehearses it anywhere.
 """
 
 from __future__ import annotations
@@ -44,6 +45,18 @@ def start(chosen: argparse.Namespace) -> dict[str, float]:
     return times
 
 
+def written(name: str, folder: Path) -> Path:
+    """A catalogue model's folder, as one is downloaded."""
+    import torch
+
+    from calotype.models import catalogue
+    from calotype.models.weights import RandomWeights
+    from calotype.models.write import write_folder
+
+    write_folder(RandomWeights(catalogue.architecture(name), 0, torch.float16), folder)
+    return folder
+
+
 def in_a_process(arguments: list[str], environment: dict[str, str]) -> Any:
     """What a fresh process prints as JSON on its last line."""
     given = {**os.environ, **environment, STARTED: repr(time.time())}
@@ -71,7 +84,6 @@ def measured(chosen: argparse.Namespace, place: Path) -> dict[str, Any]:
             runs[kind].append(in_a_process(again, {**environment, **triton}))
     first = {kind: median(run["first_picture"] for run in found) for kind, found in runs.items()}
     return {
-        "model": chosen.model,
         "preset": chosen.preset,
         "shape": chosen.shape,
         "steps": chosen.steps,
@@ -85,7 +97,7 @@ def measured(chosen: argparse.Namespace, place: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", default="random:sd15")
+    parser.add_argument("--model", default="sd15", help="an architecture of the catalogue")
     parser.add_argument("--preset", default="fast")
     parser.add_argument("--shape", default="512x512x1")
     parser.add_argument("--steps", type=int, default=20)
@@ -101,11 +113,14 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)
+        name = chosen.model
         if chosen.shrunk:
             from tests.shrunk import shrunk_folder
 
-            chosen.model, chosen.shape = str(shrunk_folder(place, "sd15", 0)), "64x64x1"
-        result = measured(chosen, place)
+            chosen.model, chosen.shape = str(shrunk_folder(place, name, 0)), "64x64x1"
+        else:
+            chosen.model = str(written(name, place / name))
+        result = {**measured(chosen, place), "model": name}
     from calotype.engine.probe import full_fingerprint
 
     text = json.dumps({**result, "environment": full_fingerprint().as_dict()}, indent=1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
@@ -101,15 +101,34 @@ def _as_it_has(vae: Any, values: Tensor) -> Tensor:
     return values.to(parameter.device, parameter.dtype)
 
 
+class Shown(NamedTuple):
+    """What a screen is given, still where it was decoded: a quarter of the size to copy from there."""
+
+    colours: Tensor
+    """(height, width, 3) bytes."""
+    finite: Tensor
+    """Whether they mean anything."""
+
+
+def shown(pixels: Tensor) -> Shown:
+    """Of one (3, height, width) tensor in −1…1."""
+    colours = ((pixels.float() / 2 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8)
+    return Shown(colours.permute(1, 2, 0).contiguous(), torch.isfinite(pixels).all())
+
+
 def to_image(pixels: Tensor) -> Image.Image:
-    """A picture from one (3, height, width) tensor in −1…1; NaN is refused instead of shown as black."""
-    if not bool(torch.isfinite(pixels).all()):
+    """A picture from one (3, height, width) tensor in −1…1."""
+    return image_of(shown(pixels))
+
+
+def image_of(what: Shown) -> Image.Image:
+    """A picture; NaN is refused instead of shown as black."""
+    if not bool(what.finite):
         raise NotAPictureError(
             "the picture came out as NaN or infinity: the numbers outgrew the precision. Use bf16 or fp32 "
             "(--precision), a VAE made for fp16, or a lower cfg"
         )
-    bytes_ = ((pixels.float() / 2 + 0.5).clamp(0, 1) * 255).round()
-    return Image.fromarray(bytes_.to(torch.uint8).permute(1, 2, 0).cpu().numpy())
+    return Image.fromarray(what.colours.cpu().numpy())
 
 
 def to_pixels(image: Image.Image) -> Tensor:

@@ -22,7 +22,7 @@ from calotype.core.errors import DoesNotFitError, Problem, RequestError
 from calotype.core.paths import models_dir
 from calotype.core.progress import CancelToken, Progress, Silent
 from calotype.engine.abilities import check_model, resolve, schedule_of
-from calotype.engine.autoencoder import Autoencoder, RawAutoencoder, to_image
+from calotype.engine.autoencoder import Autoencoder, RawAutoencoder, Shown, image_of, shown
 from calotype.engine.denoiser import Denoiser, Guidance, Question
 from calotype.engine.device import free_memory
 from calotype.engine.evaluation import Network
@@ -267,9 +267,9 @@ class Engine:
 
     def finish(self, run: Run, request: GenerateRequest, inputs: Inputs) -> list[Image.Image]:
         """Decode a run that is done."""
-        return [picture_of(pixels, inputs) for pixels in self.decode(run, request)]
+        return [picture_of(what, inputs) for what in self.decode(run, request)]
 
-    def decode(self, run: Run, request: GenerateRequest) -> Iterator[Tensor]:
+    def decode(self, run: Run, request: GenerateRequest) -> Iterator[Shown]:
         """The first half of `finish`: what `picture_of` makes pictures of, one at a time."""
         assert run.done
         assert run.latents is not None
@@ -277,7 +277,7 @@ class Engine:
         self._resources.use_vae(request.vae)
         autoencoder = Autoencoder(self.model, self._networks.decode)
         for latent in run.latents:
-            yield autoencoder.decode(latent[None], tiled=bool(request.tile_vae))[0]
+            yield shown(autoencoder.decode(latent[None], tiled=bool(request.tile_vae))[0])
         self._settled = True
 
     def _steps(self, run: Run, cancel: CancelToken) -> Iterator[None]:
@@ -332,9 +332,9 @@ class Engine:
         return torch.tensor([numbers], dtype=torch.float32, device=self.model.device)
 
 
-def picture_of(pixels: Tensor, inputs: Inputs) -> Image.Image:
-    """The second half of `finish`, which needs no model: a picture of decoded pixels, on any device."""
-    image = to_image(pixels)
+def picture_of(what: Shown, inputs: Inputs) -> Image.Image:
+    """The second half of `finish`, which needs no model and computes nothing with torch: for any thread."""
+    image = image_of(what)
     fitted = inputs.fitted(image.width, image.height)
     if fitted.image is None or fitted.mask is None:
         return image

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from PIL import Image
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from calotype.core.errors import ExitCode
 from calotype.core.progress import Silent
@@ -287,6 +288,33 @@ def test_an_error_of_the_device_ends_the_worker(monkeypatch: pytest.MonkeyPatch)
     bench.add("a", **SMALL)
     with pytest.raises(DeviceLostError, match="illegal"):
         bench.batcher.turn()
+
+
+class _Computed(TorchDispatchMode):
+    """Notes what torch computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_threads_that_make_files_compute_nothing_with_torch() -> None:
+    """OpenMP gives every thread that computes a team of its own, which then takes processors from the steps:
+    on two cores they took nearly twice as long from the second picture on."""
+    engine = engine_on()
+    order = engine.open(Work(job_id="1", model="emoji", request={"prompt": "a", "steps": 1, "seed": 1}), ())
+    run = order.begin(0)
+    run.receive(*engine.evaluate([run], least_rows=0))
+    encode = order.finish(0, run)
+    with _Computed() as seen:
+        made = encode()
+    assert made.data.startswith(b"\x89PNG")
+    looks = {"aten._local_scalar_dense.default", "aten.detach.default"}
+    assert set(seen.operations) <= looks, "no more than a look at what is there"
 
 
 def test_given_pictures_travel_as_bytes_and_are_noted_by_their_hash() -> None:

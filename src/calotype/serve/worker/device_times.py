@@ -32,8 +32,8 @@ class CpuTimes:
     def wait_for_all_but_the_last(self) -> None:
         """There is nothing to wait for."""
 
-    def fetched(self, pixels: torch.Tensor) -> Callable[[], torch.Tensor]:
-        return lambda: pixels
+    def fetched(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+        return lambda: tensor
 
 
 class GpuTimes:
@@ -58,10 +58,10 @@ class GpuTimes:
             self._under_way[0][1].synchronize()
             self._over()
 
-    def fetched(self, pixels: torch.Tensor) -> Callable[[], torch.Tensor]:
+    def fetched(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
         """A copy in main memory, made when the device comes to it."""
-        copy = torch.empty(pixels.shape, dtype=pixels.dtype, pin_memory=True)
-        copy.copy_(pixels, non_blocking=True)
+        copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        copy.copy_(tensor, non_blocking=True)
         made = _event()
         made.record()
 

@@ -19,6 +19,7 @@ from PIL import Image, ImageOps
 
 from calotype.core.errors import Problem, RequestError
 from calotype.core.progress import Progress
+from calotype.engine.autoencoder import Shown
 from calotype.engine.device import (
     choose_device,
     choose_dtype,
@@ -115,9 +116,9 @@ class EngineOrder:
 
     def finish(self, index: int, run: Run) -> Callable[[], Png]:
         with device_errors():
-            pixels = self.engine.decoded(run, self.resolved)
+            what = self.engine.decoded(run, self.resolved)
         values = {**self.record.request, "seed": self.seeds[index]}
-        return partial(_encoded, pixels, self.inputs, self.record.model_copy(update={"request": values}))
+        return partial(_encoded, what, self.inputs, self.record.model_copy(update={"request": values}))
 
 
 class RealEngine:
@@ -160,11 +161,12 @@ class RealEngine:
             self._evaluations.wait_for_all_but_the_last()
         return answers
 
-    def decoded(self, run: Run, request: GenerateRequest) -> Callable[[], torch.Tensor]:
+    def decoded(self, run: Run, request: GenerateRequest) -> Callable[[], Shown]:
         """Ask for the pixels of a run of one picture; who calls the answer waits for them."""
         with self._decodes.timed():
-            (pixels,) = self.engine.decode(run, request)
-            return self._decodes.fetched(pixels)
+            (what,) = self.engine.decode(run, request)
+            fetched = [self._decodes.fetched(part) for part in what]
+        return lambda: Shown(*(part() for part in fetched))
 
     def preview(self, run: Run) -> bytes:
         with device_errors():
@@ -263,8 +265,8 @@ def _rows_of(request: GenerateRequest) -> int:
     return 1 if request.cfg == 1 else 2
 
 
-def _encoded(pixels: Callable[[], torch.Tensor], inputs: Inputs, record: PictureRecord) -> Png:
-    image = picture_of(pixels(), inputs)
+def _encoded(what: Callable[[], Shown], inputs: Inputs, record: PictureRecord) -> Png:
+    image = picture_of(what(), inputs)
     return Png(encode_picture(image, "png", record), image.width, image.height)
 
 
