@@ -1,13 +1,13 @@
 """How much memory a request will take, before it takes it.
 
 The estimate counts what the architecture says has to be alive at the worst moment of a UNet evaluation and of
-a decode. The factors in front were fitted to peaks measured on one H200 (benchmarks/2026-11-15-baseline) and
-err on the large side. Knows nothing of devices but their free bytes.
+a decode. The factors in front were fitted to peaks measured on one H200 (benchmarks/2026-11-15-baseline and
+-memory) and err on the large side. Knows nothing of devices but their free bytes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
 from calotype.core.errors import DoesNotFitError
@@ -31,6 +31,20 @@ CANVAS_BYTES = 32
 
 
 @dataclass(frozen=True)
+class Extras:
+    """What passes take beside activations."""
+
+    resident_bytes: int = 0
+    """Made of weights at the first evaluation, and kept: in eight bits, at Winograd's points, a decoder's."""
+    graphed: bool = False
+    """CUDA graphs keep the UNet's activations to themselves, also while a picture is decoded."""
+    decoder_dtype_bytes: int | None = None
+    """Of our own decoder; an autoencoder may be in a wider precision."""
+    prompt_bytes: int = 0
+    """What is kept of a row's prompt until the picture is done: its keys and values in every layer."""
+
+
+@dataclass(frozen=True)
 class Budget:
     """What there is to plan with."""
 
@@ -38,17 +52,11 @@ class Budget:
     where: str
     dtype_bytes: int
     vae_dtype_bytes: int
-    kept_bytes: int = 0
-    """What passes are still going to take for good."""
-    graphed: bool = False
+    extras: Extras = field(default_factory=Extras)
 
     @property
     def usable_bytes(self) -> int:
-        return max(0, int(self.free_bytes * HEADROOM) - WORKSPACE_BYTES - self.kept_bytes)
-
-    def together(self, evaluation: int, decode: int) -> int:
-        """One after the other; a graph keeps what it took."""
-        return evaluation + decode if self.graphed else max(evaluation, decode)
+        return max(0, int(self.free_bytes * HEADROOM) - WORKSPACE_BYTES - self.extras.resident_bytes)
 
 
 @dataclass(frozen=True)
@@ -70,15 +78,32 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Extras:
-    """What passes take beside activations."""
+class _Costs:
+    """What pictures that are made together take."""
 
-    resident_bytes: int = 0
-    """Made of weights at the first evaluation, and kept: in eight bits, at Winograd's points, a decoder's."""
-    graphed: bool = False
-    """CUDA graphs keep the UNet's activations to themselves, also while a picture is decoded."""
-    decoder_dtype_bytes: int | None = None
-    """Of our own decoder; an autoencoder may be in a wider precision."""
+    evaluation: int
+    """Of one picture, while the UNet runs."""
+    kept: int
+    """Of one picture, from its first step until it is decoded."""
+    decode: int
+    """Of one picture; one is decoded at a time."""
+    graphed: bool
+    tiled: bool
+
+    def peak(self, pictures: int) -> int:
+        """One after the other; a graph keeps what it took, and its own copy of what it reads."""
+        evaluation, kept = pictures * self.evaluation, pictures * self.kept
+        if self.graphed:
+            return evaluation + 2 * kept + self.decode
+        return kept + max(evaluation, self.decode)
+
+    def most(self, usable: int) -> int:
+        """Pictures that fit."""
+        low, high = 0, usable // self.evaluation + 1
+        while low < high - 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.peak(middle) <= usable else (low, middle)
+        return low
 
 
 @dataclass(frozen=True)
@@ -137,6 +162,13 @@ def quantised_bytes(architecture: Architecture) -> int:
     return sum(rows * columns + 4 * rows for rows, columns in matrices)
 
 
+def prompt_bytes(architecture: Architecture, dtype_bytes: int) -> int:
+    """Keys and values of one row's prompt in every layer; a longer one than usual takes a multiple."""
+    tokens = int(architecture.text_encoders[0]["max_position_embeddings"])
+    shapes = architecture.tensor_shapes("unet").items()
+    return tokens * dtype_bytes * sum(shape[0] for name, shape in shapes if name.endswith(_OF_PROMPTS))
+
+
 def winograd_bytes(architecture: Architecture) -> int:
     """The weights of 3×3 convolutions at Winograd's points, in single precision."""
     decoder = {n: s for n, s in architecture.tensor_shapes("vae").items() if n.startswith("decoder.")}
@@ -158,23 +190,22 @@ def decoder_bytes(architecture: Architecture, dtype_bytes: int) -> int:
 def plan(architecture: Architecture, budget: Budget, demand: Demand, extras: Extras | None = None) -> Plan:
     """Choose a batch size and whether to use tiles; refuse what cannot fit, naming the largest that would."""
     extras = extras or Extras()
-    budget = replace(budget, kept_bytes=extras.resident_bytes, graphed=extras.graphed)
+    budget = replace(budget, extras=extras)
     if extras.decoder_dtype_bytes and not demand.encodes:
         budget = replace(budget, vae_dtype_bytes=extras.decoder_dtype_bytes)
-    usable = budget.usable_bytes
-    each, decode, tiled = _needs(architecture, budget, demand)
-    if budget.together(each, decode) > usable:
-        raise DoesNotFitError(_too_large(architecture, budget, demand, budget.together(each, decode)))
-    most = (usable - decode if budget.graphed else usable) // each
+    usable, costs = budget.usable_bytes, _costs(architecture, budget, demand)
+    most = costs.most(usable)
+    if most < 1:
+        raise DoesNotFitError(_too_large(architecture, budget, demand, costs.peak(1)))
     asked = min(demand.count, demand.batch_size or demand.most_at_once)
     if demand.batch_size is not None and asked > most:
         raise DoesNotFitError(
             f"batch size {asked} at {demand.width}×{demand.height} needs about "
-            f"{_size(budget.together(each * asked, decode))}, "
+            f"{_size(costs.peak(asked))}, "
             f"{_size(usable)} of {budget.where} can be used; the largest batch that fits is {most}"
         )
     batch_size = min(asked, most)
-    return Plan(batch_size, tiled, extras.resident_bytes + budget.together(each * batch_size, decode))
+    return Plan(batch_size, costs.tiled, extras.resident_bytes + costs.peak(batch_size))
 
 
 def most_pixels(architecture: Architecture, budget: Budget) -> int:
@@ -192,19 +223,22 @@ def predicted_bytes(
     return weights + plan(architecture, budget, demand, extras).peak_bytes + WORKSPACE_BYTES
 
 
-def _needs(architecture: Architecture, budget: Budget, demand: Demand) -> tuple[int, int, bool]:
-    """Bytes of one picture in a batch, bytes of its decode, and whether that is in tiles."""
+def _costs(architecture: Architecture, budget: Budget, demand: Demand) -> _Costs:
     factor, rows = architecture.vae_factor, 2 if demand.guided else 1
     latent = (demand.height // factor, demand.width // factor)
     # A sampler's own latents are small beside activations, but there are several.
     each = unet_bytes(architecture, rows, *latent, budget.dtype_bytes) + 40 * latent[0] * latent[1]
     whole = decode_bytes(architecture, demand.height, demand.width, budget.vae_dtype_bytes)
     tiled = demand.tile_vae if demand.tile_vae is not None else whole > budget.usable_bytes
-    if not tiled:
-        return each, whole, False
+    if tiled:
+        whole = _tiled_bytes(architecture, budget, demand)
+    return _Costs(each, rows * budget.extras.prompt_bytes, whole, budget.extras.graphed, tiled)
+
+
+def _tiled_bytes(architecture: Architecture, budget: Budget, demand: Demand) -> int:
     tile = (min(TILE_PIXELS, demand.height), min(TILE_PIXELS, demand.width))
     canvas = CANVAS_BYTES * demand.height * demand.width
-    return each, decode_bytes(architecture, *tile, budget.vae_dtype_bytes) + canvas, True
+    return decode_bytes(architecture, *tile, budget.vae_dtype_bytes) + canvas
 
 
 def _too_large(architecture: Architecture, budget: Budget, demand: Demand, needed: int) -> str:
@@ -228,10 +262,8 @@ def _largest(architecture: Architecture, budget: Budget, demand: Demand) -> Dema
     while low < high:
         middle = (low + high + 1) // 2
         scaled = _scaled(demand, middle * 8 / longer)
-        each, decode, _ = _needs(architecture, budget, scaled)
-        low, high = (
-            (middle, high) if budget.together(each, decode) <= budget.usable_bytes else (low, middle - 1)
-        )
+        fits = _costs(architecture, budget, scaled).peak(1) <= budget.usable_bytes
+        low, high = (middle, high) if fits else (low, middle - 1)
     return _scaled(demand, low * 8 / longer) if low * 8 >= SMALLEST_SIDE else None
 
 

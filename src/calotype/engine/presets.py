@@ -11,7 +11,7 @@ from calotype.engine.autoencoder import Decode, plain_decode
 from calotype.engine.compiling.elsewhere import Elsewhere
 from calotype.engine.compiling.package import read_package
 from calotype.engine.evaluation import Network, PlainNetwork
-from calotype.engine.memory import MOST_AT_ONCE, Extras
+from calotype.engine.memory import MOST_AT_ONCE, Extras, prompt_bytes
 from calotype.engine.network.compiled import Workshop
 from calotype.engine.network.decoder import OwnDecoders
 from calotype.engine.network.graphed import Graphed
@@ -193,7 +193,12 @@ def put_together(
         runs,
         guided_between=assembly.guided_between,
         extras=Extras(
-            assembly.resident_bytes, assembly.graphed, model.dtype.itemsize if assembly.own_decoder else None
+            assembly.resident_bytes,
+            assembly.graphed,
+            decoder_dtype_bytes=model.dtype.itemsize if assembly.own_decoder else None,
+            prompt_bytes=prompt_bytes(model.architecture, model.dtype.itemsize)
+            if assembly.prompts_once
+            else 0,
         ),
         most_at_once=assembly.most_at_once,
         text_aside=assembly.text_aside,

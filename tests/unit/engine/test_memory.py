@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from calotype.engine.memory import (
     most_pixels,
     plan,
     predicted_bytes,
+    prompt_bytes,
     quantised_bytes,
     unet_bytes,
     weight_bytes,
@@ -40,7 +43,15 @@ from calotype.spec.request import GenerateRequest
 from tests.engines import latents_of, small_engine
 
 GIB = 2**30
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 SDXL = catalogue.architecture("sdxl")
+LOW_MEMORY = Extras(decoder_bytes(SDXL, 2), decoder_dtype_bytes=2, prompt_bytes=prompt_bytes(SDXL, 2))
+"""Of the preset on a GPU."""
+MEASURED = [
+    row
+    for row in json.loads((BENCHMARKS / "2026-11-15-memory" / "results.json").read_text())["rows"].values()
+    if row["point"]["preset"] == "low-memory"
+]
 
 
 def budget(gib: float) -> Budget:
@@ -242,6 +253,18 @@ class TestWhatPassesTake:
         assert plan(SDXL, budget(6), fits, graphed).peak_bytes <= budget(6).usable_bytes
         refusal(6, replace(fits, width=fits.width + 16, height=fits.height + 16), graphed)
 
+    def test_prompts_kept_for_every_row_leave_room_for_fewer_pictures(self) -> None:
+        each = prompt_bytes(SDXL, 2)
+        assert each == pytest.approx(25.6e6, rel=0.01), "77 tokens, keys and values, 70 layers"
+        many = Demand(512, 512, count=1000, most_at_once=1000)
+        usual, fewer = plan(SDXL, budget(24), many), plan(SDXL, budget(24), many, Extras(prompt_bytes=each))
+        assert fewer.batch_size < usual.batch_size
+        assert fewer.peak_bytes <= budget(24).usable_bytes
+        with_one_more = replace(many, count=fewer.batch_size + 1, batch_size=fewer.batch_size + 1)
+        assert f"largest batch that fits is {fewer.batch_size}" in refusal(
+            24, with_one_more, Extras(prompt_bytes=each)
+        )
+
     def test_our_decoder_is_planned_for_in_its_own_precision(self) -> None:
         # SDXL's autoencoder is in fp32 beside a UNet in fp16, our decoder is not.
         ours = Extras(decoder_dtype_bytes=2)
@@ -258,7 +281,8 @@ class TestLowMemory:
     def test_its_networks_say_what_is_planned_with(self) -> None:
         engine = small_engine("sdxl", preset="low-memory")
         networks, made = engine._networks, decoder_bytes(engine.model.architecture, 4)
-        assert networks.extras == Extras(resident_bytes=made, decoder_dtype_bytes=4)
+        kept = prompt_bytes(engine.model.architecture, 4)
+        assert networks.extras == Extras(resident_bytes=made, decoder_dtype_bytes=4, prompt_bytes=kept)
         assert "text_aside" in {one.name for one in PRESETS["low-memory"]}
 
     def test_weights_are_what_a_model_has(self, sdxl: Engine) -> None:
@@ -277,7 +301,17 @@ class TestLowMemory:
         assert published is not None
         assert published.unit == "GB"
         demand = Demand(asked.width, asked.height, asked.batch, batch_size=asked.batch, tile_vae=False)
-        extras = Extras(resident_bytes=decoder_bytes(SDXL, 2), decoder_dtype_bytes=2)
-        predicted = predicted_bytes(SDXL, budget(1000), demand, extras, text_aside=True)
+        predicted = predicted_bytes(SDXL, budget(1000), demand, LOW_MEMORY, text_aside=True)
         # The figure is of the whole card, where a process takes something before it has done anything.
         assert predicted + CONTEXT_BYTES <= published.value * 1e9
+
+    @pytest.mark.parametrize(
+        "row", MEASURED, ids=lambda row: f"{row['point']['width']}x{row['point']['batch']}"
+    )
+    def test_what_was_measured_is_a_little_less_than_the_estimate(self, row: Any) -> None:
+        point = row["point"]
+        demand = Demand(
+            point["width"], point["height"], point["batch"], batch_size=point["batch"], tile_vae=False
+        )
+        predicted = predicted_bytes(SDXL, budget(1000), demand, LOW_MEMORY, text_aside=True)
+        assert 0.9 * predicted <= row["allocated_bytes"] <= predicted
