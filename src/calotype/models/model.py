@@ -13,7 +13,7 @@ from calotype.core.errors import ModelFileError
 from calotype.core.progress import Progress, Silent
 from calotype.models.architecture import Architecture, module_name
 from calotype.models.tokenizer import build_tokenizer
-from calotype.models.weights import Weights
+from calotype.models.weights import Weights, in_order
 from calotype.spec.record import ModelIdentity
 
 
@@ -102,7 +102,8 @@ def load_part(
         if not spec.dtype.is_floating_point:
             rule = f"{name!r} of its {part} is {spec.dtype}; quantized files cannot be loaded"
             raise ModelFileError(source, rule)
-        tensor = weights.read(part, name).to(device, dtype)
+    for name, read in in_order(weights, part):
+        tensor = read.to(device, dtype)
         state[module_name(name, module)] = tensor
         finite[name] = torch.isfinite(tensor).all()
         progress.advance()

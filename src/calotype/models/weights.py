@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +35,9 @@ from calotype.models.naming.original import SD1_TEXT, correspondences
 EXTRA_STEM = "calotype_extra"
 """Tensors of an original file that a diffusers folder has no place for (EMA copies, schedules) are kept under
 this name beside the parts, so that converting back loses nothing."""
+
+MOST_AHEAD = 16
+"""Tensors that are made at the same time; a large model's largest has 0.25 GB while it is."""
 
 DIFFUSERS_STEM, TRANSFORMERS_STEM, OLD_TRANSFORMERS_STEM = "diffusion_pytorch_model", "model", "pytorch_model"
 
@@ -253,6 +259,21 @@ class RandomWeights:
 
     def extra(self) -> NamedTensors | None:
         return None
+
+
+def in_order(weights: Weights, part: str) -> Iterator[tuple[str, Tensor]]:
+    """All tensors of a part. Several threads make random ones ahead: a large model's take a minute of one."""
+    names = list(weights.specs(part))
+    if not isinstance(weights, RandomWeights):
+        yield from ((name, weights.read(part, name)) for name in names)
+        return
+    ahead = min(MOST_AHEAD, os.cpu_count() or 1)
+    with ThreadPoolExecutor(ahead) as threads:
+        under_way: deque[Future[Tensor]] = deque()
+        for place, name in enumerate(names):
+            for next_name in names[place + len(under_way) : place + ahead]:
+                under_way.append(threads.submit(weights.read, part, next_name))
+            yield name, under_way.popleft().result()
 
 
 def check_shapes(

@@ -1,11 +1,13 @@
 """Random weights: the same numbers from the same seed in any order, and numbers that a model can run with."""
 
+import threading
+
 import pytest
 import torch
 
 from calotype.models.model import assemble
 from calotype.models.reference import random_identity
-from calotype.models.weights import RandomWeights
+from calotype.models.weights import RandomWeights, in_order
 from tests.shrunk import shrunk
 from tests.unit.models.on_disk import assert_same_parts, read_weights
 
@@ -65,3 +67,12 @@ def test_picture_depends_on_the_prompt(name: str) -> None:
         outputs.append(output.sample)
     assert torch.isfinite(outputs[0]).all()
     assert (outputs[0] - outputs[1]).std() > 1e-3 * outputs[0].std()
+
+
+def test_made_ahead_they_are_the_same_in_the_same_order_and_no_thread_stays() -> None:
+    weights = RandomWeights(shrunk("sd15"), seed=5)
+    before = set(threading.enumerate())
+    made = list(in_order(weights, "unet"))
+    assert [name for name, _ in made] == list(weights.specs("unet"))
+    assert all(torch.equal(tensor, weights.read("unet", name)) for name, tensor in made)
+    assert set(threading.enumerate()) == before
