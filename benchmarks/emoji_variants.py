@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--count", type=int, default=250)
     parser.add_argument("--together", type=int, default=1, help="so many at once")
+    parser.add_argument("--also", nargs="+", default=[], help="settings of all, such as model.compile=false")
     every = [*VARIANTS, *AUTOENCODERS]
     parser.add_argument("--only", nargs="+", choices=every, default=every)
     chosen = parser.parse_args()
@@ -84,13 +85,14 @@ def judged(name: str, chosen: argparse.Namespace) -> dict[str, Any]:
         f"validation.every_steps={chosen.steps}",
         f"checkpoint.every_steps={chosen.steps}",
         "logging.sample_every_steps=0",
+        *chosen.also,
         *own,
     ]
     if name not in AUTOENCODERS:
         settings.append(f"model.vae={files('calotype') / 'assets' / 'emoji' / 'vae'}")
     began = time.monotonic()
     calotype("train", "emoji-vae" if name in AUTOENCODERS else "emoji", *settings)
-    found = {"settings": own, "steps": chosen.steps, "trained_s": time.monotonic() - began}
+    found = {"settings": [*chosen.also, *own], "steps": chosen.steps, "trained_s": time.monotonic() - began}
     if name in AUTOENCODERS:
         return {**found, "psnr": last_psnr(place / "run" / "metrics.jsonl")}
     calotype("train", "export", "emoji", str(place / "model"), *settings)
