@@ -260,9 +260,7 @@ def _measure(
         # It alone brings torch, whose memory and seconds nobody else should pay for.
         from calotype.bench.serve.offline import offline
 
-        pure = offline(wanted, plan.request, beside.batches, bar)
-        for record in pure:
-            keep(record)
+        pure = offline(wanted, plan.request, beside.batches, bar, keep)
     return _Measured(target, plan, phases, pure)
 
 

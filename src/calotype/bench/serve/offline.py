@@ -6,7 +6,7 @@ Each batch size is a point of an inference sweep, in a process of its own. Knows
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,11 @@ def offline(
     request: Mapping[str, Any],
     batches: Sequence[int],
     progress: Progress,
+    keep: Callable[[Measurement], None],
     *,
     units: int | None = None,
 ) -> list[Measurement]:
-    """One measurement for each batch size."""
+    """One measurement for each batch size; those that were over when it was cancelled are kept too."""
     settings = {name: request[name] for name in ("steps", "cfg", "sampler", "schedule") if name in request}
     if request.get("width") and request.get("height"):
         settings["size"] = f"{request['width']}x{request['height']}"
@@ -44,6 +45,8 @@ def offline(
     with tempfile.TemporaryDirectory(prefix="calotype-bench-") as folder:
         points = points_of(sweep, device=device)
         outcome = run_sweep(SweepPlan(points, Path(folder), models=plan.models_folder), progress)
+    for measurement in outcome.measurements:
+        keep(measurement)
     if not outcome.finished:
         raise CancelledError("cancelled between two batch sizes")
     return outcome.measurements
