@@ -265,6 +265,7 @@ def _measure(
 
 
 def _show(measured: _Measured, out: Path | None, as_json: bool) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from calotype.bench.records.store import FILE
@@ -274,8 +275,11 @@ def _show(measured: _Measured, out: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(report.as_values(measured.phases, measured.offline))
         return
-    table = Table(*report.COLUMNS)
-    for row in report.rows(measured.phases):
+    headings, rows = report.table_of(measured.phases)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    for row in rows:
         table.add_row(*row)
     console().print(table)
     idle = measured.target.plan.engine.startswith("nothing")

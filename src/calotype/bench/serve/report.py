@@ -8,24 +8,38 @@ from typing import Any
 
 from calotype.bench.serve.run import Phase
 from calotype.spec.measurement import Measurement
+from calotype.spec.measurement_job import OURS
 
-COLUMNS = ("", "requests", "errors", "a second", "in time", "p50 ms", "p95 ms", "p99 ms")
+IN_TIME = "in time"
+COLUMNS = ("", "asked", "errors", "per s", IN_TIME, "p50 ms", "p95 ms", "p99 ms")
 
 
-def rows(phases: Sequence[Phase]) -> list[list[str]]:
-    """A table's, one for each phase."""
+def table_of(phases: Sequence[Phase]) -> tuple[list[str], list[list[str]]]:
+    """Headings and a row for each phase; goodput only where there was something to be in time for."""
+    rows = _rows(phases)
+    wanted = [
+        place
+        for place, heading in enumerate(COLUMNS)
+        if heading != IN_TIME or any(phase.figures.goodput is not None for phase in phases)
+    ]
+    return [COLUMNS[place] for place in wanted], [[row[place] for place in wanted] for row in rows]
+
+
+def _rows(phases: Sequence[Phase]) -> list[list[str]]:
     table = []
     for phase in phases:
         told, latency = phase.figures, phase.figures.latency
-        times = (latency.median, latency.p95, latency.p99) if latency else ()
+        times = (
+            [f"{1000 * value:.1f}" for value in (latency.median, latency.p95, latency.p99)] if latency else []
+        )
         table.append(
             [
-                f"{phase.system} {phase.name}",
+                phase.name if phase.system == OURS else f"{phase.system} {phase.name}",
                 str(len(told.latencies_s)),
                 str(sum(told.errors.values())),
                 f"{told.throughput:.3g}",
                 "" if told.goodput is None else f"{told.goodput:.3g}",
-                *(f"{1000 * value:.1f}" for value in times),
+                *(times or [""] * 3),
             ]
         )
     return table
