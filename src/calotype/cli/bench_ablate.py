@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calotype.cli.bench_sweep import CeilingTflops, Device, Limit, Out, Retry, Units, Warmup
+from calotype.cli.bench_sweep import (
+    CeilingTflops,
+    Device,
+    KeepLoaded,
+    Limit,
+    Out,
+    Pictures,
+    Retry,
+    Units,
+    Warmup,
+)
 from calotype.cli.options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
@@ -35,6 +45,8 @@ def ablate(
     ceiling_tflops: CeilingTflops = None,
     device: Device = None,
     models: ModelsFolder = None,
+    keep_loaded: KeepLoaded = False,
+    pictures: Pictures = True,
     as_json: AsJson = False,
 ) -> None:
     """Switch each pass of a preset, or each switch of a recipe, off; and on alone. Says what each gives.
@@ -53,6 +65,7 @@ def ablate(
     points = variant_points(sweep, variants, device)
     once = list({point.id: point for point in points.values()}.values())
     told = how_to(limit_s, retry_failed, ceiling_tflops, models)
+    told |= {"keep_loaded": keep_loaded, "pictures": pictures}
     done = measured(SweepPlan(once, out, rounds=rounds, **told))
     _show(gains(variants, points, done.measurements), out, as_json)
     if not done.finished:

@@ -38,6 +38,13 @@ CeilingTflops = Annotated[
     float | None, typer.Option(min=1e-6, help="The device's best, to tell shares of it.")
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")]
+KeepLoaded = Annotated[
+    bool,
+    typer.Option(
+        "--keep-loaded", help="Points of one model follow each other in one process; a failure ends it."
+    ),
+]
+Pictures = Annotated[bool, typer.Option(help="Keep each point's first picture, for contact sheets.")]
 Part = Annotated[
     str | None,
     typer.Option(
@@ -62,6 +69,8 @@ def inference(
     ceiling_tflops: CeilingTflops = None,
     device: Device = None,
     models: ModelsFolder = None,
+    keep_loaded: KeepLoaded = False,
+    pictures: Pictures = True,
     as_json: AsJson = False,
     part: Part = None,
     launch: Where = None,
@@ -83,6 +92,7 @@ def inference(
         hand_in_sweep(asked, context, points, out, as_json)
         return
     how = how_to(limit_s, retry_failed, ceiling_tflops, models)
+    how |= {"keep_loaded": keep_loaded, "pictures": pictures}
     _run(points, _rounds(sweep), out, part, how, as_json)
 
 
