@@ -181,12 +181,18 @@ def _sweeps(
 
 
 def _points(sweeps: "list[Sweep]", against: str | None, device: str | None) -> "list[Point]":
-    """Every point, once."""
+    """Every point, once; one that two sweeps ask for is called what both call it."""
     from calotype.bench.sweep.points import points_of, with_systems
 
     peers = parse_peers(against)
-    points = [point for sweep in sweeps for point in points_of(with_systems(sweep, peers), device=device)]
-    return list({point.id: point for point in points}.values())
+    found: dict[str, Point] = {}
+    for sweep in sweeps:
+        for point in points_of(with_systems(sweep, peers), device=device):
+            other = found.get(point.id, point)
+            names = dict.fromkeys([other.name, point.name])
+            both = {"name": ", ".join(names), "settings": {**other.settings, **point.settings}}
+            found[point.id] = point.model_copy(update=both)
+    return list(found.values())
 
 
 def _devices(point: "Point") -> int:

@@ -65,6 +65,20 @@ def test_named_sweeps_axes_and_peers_make_the_points(
     assert {m.settings.get("preset") for m in measurements} == {"baseline", "fast", None}
 
 
+def test_one_command_measures_a_published_page_of_tables(
+    calotype: Calotype, stand_ins: Children, tmp_path: Path
+) -> None:
+    """Batch, resolution, steps and guidance; what is in two tables is measured once, under both names."""
+    tables = ("sdxl-batch", "sdxl-resolution", "sdxl-steps", "sdxl-cfg")
+    done = calotype("bench", "inference", *tables, "--out", tmp_path / "run", "--rounds", 1, "--keep-loaded")
+    assert done.code == 0, done.err
+    assert len(stand_ins.ran()) == 6 + 4 + 7 + 3 - 2
+    assert {"batch=4, size=512x512/1", "steps=64, cfg=8/1"} <= set(stand_ins.ran())
+    assert stand_ins.processes() == 1
+    both = [m for m in read(tmp_path / "run" / FILE).measurements if m.point == "steps=64, cfg=8"]
+    assert [m.settings for m in both] == [{"steps": 64, "cfg": 8}]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
