@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def command(
     records: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RECORD…]", help="JSON or JSON Lines files.")
+        list[Path] | None, typer.Argument(metavar="[RECORD…]", help="JSON or JSON Lines files, or folders.")
     ] = None,
     source: Annotated[
         list[str] | None, typer.Option(help="Only what concerns it; `records` for yours. Repeatable.")

@@ -104,6 +104,8 @@ def test_what_is_wrong_is_said_before_anything_runs(
 def test_an_ablation_says_what_each_switch_gives(
     calotype: Calotype, stand_ins: Children, tmp_path: Path
 ) -> None:
+    for name in ("with ema", "only ema"):
+        stand_ins.tell(name, "refuse")
     words = ["bench", "ablate", "--recipe", "bench-sd1", "--switches", "compile,ema", "--rounds", 1]
     done = calotype(*words, "--out", tmp_path / "run")
     assert done.code == 0, done.err
@@ -113,3 +115,5 @@ def test_an_ablation_says_what_each_switch_gives(
     table = (tmp_path / "run" / "ablation.md").read_text()
     assert "| compile |" in table
     assert "| ema |" in table
+    assert "with ema: oom" in table
+    assert "with ema, only ema: oom: too large" in done.err
