@@ -38,7 +38,10 @@ def main(*files: Path) -> None:
     """Measure one point after the other; only a ticket that cannot be read raises."""
     keeper = Keeper()
     for ticket_file, measurement_file in zip(files[::2], files[1::2], strict=True):
-        if not (_measured(ticket_file, measurement_file, keeper) and keeper.is_clean()):
+        if not _measured(ticket_file, measurement_file, keeper):
+            return
+        if not keeper.is_clean():
+            print("more than weights stayed on the device: the next point needs a process of its own")
             return
 
 
