@@ -5,12 +5,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calotype.cli.bench_sweep import CeilingTflops, Device, Limit, Out, Retry, Units, Warmup
+from calotype.cli.bench_sweep import (
+    CeilingTflops,
+    Device,
+    KeepLoaded,
+    Limit,
+    Out,
+    Pictures,
+    Retry,
+    Units,
+    Warmup,
+)
 from calotype.cli.options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
     from calotype.bench.ablation.gains import Gain
     from calotype.bench.ablation.variants import Variant
+    from calotype.spec.measurement import Measurement
     from calotype.spec.measurement_sweep import Sweep
 
 FILE = "ablation.md"
@@ -35,6 +46,8 @@ def ablate(
     ceiling_tflops: CeilingTflops = None,
     device: Device = None,
     models: ModelsFolder = None,
+    keep_loaded: KeepLoaded = False,
+    pictures: Pictures = True,
     as_json: AsJson = False,
 ) -> None:
     """Switch each pass of a preset, or each switch of a recipe, off; and on alone. Says what each gives.
@@ -53,8 +66,11 @@ def ablate(
     points = variant_points(sweep, variants, device)
     once = list({point.id: point for point in points.values()}.values())
     told = how_to(limit_s, retry_failed, ceiling_tflops, models)
+    told |= {"keep_loaded": keep_loaded, "pictures": pictures}
     done = measured(SweepPlan(once, out, rounds=rounds, **told))
     _show(gains(variants, points, done.measurements), out, as_json)
+    for reason, names in _failures(done.measurements).items():
+        typer.echo(f"{', '.join(names)}: {reason}", err=True)
     if not done.finished:
         typer.echo("stopped; the same command goes on", err=True)
 
@@ -85,6 +101,15 @@ def _asked(
     settings["recipe"] = recipe
     whole = job_of(settings, "calotype").recipe
     return parse_sweep({"kind": "train", "settings": settings}), switch_variants(whole, chosen)
+
+
+def _failures(measurements: "list[Measurement]") -> dict[str, list[str]]:
+    """The names of what failed by the reason why, each once."""
+    found: dict[str, dict[str, None]] = {}
+    for one in measurements:
+        if one.status != "ok":
+            found.setdefault(f"{one.status}: {one.message}", {})[one.point] = None
+    return {reason: list(names) for reason, names in found.items()}
 
 
 def _show(found: "list[Gain]", out: Path, as_json: bool) -> None:

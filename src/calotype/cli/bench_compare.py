@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from calotype.bench.references.comparing import Comparison
 
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
-Records = Annotated[list[Path], typer.Argument(metavar="RECORD…", help="JSON or JSON Lines files.")]
+Records = Annotated[
+    list[Path], typer.Argument(metavar="RECORD…", help="JSON or JSON Lines files, or folders of runs.")
+]
 
 
 def command(

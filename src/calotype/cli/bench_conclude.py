@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def command(
     records: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RECORD…]", help="JSON or JSON Lines files.")
+        list[Path] | None, typer.Argument(metavar="[RECORD…]", help="JSON or JSON Lines files, or folders.")
     ] = None,
     source: Annotated[
         list[str] | None, typer.Option(help="Only what concerns it; `records` for yours. Repeatable.")
@@ -55,19 +55,24 @@ def _unknown(option: str, given: list[str], known: list[str]) -> "list[Problem]"
     return [Problem(option, f"there is no {name!r}; {near_matches(name, known)}", name) for name in wrong]
 
 
+_SHORT = ("stated", "derived", "follows")
+
+
 def _show(conclusions: "Conclusions") -> None:
-    from rich.table import Table
+    """Paragraphs, which are read at any width; tables, and where figures came from, are for --markdown."""
+    from rich.padding import Padding
+    from rich.text import Text
 
     from calotype.bench.conclusions import report
     from calotype.cli.output import console
 
     out = console()
     for heading, rows in report.tables(conclusions).items():
-        table = Table(title=heading, title_justify="left", show_lines=True)
-        # Where a figure came from is for --json and --markdown.
-        columns = [column for column in rows[0] if column != "from"]
-        for column in columns:
-            table.add_column(column, overflow="fold")
+        out.print(Text(f"\n{heading}", style="bold"))
         for row in rows:
-            table.add_row(*(row[column] for column in columns))
-        out.print(table)
+            out.print(
+                Padding(Text.assemble(row["conclusion"], (f"  [{row['source']}]", "dim")), (0, 0, 0, 2))
+            )
+            short = ", ".join(f"{column} {row[column]}" for column in _SHORT if row.get(column))
+            for text in filter(None, (short, row["arithmetic"], row.get("notes"), row.get("flags"))):
+                out.print(Padding(Text(text), (0, 0, 0, 6)))

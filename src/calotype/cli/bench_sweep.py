@@ -38,6 +38,13 @@ CeilingTflops = Annotated[
     float | None, typer.Option(min=1e-6, help="The device's best, to tell shares of it.")
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")]
+KeepLoaded = Annotated[
+    bool,
+    typer.Option(
+        "--keep-loaded", help="Points of one model follow each other in one process; a failure ends it."
+    ),
+]
+Pictures = Annotated[bool, typer.Option(help="Keep each point's first picture, for contact sheets.")]
 Part = Annotated[
     str | None,
     typer.Option(
@@ -62,6 +69,8 @@ def inference(
     ceiling_tflops: CeilingTflops = None,
     device: Device = None,
     models: ModelsFolder = None,
+    keep_loaded: KeepLoaded = False,
+    pictures: Pictures = True,
     as_json: AsJson = False,
     part: Part = None,
     launch: Where = None,
@@ -83,6 +92,7 @@ def inference(
         hand_in_sweep(asked, context, points, out, as_json)
         return
     how = how_to(limit_s, retry_failed, ceiling_tflops, models)
+    how |= {"keep_loaded": keep_loaded, "pictures": pictures}
     _run(points, _rounds(sweep), out, part, how, as_json)
 
 
@@ -171,12 +181,18 @@ def _sweeps(
 
 
 def _points(sweeps: "list[Sweep]", against: str | None, device: str | None) -> "list[Point]":
-    """Every point, once."""
+    """Every point, once; one that two sweeps ask for is called what both call it."""
     from calotype.bench.sweep.points import points_of, with_systems
 
     peers = parse_peers(against)
-    points = [point for sweep in sweeps for point in points_of(with_systems(sweep, peers), device=device)]
-    return list({point.id: point for point in points}.values())
+    found: dict[str, Point] = {}
+    for sweep in sweeps:
+        for point in points_of(with_systems(sweep, peers), device=device):
+            other = found.get(point.id, point)
+            names = dict.fromkeys([other.name, point.name])
+            both = {"name": ", ".join(names), "settings": {**other.settings, **point.settings}}
+            found[point.id] = point.model_copy(update=both)
+    return list(found.values())
 
 
 def _devices(point: "Point") -> int:

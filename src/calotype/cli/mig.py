@@ -14,8 +14,6 @@ from calotype.cli.mig_options import Driver, Gpu, Label, Records, Wants, Yes
 from calotype.cli.options import AsJson
 
 app = typer.Typer(no_args_is_help=True, help="Cut GPUs into slices (MIG): plan, apply, persist, put back.")
-mig_keeping.add_to(app)
-mig_deploying.add_to(app)
 
 LayoutSource = Annotated[Path, typer.Argument(help="A layout file, or a mig-parted configuration.")]
 
@@ -58,11 +56,12 @@ def plan(
     from calotype.cli.output import console, print_json
     from calotype.core.errors import Problem, RequestError, near_matches
     from calotype.mig.driver import gpu_at
-    from calotype.mig.figures import shipped, with_records
+    from calotype.mig.figures import shipped
     from calotype.mig.layout import EMPTY
     from calotype.mig.opening import open_driver
     from calotype.mig.planner import Objective, Question, plans
     from calotype.mig.profiles import model_named
+    from calotype.mig.records import with_records
     from calotype.mig.wants import parse_wants
 
     if objective not in list(Objective):
@@ -99,10 +98,11 @@ def predict(
     from calotype.core.errors import Problem, RequestError
     from calotype.mig import figures as known
     from calotype.mig.profiles import model_named
+    from calotype.mig.records import with_records
     from calotype.mig.wants import parse_wants
 
     model = model_named(on)
-    figures = known.with_records(known.shipped(), records or ())
+    figures = with_records(known.shipped(), records or ())
     wants = parse_wants(work, model, figures).fixed
     if len(wants) != 1 or wants[0].model is None:
         raise RequestError([Problem("WORK", f"{work!r} should be one model, for instance sd15@4", work)])
@@ -183,6 +183,7 @@ def export(
         return
     with written_whole(out, "w") as file:
         file.write(text)
+    typer.echo(f"wrote {out}")
 
 
 @app.command("assert")
@@ -203,7 +204,9 @@ def assert_(
         wrong += difference(state, target).commands(index)
     if as_json:
         print_json({"as_described": not wrong, "missing": wrong})
-    elif wrong:
+    elif not wrong:
+        typer.echo("the GPUs are cut as it says")
+    else:
         typer.echo("the GPUs differ; what would bring them there:\n  " + "\n  ".join(wrong), err=True)
     if wrong:
         raise typer.Exit(int(ExitCode.GPU_REFUSED))
@@ -225,3 +228,8 @@ def check(
         typer.echo(f"{name}: {', '.join(verdict.suits) or 'no GPU in the table'}")
         for unknown in verdict.unjudged:
             typer.echo(f"  not judged: {unknown}")
+
+
+# Help lists verbs in this order: the way an operator goes.
+mig_keeping.add_to(app)
+mig_deploying.add_to(app)

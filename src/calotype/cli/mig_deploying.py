@@ -201,23 +201,24 @@ def _started(script: Path) -> None:
 def _run(words: list[str]) -> None:
     import subprocess
 
-    from calotype.core.errors import CalotypeError
+    from calotype.core.errors import CalotypeError, NotFoundError
 
-    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - no shell
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - no shell
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no {words[0]} here to run: {shlex.join(words)}") from None
     if done.returncode:
         said = done.stderr.strip()[-500:]
         raise CalotypeError(f"{shlex.join(words)} ended with {done.returncode}: {said}")
 
 
 def _stop(slices: "Sequence[Served]", containers: bool) -> None:
-    import subprocess
-
     from calotype.serve.lifecycle.deploying import stop
     from calotype.serve.lifecycle.places import place_of
 
     for each in slices:
         if containers:
-            subprocess.run(["docker", "rm", "--force", each.name], capture_output=True, check=True)  # noqa: S603, S607 - as run.sh does
+            _run(["docker", "rm", "--force", each.name])
         elif running := place_of(each.name).running():
             stop(running, at_once=False)
         else:
@@ -253,7 +254,7 @@ def _show(slices: "Sequence[Served]", speeds: Sequence[float | None], as_json: b
     if as_json:
         print_json(rows)
         return
-    table = Table("slice", "profile", "port", "s a picture", "pictures/s", "of the fastest")
+    table = Table("slice", "profile", "port", "s a picture", "pictures/s", "of the fastest", box=None)
     fastest = min((took for took in speeds if took is not None), default=0.0)
     for each, took in zip(slices, speeds, strict=True):
         told = ("", "", "") if took is None else (f"{took:.3f}", f"{1 / took:.2f}", f"{fastest / took:.0%}")

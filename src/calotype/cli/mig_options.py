@@ -14,7 +14,8 @@ Driver = Annotated[
 Gpu = Annotated[int, typer.Option(min=0, help="Which GPU, by its index.")]
 Label = Annotated[str | None, typer.Option(help="Which configuration of a mig-parted file.")]
 Records = Annotated[
-    list[Path] | None, typer.Option(help="Records of `calotype train --benchmark --record`, for train:NAME.")
+    list[Path] | None,
+    typer.Option(help="Records of `calotype bench inference`, or of training, for train:NAME."),
 ]
 Wants = Annotated[
     str,

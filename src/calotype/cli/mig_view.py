@@ -1,6 +1,7 @@
 """How GPUs, slices, plans and changes look in a terminal and as JSON. Knows not where they come from."""
 
 from collections.abc import Iterable, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from rich.columns import Columns
@@ -10,6 +11,9 @@ from rich.text import Text
 
 from calotype.mig.drawing import draw, letters
 from calotype.mig.profiles import GIB
+from calotype.mig.steps import Create, Destroy
+
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white")
 
 if TYPE_CHECKING:
     from calotype.mig.apply import Applied
@@ -29,7 +33,10 @@ def show_state(console: Console, state: "GpuState") -> None:
         console.print(f"processes outside slices: {_people(state.processes)}")
     if not state.mode.current:
         return
-    console.print("\n".join(draw(state.model, state.layout)), soft_wrap=True)
+    console.print(_drawing(state.model, state.layout), soft_wrap=True)
+    if not state.instances:
+        console.print("no slices; `calotype mig plan` finds layouts, `calotype mig apply` makes one")
+        return
     table = Table("", "slice", "place", "memory", "ids", "processes", box=None)
     names = letters(state.layout)
     for instance in state.instances:
@@ -50,6 +57,17 @@ def show_state(console: Console, state: "GpuState") -> None:
             console.print(
                 f" {names[instance.start]}  CUDA_VISIBLE_DEVICES={part.uuid or '?'}", soft_wrap=True
             )
+
+
+def _drawing(gpu: "GpuModel", layout: "Layout") -> Text:
+    """Each slice in a colour of its own; its letter says the same where there are none."""
+    text = Text("\n".join(draw(gpu, layout)))
+    for number, letter in enumerate(letters(layout).values()):
+        # Where two cells belong together there is no bar between them.
+        text.highlight_regex(
+            rf"(?<=│){letter} (?: {letter} )*", f"black on {_COLOURS[number % len(_COLOURS)]}"
+        )
+    return text
 
 
 def mode_words(state: "GpuState") -> str:
@@ -98,13 +116,11 @@ def show_plans(console: Console, question: "Question", found: "Sequence[Plan]") 
         console.print(f"  {line}", soft_wrap=True)
     if len(found) > 1:
         console.print("\nalso good:")
-        console.print(
-            Columns([Text("\n".join(_brief(question.gpu, plan))) for plan in found[1:]], padding=(0, 4))
-        )
+        console.print(Columns([_brief(question.gpu, plan) for plan in found[1:]], padding=(0, 4)))
 
 
 def _show_plan(console: Console, gpu: "GpuModel", plan: "Plan") -> None:
-    console.print("\n".join(draw(gpu, plan.layout)), soft_wrap=True)
+    console.print(_drawing(gpu, plan.layout), soft_wrap=True)
     table = Table("", "slice", "place", "memory", "for", "needs", "predicted speed", box=None)
     names = letters(plan.layout)
     for part in plan.assigned:
@@ -121,10 +137,13 @@ def _show_plan(console: Console, gpu: "GpuModel", plan: "Plan") -> None:
     console.print(table)
 
 
-def _brief(gpu: "GpuModel", plan: "Plan") -> list[str]:
-    names = letters(plan.layout)
-    legend = ", ".join(f"{names[part.slice.start]} {part.profile.name}" for part in plan.assigned)
-    return [*draw(gpu, plan.layout), legend, f"{plan.total_share:.0%} of the GPU's speed (predicted)"]
+def _brief(gpu: "GpuModel", plan: "Plan") -> Text:
+    """No wider than its drawing, so that two stand side by side in a narrow terminal."""
+    names, drawing = letters(plan.layout), _drawing(gpu, plan.layout)
+    slices = [f"{names[part.slice.start]}\u00a0{part.profile.name}" for part in plan.assigned]
+    width = max(len(line) for line in drawing.plain.splitlines())
+    told = [*wrap(", ".join(slices), width), f"{plan.total_share:.0%} of the GPU's speed (predicted)"]
+    return drawing.append("".join(f"\n{line}" for line in told).replace("\u00a0", " "))
 
 
 def speed_words(prediction: "Prediction") -> str:
@@ -176,13 +195,26 @@ def show_change(console: Console, state: "GpuState", target: "Layout", change: "
     """What would happen, as the commands that do it."""
     console.print(f"GPU {state.index}: {state.name} ({state.model.name})")
     if target.enabled:
-        console.print("\n".join(draw(state.model, target)), soft_wrap=True)
+        console.print(_drawing(state.model, target), soft_wrap=True)
     if not change.steps:
         console.print("already so; nothing to do")
         return
-    console.print(f"{len(change.kept)} slices stay as they are, {len(change.touched)} go or change inside")
+    console.print(_change_words(change))
     for command in change.commands(state.index):
         console.print(f"  {command}", soft_wrap=True)
+
+
+def _change_words(change: "Change") -> str:
+    """How many slices stay, change, go and come."""
+    gone, made = (sum(isinstance(step, kind) for step in change.steps) for kind in (Destroy, Create))
+    counts = {
+        "kept untouched": len(change.kept),
+        "changed inside": len(change.touched) - gone,
+        "removed": gone,
+        "made": made,
+    }
+    told = [f"{count} {what}" for what, count in counts.items() if count]
+    return f"slices: {', '.join(told)}" if told else "no slice changes"
 
 
 def applied_json(applied: "Applied") -> dict[str, Any]:
@@ -197,7 +229,7 @@ def applied_json(applied: "Applied") -> dict[str, Any]:
 
 
 def show_predictions(console: Console, rows: "Iterable[tuple[Profile, Prediction, bool]]") -> None:
-    """A row for each shape; `fits` says whether the work's memory does."""
+    """A row for each shape, the whole GPU's last; `fits` says whether the work's memory does."""
     table = Table("slice", "SMs", "memory", "predicted speed", "fits", box=None)
     basis = ""
     for profile, prediction, fits in rows:
@@ -205,5 +237,7 @@ def show_predictions(console: Console, rows: "Iterable[tuple[Profile, Prediction
         sms = str(profile.sms or "?")
         table.add_row(profile.name, sms, memory, speed_words(prediction), "yes" if fits else "no")
         basis = prediction.basis
+        if prediction.per_s is None:
+            basis = "predicted from each slice's share of SMs" + "".join(basis.partition(";")[1:])
     console.print(table)
     console.print(f"A prediction, not a measurement: {basis}", soft_wrap=True)

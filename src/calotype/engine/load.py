@@ -49,11 +49,23 @@ def load(
     found = find_model(model, models=folder, config=config, prediction_type=prediction_type)
     with found.weights as weights:
         live = assemble_for(preset, weights, found.identity, dtype=dtype, device=chosen, progress=progress)
-    prepared = use_engine(
-        target_of(live.architecture, preset=preset, shapes=shapes, dtype=dtype, device=chosen)
-    )
+    return engine_on(live, preset=preset, models_folder=folder, shapes=shapes, warm=warm, progress=progress)
+
+
+def engine_on(
+    live: Model,
+    *,
+    preset: str,
+    models_folder: Path | None = None,
+    shapes: Sequence[Shape] = (),
+    warm: bool = False,
+    progress: Progress | None = None,
+) -> Engine:
+    """The engine that `load` makes, of a model that is loaded already."""
+    target = target_of(live.architecture, preset=preset, shapes=shapes, dtype=live.dtype, device=live.device)
+    prepared = use_engine(target)
     compiled = regions_of(prepared) if prepared else None
-    engine = Engine(live, preset=preset, models_folder=folder, compiled=compiled)
+    engine = Engine(live, preset=preset, models_folder=models_folder, compiled=compiled)
     if warm:
         engine.warm_up(shapes or (prepared.shapes if prepared else ()), progress)
     return engine

@@ -2,32 +2,25 @@
 predictions.
 
 Figures come from `figures.json`, which is fed by the engine's memory estimate and committed benchmarks, and
-from training records that a user hands in. Every figure says where it is from. Knows nothing of layouts.
+from records that a user hands in (`records`). Every figure says where it is from. Knows nothing of layouts.
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import ceil
-from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
-
-from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
+from calotype.core.errors import NotFoundError, near_matches
 from calotype.mig.profiles import GIB, GpuModel, Profile, table
-from calotype.spec.benchmark_record import BenchmarkRecord
-from calotype.spec.problems import problems_of
 
 CONTEXT_BYTES = GIB // 2
 """What a process takes on the GPU before it has done anything; an assumption on the large side."""
 WORKSPACE_BYTES = 256 * 2**20
 HEADROOM = 0.95
 """This and the workspace are the engine's, which a test compares."""
-ESTIMATE = "the engine's memory estimate (fp16, the model's own size, with guidance)"
-BASELINE = "benchmarks/2026-11-15-baseline"
+ESTIMATE = "the engine's memory estimate (preset fast, fp16, the model's own size, with guidance)"
 
 
 @dataclass(frozen=True)
@@ -37,12 +30,16 @@ class ModelMemory:
     model: str
     side: int
     weights_bytes: int
+    resident_bytes: int
+    """Made of weights and kept beside them."""
     bytes_per_picture: int
+    """While steps are made, its prompts' keys and values included."""
     decode_bytes: int
+    """Of one picture: one is decoded at a time, and CUDA graphs keep what the steps took."""
 
     def needed_bytes(self, batch: int) -> int:
         """Of a slice, for one process that makes `batch` pictures at once."""
-        peak = max(batch * self.bytes_per_picture, self.decode_bytes)
+        peak = self.resident_bytes + batch * self.bytes_per_picture + self.decode_bytes
         return ceil((self.weights_bytes + peak + WORKSPACE_BYTES) / HEADROOM) + CONTEXT_BYTES
 
 
@@ -56,8 +53,8 @@ class Speed:
     gpu: str
     sms: int
     per_s: float
+    source: str
     unit: str = "pictures × steps a second"
-    source: str = BASELINE
     memory_bytes: int | None = None
 
 
@@ -74,14 +71,14 @@ class Figures:
         )
 
     def needed(self, model: str, batch: int) -> tuple[int, str]:
-        """Bytes of a slice for this work, and where that figure is from."""
-        for row in self.memory:
-            if row.model == model:
-                return row.needed_bytes(batch), ESTIMATE
+        """Bytes of a slice for this work, and where that figure is from: what was measured comes first."""
         measured = [row for row in self.speeds if row.model == model and row.memory_bytes]
         enough = sorted(
             (row.batch, row.memory_bytes or 0, row.source) for row in measured if row.batch >= batch
         )
+        known = next((row for row in self.memory if row.model == model), None)
+        if known and (not enough or enough[0][0] != batch):
+            return known.needed_bytes(batch), ESTIMATE
         if enough:
             # torch's peak is without the process's own context.
             return enough[0][1] + CONTEXT_BYTES, f"the record {enough[0][2]} at batch {enough[0][0]}"
@@ -99,35 +96,6 @@ def shipped() -> Figures:
     raw = json.loads((files(__package__) / "figures.json").read_text("utf-8"))
     return Figures(
         tuple(ModelMemory(**row) for row in raw["memory"]), tuple(Speed(**row) for row in raw["speed"])
-    )
-
-
-def with_records(figures: Figures, paths: Iterable[Path]) -> Figures:
-    """The figures and what these training records (`calotype train --benchmark --record`) add."""
-    return replace(figures, speeds=(*figures.speeds, *(_of_record(path) for path in paths)))
-
-
-def _of_record(path: Path) -> Speed:
-    try:
-        values = json.loads(path.read_text("utf-8"))
-        record = BenchmarkRecord.model_validate(values)
-    except (OSError, ValueError) as error:
-        problems = problems_of(BenchmarkRecord, error) if isinstance(error, ValidationError) else []
-        raise RequestError(problems or [Problem(str(path), f"is not a training record: {error}")]) from None
-    if record.window is None:
-        raise RequestError([Problem(str(path), f"holds no speed: its run ended with {record.outcome}")])
-    cards = record.fingerprint.get("machine", {}).get("gpus", [])
-    card: dict[str, Any] = cards[0] if cards else {}
-    gpu = model_of_card(str(card.get("name", record.gpu)), card.get("memory_total_bytes"))
-    return Speed(
-        model=f"train:{record.recipe['model']['base']}",
-        batch=int(record.recipe["model"]["micro_batch_size"]),
-        gpu=gpu.name if gpu else record.gpu,
-        sms=int(card.get("num_sms") or (gpu.whole.sms if gpu else 0) or 0),
-        per_s=record.window.samples_per_device_s,
-        unit="samples a second",
-        source=path.name,
-        memory_bytes=max((part.reserved_bytes for part in record.memory), default=0) or None,
     )
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from calotype.train.checkpoint import StopSignal
@@ -15,11 +15,18 @@ _LOOKS_EVERY_S = 0.2
 _GRACE_S = 10
 
 
-def run_child(command: Sequence[str], log: Path, *, limit_s: float | None, stop: StopSignal) -> str | None:
+def run_child(
+    command: Sequence[str],
+    log: Path,
+    *,
+    limit_s: float | None,
+    stop: StopSignal,
+    got_on: Callable[[], bool] = lambda: False,
+) -> str | None:
     """Run it with all it says in `log`; None if it ended well, else why not.
 
     The keyboard and schedulers speak to us alone: the group is ended with all that it started, when `stop`
-    says so or the time is over.
+    says so or the time is over. The limit begins anew whenever `got_on`, asked all the time, says so.
     """
     started = time.monotonic()
     with (
@@ -32,6 +39,8 @@ def run_child(command: Sequence[str], log: Path, *, limit_s: float | None, stop:
             while not _ended(child, _LOOKS_EVERY_S):
                 if stop.requested:
                     return f"stopped by {stop.reason}"
+                if got_on():
+                    started = time.monotonic()
                 if limit_s is not None and time.monotonic() - started > limit_s:
                     return f"ran past the limit of {limit_s:g} s for a row"
         finally:

@@ -65,6 +65,20 @@ def test_named_sweeps_axes_and_peers_make_the_points(
     assert {m.settings.get("preset") for m in measurements} == {"baseline", "fast", None}
 
 
+def test_one_command_measures_a_published_page_of_tables(
+    calotype: Calotype, stand_ins: Children, tmp_path: Path
+) -> None:
+    """Batch, resolution, steps and guidance; what is in two tables is measured once, under both names."""
+    tables = ("sdxl-batch", "sdxl-resolution", "sdxl-steps", "sdxl-cfg")
+    done = calotype("bench", "inference", *tables, "--out", tmp_path / "run", "--rounds", 1, "--keep-loaded")
+    assert done.code == 0, done.err
+    assert len(stand_ins.ran()) == 6 + 4 + 7 + 3 - 2
+    assert {"batch=4, size=512x512/1", "steps=64, cfg=8/1"} <= set(stand_ins.ran())
+    assert stand_ins.processes() == 1
+    both = [m for m in read(tmp_path / "run" / FILE).measurements if m.point == "steps=64, cfg=8"]
+    assert [m.settings for m in both] == [{"steps": 64, "cfg": 8}]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -90,6 +104,8 @@ def test_what_is_wrong_is_said_before_anything_runs(
 def test_an_ablation_says_what_each_switch_gives(
     calotype: Calotype, stand_ins: Children, tmp_path: Path
 ) -> None:
+    for name in ("with ema", "only ema"):
+        stand_ins.tell(name, "refuse")
     words = ["bench", "ablate", "--recipe", "bench-sd1", "--switches", "compile,ema", "--rounds", 1]
     done = calotype(*words, "--out", tmp_path / "run")
     assert done.code == 0, done.err
@@ -99,3 +115,5 @@ def test_an_ablation_says_what_each_switch_gives(
     table = (tmp_path / "run" / "ablation.md").read_text()
     assert "| compile |" in table
     assert "| ema |" in table
+    assert "with ema: oom" in table
+    assert "with ema, only ema: oom: too large" in done.err

@@ -9,13 +9,14 @@ import pytest
 import torch
 from PIL import Image
 
+from calotype.bench.inference.keeping import Keeper
 from calotype.bench.inference.work import decode_tflop, tflop_per_picture, unet_tflop
 from calotype.bench.sweep.child import main, verdict
 from calotype.bench.sweep.points import parse_sweep, points_of
 from calotype.core.errors import DoesNotFitError
 from calotype.models import catalogue
 from calotype.spec.measurement import Measurement
-from calotype.spec.measurement_job import Ticket
+from calotype.spec.measurement_job import InferenceJob, Point, Ticket
 from calotype.spec.request import GenerateRequest
 
 Narrow = Callable[[str], str]
@@ -82,6 +83,70 @@ def test_the_peer_has_the_same_weights_and_work(tmp_path: Path, narrow: Narrow) 
     assert theirs.quality.psnr_db is None or theirs.quality.psnr_db > 60
     # Nothing was changed, so nothing is held against anything.
     assert ours.quality is None
+
+
+def test_points_that_share_a_model_are_measured_as_if_alone(tmp_path: Path, narrow: Narrow) -> None:
+    asked = {"kind": "inference", "settings": {"model": narrow("emoji"), "steps": 1, "size": "64x64"}}
+    axes, systems = {"preset": ["fast", "baseline"]}, ["calotype", "diffusers-eager"]
+    written = parse_sweep({**asked, "axes": axes, "systems": systems, "units": 1, "warmup": 0})
+    points = points_of(written, device="cpu")
+
+    def run(place: Path, *those: Point) -> list[Measurement]:
+        place.mkdir(exist_ok=True)
+        files = []
+        for point in those:
+            ticket, out = place / f"{point.id}-ticket", place / point.id
+            told = Ticket(point=point, round=1, picture=str(out.with_suffix(".webp")))
+            ticket.write_text(told.model_dump_json())
+            files += [ticket, out]
+        main(*files)
+        return [Measurement.model_validate_json(file.read_bytes()) for file in files[1::2]]
+
+    together = run(tmp_path / "together", *points)
+    assert [(m.preset, m.system) for m in together] == [
+        ("fast", "calotype"),
+        (None, "diffusers-eager"),
+        ("baseline", "calotype"),
+    ]
+    assert [m.status for m in together] == ["ok"] * 3
+    assert [len(m.notes) for m in together] == [0, 1, 1]
+    assert "had loaded the weights" in together[1].notes[0]
+    for one, point in zip(together[1:], points[1:], strict=True):
+        [alone] = run(tmp_path / "alone", point)
+        assert (one.id, one.passes, one.quality, one.work is None) == (
+            *(alone.id, alone.passes, alone.quality, alone.work is None),
+        )
+        pictures = [tmp_path / place / f"{point.id}.webp" for place in ("together", "alone")]
+        assert pictures[0].read_bytes() == pictures[1].read_bytes()
+        assert not alone.notes
+
+
+def test_the_next_point_finds_the_model_as_it_was_read(narrow: Narrow) -> None:
+    keeper = Keeper()
+    jobs = [
+        InferenceJob(model=narrow("emoji"), preset=preset, device="cpu", request=GenerateRequest(prompt="x"))
+        for preset in ("fast", "baseline")
+    ]
+    fast = keeper.engine_for(jobs[0], None).model
+    weight = fast.unet.conv_in.weight
+    assert not weight.is_contiguous()
+    assert keeper.is_clean()
+    plain = keeper.engine_for(jobs[1], None).model
+    assert plain is fast
+    assert all(parameter.is_contiguous() for parameter in plain.unet.parameters())
+
+
+def test_a_failure_ends_the_process_before_the_next_point(tmp_path: Path, narrow: Narrow) -> None:
+    settings = {"model": narrow("emoji"), "steps": 1, "size": "16384x16384"}
+    asked = {"kind": "inference", "settings": settings, "axes": {"batch": [4000, 4001]}, "warmup": 0}
+    outs = []
+    for point in points_of(parse_sweep(asked), device="cpu"):
+        ticket, out = tmp_path / f"{point.id}-ticket", tmp_path / point.id
+        ticket.write_text(Ticket(point=point, round=1).model_dump_json())
+        outs += [ticket, out]
+    main(*outs)
+    assert Measurement.model_validate_json(outs[1].read_bytes()).status == "oom"
+    assert not outs[3].exists()
 
 
 def test_a_request_that_does_not_fit_is_out_of_memory(tmp_path: Path, narrow: Narrow) -> None:

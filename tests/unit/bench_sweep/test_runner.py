@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from calotype.bench.records.store import FILE, append, read
+from calotype.bench.sweep.points import parse_sweep, points_of
 from calotype.bench.sweep.runner import SweepPlan, run_sweep
 from calotype.core.progress import Silent
 from tests.unit.bench_records.conftest import made_up
@@ -70,6 +71,52 @@ def test_a_killed_a_failed_and_a_hanging_process_are_rows(children: Children, tm
     assert hung.seconds_in_all
     assert hung.seconds_in_all > 1.5
     assert all((tmp_path / "run" / "logs" / f"{m.id}-1.log").exists() for m in (killed, hung))
+
+
+def test_points_of_one_model_follow_each_other_in_one_process_until_one_fails(
+    children: Children, tmp_path: Path
+) -> None:
+    for name, behaviour in {"2": "refuse", "3": "kill", "5": "hang"}.items():
+        children.tell(f"batch={name}", behaviour)
+    asked = points(1, 2, 3, 4, 5, 6)
+    plan = SweepPlan(asked, tmp_path / "run", limit_s=1.5, command=children.command, keep_loaded=True)
+    done = run_sweep(plan, Silent())
+    assert [m.status for m in done.measurements] == ["ok", "oom", "error", "ok", "error", "ok"]
+    assert "code -9" in str(done.measurements[2].message)
+    assert "limit of 1.5 s" in str(done.measurements[4].message)
+    assert [m.point for m in done.measurements] == [f"batch={n}" for n in range(1, 7)]
+    # 1 and 2, 3, 4 and 5, 6.
+    assert children.processes() == 4
+    assert children.ran() == [f"batch={n}/1" for n in range(1, 7)]
+    for number in (2, 3, 5):
+        children.forget(f"batch={number}")
+    again = SweepPlan(
+        asked, tmp_path / "run", command=children.command, keep_loaded=True, retry_failed=True, rounds=2
+    )
+    assert {m.status for m in run_sweep(again, Silent()).measurements} == {"ok"}
+    assert children.processes() == 5
+    assert children.ran()[6:9] == ["batch=2/1", "batch=3/1", "batch=5/1"]
+
+
+def test_what_cannot_share_a_model_has_its_own_process(children: Children, tmp_path: Path) -> None:
+    axes = {"model": ["emoji", "sd15"], "preset": ["low-memory", "fast", "baseline"]}
+    systems = ["calotype", "diffusers-eager", "diffusers-compile"]
+    asked = points_of(parse_sweep({"kind": "inference", "axes": axes, "systems": systems}))
+    plan = SweepPlan(asked, tmp_path / "run", command=children.command, keep_loaded=True)
+    assert run_sweep(plan, Silent()).finished
+    # One for each model; of either its low-memory point and that of the compiled peer are apart.
+    assert children.processes() == 2 * (1 + 2)
+
+
+def test_ctrl_c_in_a_shared_process_keeps_what_was_whole(children: Children, tmp_path: Path) -> None:
+    children.tell("batch=2", "interrupt")
+    plan = SweepPlan(points(1, 2, 3), tmp_path / "run", command=children.command, keep_loaded=True)
+    stopped = run_sweep(plan, Silent())
+    assert not stopped.finished
+    assert [m.point for m in stopped.measurements] == ["batch=1"]
+    children.forget("batch=2")
+    assert run_sweep(plan, Silent()).finished
+    assert children.ran() == ["batch=1/1", "batch=2/1", "batch=2/1", "batch=3/1"]
 
 
 def test_failures_are_run_again_when_asked(children: Children, tmp_path: Path) -> None:

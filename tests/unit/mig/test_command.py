@@ -2,14 +2,18 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from calotype.cli.mig_view import show_state
 from calotype.core.errors import ExitCode
 from calotype.mig import persist
 from calotype.mig.profiles import table
@@ -126,7 +130,7 @@ def test_a_slice_more_leaves_the_others_alone(machine: Machine) -> None:
     assert done.code == 0, done.err
     assert len(slices(machine)) == 3
     assert not [line for line in machine.host.log if "destroyed" in line]
-    assert "2 slices stay as they are, 0 go" in done.out
+    assert "slices: 2 kept untouched, 1 made\n" in done.out
 
 
 def test_status_shows_slices_places_and_who_is_inside(machine: Machine) -> None:
@@ -158,12 +162,45 @@ def test_plans_need_no_gpu_and_say_their_figures(machine: Machine, gpu: str) -> 
     assert "speed: predicted" in done.out
 
 
+def test_layouts_stand_side_by_side_in_a_narrow_terminal(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = machine.call("mig", "plan", WORK, "--on", "A100-80GB").out
+    others = shown.partition("also good:")[2]
+    assert [line.count("memory ") for line in others.splitlines() if "memory " in line] == [2]
+    assert "D 1g.10gb+me" in others
+    assert max(map(len, others.splitlines())) <= 80
+
+
+def test_colours_only_repeat_what_letters_say(machine: Machine) -> None:
+    machine.become(new_host("A100-80GB"))
+    machine.mig("apply", "14,14,14,20", "--yes")
+    [state] = SimulatedDriver(machine.path).read()
+    console = Console(force_terminal=True, color_system="standard", width=80, record=True, file=StringIO())
+    show_state(console, state)
+    plain, coloured = console.export_text(clear=False), console.export_text(styles=True)
+    assert "memory   │A  A │B  B │C  C │D │· │" in plain
+    for letters in ("A  A ", "B  B ", "C  C ", "D "):
+        assert len(re.findall(rf"│\x1b\[[0-9;]+m{letters}\x1b\[0m│", coloured)) == 2
+
+
+def test_a_change_says_how_many_slices_stay_go_and_come(machine: Machine) -> None:
+    machine.become(new_host("A100-80GB"))
+    assert "slices: 4 made\n" in machine.mig("apply", "14,14,14,20", "--yes").out
+    assert "slices: 1 kept untouched, 3 removed, 1 made\n" in machine.mig("apply", "3g.40gb,2g.20gb").out
+    assert "slices: 4 removed\n" in machine.mig("apply", "empty", "--yes").out
+    assert "no slices; `calotype mig plan`" in machine.mig("status").out
+    assert "no slice changes\n" in machine.mig("apply", "off", "--yes").out
+
+
 def test_predictions_are_called_predictions(machine: Machine) -> None:
     done = machine.call("mig", "predict", "sd15@4", "--on", "A100-80GB")
     assert "A prediction, not a measurement" in done.out
     assert "29% of the GPU" in done.out
+    assert "from each slice's share of SMs; no record of sd15 on A100-80GB" in done.out
     measured = machine.call("mig", "predict", "sdxl@8", "--on", "H200-141GB").out
-    assert "benchmarks/2026-11-15-baseline" in measured
+    assert "benchmarks/2026-11-15-inference (fast)" in measured
 
 
 def test_export_assert_restore(machine: Machine, tmp_path: Path) -> None:

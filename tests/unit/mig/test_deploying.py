@@ -127,6 +127,7 @@ def test_containers_are_started_by_the_script_and_asked_from_outside(
     (bin_folder / "nvidia-ctk").write_text('#!/bin/sh\necho "$@" >> "$0.log"\n')
     (bin_folder / "nvidia-ctk").chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("COLUMNS", "80")
     words = ("--containers", "--image", "example/serve:1", "--out", tmp_path, "--patience", 120)
     shown = deploy(cut, port, *words)
     assert (shown[0], "nothing was started" in shown[1]) == (0, True)
@@ -135,6 +136,8 @@ def test_containers_are_started_by_the_script_and_asked_from_outside(
     try:
         assert code == 0, err
         assert "of the fastest" in out
+        # Whole names, also in a narrow terminal.
+        assert "calotype-gpu0-slice4  3g.40gb" in out
         assert (bin_folder / "nvidia-ctk.log").read_text().startswith("cdi generate --output=/")
         given = [(place / "gpus").read_text() for place in sorted(bin_folder.glob("calotype-*"))]
         assert given == [f'"device={uuid}"' for uuid in uuids(cut)]
@@ -146,3 +149,6 @@ def test_containers_are_started_by_the_script_and_asked_from_outside(
     failed = deploy(cut, port, *words, "--yes")
     assert failed[0] != 0
     assert "ended with 125: no runtime for this" in failed[2]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    without = deploy(cut, port, "--containers", "--remove")
+    assert (without[0] != 0, "there is no docker here to run: docker rm" in without[2]) == (True, True)

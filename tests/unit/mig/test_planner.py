@@ -141,7 +141,7 @@ def test_as_many_as_fit() -> None:
 
 def test_work_that_does_not_fit_says_what_would() -> None:
     with pytest.raises(DoesNotFitError, match=r"need at least 3× 4g\.24gb.*1× 4g\.24gb would.*A100-80GB"):
-        ask("3×sdxl", "A30-24GB")
+        ask("3×sdxl@8", "A30-24GB")
     with pytest.raises(DoesNotFitError, match=r"needs 93\.1 GiB, and no slice has that.*79\.0 GiB"):
         ask("100gb")
 

@@ -162,6 +162,20 @@ def test_committed_records_can_be_compared() -> None:
     assert loops == [("text", "vae", "unet"), ("unet",)]
 
 
+def test_a_folder_is_all_runs_in_it(record_file: Path, tmp_path: Path) -> None:
+    line = json.dumps(json.loads(record_file.read_text())) + "\n"
+    for run in ("one", "two/deeper"):
+        (tmp_path / "runs" / run).mkdir(parents=True)
+        (tmp_path / "runs" / run / "records.jsonl").write_text(line)
+    (tmp_path / "runs" / "notes.jsonl").write_text("no record\n")
+    from_folder, from_files = (
+        read_records(places)
+        for places in ([tmp_path / "runs"], sorted((tmp_path / "runs").rglob("records.jsonl")))
+    )
+    assert from_folder == from_files
+    assert from_folder.entries
+
+
 def test_bad_lines_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     good = record().model_dump_json()
@@ -178,7 +192,7 @@ def test_files_without_records_are_an_error(tmp_path: Path) -> None:
     path.write_text('{"format": "calotype.train-benchmark.2"}', encoding="utf-8")
     with pytest.raises(RequestError, match=r"did you mean 'calotype.train-benchmark.1'"):
         read_records([path])
-    with pytest.raises(NotFoundError, match="no such file"):
+    with pytest.raises(NotFoundError, match="no file or folder"):
         read_records([tmp_path / "none.json"])
 
 

@@ -273,6 +273,18 @@ def test_the_command_shows_conclusions(calotype: Calotype, record_file: Path) ->
     assert "= 0.5639" in text
 
 
+def test_conclusions_are_read_in_a_narrow_terminal(
+    calotype: Calotype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = calotype("bench", "conclude").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    at = next(n for n, line in enumerate(lines) if line.startswith("  P5 over P4de at micro-batch 32"))
+    told = [line.strip() for line in lines[at : at + 3]]
+    assert told[0].endswith("[aws-mosaicml]")
+    assert told[1:] == ["stated 1.89 ×, derived 1.887, follows yes", "385.31 / 204.22 = 1.8867"]
+
+
 def test_the_command_can_be_narrowed(
     calotype: Calotype, record_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

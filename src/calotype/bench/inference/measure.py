@@ -12,6 +12,7 @@ from pathlib import Path
 
 from PIL import Image, ImageOps
 
+from calotype.bench.inference.keeping import Keeper
 from calotype.bench.inference.likeness import can_differ, likeness
 from calotype.bench.inference.peers import peer
 from calotype.bench.inference.stages import staged
@@ -22,7 +23,6 @@ from calotype.bench.sweep.timing import Timings, overhead_s, repeated
 from calotype.core.paths import written_whole
 from calotype.engine.device import precision_name
 from calotype.engine.engine import Engine
-from calotype.engine.load import load
 from calotype.engine.presets import pass_names
 from calotype.spec.measurement import WALL, Preparation, Series, Work
 from calotype.spec.measurement_job import OURS, InferenceJob
@@ -44,10 +44,15 @@ class _Loaded:
 
 
 def measure_inference(
-    job: InferenceJob, book: Notebook, *, models: Path | None = None, picture: Path | None = None
+    job: InferenceJob,
+    book: Notebook,
+    keeper: Keeper,
+    *,
+    models: Path | None = None,
+    picture: Path | None = None,
 ) -> None:
     """Note down all there is to know of a point; `picture` is a file for what it makes."""
-    loaded = _load(job, book, models)
+    loaded = _load(job, book, keeper, models)
     last: list[list[Image.Image]] = []
     make = _maker(job, loaded)
 
@@ -68,15 +73,11 @@ def measure_inference(
         _note_likeness(last[0][0], job, loaded, book)
 
 
-def _load(job: InferenceJob, book: Notebook, models: Path | None) -> _Loaded:
+def _load(job: InferenceJob, book: Notebook, keeper: Keeper, models: Path | None) -> _Loaded:
+    if keeper.holds_model:
+        book.remark("a point before it in the same process had loaded the weights")
     started = time.perf_counter()
-    engine = load(
-        job.model,
-        device=job.device,
-        precision=job.precision,
-        preset=job.preset or "baseline",
-        models_folder=models,
-    )
+    engine = keeper.engine_for(job, models)
     load_s = time.perf_counter() - started
     model, device = engine.model, watched(engine.model.device)
     request = engine.resolve(job.request)

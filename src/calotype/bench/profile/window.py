@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ def wall_s(job: Job, device: torch.device) -> float:
 
 def record(job: Job, device: torch.device, trace: Path) -> None:
     """Run under torch's profiler and write what it saw."""
+    # It would tell the terminal when it starts and stops.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     if device.type == "cuda":
         # The first profile of a process sets up the driver's side, which would stand in ours as gaps.

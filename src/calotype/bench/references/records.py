@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from calotype.bench.records.store import files_in
 from calotype.bench.references.entry import Entry
 from calotype.bench.references.measurements import of_measurement
 from calotype.bench.references.training_settings import training_settings
@@ -33,10 +34,11 @@ class ReadRecords:
 
 
 def read_records(paths: Sequence[Path]) -> ReadRecords:
-    """Records of JSON and JSON Lines files. What is none is skipped and named; an error if all is."""
+    """Records of JSON and JSON Lines files, and of all runs in folders. What is none is skipped and named; an
+    error if all is."""
     entries: list[Entry] = []
     skipped: list[Problem] = []
-    for path in paths:
+    for path in files_in(paths):
         for place, text in _texts(path):
             try:
                 entries.append(entry_of(json.loads(text), place))

@@ -1,8 +1,9 @@
 """The process of one point: reads its ticket, measures, writes one measurement, whatever became of it.
 
-    python -m calotype.bench.sweep.child TICKET.json MEASUREMENT.json
+    python -m calotype.bench.sweep.child TICKET.json MEASUREMENT.json [TICKET.json MEASUREMENT.json]...
 
-Knows nothing of sweeps.
+Of several points, which share what is loaded, it ends after the first that fails: whoever started it has the
+rest measured by another. Knows nothing of sweeps.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import sys
 import traceback
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from calotype.bench.inference.keeping import Keeper
 from calotype.bench.inference.measure import measure_inference
 from calotype.bench.sweep.devices import host_peak_bytes
 from calotype.bench.sweep.notebook import Notebook, blank
@@ -30,15 +34,26 @@ from calotype.spec.measurement_job import InferenceJob, Ticket
 _NO_MORE_MAIN_MEMORY = "can't allocate memory"
 
 
-def main(ticket_file: Path, measurement_file: Path) -> None:
-    """Measure; only a ticket that cannot be read raises."""
+def main(*files: Path) -> None:
+    """Measure one point after the other; only a ticket that cannot be read raises."""
+    keeper = Keeper()
+    for ticket_file, measurement_file in zip(files[::2], files[1::2], strict=True):
+        if not _measured(ticket_file, measurement_file, keeper):
+            return
+        if not keeper.is_clean():
+            print("more than weights stayed on the device: the next point needs a process of its own")
+            return
+
+
+def _measured(ticket_file: Path, measurement_file: Path, keeper: Keeper) -> bool:
+    """Whether it went well."""
     at = datetime.now(UTC)
     ticket = Ticket.model_validate_json(ticket_file.read_bytes())
     speaks = os.environ.get("RANK", "0") == "0"
     book = Notebook(blank(ticket, fingerprint(), at), measurement_file if speaks else None)
     book.keep()
     try:
-        _measure(ticket, book)
+        _measure(ticket, book, keeper)
         book.note(status="ok", message=None)
     # Whatever a point breaks, it is a row of its own.
     except Exception as error:
@@ -50,16 +65,23 @@ def main(ticket_file: Path, measurement_file: Path) -> None:
     book.keep()
     gc.collect()
     torch.cuda.empty_cache()
-    book.note(fingerprint={**book.measurement.fingerprint, "torch": asdict(torch_facts())})
+    book.note(fingerprint={**book.measurement.fingerprint, "torch": _facts()})
     book.keep()
+    return book.measurement.status == "ok"
 
 
-def _measure(ticket: Ticket, book: Notebook) -> None:
+@cache
+def _facts() -> dict[str, Any]:
+    """The same for all points of a process."""
+    return asdict(torch_facts())
+
+
+def _measure(ticket: Ticket, book: Notebook, keeper: Keeper) -> None:
     models = Path(ticket.models) if ticket.models else None
     job = ticket.point.job
     if isinstance(job, InferenceJob):
         picture = Path(ticket.picture) if ticket.picture else None
-        measure_inference(job, book, models=models, picture=picture)
+        measure_inference(job, book, keeper, models=models, picture=picture)
     else:
         measure_training(job, book, models=models)
 
@@ -74,4 +96,4 @@ def verdict(error: Exception) -> tuple[Status, str]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))

@@ -1,34 +1,29 @@
-"""Runs every point of a sweep in a process of its own, round after round, and keeps a record of each.
+"""Runs every point of a sweep, round after round, and keeps a record of each.
 
-Whatever becomes of a point is a record; those that are there already are not run again. Knows nothing of
-what a point does.
+A point has a process of its own, or follows others in theirs where they may share what is loaded. Whatever
+becomes of it is a record; those that are there already are not run again. Knows nothing of what a point does.
 """
 
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
+from calotype.bench.inference.keeping import shared_by
 from calotype.bench.records.store import FILE, append, read
-from calotype.bench.sweep.notebook import UNFINISHED, blank
 from calotype.bench.sweep.parts import record_files
-from calotype.core.fingerprint import fingerprint
+from calotype.bench.sweep.processes import Command, run_points
 from calotype.core.progress import Progress
 from calotype.spec.measurement import Measurement
 from calotype.spec.measurement_job import Point, Ticket, TrainJob
 from calotype.train.checkpoint import StopSignal, claimed
-from calotype.train.child_process import run_child
 
 LOGS, PICTURES = "logs", "pictures"
-_KILLED = "ended with code -9"
 
 Ceiling = Callable[[str, str], float | None]
 """(device's name, precision) -> the TFLOP/s it was measured to reach; None if nobody did."""
@@ -62,7 +57,11 @@ class SweepPlan:
     """Run again what is recorded as failed."""
     ceiling: Ceiling = no_ceiling
     ceiling_source: Literal["given", "measured"] = "measured"
-    command: Callable[[Path, Path, Point], Sequence[str]] | None = None
+    keep_loaded: bool = False
+    """Points of one model follow each other in one process, until one of them fails."""
+    pictures: bool = True
+    """Whether the first picture of each point is kept, for contact sheets."""
+    command: Command | None = None
     """Starts the process of a point; ours if not said."""
 
 
@@ -76,22 +75,54 @@ class SweepOutcome:
 
 def run_sweep(plan: SweepPlan, progress: Progress) -> SweepOutcome:
     """Measure what is not recorded yet, one round over all points after the other."""
-    models = str(plan.models) if plan.models else None
     with claimed(plan.folder), StopSignal() as stop:
         todo = _todo(plan, recorded(plan))
         progress.start("points", len(todo))
-        began = time.monotonic()
-        for done, (point, number) in enumerate(todo):
-            left_s = _left_s(time.monotonic() - began, done, len(todo))
-            progress.describe(_label(point, number, plan, left_s))
-            picture = plan.folder / PICTURES / f"{point.id}.webp"
-            ticket = Ticket(point=point, round=number, models=models, picture=str(picture.absolute()))
-            measurement = None if stop.requested else _measured(plan, ticket, stop)
-            if measurement is None:
-                return SweepOutcome(recorded(plan), finished=False)
+        began, done = time.monotonic(), 0
+
+        def describe() -> None:
+            if done < len(todo):
+                left_s = _left_s(time.monotonic() - began, done, len(todo))
+                progress.describe(_label(*todo[done], plan, left_s))
+
+        def keep(measurement: Measurement) -> None:
+            nonlocal done
             append(plan.folder / FILE, _under_its_ceiling(measurement, plan))
+            done += 1
             progress.advance()
+            describe()
+
+        describe()
+        while done < len(todo):
+            before = done
+            if not stop.requested:
+                tickets = [_ticket(plan, *each) for each in _together(plan, todo[done:])]
+                run_points(
+                    tickets, plan.command or child_command, _log(plan, tickets[0]), keep, stop, plan.limit_s
+                )
+            if done == before:
+                return SweepOutcome(recorded(plan), finished=False)
     return SweepOutcome(recorded(plan), finished=True)
+
+
+def _ticket(plan: SweepPlan, point: Point, number: int) -> Ticket:
+    picture = (plan.folder / PICTURES / f"{point.id}.webp").absolute() if plan.pictures else None
+    models = str(plan.models) if plan.models else None
+    return Ticket(point=point, round=number, models=models, picture=str(picture) if picture else None)
+
+
+def _together(plan: SweepPlan, todo: Sequence[tuple[Point, int]]) -> Sequence[tuple[Point, int]]:
+    """The next point, and those right after it that its process may go on with."""
+    shared = shared_by(todo[0][0].job) if plan.keep_loaded else None
+    if shared is None:
+        return todo[:1]
+    return list(takewhile(lambda each: shared_by(each[0].job) == shared, todo))
+
+
+def _log(plan: SweepPlan, ticket: Ticket) -> Path:
+    log = plan.folder / LOGS / f"{ticket.point.id}-{ticket.round}.log"
+    log.parent.mkdir(exist_ok=True)
+    return log
 
 
 def recorded(plan: SweepPlan) -> list[Measurement]:
@@ -105,42 +136,12 @@ def recorded(plan: SweepPlan) -> list[Measurement]:
 def _todo(plan: SweepPlan, done: list[Measurement]) -> list[tuple[Point, int]]:
     """Round by round, so that whatever drifts does not favour a point."""
     finished = {(one.id, one.round) for one in done if one.status == "ok" or not plan.retry_failed}
-    wanted = [(point, number) for number in range(1, plan.rounds + 1) for point in plan.points]
+    points = list(plan.points)
+    if plan.keep_loaded:
+        # Those that can share come first, or the others would part them.
+        points.sort(key=lambda point: shared_by(point.job) is None)
+    wanted = [(point, number) for number in range(1, plan.rounds + 1) for point in points]
     return [(point, number) for point, number in wanted if (point.id, number) not in finished]
-
-
-def _measured(plan: SweepPlan, ticket: Ticket, stop: StopSignal) -> Measurement | None:
-    """The measurement of one process, whatever became of it; None when told to stop."""
-    log = plan.folder / LOGS / f"{ticket.point.id}-{ticket.round}.log"
-    log.parent.mkdir(exist_ok=True)
-    started_at, started = datetime.now(UTC), time.monotonic()
-    with tempfile.TemporaryDirectory() as place:
-        given, made = Path(place) / "ticket.json", Path(place) / "measurement.json"
-        given.write_text(ticket.model_dump_json(), encoding="utf-8")
-        command = (plan.command or child_command)(given, made, ticket.point)
-        why = run_child(command, log, limit_s=plan.limit_s, stop=stop)
-        found = _found(made)
-    took = {"seconds_in_all": time.monotonic() - started}
-    if found is not None and found.message != UNFINISHED:
-        return found.model_copy(update={**took, "notes": [*found.notes, *([why] if why else [])]})
-    if stop.requested:
-        return None
-    known = found or blank(ticket, fingerprint(), started_at)
-    return known.model_copy(update={**took, "status": "error", "message": _explained(why, log)})
-
-
-def _found(file: Path) -> Measurement | None:
-    try:
-        return Measurement.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError):
-        return None
-
-
-def _explained(why: str | None, log: Path) -> str:
-    if why is None:
-        return f"ended without a measurement; see {LOGS}/{log.name}"
-    hint = "; it was killed, perhaps because main memory ran out" if why.startswith(_KILLED) else ""
-    return f"{why}{hint}; see {LOGS}/{log.name}"
 
 
 def _under_its_ceiling(measurement: Measurement, plan: SweepPlan) -> Measurement:
