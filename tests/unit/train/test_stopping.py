@@ -101,7 +101,8 @@ def test_ranks_that_are_told_in_their_first_step_all_end_well(base: Path, tmp_pa
 def test_peers_that_are_gone_first_are_no_failure_in_the_first_step(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool, steps: int, is_failure: bool
 ) -> None:
-    def lose_the_others(_recipe: Any, _process: Any, stop: TrainingStop, *_: Any) -> None:
+    def lose_the_others(_recipe: Any, _process: Any, stop: TrainingStop, *others: Any) -> None:
+        del others
         for _ in range(steps):
             stop.after_step(None, None)
         if told:
