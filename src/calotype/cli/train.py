@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from calotype.spec.recipe import Recipe
     from calotype.train.benchmark import BenchmarkPlan
     from calotype.train.recipes import ResolvedRecipe
+    from calotype.train.run import Outcome
 
 
 class _RunsRecipes(TyperGroup):
@@ -112,16 +113,27 @@ def _chosen(
 
 
 def _train(recipe: "Recipe", device: "torch.device | None", models: Path | None, as_json: bool) -> None:
-    from calotype.cli.output import print_json
     from calotype.cli.progress import followed
     from calotype.train.run import train
+    from calotype.train.stopping import end_at_once
 
     with followed() as bar:
-        outcome = train(recipe, device=device, progress=bar, models=models)
-    if os.environ.get("RANK", "0") != "0":
-        return  # all ranks end alike; the first says so
+        outcome = train(recipe, device=device, progress=bar, models=models, owns_process=True)
+    if os.environ.get("RANK", "0") == "0":
+        _tell(outcome, as_json)  # all ranks end alike; the first says so
+    if not outcome.begun:
+        end_at_once()
+
+
+def _tell(outcome: "Outcome", as_json: bool) -> None:
+    from calotype.cli.output import print_json
+
     if as_json:
         print_json(outcome)
+        return
+    if not outcome.begun:
+        way = f"goes on from step {outcome.step}" if outcome.step else "begins again"
+        typer.echo(f"stopped before its first step was over; the same command {way}")
         return
     how = "stopped" if outcome.stopped_early else "done"
     typer.echo(f"{how} at step {outcome.step} ({outcome.samples} samples); checkpoints in {outcome.folder}")

@@ -30,6 +30,7 @@ from calotype.train.data.report import DataError, Report
 from calotype.train.live import load_model, needs_of
 from calotype.train.precompute_origin import Origin, refuse_other_parts
 from calotype.train.processes import Process, as_started, joined
+from calotype.train.stopping import ShelteringStop
 
 USUAL_SAMPLES_PER_SHARD = 1024
 
@@ -71,7 +72,7 @@ def precompute(
     _check(recipe)
     micro = recipe.model.micro_batch_size
     per_shard = samples_per_shard or -(-USUAL_SAMPLES_PER_SHARD // micro) * micro
-    with joined(recipe, device) as process, StopSignal() as stop:
+    with joined(recipe, device) as process, ShelteringStop() as stop:
         refuse_other_parts(destination, process.world_size)
         encoders = _Encoders.load(recipe, process, dtype, progress, models)
         work = _Work(recipe, destination, encoders, process, per_shard)

@@ -14,17 +14,18 @@ from calotype.core.errors import DoesNotFitError, Problem, RequestError
 from calotype.core.progress import Progress, Silent
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.checkpoint import BackgroundSaver, CheckpointStore, Ranks, StopSignal, separate_ranks
+from calotype.train.checkpoint import BackgroundSaver, CheckpointStore, Ranks, separate_ranks
 from calotype.train.data.needs import Needs
 from calotype.train.judging import Judge
 from calotype.train.live import build_subject, load_model, needs_of, open_training_feed
 from calotype.train.loop import Loop, StepNews, Watcher
-from calotype.train.peers import SAVES_TAKE, is_under_torchrun, peers_stopped
+from calotype.train.peers import SAVES_TAKE, PeersLostError, is_under_torchrun, peers_stopped
 from calotype.train.processes import Process, as_started, joined
 from calotype.train.profiling import ProfileWindow
 from calotype.train.readings import Readings, most_samples_per_s
 from calotype.train.reconstructions import Reconstructions
 from calotype.train.sampling import SamplePictures
+from calotype.train.stopping import StoppedBeforeFirstStep, TrainingStop
 from calotype.train.validation import Validation
 from calotype.train.wandb_run import WandbRun
 from calotype.train.watching import MetricsFile, ProgressBar, TensorBoard
@@ -35,10 +36,13 @@ class Outcome:
     """How a run ended."""
 
     step: int
-    samples: int
+    samples: int | None
+    """None where `begun` is false."""
     stopped_early: bool
     folder: Path
     unreadable: tuple[str, ...]
+    begun: bool = True
+    """False if it was stopped before its first step was over; the same command goes on from `step`."""
 
 
 def run_folder(recipe: Recipe) -> Path:
@@ -53,10 +57,34 @@ def train(
     progress: Progress | None = None,
     models: Path | None = None,
     extra_watchers: tuple[Watcher, ...] = (),
+    owns_process: bool = False,
 ) -> Outcome:
-    """Train until the recipe's last step or a request to stop; either way the last step is on disk."""
-    recipe, folder = as_started(recipe), run_folder(recipe)
-    with joined(recipe, device) as process, ExitStack() as open_things, StopSignal() as stop:
+    """Train until the recipe's last step or a request to stop; either way the last step is on disk.
+
+    Told to stop before its first step, it ends at once. `owns_process` lets it end the whole process where
+    nothing else would (see `TrainingStop`).
+    """
+    recipe, stop = as_started(recipe), TrainingStop(owns_process=owns_process)
+    try:
+        with stop, joined(recipe, device) as process:
+            return _train(recipe, process, stop, progress, models, extra_watchers)
+    except (StoppedBeforeFirstStep, PeersLostError):
+        # Peers are told to stop as well, and may be gone before this one is.
+        if not stop.in_first_step:
+            raise
+        return _not_begun(recipe)
+
+
+def _train(
+    recipe: Recipe,
+    process: Process,
+    stop: TrainingStop,
+    progress: Progress | None,
+    models: Path | None,
+    extra_watchers: tuple[Watcher, ...],
+) -> Outcome:
+    folder = run_folder(recipe)
+    with ExitStack() as open_things:
         ranks = separate_ranks(SAVES_TAKE * recipe.trainer.peer_timeout_s)
         store = open_things.enter_context(
             CheckpointStore(folder / "checkpoints", recipe.checkpoint.keep_last, recipe.checkpoint.keep_best)
@@ -82,7 +110,7 @@ def train(
         )
         resumed_step = loop.step if identity else None
         checkpoints = _Checkpoints(saver, recipe, judge, feed.facts.identity, resumed_step)
-        watchers: list[Watcher] = [judge, *_validation(recipe, loop, needs_of(model, recipe), readings)]
+        watchers: list[Watcher] = [stop, judge, *_validation(recipe, loop, needs_of(model, recipe), readings)]
         watchers += _watchers(recipe, folder, loop, watched, open_things, readings)
         watchers += [*extra_watchers, checkpoints]
         try:
@@ -95,6 +123,12 @@ def train(
         if not finished and not stop.requested and is_under_torchrun():
             raise peers_stopped(loop.step, process.rank, process.world_size)
         return Outcome(loop.step, loop.samples, not finished, folder, unreadable)
+
+
+def _not_begun(recipe: Recipe) -> Outcome:
+    folder, part = run_folder(recipe), recipe.checkpoint
+    saved = CheckpointStore(folder / "checkpoints", part.keep_last).list() if part.resume else ()
+    return Outcome(saved[-1].step if saved else 0, None, True, folder, (), begun=False)
 
 
 class _Checkpoints:

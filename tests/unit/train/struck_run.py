@@ -18,6 +18,7 @@ from calotype.cli.main import run
 from calotype.train.checkpoint import assembly
 from calotype.train.loop import Loop
 from calotype.train.watching import MetricsFile
+from tests.stop_signals import tell_to_stop
 
 
 def strike(name: str, moment: str) -> None:
@@ -28,7 +29,7 @@ def strike(name: str, moment: str) -> None:
 
     def strike_at(step: int) -> None:
         if step == int(number):
-            os.kill(os.getpid(), signal.Signals[name])
+            tell_to_stop(signal.Signals[name])
 
     def struck(*arguments: Any) -> Any:
         if place == "manifest":

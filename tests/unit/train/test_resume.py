@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from calotype.core.errors import RequestError
 from calotype.spec.recipe import Recipe
+from tests.stop_signals import tell_to_stop
 from tests.unit.train.runs import (
     assert_same,
     metrics,
@@ -43,7 +43,7 @@ class StopAfter:
 
     def after_step(self, news: Any, _loop: Any) -> None:
         if news.step == self._step:
-            os.kill(os.getpid(), signal.SIGTERM)
+            tell_to_stop(signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from contextlib import nullcontext
 from dataclasses import replace
@@ -26,6 +25,7 @@ from calotype.train.live import build_subject, load_model, needs_of
 from calotype.train.precompute import precompute
 from calotype.train.processes import Process
 from calotype.train.run import train
+from tests.stop_signals import tell_to_stop
 from tests.unit.train_commands.conftest import MICRO, NUM_PICTURES, Calotype, Recipes
 
 CPU = torch.device("cpu")
@@ -67,7 +67,7 @@ class _StopsAt(Silent):
     def advance(self, amount: int = 1) -> None:
         self._left -= amount
         if amount and self._left == 0:
-            os.kill(os.getpid(), self._number)
+            tell_to_stop(self._number)
 
 
 @pytest.mark.parametrize("name", ["plain", "sdxl"])
