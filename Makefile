@@ -3,11 +3,15 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+COMPILED := $(VENV)/.compiled
 WEB_READY := web/node_modules/.package-lock.json
 PAGE := src/calotype/assets/page/index.html
 PAGE_SOURCES := $(shell find web/src web/public -type f) web/index.html web/vite.config.ts web/tsconfig.json
+# In the order of their names, because the longest (browser, cluster, containers) then do not come last. Where a
+# worker of xdist is lost, the others may wait for ever for its tests: then it ends at once instead.
+PYTEST := $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: help demo page test tools lint types imports unit format clean
+.PHONY: help demo page test tools lint types imports unit web-lint web-types web-unit format clean
 
 help:
 	@echo "make demo    set up, then make first pictures and a contact sheet of them"
@@ -18,11 +22,16 @@ help:
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	@touch $@
 
-# npm writes this file itself, when everything is in place.
-$(WEB_READY): web/package.json web/package-lock.json
+# What pip would do by itself, when it may be done beside the checks. Some packages have files for other Pythons.
+$(COMPILED): $(READY)
+	$(BIN)/python -m compileall -qq $(VENV)/lib || true
+	@touch $@
+
+# npm writes this file itself, when everything is in place. Where tools are installed too, they come first.
+$(WEB_READY): web/package.json web/package-lock.json | $(filter tools,$(MAKECMDGOALS))
 	cd web && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
@@ -36,28 +45,35 @@ demo: $(READY)
 
 page: $(PAGE)
 
-test: tools lint types imports unit
+# One processor installs Python's packages while the other sees to the page, and so on.
+test:
+	$(MAKE) --no-print-directory --jobs=2 --output-sync tools $(READY) web-lint web-types web-unit types $(COMPILED) lint imports $(PAGE)
+	$(PYTEST)
 
 tools:
 	scripts/test-tools
 
-lint: $(READY) $(WEB_READY)
+lint: $(READY) web-lint
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
-	cd web && npm run --silent lint
 
-types: $(READY) $(WEB_READY)
+types: $(READY) web-types
 	$(BIN)/mypy
-	cd web && npm run --silent types
 
 imports: $(READY)
 	$(BIN)/lint-imports
 
-unit: $(READY) tools $(PAGE)
+web-lint: $(WEB_READY)
+	cd web && npm run --silent lint
+
+web-types: $(WEB_READY)
+	cd web && npm run --silent types
+
+web-unit: $(WEB_READY)
 	cd web && npm run --silent unit
-# In the order of their names, because the longest (browser, cluster, containers) then do not come last. Where a
-# worker of xdist is lost, the others may wait for ever for its tests: then it ends at once instead.
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+
+unit: tools $(COMPILED) web-unit $(PAGE)
+	$(PYTEST)
 
 format: $(READY) $(WEB_READY)
 	$(BIN)/ruff check --fix src tests benchmarks

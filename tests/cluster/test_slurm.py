@@ -337,7 +337,7 @@ def test_a_benchmark_is_collected_as_its_row(
 ) -> None:
     words = train_words(base, tmp_path / "run", model__global_batch_size=1)
     steps = ["--benchmark", "--benchmark-steps=2", "--warmup-steps=1"]
-    record = hand_in(*words, *steps, "--launch=slurm")
+    record = hand_in(*words, *steps, "--launch=slurm", f"--launch-set=python={warm_python()}")
     assert run(["launch", "collect", record.id]) == ExitCode.NOT_FOUND
     assert ended(record) is JobState.COMPLETED, printed(record)
     (row,) = json.loads(shown(capsys, "collect", record.id, "--json"))["rows"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -16,6 +15,7 @@ from PIL import Image
 from calotype.workflow.opening import open_workflow
 from tests.engines import difference, mean_difference
 from tests.golden.make_workflows import FOLDER, NAMES, graph, open_host
+from tests.warm_python import warm_python
 from tests.workflows import Host
 
 REMAKE = "if the change is meant, make them anew: python -m tests.golden.make_workflows"
@@ -89,7 +89,7 @@ def test_changing_only_the_seed_runs_only_what_is_below_it(
 
 def test_a_new_process_makes_the_same_bytes_of_the_graph_in_the_picture(host: Host, tmp_path: Path) -> None:
     here, _ = _made(host, graph("text_to_image"))
-    command = [sys.executable, "-m", "calotype", "run", str(FOLDER / "text_to_image.png")]
+    command = [warm_python(), "-m", "calotype", "run", str(FOLDER / "text_to_image.png")]
     # As many threads as here: how a sum is shared out shows in its last bits.
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from calotype.spec.scaling_record import FILE, ScalingRecord
 from tests.shrunk import shrunk_folder
 from tests.unit.train.children import surroundings
 from tests.unit.train.runs import arguments, settings
+from tests.warm_python import warm_python
 
 
 def test_ranks_of_this_machine_are_measured_and_drawn(
@@ -21,6 +23,7 @@ def test_ranks_of_this_machine_are_measured_and_drawn(
     recipe.write_text("{}", encoding="utf-8")
     for name, value in surroundings().items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "executable", warm_python())
     keys = settings(base, tmp_path / "run", model__micro_batch_size=1)
     command = ["bench", "scale", str(recipe), *arguments(keys), "--device=cpu", f"--out={out}"]
     command += ["--devices=1,2", "--units=3", "--warmup=1", "--nodes=1", "--gpus-per-node=2"]

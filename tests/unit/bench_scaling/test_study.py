@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from calotype.core.errors import RequestError
 from calotype.spec.measurement import Measurement, Series
 from calotype.spec.scaling_record import FILE, LinksRecord, ScalingRecord
 from tests.unit.train.children import LONGEST_S, surroundings
+from tests.warm_python import warm_python
 
 MODEL = StepModel(per_sample_s=0.02, fixed_s=0.05, inside_s=0.3, overlap=1.0)
 
@@ -193,7 +193,7 @@ def test_wires_are_measured_and_taken(tmp_path: Path, capsys: pytest.CaptureFixt
     file = tmp_path / "links.json"
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     subprocess.run(
-        [sys.executable, *launcher, "-m", "calotype.bench.scaling.links", str(file), "400000"],
+        [warm_python(), *launcher, "-m", "calotype.bench.scaling.links", str(file), "400000"],
         env=surroundings(),
         check=True,
         capture_output=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from calotype.spec.measurement import Measurement
 from tests.unit.bench_sweep.children import Children
 from tests.unit.cli.conftest import Calotype
 from tests.unit.train.children import surroundings
+from tests.warm_python import warm_python
 
 Narrow = Callable[[str], str]
 
@@ -30,6 +32,7 @@ def test_a_point_that_does_not_fit_is_a_row_and_the_sweep_goes_on(
 ) -> None:
     for name, value in surroundings().items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "executable", warm_python())
     written = tmp_path / "two.yaml"
     points = [{"size": "16384x16384", "batch": 1000}, {"size": "64x64", "batch": 1}]
     written.write_text(json.dumps({"kind": "inference", "points": points, "units": 1, "warmup": 0}))

@@ -1,10 +1,8 @@
 """Latents and embeddings made beforehand: written is read back, and what is unfinished never counts."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,9 @@ from calotype.train.data.precomputed import PrecomputedSource
 from calotype.train.data.precomputed_index import Provenance
 from calotype.train.data.precomputed_writer import PrecomputedWriter
 from calotype.train.data.report import DataError
+from tests.unit.train.children import surroundings
 from tests.unit.train_data.specimens import batches_of, feed_of, keys_of, needs, part
+from tests.warm_python import warm_python
 
 MADE_BY = Provenance("vae-abc", "text-def", 16)
 
@@ -85,41 +85,10 @@ def test_a_writer_goes_on_after_the_last_complete_shard(tmp_path: Path) -> None:
     assert PrecomputedWriter(tmp_path, MADE_BY).finished
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from calotype.train.data import precomputed_shard, precomputed_writer
-from calotype.train.data.precomputed_index import PrecomputedIndex
-from tests.unit.train_data.test_precomputed import MADE_BY, made_from
-
-def kill(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-folder, moment = Path(sys.argv[1]), sys.argv[2]
-writer = precomputed_writer.PrecomputedWriter(folder, MADE_BY, samples_per_shard=3)
-writer.add(*made_from(range(7)))
-if moment == "while waiting":
-    kill()
-if moment == "within a shard":
-    write = precomputed_shard.write_safetensors
-    precomputed_shard.write_safetensors = lambda path, entries, _, note: write(path, entries, kill, note)
-if moment == "before the index":
-    PrecomputedIndex.write = kill
-writer.add(*made_from(range(7, 9)))
-"""
-
-
 @pytest.mark.parametrize("moment", ["while waiting", "within a shard", "before the index"])
 def test_a_killed_writer_loses_only_the_unfinished_shard(tmp_path: Path, moment: str) -> None:
-    command = [sys.executable, "-c", KILLED, str(tmp_path), moment]
-    paths = os.pathsep.join(path for path in sys.path if path)
-    done = subprocess.run(
-        command,
-        env=os.environ | {"PYTHONPATH": paths},
-        check=False,
-        cwd=Path(__file__).parents[3],
-        timeout=120,
-    )
+    command = [warm_python(), "-m", "tests.unit.train_data.killed_writer", str(tmp_path), moment]
+    done = subprocess.run(command, env=surroundings(), check=False, timeout=120)
     assert done.returncode == -signal.SIGKILL
     with pytest.raises(DataError, match="was interrupted after 6 samples; run precompute again to finish it"):
         PrecomputedSource(tmp_path, needs())

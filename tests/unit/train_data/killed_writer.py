@@ -1,0 +1,36 @@
+"""A writer of precomputed shards that kills itself.
+
+python -m tests.unit.train_data.killed_writer FOLDER MOMENT
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from calotype.train.data import precomputed_shard, precomputed_writer
+from calotype.train.data.precomputed_index import PrecomputedIndex
+from tests.unit.train_data.test_precomputed import MADE_BY, made_from
+
+
+def kill(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(folder: Path, moment: str) -> None:
+    writer = precomputed_writer.PrecomputedWriter(folder, MADE_BY, samples_per_shard=3)
+    writer.add(*made_from(range(7)))
+    if moment == "while waiting":
+        kill()
+    if moment == "within a shard":
+        write = precomputed_shard.write_safetensors
+        precomputed_shard.write_safetensors = lambda path, entries, _, note: write(path, entries, kill, note)
+    if moment == "before the index":
+        PrecomputedIndex.write = kill  # type: ignore[method-assign,assignment]  # in its place
+    writer.add(*made_from(range(7, 9)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
