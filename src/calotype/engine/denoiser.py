@@ -55,9 +55,16 @@ class Denoiser:
         schedule: TrainingSchedule,
         network: Network,
         guided_between: tuple[float, float] = (0.0, 1.0),
+        *,
+        shared_latents: bool = False,
     ) -> None:
-        """`guided_between` is the share of the timesteps at which the negative prompt is asked too."""
+        """`guided_between` is the share of the timesteps at which the negative prompt is asked too.
+
+        With `shared_latents` the network is given each latent once where every one has both prompts: as many
+        latents as rows with the prompt, and after those the rows with the negative prompt in the same order.
+        """
         self._model, self._schedule, self._network = model, schedule, network
+        self._shared_latents = shared_latents
         last = len(schedule.sigmas) - 1
         self._guided = (guided_between[0] * last, guided_between[1] * last)
         kind, known = model.architecture.prediction_type, get_args(PredictionType)
@@ -73,41 +80,44 @@ class Denoiser:
         Rows that are missing to `least_rows` are made up; nobody reads what the network says to them.
         """
         asked = [_Asked(question, self._schedule, self._guided) for question in questions]
-        rows = [row for each in asked for row in each.rows]
+        guided = [(each, each.negative) for each in asked if each.negative]
+        told = [(each, each.positive) for each in asked] + guided
+        rows = [row for each, row in told for _ in range(len(each.sample))]
         missing = max(0, least_rows - len(rows))
         samples = [each.sample for each in asked]
+        if missing or len(guided) < len(asked) or not self._shared_latents:
+            samples += [each.sample for each, _ in guided]
         if missing:
             # Told what the last row is told: a new prompt or noise level would be worked out for nobody.
             samples.append(samples[-1][-1:].expand(missing, -1, -1, -1))
         sample = torch.cat(samples).to(self._model.dtype)
         output = self._network.evaluate(sample, rows + rows[-1:] * missing)
-        outputs = output[: len(rows)].split([len(each.rows) for each in asked])
-        return [each.denoised(part, self._prediction) for each, part in zip(asked, outputs, strict=True)]
+        outputs = iter(output[: len(rows)].float().split([len(each.sample) for each, _ in told]))
+        positive = [next(outputs) for _ in asked]
+        negative = [next(outputs) if each.negative else None for each in asked]
+        answers = zip(asked, positive, negative, strict=True)
+        return [each.denoised(one, other, self._prediction) for each, one, other in answers]
 
 
 class _Asked:
-    """The rows one question takes in the batch: its images, and again for the negative prompt."""
+    """What one question takes of the batch: a row for each image, and again if guided."""
 
     def __init__(self, question: Question, schedule: TrainingSchedule, guided: tuple[float, float]) -> None:
         self._x, self._sigma, _ = question.query
         self._guidance = guidance = question.guidance
         timestep = schedule.sigma_to_timestep(self._sigma)
-        ids = guidance.time_ids
-        prompts = [(guidance.positive, ids)]
+        ids, others = guidance.time_ids, guidance.negative_time_ids
+        self.positive = Row(timestep, guidance.positive, ids, of=guidance)
+        self.negative: Row | None = None
         if guidance.negative and guided[0] <= timestep <= guided[1]:
-            own = guidance.negative_time_ids
-            prompts.append((guidance.negative, ids if own is None else own))
-        self._is_guided = len(prompts) > 1
-        scaled = scale_input(self._x, self._sigma)
+            self.negative = Row(timestep, guidance.negative, ids if others is None else others, of=guidance)
+        self.sample = scale_input(self._x, self._sigma)
         if question.extra_channels is not None:
-            scaled = torch.cat([scaled, question.extra_channels], dim=1)
-        self.sample = torch.cat([scaled] * len(prompts))
-        told = [Row(timestep, prompt, sizes, of=guidance) for prompt, sizes in prompts]
-        self.rows = [row for row in told for _ in range(len(self._x))]
+            self.sample = torch.cat([self.sample, question.extra_channels], dim=1)
 
-    def denoised(self, output: Tensor, prediction: PredictionType) -> Tensor:
+    def denoised(self, positive: Tensor, negative: Tensor | None, prediction: PredictionType) -> Tensor:
         # Guidance is linear, so it may act on the network's output before that becomes an estimate.
-        if self._is_guided:
-            positive, negative = output.float().chunk(2)
+        output = positive
+        if negative is not None:
             output = negative + self._guidance.cfg * (positive - negative)
-        return to_denoised(prediction, output.float(), self._x, self._sigma)
+        return to_denoised(prediction, output, self._x, self._sigma)

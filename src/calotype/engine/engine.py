@@ -93,7 +93,13 @@ class Engine:
         check_model(model)
         self.schedule = schedule_of(model)
         self._networks = networks or networks_of(model, preset, kept=compiled)
-        self._denoiser = Denoiser(model, self.schedule, self._networks.unet, self._networks.guided_between)
+        self._denoiser = Denoiser(
+            model,
+            self.schedule,
+            self._networks.unet,
+            self._networks.guided_between,
+            shared_latents=self._networks.shared_latents,
+        )
         self.model = model
         self.preset = preset
         self._resources = Resources(model, models_folder or models_dir())

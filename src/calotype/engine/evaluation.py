@@ -33,7 +33,10 @@ class Network(Protocol):
     """A model's UNet, however it is run."""
 
     def evaluate(self, sample: Tensor, rows: Sequence[Row]) -> Tensor:
-        """What the UNet says to each row of `sample`, which is in the model's precision."""
+        """What the UNet says to each row of `sample`, which is in the model's precision.
+
+        A network that is known to share latents may be given fewer of them than rows: see `Denoiser`.
+        """
         ...
 
     def forget(self) -> None:

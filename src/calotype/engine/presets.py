@@ -36,6 +36,7 @@ from calotype.engine.passes.large_batches import LARGE_BATCHES
 from calotype.engine.passes.own_decoder import OWN_DECODER
 from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.engine.passes.prompts_once import PROMPTS_ONCE
+from calotype.engine.passes.shared_guidance import SHARED_GUIDANCE
 from calotype.engine.passes.step_cache import STEP_CACHE
 from calotype.engine.passes.text_aside import TEXT_ASIDE
 from calotype.engine.passes.text_graph import TEXT_GRAPH
@@ -52,6 +53,7 @@ _EVERYWHERE = (
     TIMES_ONCE,
     FUSED_NORMS,
     FUSED_GEGLU,
+    SHARED_GUIDANCE,
     WINOGRAD,
     OWN_DECODER,
 )
@@ -82,7 +84,7 @@ ON_A_GPU = frozenset(
     {COMPILE_BLOCKS.name, CUDA_GRAPH.name, LARGE_BATCHES.name, TEXT_ASIDE.name, TEXT_GRAPH.name}
 )
 """Passes that a preset goes without on a CPU, where there is nothing for them to do."""
-ON_A_CPU = frozenset({COMPILE_WHOLE.name, COMPILED_AHEAD.name, WINOGRAD.name})
+ON_A_CPU = frozenset({COMPILE_WHOLE.name, COMPILED_AHEAD.name, SHARED_GUIDANCE.name, WINOGRAD.name})
 """Those it goes without on a GPU."""
 
 
@@ -104,6 +106,8 @@ class Networks:
     """What runs those regions of the UNet that are to be compiled."""
     guided_between: tuple[float, float] = (0.0, 1.0)
     """Share of the timesteps at which the negative prompt is asked too."""
+    shared_latents: bool = False
+    """Whether the UNet may be given a latent with two prompts once."""
     extras: Extras = field(default_factory=Extras)
     """What they take beside activations."""
     most_at_once: int = MOST_AT_ONCE
@@ -192,6 +196,7 @@ def put_together(
         decode,
         runs,
         guided_between=assembly.guided_between,
+        shared_latents=assembly.shared_latents,
         extras=Extras(
             assembly.resident_bytes,
             assembly.graphed,

@@ -77,9 +77,10 @@ def test_build_on_a_cpu_compiles_each_shape_once(
     seen = calotype(*arguments)
     assert seen.code == ExitCode.OK
     assert f"{ok().key}: built, 2 files" in seen.out
-    forms = [order.forms[0] for order in orders]
-    # With guidance there are two rows for each picture.
-    assert [form.shape for form in forms if form] == [(2, 4, 16, 16), (4, 4, 16, 32)]
+    latents, _, prompts, _ = zip(*(order.forms for order in orders), strict=True)
+    # With guidance there are two prompts for each picture, and its latent is handed in once.
+    assert [form.shape for form in latents if form] == [(1, 4, 16, 16), (2, 4, 16, 32)]
+    assert [form.shape[0] for form in prompts if form] == [2, 4]
     kept = {path.stem for path in regions_of(ok()).values()}
     assert kept == set(regions_of(ok())) == {order.signature for order in orders}
     again = calotype(*arguments, "--json")

@@ -59,6 +59,7 @@ def test_other_weights_of_the_same_architecture_are_served(
     "other",
     [
         {"preset": "cached"},
+        {"passes": tuple(name for name in target().passes if name != "shared_guidance")},
         {"precision": "bf16"},
         {"shapes": (SMALL, Shape(32, 32))},
         {"device": Device(name="NVIDIA H200", capability="9.0")},
@@ -200,8 +201,7 @@ def test_warming_up_evaluates_every_shape_until_it_is_recorded(
     evaluated = sizes_made(engine, monkeypatch)
     engine.warm_up((SMALL, WIDE))
     factor = engine.model.architecture.vae_factor
-    # With guidance there are two rows for each picture.
-    small, wide = (2, 4, 64 // factor, 64 // factor), (4, 4, 64 // factor, 128 // factor)
+    small, wide = (1, 4, 64 // factor, 64 // factor), (2, 4, 64 // factor, 128 // factor)
     assert evaluated == [small] * times + [wide] * times
 
 

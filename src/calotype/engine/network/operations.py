@@ -148,6 +148,11 @@ def picture_of(tokens: Tensor, like: Tensor) -> Tensor:
     return tokens.unflatten(1, (height, width)).permute(0, 3, 1, 2)
 
 
+def for_rows(x: Tensor, rows: int) -> Tensor:
+    """The same again and again until there are so many rows; as they lie in memory."""
+    return x if len(x) == rows else torch.cat([x] * (rows // len(x)))
+
+
 def pointwise(layer: nn.Linear | nn.Conv2d) -> Tensor:
     """The weight of a layer that works on each place by itself, as a matrix."""
     return layer.weight.flatten(1)

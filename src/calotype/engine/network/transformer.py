@@ -7,7 +7,15 @@ from typing import Any
 from torch import Tensor
 
 from calotype.engine.network.joined import joined
-from calotype.engine.network.operations import Operations, Sum, linear, picture_of, pointwise, tokens_of
+from calotype.engine.network.operations import (
+    Operations,
+    Sum,
+    for_rows,
+    linear,
+    picture_of,
+    pointwise,
+    tokens_of,
+)
 from calotype.engine.network.region import Region, Wrap, as_it_is
 
 _QKV = "joined_qkv"
@@ -37,7 +45,8 @@ class Layer:
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Sums are left to whoever normalises next: a layer takes and returns (x, what to add, its bias).
 
-        `prompt` holds keys and values, (rows, tokens, 2 × channels).
+        `prompt` holds keys and values, (rows, tokens, 2 × channels). Where it has more rows than `x`, those
+        of `x` start over with it, and as many come out as prompts went in.
         """
         block, do = self._block, self._do
         normal, x = do.layer_norm(x, block.norm1, addend, bias)
@@ -45,6 +54,7 @@ class Layer:
         seen = do.linear(seen, block.attn1.to_out[0].weight, None)
         normal, x = do.layer_norm(x, block.norm2, seen, block.attn1.to_out[0].bias)
         (query,) = self._split(do.linear(normal, block.attn2.to_q.weight, None), 1)
+        query, x = for_rows(query, len(prompt)), for_rows(x, len(prompt))
         key, value = self._split(prompt, 2)
         seen = self._merge(do.attention(query, key, value, mask))
         seen = do.linear(seen, block.attn2.to_out[0].weight, None)
@@ -92,6 +102,7 @@ class Transformer:
             x, addend, bias = run(x, addend, bias, prompt, mask)
         assert addend is not None
         out = linear(do.add(x, addend, bias), pointwise(module.proj_out), None)
+        whole = for_rows(whole, len(out))
         return Sum(whole, picture_of(out, whole), module.proj_out.bias)
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from calotype.engine.network import resnet, transformer
 from calotype.engine.network.joined import joined
-from calotype.engine.network.operations import Operations, Sum, convolved
+from calotype.engine.network.operations import Operations, Sum, convolved, for_rows
 from calotype.engine.network.region import Region, Wrap, as_it_is
 from calotype.engine.network.resnet import ResnetOfTensors
 from calotype.engine.network.transformer import Transformer
@@ -89,7 +89,11 @@ class Unet:
         return functional.linear(functional.silu(embedding), self._shift_weight, self._shift_bias)
 
     def __call__(self, sample: Tensor, shifts: Tensor, prompts: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The network's answer for rows of latents. `mask` is (rows, tokens), True for tokens that count."""
+        """The network's answer for rows of latents. `mask` is (rows, tokens), True for tokens that count.
+
+        There may be fewer latents than prompts: then they start over with them, with the same shifts. What
+        does not depend on prompts yet is computed once for each latent.
+        """
         return self.with_deep(sample, shifts, prompts, mask)[0]
 
     def region(self) -> Region:
@@ -116,11 +120,11 @@ class Unet:
         for stage in self._up:
             last = stage is self._up[-1]
             for step in range(len(stage.blocks) - last):
-                x, _ = stage.step(step, x, skips.pop(), given)
+                x, _ = stage.step(step, x, for_rows(skips.pop(), len(prompts)), given)
             if stage.resize is not None:
                 height, width = skips[-1].shape[-2:]
                 x = convolved(do, do.enlarged(x.settled(do.add), (height, width)), stage.resize.conv)
-        answer, both = self._last(x, skips.pop(), given)
+        answer, both = self._last(x, for_rows(skips.pop(), len(prompts)), given)
         return answer, both[:, : x.x.shape[1]]
 
     def shallow(
@@ -131,7 +135,8 @@ class Unet:
         skipped = len(self._layers) - (len(stage.transformers[-1].layers) if stage.transformers else 0)
         given = self._given(shifts, prompts, mask)
         given.skip(len(self._shift_widths) - 1, skipped)
-        return self._last(Sum(deep), self._first(sample).settled(self._do.add), given)[0]
+        skip = for_rows(self._first(sample).settled(self._do.add), len(deep))
+        return self._last(Sum(deep), skip, given)[0]
 
     def _given(self, shifts: Tensor, prompts: Tensor, mask: Tensor | None) -> _Given:
         mask = None if mask is None else mask[:, None, None]
@@ -200,7 +205,8 @@ class _Stage:
         return x, whole
 
     def _resnet(self, index: int, x: Sum, skip: Tensor | None, given: _Given) -> tuple[Sum, Tensor]:
-        *parts, whole = self._resnets[index](x.x, x.addend, x.bias, skip, next(given.shifts))
+        shift = next(given.shifts)[: len(x.x)]
+        *parts, whole = self._resnets[index](x.x, x.addend, x.bias, skip, shift)
         return Sum(*parts), whole
 
     def _looked(self, index: int, x: Sum, given: _Given) -> Sum:

@@ -41,6 +41,8 @@ class Assembly:
     """Evaluations from one of the whole UNet to the next; those between leave its deep part out."""
     guided_between: tuple[float, float] = (0.0, 1.0)
     """Share of the timesteps at which the negative prompt is asked too."""
+    shared_latents: bool = False
+    """Whether a latent with two prompts is handed in once."""
     resident_bytes: int = 0
     """What passes make of weights at the first evaluation, and keep."""
     most_at_once: int = MOST_AT_ONCE
