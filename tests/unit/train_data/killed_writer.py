@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from calotype.train.data import precomputed_shard, precomputed_writer
 from calotype.train.data.precomputed_index import PrecomputedIndex
@@ -25,8 +26,9 @@ def main(folder: Path, moment: str) -> None:
     if moment == "while waiting":
         kill()
     if moment == "within a shard":
-        write = precomputed_shard.write_safetensors
-        precomputed_shard.write_safetensors = lambda path, entries, _, note: write(path, entries, kill, note)
+        shard: Any = precomputed_shard
+        write = shard.write_safetensors
+        shard.write_safetensors = lambda path, entries, _, note: write(path, entries, kill, note)
     if moment == "before the index":
         PrecomputedIndex.write = kill  # type: ignore[method-assign,assignment]  # in its place
     writer.add(*made_from(range(7, 9)))
