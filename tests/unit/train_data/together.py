@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from tests.warm_python import IMPORTED_FROM, warm_python
+from tests.warm_python import IMPORTED_FROM
 
 PATIENCE_S = 120
 
@@ -21,7 +21,7 @@ def wait_for_the_others() -> None:
 def together(words: Sequence[str], number: int) -> None:
     """`python -m WORDS` so many times; all have to end well."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, IMPORTED_FROM))}
-    command, out = [warm_python(), "-m", *words], subprocess.PIPE
+    command, out = [sys.executable, "-m", *words], subprocess.PIPE
     reading, writing = os.pipe()
     with os.fdopen(reading) as waits, os.fdopen(writing, "w") as begins, ExitStack() as ends:
         processes = []
