@@ -60,6 +60,8 @@ class Nodes:
 
     def start_second(self) -> None:
         if self._second is None:
+            # Ray tells every job of a death when it finds out: jobs of a later test shall not hear of it.
+            until(lambda: self.alive() == 1, "the lost node is known to be lost")
             self._second = self._cluster.add_node(
                 num_cpus=CPUS, num_gpus=1, node_ip_address=LOOPBACK, object_store_memory=STORE_BYTES
             )
@@ -93,6 +95,12 @@ class Nodes:
 
     def on_second(self, pid: int) -> bool:
         return self._second is not None and self.second_raylet in _ancestors(pid)
+
+    def alive(self) -> int:
+        """How many nodes the cluster believes it has."""
+        import ray
+
+        return sum(node["Alive"] for node in ray.nodes()) if ray.is_initialized() else 1
 
     def actors(self) -> list[str]:
         """The names of all that live in the cluster."""

@@ -154,7 +154,10 @@ def test_tasks_of_an_array_end_each_in_its_own_way(call: Run, nodes: Nodes, stan
     assert first == "[rank0]: starts as -m calotype bench train part=0/3 it's $HOME"
     second = call("launch", "logs", record.id, "--task=1").splitlines()
     assert "[rank0]: GPUs 0, threads none" in second
-    assert call("launch", "logs", record.id, "--task=0", "--lines=1") == "ends\n"
+    whole = call("launch", "logs", record.id, "--task=0").splitlines()
+    assert "ends" in whole
+    # Ray may have had the last word, with news of its nodes.
+    assert call("launch", "logs", record.id, "--task=0", "--lines=1") == f"{whole[-1]}\n"
 
 
 def test_the_file_runs_without_calotype(
