@@ -20,7 +20,7 @@ from calotype.bench.report.points import points_of
 from calotype.bench.report.reading import gather
 from calotype.spec.measurement import Measurement, Series
 from tests.unit.bench_report.conftest import of, section
-from tests.unit.bench_report.samples import batches, picture, scaling, stored, training
+from tests.unit.bench_report.samples import batches, picture, scaling, served, stored, training
 
 
 def cells(found: Table, head: str) -> dict[str, str]:
@@ -104,6 +104,22 @@ def test_fewer_steps_of_smaller_pictures_are_no_record(tmp_path: Path) -> None:
         picture("whole", 1.0),
     )
     assert "512×512, batch 1, 20 steps" in " ".join(section(found, "headline").cards[0].beside)
+
+
+def test_a_server_is_told_by_its_rate_and_how_long_requests_take(tmp_path: Path) -> None:
+    idle = served("calotype solo", 358.0, 0.1, 0.2, 0.3, engine="nothing")
+    found = of(tmp_path, idle, served("calotype load", 11.5, 5.0, 5.5, 6.0))
+    [card] = section(found, "headline").cards
+    assert (card.value, card.unit) == ("11.5", "requests/s on one GPU"), "without an engine there is no record"
+    assert "a request took 5.50 s (5.05 to 5.95)" in card.beside
+    assert not [line for line in card.beside if line.startswith("spread")], "requests overlap"
+    [every] = section(found, "points").tables
+    assert cells(every, "load")["calotype solo"] == "engine=nothing, interface=grpc, clients=64"
+
+
+def test_a_server_without_an_engine_has_a_report_and_no_headline(tmp_path: Path) -> None:
+    found = of(tmp_path, served("calotype solo", 358.0, 0.1, 0.2, 0.3, engine="nothing"))
+    assert [one.name for one in found.sections if one.name in ("headline", "points")] == ["points"]
 
 
 def test_efficiency_of_more_gpus(report: Report, tmp_path: Path) -> None:
