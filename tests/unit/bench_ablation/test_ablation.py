@@ -76,7 +76,9 @@ def test_switches_are_turned_the_other_way() -> None:
 def test_variants_that_come_to_the_same_are_measured_once() -> None:
     sweep = parse_sweep({"kind": "inference", "settings": {"steps": 2}})
     points = variant_points(sweep, pass_variants("fast", "cpu"), "cpu")
-    assert points["without own_forward"].id == points["only own_decoder"].id
+    shared = points["without own_forward"]
+    assert shared == points["only own_decoder"]
+    assert shared.settings == {"variant": "without own_forward, only own_decoder"}
     only = points["only fused_geglu"]
     assert isinstance(only.job, InferenceJob)
     assert (only.name, only.job.request.steps) == ("only fused_geglu", 2)

@@ -20,7 +20,7 @@ from calotype.bench.report.points import points_of
 from calotype.bench.report.reading import gather
 from calotype.spec.measurement import Measurement, Series
 from tests.unit.bench_report.conftest import of, section
-from tests.unit.bench_report.samples import batches, picture, scaling, served, stored, training
+from tests.unit.bench_report.samples import batches, picture, scaling, served, stored, training, work
 
 
 def cells(found: Table, head: str) -> dict[str, str]:
@@ -140,6 +140,18 @@ def test_an_ablation_divides_like_by_like(report: Report) -> None:
     assert cells(gains, "times as fast alone")["fused_geglu"] == "failed"
 
 
+def test_variants_that_come_to_the_same_are_one_bar_and_two_gains(tmp_path: Path) -> None:
+    seconds = {"all": 1.0, "none": 4.0, "without a, only b": 2.0, "without b, only a": 1.6}
+    found = of(tmp_path, *(picture(name, s, settings={"variant": name}) for name, s in seconds.items()))
+    [gains] = section(found, "ablation").tables
+    assert cells(gains, "times as fast with it, among all") == {
+        "a": "2.00× (2.00–2.00)",
+        "b": "1.60× (1.60–1.60)",
+    }
+    assert cells(gains, "times as fast alone") == {"a": "2.50× (2.50–2.50)", "b": "2.00× (2.00–2.00)"}
+    assert len(section(found, "ablation").figures[0].plot.findall("rect")) == 4
+
+
 def test_peers_stand_beside_ours_of_the_same_run_only(report: Report) -> None:
     [beside] = section(report, "peers").tables
     ours = {(m.settings.get("preset"), m.settings["batch"], m.round): m for m in batches() if m.wall}
@@ -156,6 +168,14 @@ def test_a_roofline_says_where_memory_holds_back(report: Report) -> None:
     assert f"= {782e12 / 4200e9:.0f} FLOP" in figure.says
     assert "calotype bench ceiling" in figure.commands
     assert not [row for row in figure.data.rows if "sd2-base" in row[0].text], "bf16 is under another roof"
+
+
+def test_what_is_faster_than_the_ceiling_is_remarked_upon(tmp_path: Path) -> None:
+    below, above = (picture(f"{tflops}", 1.0, work=work(tflops), settings={"n": tflops}) for tflops in (400, 900))
+    [plain_one] = section(of(tmp_path / "a", below), "arithmetic").figures
+    [remarked] = section(of(tmp_path / "b", below, above), "arithmetic").figures
+    assert "above it" not in plain_one.says
+    assert "above it" in remarked.says
 
 
 def test_page_and_markdown_say_the_same(report: Report) -> None:
