@@ -149,7 +149,9 @@ def quality(
 
 
 def _say(what: str, figure: "Accuracy") -> None:
-    style, background = (f"{share or 0:.1%}" for share in (figure.style, figure.background))
+    style, background = (
+        "not asked for" if share is None else f"{share:.1%}" for share in (figure.style, figure.background)
+    )
     typer.echo(
         f"{what}: emoji {figure.emoji_top1:.1%} (top 5 {figure.emoji_top5:.1%}), style {style}, "
         f"background {background} of {figure.pictures}"

@@ -85,11 +85,17 @@ def training(
 def served(point: str, rate: float, *seconds: float, **settings: Any) -> Measurement:
     """A deployment that makes so many pictures a second while its requests take so long."""
     asked = {"phase": "load", "engine": "calotype", "interface": "grpc", "clients": 64, **settings}
-    values = {"id": identity_of(asked), "point": point, "kind": "serve", "model": "emoji", "preset": "fast"}
-    command = f"calotype bench serve --engine {asked['engine']}"
-    return measured(
-        seconds, rate, request=REQUEST, samples_per_unit=1, settings=asked, command=command, **values
-    )
+    values: dict[str, Any] = {
+        "id": identity_of(asked),
+        "point": point,
+        "kind": "serve",
+        "model": "emoji",
+        "preset": "fast",
+        "samples_per_unit": 1,
+        "settings": asked,
+        "command": f"calotype bench serve --engine {asked['engine']}",
+    }
+    return measured(seconds, rate, request=REQUEST, **values)
 
 
 def measured(

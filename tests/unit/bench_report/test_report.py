@@ -110,7 +110,7 @@ def test_a_server_is_told_by_its_rate_and_how_long_requests_take(tmp_path: Path)
     idle = served("calotype solo", 358.0, 0.1, 0.2, 0.3, engine="nothing")
     found = of(tmp_path, idle, served("calotype load", 11.5, 5.0, 5.5, 6.0))
     [card] = section(found, "headline").cards
-    assert (card.value, card.unit) == ("11.5", "requests/s on one GPU"), "without an engine there is no record"
+    assert (card.value, card.unit) == ("11.5", "requests/s on one GPU"), "no engine, no headline"
     assert "a request took 5.50 s (5.05 to 5.95)" in card.beside
     assert not [line for line in card.beside if line.startswith("spread")], "requests overlap"
     [every] = section(found, "points").tables
@@ -171,11 +171,20 @@ def test_a_roofline_says_where_memory_holds_back(report: Report) -> None:
 
 
 def test_what_is_faster_than_the_ceiling_is_remarked_upon(tmp_path: Path) -> None:
-    below, above = (picture(f"{tflops}", 1.0, work=work(tflops), settings={"n": tflops}) for tflops in (400, 900))
+    below, above = (picture(f"{n}", 1.0, work=work(n), settings={"n": n}) for n in (400, 900))
     [plain_one] = section(of(tmp_path / "a", below), "arithmetic").figures
     [remarked] = section(of(tmp_path / "b", below, above), "arithmetic").figures
     assert "above it" not in plain_one.says
     assert "above it" in remarked.says
+
+
+def test_conclusions_of_several_systems_say_whose_they_are(report: Report) -> None:
+    told = [row[0].text for found in section(report, "conclusions").tables for row in found.rows]
+    lines = [line for line in told if line.startswith("time by batch on 1 × NVIDIA H200")]
+    assert {line.split(":")[0].rpartition(", ")[2] for line in lines} == {
+        *("calotype fast", "calotype baseline", "diffusers-eager")
+    }
+    assert any(line.startswith("1 × NVIDIA H200, calotype fast is fastest at batch") for line in told)
 
 
 def test_page_and_markdown_say_the_same(report: Report) -> None:

@@ -29,7 +29,7 @@ class Variant:
 
 
 def variant_points(sweep: Sweep, variants: Sequence[Variant], device: str | None = None) -> dict[str, Point]:
-    """Each variant's point by its label; variants that come to the same share one, which has all their labels."""
+    """Each variant's point by its label; variants that come to the same share one, under all their labels."""
     made: dict[str, Point] = {}
     for variant in variants:
         varied = sweep.model_copy(update={"settings": {**sweep.settings, **variant.settings}})

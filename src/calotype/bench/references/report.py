@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from calotype.bench.references.comparing import Beside, Comparison
-from calotype.bench.references.differences import shown_switches
+from calotype.bench.references.differences import in_words, shown_switches
 from calotype.bench.references.units import measures
 from calotype.spec.benchmark_record import markdown
 
@@ -69,7 +69,7 @@ def _row(beside: Beside) -> dict[str, str]:
     if beside.differences.unsaid:
         apart.append(f"not said by one: {', '.join(beside.differences.unsaid)}")
     if reference.inferred:
-        apart.append(f"not stated but taken for granted: {', '.join(sorted(reference.inferred))}")
+        apart.append(f"not stated but taken for granted: {', '.join(in_words(reference.inferred))}")
     return {
         "reference": f"{reference.id}{count}",
         "system": f"{system}{switches}",

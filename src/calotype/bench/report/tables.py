@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from calotype.bench.conclusions.conclude import RECORDS, conclude, only
+from calotype.bench.conclusions.conclude import conclude, only
+from calotype.bench.conclusions.groups import RECORDS
 from calotype.bench.conclusions.report import tables as conclusion_tables
 from calotype.bench.conclusions.statement import Statement
 from calotype.bench.records.store import Fault, Stored
