@@ -113,6 +113,9 @@ def test_a_server_is_told_by_its_rate_and_how_long_requests_take(tmp_path: Path)
     assert (card.value, card.unit) == ("11.5", "requests/s on one GPU"), "no engine, no headline"
     assert "a request took 5.50 s (5.05 to 5.95)" in card.beside
     assert not [line for line in card.beside if line.startswith("spread")], "requests overlap"
+    [_, load] = points_of(gather([tmp_path]).stored)
+    assert load.rate is not None
+    assert (load.rate.low, load.rate.high) == (11.5, 11.5)
     [every] = section(found, "points").tables
     assert cells(every, "load")["calotype solo"] == "engine=nothing, interface=grpc, clients=64"
 
@@ -185,6 +188,8 @@ def test_conclusions_of_several_systems_say_whose_they_are(report: Report) -> No
         *("calotype fast", "calotype baseline", "diffusers-eager")
     }
     assert any(line.startswith("1 × NVIDIA H200, calotype fast is fastest at batch") for line in told)
+    peer = "calotype fast instead of diffusers-eager on NVIDIA H200 at batch 4, 512×512, 20 steps: "
+    assert any(line.startswith(peer) for line in told)
 
 
 def test_page_and_markdown_say_the_same(report: Report) -> None:

@@ -80,12 +80,22 @@ def changed(settings: Settings, base: Settings) -> str:
     return ", ".join(parts)
 
 
+def _shape(settings: Settings) -> str:
+    batch, steps = settings.micro_batch or settings.batch, settings.steps
+    parts = (
+        f"batch {batch}" if batch else "",
+        f"{settings.width}×{settings.height}" if settings.work == "inference" and settings.width else "",
+        f"{steps} step{'s' * (steps > 1)}" if steps else "",
+    )
+    return ", ".join(filter(None, parts))
+
+
 def _effect(entry: Entry, base: Entry) -> Statement:
     ours, theirs = speed(entry), speed(base)
     assert theirs is not None
     what = f"{changed(entry.settings, base.settings)} on {base.settings.gpu}"
-    if batch := base.settings.micro_batch or base.settings.batch:
-        what += f" at batch {batch}"
+    if shape := _shape(base.settings):
+        what += f" at {shape}"
     ratio = ours[1] / theirs[1] if ours and ours[0] == theirs[0] else None
     return Statement(
         topic="one thing changed",

@@ -16,7 +16,10 @@ def headline(comparison: Comparison) -> str:
     settings = record.settings
     figures = [f"{value:.4g} {measure}" for measure, value in measures(record).items()] or [record.outcome]
     where = f"{settings.num_gpus or '?'} × {settings.gpu or 'unknown GPU'}"
-    return f"{record.id}: {settings.work} {settings.weights or settings.model}, {where}: {', '.join(figures)}"
+    told = ", ".join(figures)
+    if (settings.gpu or "").startswith("CPU"):
+        told = told.replace("/GPU", "")
+    return f"{record.id}: {settings.work} {settings.weights or settings.model}, {where}: {told}"
 
 
 def rows(comparison: Comparison, limit: int | None) -> list[dict[str, str]]:
