@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.bench.conclusions.groups import alike_but, speed
+from calotype.bench.conclusions.groups import RECORDS, alike_but, speed
 from calotype.bench.conclusions.statement import Statement, doubts
 from calotype.bench.references.differences import shown_switches
 from calotype.bench.references.entry import Entry
 from calotype.bench.references.units import measures
+from calotype.spec.measurement_job import OURS
 from calotype.spec.reference import Settings
 
 
@@ -52,9 +53,18 @@ def _alone(entry: Entry) -> Statement:
     )
 
 
-def _plainness(entry: Entry) -> tuple[bool, int, bool, int]:
+def _plainness(entry: Entry) -> tuple[bool, int, bool, int, int]:
     settings = entry.settings
-    return speed(entry) is None, len(settings.switches), bool(settings.ema), -len(settings.loop or ())
+    asked = len(settings.switches), bool(settings.ema), -len(settings.loop or ())
+    return speed(entry) is None, *asked, _rank(entry)
+
+
+def _rank(entry: Entry) -> int:
+    """Peers, then what is plain of ours, then the rest: the later is told against the earlier."""
+    software = entry.settings.software or ""
+    if entry.source != RECORDS or not software.startswith(OURS):
+        return 0
+    return 1 if software in (OURS, f"{OURS} baseline") else 2
 
 
 def _names(settings: Settings) -> tuple[object, ...]:

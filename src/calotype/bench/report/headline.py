@@ -30,17 +30,9 @@ _WORK = {"inference": "Pictures", "train": "Training", "serve": "Serving"}
 def entries_of(points: Sequence[PointView]) -> dict[str, Entry]:
     """What references and conclusions know a point as, by the point's name."""
     found = [entry_of_measurement(r.measurement, point.name) for point in points for r in point.rounds]
-    # Of a point that failed in some rounds the others count; what is plain comes first, to be compared with.
-    ordered = sorted(trials_as_one(found), key=lambda entry: (entry.outcome == "ok", _rank(entry)))
+    # Of a point that failed in some rounds the others count.
+    ordered = sorted(trials_as_one(found), key=lambda entry: entry.outcome == "ok")
     return {entry.id: entry for entry in ordered}
-
-
-def _rank(entry: Entry) -> int:
-    """Peers, then what is plain of ours, then the rest: the later is told against the earlier."""
-    software = entry.settings.software or ""
-    if not software.startswith(OURS):
-        return 0
-    return 1 if software in (OURS, f"{OURS} baseline") else 2
 
 
 def champions(points: Sequence[PointView]) -> list[PointView]:
