@@ -56,7 +56,7 @@ class Bar:
 class Lines:
     """A `calotype.core.progress.Progress` for files: a line every so many seconds at most.
 
-    It says what is described; of work that describes nothing, which it is and how far, once it takes that long.
+    It says what is described; of work that describes nothing, its name and how far it is, if it takes long.
     """
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:

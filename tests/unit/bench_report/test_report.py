@@ -192,6 +192,19 @@ def test_conclusions_of_several_systems_say_whose_they_are(report: Report) -> No
     assert any(line.startswith(peer) for line in told)
 
 
+def test_a_difference_within_the_spread_is_remarked_upon(tmp_path: Path) -> None:
+    peer = [picture("peer", 1.0 + 0.1 * n, round=n, system="diffusers-eager", preset=None) for n in (1, 2, 3)]
+    same = [picture("same", 1.05 + 0.1 * n, round=n, preset="baseline") for n in (1, 2, 3)]
+    fast = [picture("fast", 0.5 + 0.01 * n, round=n) for n in (1, 2, 3)]
+    tables = section(of(tmp_path, *fast, *same, *peer), "conclusions").tables
+    changed = next(found for found in tables if found.caption.startswith("One thing changed"))
+    notes = {
+        row[0].text.split(" instead")[0]: row[changed.columns.index("notes")].text for row in changed.rows
+    }
+    assert "less than the runs themselves swing: ±8.0% and ±8.4%" in notes["calotype baseline"]
+    assert "swing" not in notes["calotype fast"]
+
+
 def test_page_and_markdown_say_the_same(report: Report) -> None:
     page_text = html.unescape(re.sub(r"<[^>]+>", "", page(report)))
     markdown_text = as_markdown(report)

@@ -115,8 +115,14 @@ def _effect(entry: Entry, base: Entry) -> Statement:
         unit="×",
         arithmetic=f"{ours[1]:.4g} / {theirs[1]:.4g} {theirs[0]} = {ratio:.4f}" if ours and ratio else "",
         inputs=(entry.id, base.id),
-        notes=(*_memory(entry, base), *doubts((entry, base))),
+        notes=(*_spread(ratio, entry, base), *_memory(entry, base), *doubts((entry, base))),
     )
+
+
+def _spread(ratio: float | None, entry: Entry, base: Entry) -> list[str]:
+    if ratio is None or abs(ratio - 1) > entry.swing + base.swing or not entry.swing + base.swing:
+        return []
+    return [f"less than the runs themselves swing: ±{entry.swing:.1%} and ±{base.swing:.1%}"]
 
 
 def _memory(entry: Entry, base: Entry) -> list[str]:
