@@ -125,6 +125,9 @@ def test_fits_a_phone(opened: Opener, report: Path, tmp_path: Path) -> None:
     assert page.locator(".scroll").evaluate_all(
         "boxes => boxes.some((box) => box.scrollWidth > box.clientWidth)"
     )
+    # What a row is called is what a reader finds it by: words of usual length are not cut.
+    narrowest = "names => Math.min(...names.map((name) => name.clientWidth))"
+    assert page.locator("tbody th:visible").evaluate_all(narrowest) >= 0.38 * 360
 
 
 def test_plots_hold_all_their_text(opened: Opener, report: Path) -> None:

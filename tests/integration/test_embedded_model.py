@@ -6,6 +6,7 @@ replaced.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,25 @@ def test_the_card_is_of_these_weights_and_of_the_newest_record(engine: Engine) -
     assert engine.model.identity.sha256 in card
     assert record.command in card
     assert f"benchmarks/{newest.parent.name}" in card
+    guide = (ROOT / "docs/embedded-model.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for split, words in (("train", "training captions"), ("heldout", "held-out combinations")):
         of = record.parts[split].all
-        shares = (of.emoji_top1, of.emoji_top5, of.style or 0.0, of.background or 0.0)
-        row = " | ".join([f"| {words}", str(of.pictures), *(f"{share * 100:.1f} %" for share in shares)])
-        assert row in card
+        shares = [of.emoji_top1, of.emoji_top5, of.style or 0.0, of.background or 0.0]
+        told = [_percent(share) for share in shares]
+        assert " | ".join([f"| {words}", str(of.pictures), *told]) in card
+        assert " | ".join([f"| {words}", *told]) in guide
+        assert not {told[0], told[2]} - set(re.findall(r"[\d.]+ %", readme))
+        assert f"{_percent(record.parts[split].near_copies)} " in card
+    assert f"{_percent(record.real_near_copies)} of the real ones" in card
+    assert f"{record.reconstruction_psnr_db.median:.1f} dB PSNR" in card
+    aims = record.parts["train"].all, record.parts["heldout"].all
+    assert (aims[0].emoji_top1 >= 0.8, aims[1].emoji_top1 >= 0.6) == (True, True)
+    assert min(share or 0.0 for aim in aims for share in (aim.style, aim.background)) >= 0.9
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %"
 
 
 @pytest.mark.parametrize("package", [NOTO, FLUENT, TWEMOJI, EMOJIBASE], ids=lambda package: package.name)

@@ -106,7 +106,7 @@ def quality(
     from calotype.bench.quality.quality import SUMMARY, QualityPlan, measure
     from calotype.bench.quality.recogniser import read_recogniser, shipped
     from calotype.cli.output import print_json
-    from calotype.cli.progress import cancellable, shown
+    from calotype.cli.progress import cancellable, followed
     from calotype.engine.device import choose_device
     from calotype.engine.load import load
     from calotype.spec.request import GenerateRequest
@@ -136,7 +136,7 @@ def quality(
     # Everything but the model first: a typing error should cost no minute.
     real, who = EmojiSet(data), read_recogniser(judge or shipped(), choose_device(device))
     who.check_made_for(real)
-    with shown() as bar, cancellable() as cancel:
+    with followed() as bar, cancellable() as cancel:
         loaded = partial(load, model, device=device, precision=precision, models_folder=models, progress=bar)
         other = partial(loaded, preset=compare) if compare else None
         record = measure(loaded(preset=preset), who, real, plan, other=other, progress=bar, cancel=cancel)
@@ -149,7 +149,9 @@ def quality(
 
 
 def _say(what: str, figure: "Accuracy") -> None:
-    style, background = (f"{share or 0:.1%}" for share in (figure.style, figure.background))
+    style, background = (
+        "not asked for" if share is None else f"{share:.1%}" for share in (figure.style, figure.background)
+    )
     typer.echo(
         f"{what}: emoji {figure.emoji_top1:.1%} (top 5 {figure.emoji_top5:.1%}), style {style}, "
         f"background {background} of {figure.pictures}"

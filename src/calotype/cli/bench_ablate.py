@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from calotype.spec.measurement import Measurement
     from calotype.spec.measurement_sweep import Sweep
 
-FILE = "ablation.md"
+FILE, PLOTS = "ablation.md", "report"
 
 
 def ablate(
@@ -69,6 +69,8 @@ def ablate(
     told |= {"keep_loaded": keep_loaded, "pictures": pictures}
     done = measured(SweepPlan(once, out, rounds=rounds, **told))
     _show(gains(variants, points, done.measurements), out, as_json)
+    if done.measurements:
+        _plot(preset or str(recipe), out, as_json)
     for reason, names in _failures(done.measurements).items():
         typer.echo(f"{', '.join(names)}: {reason}", err=True)
     if not done.finished:
@@ -125,8 +127,18 @@ def _show(found: "list[Gain]", out: Path, as_json: bool) -> None:
         print_json(found)
         return
     print_lines(lines)
-    doubtful = [gain.what for gain in found if gain.in_company and not gain.in_company.separated]
-    if doubtful:
+    if doubtful := [name for gain in found for name in gain.doubtful]:
         told = f"{', '.join(doubtful)}: the spread is larger than the difference"
         typer.echo(f"warning: {told}; add --rounds before saying so", err=True)
     typer.echo(f"the table is in {out / FILE}")
+
+
+def _plot(of: str, out: Path, as_json: bool) -> None:
+    """What a report of this run shows, bars of time and memory first of all."""
+    from calotype.bench.report.compose import compose
+    from calotype.bench.report.reading import gather
+    from calotype.bench.report.writing import PAGE, write
+
+    write(compose(gather([out]), f"Ablation of {of}"), out / PLOTS)
+    if not as_json:
+        typer.echo(f"plots are in {out / PLOTS / PAGE}")

@@ -45,9 +45,8 @@ def command(
 
 
 def _show(comparison: "Comparison", limit: int | None) -> None:
-    from rich.table import Table
-
     from calotype.bench.references import report
+    from calotype.cli.bench_sweep import print_lines
     from calotype.cli.output import console
 
     out = console()
@@ -56,12 +55,7 @@ def _show(comparison: "Comparison", limit: int | None) -> None:
     if not shown:
         out.print("No reference has comparable settings.")
         return
-    table = Table(show_lines=True)
-    for column in shown[0]:
-        table.add_column(column, justify="right" if "÷" in column else "left", overflow="fold", max_width=60)
-    for row in shown:
-        table.add_row(*row.values())
-    out.print(table)
+    print_lines(shown)
     for line in report.flagged(comparison, limit):
         out.print(f"⚑ {line}")
     out.print(report.remainder(comparison, limit))

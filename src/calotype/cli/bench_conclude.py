@@ -25,7 +25,8 @@ def command(
 ) -> None:
     """Derive ratios, scaling, fits and gains from references and records, and check what sources conclude."""
     from calotype.bench.conclusions import report
-    from calotype.bench.conclusions.conclude import RECORDS, conclude, only
+    from calotype.bench.conclusions.conclude import conclude, only
+    from calotype.bench.conclusions.groups import RECORDS
     from calotype.bench.conclusions.statement import TOPICS
     from calotype.bench.references.library import sources
     from calotype.bench.references.records import read_records

@@ -40,11 +40,14 @@ def query(
     if as_csv and as_json:
         raise RequestError([Problem("--csv", "and --json are two forms of one answer; choose one")])
     from calotype.bench.records.query import ask
-    from calotype.bench.records.store import read_all
+    from calotype.bench.report.reading import found_in
 
-    reading = read_all(places or [Path()])
+    searched = places or [Path()]
+    reading = found_in(searched)
     for fault in reading.faults:
         typer.echo(str(fault), err=True)
+    if not reading.stored:
+        typer.echo(f"no measurement in {', '.join(map(str, searched))}", err=True)
     answer = ask(sql, reading.stored)
     if as_json:
         _print_json(answer)

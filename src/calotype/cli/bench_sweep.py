@@ -52,6 +52,9 @@ Part = Annotated[
     ),
 ]
 
+_LONGEST_WORD, _MOST_LINES = 40, 4
+"""In a cell of a table: longer words, such as paths, are cut; longer cells make paragraphs of the rows."""
+
 
 def inference(
     context: typer.Context,
@@ -281,15 +284,40 @@ def _brief(one: "Measurement") -> dict[str, Any]:
 
 
 def print_lines(lines: "list[dict[str, str]]") -> None:
-    """Rows with the same columns, as a table."""
+    """Rows with the same columns, as a table; where that would cut words, a paragraph for each."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from calotype.cli.output import console
 
+    names = [name for name in lines[0] if any(line[name] for line in lines)]
+    widths = {name: _least_width([name, *(line[name] for line in lines)]) for name in names}
+    out = console()
+    if sum(widths.values()) + len(names) + 1 > out.width:
+        _print_paragraphs([{name: line[name] for name in names} for line in lines])
+        return
     table = Table(box=SIMPLE_HEAD, padding=0)
-    for name in lines[0]:
-        table.add_column(name, overflow="fold")
+    for name, width in widths.items():
+        table.add_column(name, overflow="fold", min_width=width)
     for line in lines:
-        table.add_row(*line.values())
-    console().print(table)
+        table.add_row(*(line[name] for name in names))
+    out.print(table)
+
+
+def _print_paragraphs(lines: "list[dict[str, str]]") -> None:
+    from rich.padding import Padding
+
+    from calotype.cli.output import console
+
+    out = console()
+    for line in lines:
+        [title, *rest] = line.items()
+        out.print(title[1], style="bold")
+        told = " · ".join(f"{name} {value}" for name, value in rest if value)
+        out.print(Padding(told, (0, 0, 0, 2)))
+
+
+def _least_width(cells: "list[str]") -> int:
+    """That cuts no word, and makes no cell taller than so many lines."""
+    longest_word = max(len(word) for cell in cells for word in cell.split())
+    return max(min(longest_word, _LONGEST_WORD), *(-(-len(cell) // _MOST_LINES) for cell in cells))

@@ -42,12 +42,12 @@ def emoji(
     it. dataset.json says what was made from what. The same command always makes the same bytes.
     """
     from calotype.cli.output import print_json
-    from calotype.cli.progress import shown
+    from calotype.cli.progress import followed
     from calotype.emoji.build import build, gather
     from calotype.emoji.plan import Amounts
 
     ingredients = gather(folder=packages, offline=offline)
-    with shown() as bar:
+    with followed() as bar:
         built = build(
             ingredients,
             destination,

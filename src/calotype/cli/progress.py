@@ -54,21 +54,34 @@ class Bar:
 
 
 class Lines:
-    """A `calotype.core.progress.Progress` for files: what is described, at most every so many seconds."""
+    """A `calotype.core.progress.Progress` for files: a line every so many seconds at most.
+
+    It says what is described; of work that describes nothing, its name and how far it is, if it takes long.
+    """
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
         self._done, self._total = 0, 0
         self._last_s = -math.inf
+        self._label: str | None = None
+        self._silent_since_s: float | None = None
 
     def start(self, label: str, total: int) -> None:
-        del label
-        self._done, self._total = 0, total
+        self._done, self._total, self._label = 0, total, label
 
     def advance(self, amount: int = 1) -> None:
         self._done += amount
+        if self._label is None:
+            return
+        now = self._clock()
+        if self._silent_since_s is None:
+            self._silent_since_s = now
+        elif now - self._silent_since_s >= SECONDS_BETWEEN_LINES:
+            self._write(f"{self._done}/{self._total}  {self._label}")
+            self._silent_since_s = now
 
     def describe(self, label: str) -> None:
+        self._label = None
         now, ends = self._clock(), self._done + 1 >= self._total
         if ends or now - self._last_s >= SECONDS_BETWEEN_LINES:
             # Described before it counts as done.

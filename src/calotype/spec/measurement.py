@@ -18,6 +18,8 @@ from calotype.spec.measurement_statistics import Summary, summarise
 FORMAT: Literal["calotype.measurement.1"] = "calotype.measurement.1"
 WALL = "wall"
 """The series that every kind but `ceiling` has: seconds of one unit of work as the host's clock sees it."""
+VARIANTS_APART = ", "
+"""Between the labels of an ablation's variants that come to the same, in the setting `variant`."""
 
 Kind = Literal["inference", "train", "serve", "ceiling", "data"]
 """`data`: batches of a recipe's data, read and prepared on the CPU and trained on by nobody."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from calotype.bench.ablation.gains import gains
+from calotype.bench.ablation.gains import Gain, gains
 from calotype.bench.ablation.passes import pass_variants
 from calotype.bench.ablation.switches import SWITCHES, switch_variants
 from calotype.bench.ablation.variants import Variant, variant_points
 from calotype.bench.sweep.points import parse_sweep
+from calotype.bench.sweep.ratios import Ratio
 from calotype.core.errors import NotFoundError, RequestError
 from calotype.engine.presets import PRESETS, all_passes, pass_names
 from calotype.spec.measurement import PeakMemory
@@ -75,7 +76,9 @@ def test_switches_are_turned_the_other_way() -> None:
 def test_variants_that_come_to_the_same_are_measured_once() -> None:
     sweep = parse_sweep({"kind": "inference", "settings": {"steps": 2}})
     points = variant_points(sweep, pass_variants("fast", "cpu"), "cpu")
-    assert points["without own_forward"].id == points["only own_decoder"].id
+    shared = points["without own_forward"]
+    assert shared == points["only own_decoder"]
+    assert shared.settings == {"variant": "without own_forward, only own_decoder"}
     only = points["only fused_geglu"]
     assert isinstance(only.job, InferenceJob)
     assert (only.name, only.job.request.steps) == ("only fused_geglu", 2)
@@ -114,6 +117,18 @@ def test_what_each_gives() -> None:
     assert decoder.cells()["memory alone MiB"] == "-10"
     assert int8.cells()["memory MiB"] == "-40"
     assert (int8.alone, int8.failures) == (None, ("only int8: oom",))
+
+
+def test_what_the_spread_does_not_bear_out_is_named_among_all_and_alone() -> None:
+    certain, doubtful = Ratio(2.0, 1.9, 2.1, 3), Ratio(1.02, 0.97, 1.05, 3)
+
+    def names(among_all: Ratio | None, alone: Ratio | None) -> list[str]:
+        return Gain("int8", among_all, None, alone, None, ()).doubtful
+
+    assert names(doubtful, certain) == ["int8"]
+    assert names(certain, doubtful) == ["int8 alone"]
+    assert names(doubtful, doubtful) == ["int8", "int8 alone"]
+    assert names(certain, None) == []
 
 
 def _memory(mebibytes: int) -> PeakMemory:

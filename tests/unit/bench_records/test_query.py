@@ -125,6 +125,14 @@ def test_the_command_names_corrupt_lines_and_goes_on(records: Path, calotype: Ca
     assert f"{records / 'c' / FILE}:1: " in told.err
 
 
+def test_rows_of_training_benchmarks_are_asked_too(calotype: Calotype, tmp_path: Path) -> None:
+    [row, *_] = sorted(Path(__file__).parents[3].glob("benchmarks/*-training/ours-in-loop.json"))
+    told = calotype("bench", "query", "SELECT kind, model FROM measurements", "-r", row, "--json")
+    assert (told.err, json.loads(told.out)) == ("", [{"kind": "train", "model": "sd2-base"}])
+    told = calotype("bench", "query", "SELECT count(*) AS n FROM measurements", "-r", tmp_path, "--json")
+    assert (told.err, json.loads(told.out)) == (f"no measurement in {tmp_path}\n", [{"n": 0}])
+
+
 def test_the_command_says_what_is_missing(
     records: Path, calotype: Calotype, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,22 @@ def training(
     return measured(seconds, rate, recipe=recipe, **values)
 
 
+def served(point: str, rate: float, *seconds: float, **settings: Any) -> Measurement:
+    """A deployment that makes so many pictures a second while its requests take so long."""
+    asked = {"phase": "load", "engine": "calotype", "interface": "grpc", "clients": 64, **settings}
+    values: dict[str, Any] = {
+        "id": identity_of(asked),
+        "point": point,
+        "kind": "serve",
+        "model": "emoji",
+        "preset": "fast",
+        "samples_per_unit": 1,
+        "settings": asked,
+        "command": f"calotype bench serve --engine {asked['engine']}",
+    }
+    return measured(seconds, rate, request=REQUEST, **values)
+
+
 def measured(
     seconds: Sequence[float], rate: float | None, *, gib: float = 20.0, **values: Any
 ) -> Measurement:

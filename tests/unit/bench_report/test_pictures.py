@@ -28,6 +28,20 @@ def test_sheets_over_steps_and_guidance_in_order(report: Report) -> None:
     assert len(steps.commands) == 7
 
 
+def test_batches_of_one_seed_begin_with_the_same_picture_which_is_shown_once(tmp_path: Path) -> None:
+    asked = [{"steps": steps, "count": count} for count in (1, 4) for steps in (2, 4)]
+    points = [
+        picture(f"{each}", 1.0, request=each, settings={"steps": each["steps"], "batch": each["count"]})
+        for each in asked
+    ]
+    files = stored(tmp_path, *points)
+    (tmp_path / "pictures").mkdir()
+    for point in points:
+        Image.new("RGB", (8, 8), "red").save(tmp_path / "pictures" / f"{point.id}.webp")
+    [sheet] = section(compose(gather(files)), "pictures").sheets
+    assert [one.caption for one in sheet.pictures] == ["2 steps", "4 steps"]
+
+
 def test_pictures_are_small_and_inside_the_page(report: Report) -> None:
     steps = section(report, "pictures").sheets[0]
     for one in steps.pictures:

@@ -43,6 +43,17 @@ def test_bars_begin_at_zero_and_are_as_long_as_their_values() -> None:
     assert "oom" in [text.text for text in root.findall("text[@class='bad-text']")]
 
 
+def test_a_level_lies_over_the_bars_and_under_their_numbers() -> None:
+    bars = (Bar("a", 10.0, "10"), Bar("b", 25.0, "25"))
+    parts = list(bar_chart(BarChart("t", "d", "s", bars, level=("ceiling", 12.0))))
+    level = next(place for place, part in enumerate(parts) if part.get("class") == "limit")
+    assert all(place < level for place, part in enumerate(parts) if part.tag == "rect")
+    numbers = [place for place, part in enumerate(parts) if part.get("class") == "value"]
+    assert len(numbers) == 2
+    assert all(place > level for place in numbers)
+    assert re.search(r"\.value {[^}]*paint-order: stroke", STYLE), "and no line goes through them"
+
+
 def test_lines_lie_where_their_numbers_say() -> None:
     dots = tuple(Dot(x, y, y * 0.9, y * 1.1) for x, y in ((1, 10.0), (2, 20.0), (8, 40.0)))
     root = chart(Line("a", dots), x_kind="log")

@@ -20,7 +20,7 @@ from calotype.bench.report.points import points_of
 from calotype.bench.report.reading import gather
 from calotype.spec.measurement import Measurement, Series
 from tests.unit.bench_report.conftest import of, section
-from tests.unit.bench_report.samples import batches, picture, scaling, stored, training
+from tests.unit.bench_report.samples import batches, picture, scaling, served, stored, training, work
 
 
 def cells(found: Table, head: str) -> dict[str, str]:
@@ -106,6 +106,25 @@ def test_fewer_steps_of_smaller_pictures_are_no_record(tmp_path: Path) -> None:
     assert "512×512, batch 1, 20 steps" in " ".join(section(found, "headline").cards[0].beside)
 
 
+def test_a_server_is_told_by_its_rate_and_how_long_requests_take(tmp_path: Path) -> None:
+    idle = served("calotype solo", 358.0, 0.1, 0.2, 0.3, engine="nothing")
+    found = of(tmp_path, idle, served("calotype load", 11.5, 5.0, 5.5, 6.0))
+    [card] = section(found, "headline").cards
+    assert (card.value, card.unit) == ("11.5", "requests/s on one GPU"), "no engine, no headline"
+    assert "a request took 5.50 s (5.05 to 5.95)" in card.beside
+    assert not [line for line in card.beside if line.startswith("spread")], "requests overlap"
+    [_, load] = points_of(gather([tmp_path]).stored)
+    assert load.rate is not None
+    assert (load.rate.low, load.rate.high) == (11.5, 11.5)
+    [every] = section(found, "points").tables
+    assert cells(every, "load")["calotype solo"] == "engine=nothing, interface=grpc, clients=64"
+
+
+def test_a_server_without_an_engine_has_a_report_and_no_headline(tmp_path: Path) -> None:
+    found = of(tmp_path, served("calotype solo", 358.0, 0.1, 0.2, 0.3, engine="nothing"))
+    assert [one.name for one in found.sections if one.name in ("headline", "points")] == ["points"]
+
+
 def test_efficiency_of_more_gpus(report: Report, tmp_path: Path) -> None:
     [figure] = section(report, "scaling").figures
     rates = {m.devices: m.samples_per_s or 0 for m in scaling()}
@@ -124,6 +143,18 @@ def test_an_ablation_divides_like_by_like(report: Report) -> None:
     assert cells(gains, "times as fast alone")["fused_geglu"] == "failed"
 
 
+def test_variants_that_come_to_the_same_are_one_bar_and_two_gains(tmp_path: Path) -> None:
+    seconds = {"all": 1.0, "none": 4.0, "without a, only b": 2.0, "without b, only a": 1.6}
+    found = of(tmp_path, *(picture(name, s, settings={"variant": name}) for name, s in seconds.items()))
+    [gains] = section(found, "ablation").tables
+    assert cells(gains, "times as fast with it, among all") == {
+        "a": "2.00× (2.00–2.00)",
+        "b": "1.60× (1.60–1.60)",
+    }
+    assert cells(gains, "times as fast alone") == {"a": "2.50× (2.50–2.50)", "b": "2.00× (2.00–2.00)"}
+    assert len(section(found, "ablation").figures[0].plot.findall("rect")) == 4
+
+
 def test_peers_stand_beside_ours_of_the_same_run_only(report: Report) -> None:
     [beside] = section(report, "peers").tables
     ours = {(m.settings.get("preset"), m.settings["batch"], m.round): m for m in batches() if m.wall}
@@ -140,6 +171,38 @@ def test_a_roofline_says_where_memory_holds_back(report: Report) -> None:
     assert f"= {782e12 / 4200e9:.0f} FLOP" in figure.says
     assert "calotype bench ceiling" in figure.commands
     assert not [row for row in figure.data.rows if "sd2-base" in row[0].text], "bf16 is under another roof"
+
+
+def test_what_is_faster_than_the_ceiling_is_remarked_upon(tmp_path: Path) -> None:
+    below, above = (picture(f"{n}", 1.0, work=work(n), settings={"n": n}) for n in (400, 900))
+    [plain_one] = section(of(tmp_path / "a", below), "arithmetic").figures
+    [remarked] = section(of(tmp_path / "b", below, above), "arithmetic").figures
+    assert "above it" not in plain_one.says
+    assert "above it" in remarked.says
+
+
+def test_conclusions_of_several_systems_say_whose_they_are(report: Report) -> None:
+    told = [row[0].text for found in section(report, "conclusions").tables for row in found.rows]
+    lines = [line for line in told if line.startswith("time by batch on 1 × NVIDIA H200")]
+    assert {line.split(":")[0].rpartition(", ")[2] for line in lines} == {
+        *("calotype fast", "calotype baseline", "diffusers-eager")
+    }
+    assert any(line.startswith("1 × NVIDIA H200, calotype fast is fastest at batch") for line in told)
+    peer = "calotype fast instead of diffusers-eager on NVIDIA H200 at batch 4, 512×512, 20 steps: "
+    assert any(line.startswith(peer) for line in told)
+
+
+def test_a_difference_within_the_spread_is_remarked_upon(tmp_path: Path) -> None:
+    peer = [picture("peer", 1.0 + 0.1 * n, round=n, system="diffusers-eager", preset=None) for n in (1, 2, 3)]
+    same = [picture("same", 1.05 + 0.1 * n, round=n, preset="baseline") for n in (1, 2, 3)]
+    fast = [picture("fast", 0.5 + 0.01 * n, round=n) for n in (1, 2, 3)]
+    tables = section(of(tmp_path, *fast, *same, *peer), "conclusions").tables
+    changed = next(found for found in tables if found.caption.startswith("One thing changed"))
+    notes = {
+        row[0].text.split(" instead")[0]: row[changed.columns.index("notes")].text for row in changed.rows
+    }
+    assert "less than the runs themselves swing: ±8.0% and ±8.4%" in notes["calotype baseline"]
+    assert "swing" not in notes["calotype fast"]
 
 
 def test_page_and_markdown_say_the_same(report: Report) -> None:

@@ -120,3 +120,5 @@ def test_an_ablation_says_what_each_switch_gives(
     assert "| ema |" in table
     assert "with ema: oom" in table
     assert "with ema, only ema: oom: too large" in done.err
+    assert "report/report.html" in done.out
+    assert "only compile" in (tmp_path / "run" / "report" / "figures" / "ablation-time-1.svg").read_text()

@@ -51,5 +51,6 @@ def test_the_table_holds_ratios_and_failures() -> None:
     large = lines["large"]
     assert (large["status"], large["why"], large["seconds"]) == ("oom", "no room", "")
     assert "TFLOP/s" not in lines["fast"]
+    assert "status" not in lines_of(ours)[0], "where all is well nothing is said"
     [warning] = warnings_of([*ours, *slow, *peer, *failed])
     assert warning.startswith("slow: 1.02× of diffusers-eager is within the spread of 1.00 to 1.05")

@@ -54,6 +54,19 @@ def test_in_a_file_lines_come_now_and_then_and_at_the_end() -> None:
     assert lines == ["1/6  loss 1", "4/6  loss 4", "6/6  loss 6"]
 
 
+def test_work_that_describes_nothing_says_how_far_it_is_once_it_takes_long() -> None:
+    times, lines = [0.0, 9.0, 10.0, 19.0, 20.0, 20.5], list[str]()
+    out = Lines(lines.append, lambda: times.pop(0))
+    out.start("rendering", 4000)
+    for _ in range(4):
+        out.advance(1000)
+    out.start("learning", 2)
+    out.advance()
+    out.describe("loss 1")
+    out.advance()
+    assert lines == ["3000/4000  rendering", "1/2  learning", "2/2  loss 1"]
+
+
 def test_where_nobody_watches_training_writes_lines(capsys: pytest.CaptureFixture[str]) -> None:
     with followed() as progress:
         train_one_step(progress)

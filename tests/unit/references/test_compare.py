@@ -12,7 +12,7 @@ import pytest
 
 from calotype.bench.references import records as records_module
 from calotype.bench.references.comparing import Beside, compare
-from calotype.bench.references.differences import differences, same_gpu
+from calotype.bench.references.differences import differences, in_words, same_gpu
 from calotype.bench.references.entry import Entry
 from calotype.bench.references.library import by_id, distinct
 from calotype.bench.references.records import read_records
@@ -216,6 +216,15 @@ def test_the_command_shows_a_table(
     assert "performance/peers-read/5/eager" in seen.out
     assert "1.73×" in seen.out
     assert "--all shows them" in seen.out
+
+
+def test_what_a_source_leaves_to_defaults_is_said_in_words() -> None:
+    assert in_words({"gpus_per_node", "width", "height", "loop", "data"}) == [
+        *("data", "number of GPUs", "resolution", "inside the timed loop")
+    ]
+    taken = {name for row in distinct() for name in row.inferred}
+    assert taken <= set(Settings.model_fields)
+    assert not [told for told in in_words(taken) if "_" in told]
 
 
 def test_the_command_speaks_json_and_markdown(calotype: Calotype, record_file: Path) -> None:

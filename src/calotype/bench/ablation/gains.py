@@ -28,6 +28,12 @@ class Gain:
     alone_bytes: int | None
     failures: tuple[str, ...]
 
+    @property
+    def doubtful(self) -> list[str]:
+        """What is claimed here that the spread does not bear out."""
+        claims = {self.what: self.in_company, f"{self.what} alone": self.alone}
+        return [claim for claim, found in claims.items() if found and not found.separated]
+
     def cells(self) -> dict[str, str]:
         """As a line of a table."""
         return {

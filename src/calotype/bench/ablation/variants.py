@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from calotype.bench.sweep.points import points_of
-from calotype.spec.measurement import Setting
+from calotype.spec.measurement import VARIANTS_APART, Setting
 from calotype.spec.measurement_job import Point
 from calotype.spec.measurement_sweep import Sweep
 
@@ -29,12 +29,16 @@ class Variant:
 
 
 def variant_points(sweep: Sweep, variants: Sequence[Variant], device: str | None = None) -> dict[str, Point]:
-    """Each variant's point by its label; variants that come to the same share one."""
-    points: dict[str, Point] = {}
-    by_id: dict[str, Point] = {}
+    """Each variant's point by its label; variants that come to the same share one, under all their labels."""
+    made: dict[str, Point] = {}
     for variant in variants:
         varied = sweep.model_copy(update={"settings": {**sweep.settings, **variant.settings}})
-        (made,) = points_of(varied, device=device)
-        own = made.model_copy(update={"name": variant.label, "settings": {"variant": variant.label}})
-        points[variant.label] = by_id.setdefault(own.id, own)
-    return points
+        (made[variant.label],) = points_of(varied, device=device)
+    labels: dict[str, list[str]] = {}
+    for label, point in made.items():
+        labels.setdefault(point.id, []).append(label)
+    return {label: _named(point, VARIANTS_APART.join(labels[point.id])) for label, point in made.items()}
+
+
+def _named(point: Point, name: str) -> Point:
+    return point.model_copy(update={"name": name, "settings": {"variant": name}})

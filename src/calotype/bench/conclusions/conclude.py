@@ -17,8 +17,6 @@ from calotype.bench.conclusions.statement import Statement, Verdict
 from calotype.bench.references.entry import Entry
 from calotype.bench.references.library import distinct
 
-RECORDS = "records"
-
 
 @dataclass(frozen=True)
 class Conclusions:

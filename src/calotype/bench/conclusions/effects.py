@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.bench.conclusions.groups import alike_but, speed
+from calotype.bench.conclusions.groups import RECORDS, alike_but, speed
 from calotype.bench.conclusions.statement import Statement, doubts
 from calotype.bench.references.differences import shown_switches
 from calotype.bench.references.entry import Entry
 from calotype.bench.references.units import measures
+from calotype.spec.measurement_job import OURS
 from calotype.spec.reference import Settings
 
 
@@ -52,9 +53,18 @@ def _alone(entry: Entry) -> Statement:
     )
 
 
-def _plainness(entry: Entry) -> tuple[bool, int, bool, int]:
+def _plainness(entry: Entry) -> tuple[bool, int, bool, int, int]:
     settings = entry.settings
-    return speed(entry) is None, len(settings.switches), bool(settings.ema), -len(settings.loop or ())
+    asked = len(settings.switches), bool(settings.ema), -len(settings.loop or ())
+    return speed(entry) is None, *asked, _rank(entry)
+
+
+def _rank(entry: Entry) -> int:
+    """Peers, then what is plain of ours, then the rest: the later is told against the earlier."""
+    software = entry.settings.software or ""
+    if entry.source != RECORDS or not software.startswith(OURS):
+        return 0
+    return 1 if software in (OURS, f"{OURS} baseline") else 2
 
 
 def _names(settings: Settings) -> tuple[object, ...]:
@@ -80,12 +90,22 @@ def changed(settings: Settings, base: Settings) -> str:
     return ", ".join(parts)
 
 
+def _shape(settings: Settings) -> str:
+    batch, steps = settings.micro_batch or settings.batch, settings.steps
+    parts = (
+        f"batch {batch}" if batch else "",
+        f"{settings.width}×{settings.height}" if settings.work == "inference" and settings.width else "",
+        f"{steps} step{'s' * (steps > 1)}" if steps else "",
+    )
+    return ", ".join(filter(None, parts))
+
+
 def _effect(entry: Entry, base: Entry) -> Statement:
     ours, theirs = speed(entry), speed(base)
     assert theirs is not None
     what = f"{changed(entry.settings, base.settings)} on {base.settings.gpu}"
-    if batch := base.settings.micro_batch or base.settings.batch:
-        what += f" at batch {batch}"
+    if shape := _shape(base.settings):
+        what += f" at {shape}"
     ratio = ours[1] / theirs[1] if ours and ours[0] == theirs[0] else None
     return Statement(
         topic="one thing changed",
@@ -95,8 +115,14 @@ def _effect(entry: Entry, base: Entry) -> Statement:
         unit="×",
         arithmetic=f"{ours[1]:.4g} / {theirs[1]:.4g} {theirs[0]} = {ratio:.4f}" if ours and ratio else "",
         inputs=(entry.id, base.id),
-        notes=(*_memory(entry, base), *doubts((entry, base))),
+        notes=(*_spread(ratio, entry, base), *_memory(entry, base), *doubts((entry, base))),
     )
+
+
+def _spread(ratio: float | None, entry: Entry, base: Entry) -> list[str]:
+    if ratio is None or abs(ratio - 1) > entry.swing + base.swing or not entry.swing + base.swing:
+        return []
+    return [f"less than the runs themselves swing: ±{entry.swing:.1%} and ±{base.swing:.1%}"]
 
 
 def _memory(entry: Entry, base: Entry) -> list[str]:

@@ -7,6 +7,8 @@ from collections.abc import Hashable, Iterable
 from calotype.bench.references.entry import Entry
 from calotype.bench.references.units import SPEEDS, Measure, measures
 
+RECORDS = "records"
+"""The source of what was measured here, of any number of systems."""
 _NEVER = {"command", "weights", "num_workers"}
 """Settings that set no two measurements of one source apart."""
 
@@ -30,3 +32,10 @@ def with_speed(entries: Iterable[Entry]) -> list[tuple[Entry, float]]:
     """Entries that have a speed in the unit of the first."""
     known = [(entry, found) for entry in entries if (found := speed(entry))]
     return [(entry, found[1]) for entry, found in known if found[0] == known[0][1][0]]
+
+
+def subject(entry: Entry) -> str:
+    """Whose figure it is: the GPUs, and the system where a source has several."""
+    settings = entry.settings
+    where = " × ".join(filter(None, (str(settings.num_gpus or ""), settings.gpu)))
+    return ", ".join(filter(None, (where, settings.software if entry.source == RECORDS else None)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, linear_regression
 
-from calotype.bench.conclusions.groups import alike_but, speed
+from calotype.bench.conclusions.groups import alike_but, speed, subject
 from calotype.bench.conclusions.statement import Statement, doubts
 from calotype.bench.references.entry import Entry
 from calotype.bench.references.units import first, measures, seconds
@@ -74,13 +74,11 @@ def _statement(curve: _Curve, points: _Points) -> Statement:
     xs, ys = [x for x, _, _ in points], [y for _, y, _ in points]
     line, entries = fit_line(xs, ys), [entry for _, _, entry in points]
     share = line.residual / fmean(ys)
-    settings = entries[0].settings
-    where = " × ".join(filter(None, (str(settings.num_gpus or ""), settings.gpu)))
     return Statement(
         topic="straight lines",
         source=entries[0].source,
-        says=f"{curve.of} on {where}: {line.fixed:.4g} {curve.unit} + {line.slope:.4g} {curve.unit} a "
-        f"{curve.per}, residual {line.residual:.2g} {curve.unit} ({share:.1%} of the mean)",
+        says=f"{curve.of} on {subject(entries[0])}: {line.fixed:.4g} {curve.unit} + {line.slope:.4g} "
+        f"{curve.unit} a {curve.per}, residual {line.residual:.2g} {curve.unit} ({share:.1%} of the mean)",
         value=line.slope,
         unit=f"{curve.unit} a {curve.per}",
         arithmetic="least squares over " + ", ".join(f"({x:g}, {y:.4g})" for x, y, _ in points),

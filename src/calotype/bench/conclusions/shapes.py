@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.bench.conclusions.groups import alike_but, speed, with_speed
+from calotype.bench.conclusions.groups import alike_but, speed, subject, with_speed
 from calotype.bench.conclusions.statement import Statement, doubts
 from calotype.bench.references.entry import Entry
 from calotype.bench.references.units import first, seconds
@@ -34,7 +34,7 @@ def _batches(entries: Sequence[Entry], axis: str, *also: str) -> list[Statement]
             Statement(
                 topic="shapes",
                 source=best[0].source,
-                says=f"{best[0].settings.num_gpus} × {best[0].settings.gpu} is fastest at batch {sizes[0]}: "
+                says=f"{subject(best[0])} is fastest at batch {sizes[0]}: "
                 f"{ratio:.2f}× the speed of batch {sizes[1]}",
                 value=ratio,
                 unit="×",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import log2
 
@@ -135,3 +135,20 @@ _ASPECTS = (
     _Aspect("EMA", _ema, 0.5),
     _Aspect("data", _plain("data")),
 )
+_NAMES = {
+    "gpus_per_node": "number of GPUs",
+    "num_nodes": "nodes",
+    "loop": "inside the timed loop",
+    "width": "resolution",
+    "height": "resolution",
+    "micro_batch": "micro-batch",
+    "global_batch": "global batch",
+    "cfg": "guidance",
+    "ema": "EMA",
+    "trains": "what is trained",
+}
+
+
+def in_words(settings: Iterable[str]) -> list[str]:
+    """What people call settings, each once."""
+    return list(dict.fromkeys(_NAMES.get(name, name) for name in sorted(settings)))

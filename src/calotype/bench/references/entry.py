@@ -26,3 +26,5 @@ class Entry:
     """The id that it and other repetitions have as one."""
     trials: int = 1
     """How many repetitions the figures are the mean of."""
+    swing: float = 0.0
+    """How far repetitions lie to either side of the first figure, as a share of it; 0 without any."""

@@ -31,7 +31,14 @@ def entry_of_measurement(measurement: Measurement, name: str) -> Entry:
         label=measurement.point,
         outcome=measurement.status,
         trial_of=name,
+        swing=_swing(measurement),
     )
+
+
+def _swing(m: Measurement) -> float:
+    """Of single units, in whose place come rounds where there are several. Requests of a server overlap."""
+    wall = m.wall if m.kind != "serve" else None
+    return (wall.p95 - wall.p5) / 2 / wall.median if wall else 0.0
 
 
 def _settings(m: Measurement) -> Settings:

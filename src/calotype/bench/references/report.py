@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from calotype.bench.references.comparing import Beside, Comparison
-from calotype.bench.references.differences import shown_switches
+from calotype.bench.references.differences import in_words, shown_switches
 from calotype.bench.references.units import measures
 from calotype.spec.benchmark_record import markdown
 
@@ -16,7 +16,10 @@ def headline(comparison: Comparison) -> str:
     settings = record.settings
     figures = [f"{value:.4g} {measure}" for measure, value in measures(record).items()] or [record.outcome]
     where = f"{settings.num_gpus or '?'} × {settings.gpu or 'unknown GPU'}"
-    return f"{record.id}: {settings.work} {settings.weights or settings.model}, {where}: {', '.join(figures)}"
+    told = ", ".join(figures)
+    if (settings.gpu or "").startswith("CPU"):
+        told = told.replace("/GPU", "")
+    return f"{record.id}: {settings.work} {settings.weights or settings.model}, {where}: {told}"
 
 
 def rows(comparison: Comparison, limit: int | None) -> list[dict[str, str]]:
@@ -69,7 +72,7 @@ def _row(beside: Beside) -> dict[str, str]:
     if beside.differences.unsaid:
         apart.append(f"not said by one: {', '.join(beside.differences.unsaid)}")
     if reference.inferred:
-        apart.append(f"not stated but taken for granted: {', '.join(sorted(reference.inferred))}")
+        apart.append(f"not stated but taken for granted: {', '.join(in_words(reference.inferred))}")
     return {
         "reference": f"{reference.id}{count}",
         "system": f"{system}{switches}",

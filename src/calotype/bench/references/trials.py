@@ -25,9 +25,14 @@ def _mean(group: list[Entry]) -> Entry:
     )
     flags = tuple(flag for entry in group for flag in entry.flags)
     place = group[0].trial_of or group[0].id
-    return replace(
-        group[0], id=place, label="", figures=figures, flags=flags, trial_of=None, trials=len(group)
-    )
+    one = replace(group[0], id=place, label="", figures=figures, flags=flags, trial_of=None)
+    return one if len(group) == 1 else replace(one, trials=len(group), swing=_swing(group))
+
+
+def _swing(group: list[Entry]) -> float:
+    values = [figure.value for figure in next(iter(_alike(group)), [])]
+    middle = fmean(values) if values else 0.0
+    return (max(values) - min(values)) / 2 / middle if middle else 0.0
 
 
 def _alike(group: list[Entry]) -> list[list[Figure]]:

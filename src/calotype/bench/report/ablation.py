@@ -10,6 +10,7 @@ from calotype.bench.report.plots.bar_chart import Bar, BarChart, bar_chart
 from calotype.bench.report.plots.scales import figure
 from calotype.bench.report.points import PointView
 from calotype.bench.sweep.ratios import Ratio, ratio
+from calotype.spec.measurement import VARIANTS_APART
 
 _ORDER = ("all", "none", "without", "with", "only")
 
@@ -39,7 +40,7 @@ def ablation(points: Sequence[PointView]) -> Section:
 
 
 def _how(point: PointView) -> str:
-    how = str(point.variant).split(" ", 1)[0]
+    how = str(point.variant).split(VARIANTS_APART)[0].split(" ", 1)[0]
     return how if how in _ORDER else "only"
 
 
@@ -59,7 +60,7 @@ def _figures(points: Sequence[PointView], what: str, count: int) -> list[Figure]
 def _figure(
     name: str, title: str, what: str, unit: str, bars: Sequence[Bar], points: Sequence[PointView]
 ) -> Figure:
-    together = next((bar.value for bar in bars if bar.name == "all"), None)
+    together = next((bar.value for bar in bars if "all" in bar.name.split(VARIANTS_APART)), None)
     plot = bar_chart(
         BarChart(
             title=f"{title}: {what}",
@@ -101,7 +102,7 @@ def _space_bar(point: PointView) -> Bar:
 
 
 def _gains(points: Sequence[PointView], what: str) -> Table:
-    by_variant = {str(point.variant): point for point in points}
+    by_variant = {label: point for point in points for label in str(point.variant).split(VARIANTS_APART)}
     parts = dict.fromkeys(name.split(" ", 1)[1] for name in by_variant if " " in name)
     rows = []
     for part in parts:
@@ -122,7 +123,7 @@ def _gains(points: Sequence[PointView], what: str) -> Table:
         "A question mark: the spread does not bear the difference out. Memory: what it adds to the peak of "
         "tensors."
     )
-    return Table(f"What each part gives: {what}.", heads, tuple(rows), note)
+    return table(f"What each part gives: {what}.", heads, rows, note, keep=2)
 
 
 def _cells(one: PointView | None, other: PointView | None) -> tuple[Cell, Cell]:

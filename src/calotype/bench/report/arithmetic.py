@@ -15,6 +15,7 @@ from calotype.spec.measurement import Measurement
 from calotype.spec.measurement_job import OURS
 
 _MOST_BARS, _MOST_REACHED = 14, 4
+_ABOVE = "What lies above it ran with more threads, higher clocks or less beside it than the ceiling did."
 
 
 def arithmetic(
@@ -48,6 +49,7 @@ def _bar_figure(points: Sequence[PointView], device: str, count: int) -> Figure:
     left = len(points) - len(bars)
     remarks = (
         "The ceiling is the most that was measured or given for it, a large matrix product." if level else "",
+        _ABOVE if level and any((bar.value or 0) > level[1] for bar in bars) else "",
         "Peers are grey." if any(bar.colour < 0 for bar in bars) else "",
         f"The {len(bars)} highest; {left} more are in the numbers." if left else "",
     )

@@ -17,7 +17,7 @@ from calotype.bench.report.figures import MADE, SPREAD
 from calotype.bench.report.lines import name_of
 from calotype.bench.report.plots.bar_chart import Bar, BarChart, bar_chart
 from calotype.bench.report.plots.scales import figure
-from calotype.bench.report.points import PointView
+from calotype.bench.report.points import PointView, Spread
 from calotype.bench.sweep.ratios import Ratio, ratio
 from calotype.spec.measurement_job import OURS
 
@@ -30,17 +30,9 @@ _WORK = {"inference": "Pictures", "train": "Training", "serve": "Serving"}
 def entries_of(points: Sequence[PointView]) -> dict[str, Entry]:
     """What references and conclusions know a point as, by the point's name."""
     found = [entry_of_measurement(r.measurement, point.name) for point in points for r in point.rounds]
-    # Of a point that failed in some rounds the others count; what is plain comes first, to be compared with.
-    ordered = sorted(trials_as_one(found), key=lambda entry: (entry.outcome == "ok", _rank(entry)))
+    # Of a point that failed in some rounds the others count.
+    ordered = sorted(trials_as_one(found), key=lambda entry: entry.outcome == "ok")
     return {entry.id: entry for entry in ordered}
-
-
-def _rank(entry: Entry) -> int:
-    """Peers, then what is plain of ours, then the rest: the later is told against the earlier."""
-    software = entry.settings.software or ""
-    if not software.startswith(OURS):
-        return 0
-    return 1 if software in (OURS, f"{OURS} baseline") else 2
 
 
 def champions(points: Sequence[PointView]) -> list[PointView]:
@@ -49,8 +41,9 @@ def champions(points: Sequence[PointView]) -> list[PointView]:
     for point in points:
         # Latents made beforehand leave two networks out of the work.
         key = (point.first.kind, point.first.model, str(point.facets.get("data", "")))
-        if point.first.kind == "data":
-            continue  # no device did it; docs/scaling.md says what it is for
+        # What no model did is no work: docs/scaling.md and docs/serving.md say what it is for.
+        if point.first.kind == "data" or str(point.first.settings.get("engine")).startswith("nothing"):
+            continue
         if point.first.system == OURS and point.rate and (key not in best or _done(point) > _done(best[key])):
             best[key] = point
     return list(best.values())
@@ -88,7 +81,7 @@ def _card(point: PointView, points: Sequence[PointView], comparison: Comparison)
     first, rate = point.first, point.rate
     assert rate is not None
     lines = [f"{point.gpus} × {first.device}", name_of(point)]
-    lines.append(f"spread {figure(rate.low / point.gpus)} to {figure(rate.high / point.gpus)}")
+    lines.append(_spread(point, rate))
     if point.memory_gib is not None:
         lines.append(f"{point.memory_gib:.1f} GiB at the peak")
     if point.share_of_ceiling is not None:
@@ -109,6 +102,13 @@ def _card(point: PointView, points: Sequence[PointView], comparison: Comparison)
     return Card(
         f"{_WORK.get(first.kind, first.kind)}: {first.model}", figure(_each(point)), unit, tuple(lines)
     )
+
+
+def _spread(point: PointView, rate: Spread) -> str:
+    took = point.seconds
+    if point.first.kind == "serve" and took:
+        return f"a request took {figure(took.middle)} s ({figure(took.low)} to {figure(took.high)})"
+    return f"spread {figure(rate.low / point.gpus)} to {figure(rate.high / point.gpus)}"
 
 
 def _quality(point: PointView) -> str:

@@ -107,7 +107,8 @@ def _sheets(made: Sequence[_Made], axis: Literal["steps", "cfg"]) -> Iterator[Sh
     groups: dict[str, dict[float, _Made]] = {}
     for one in made:
         if one.request.get(axis) is not None:
-            rest = {key: value for key, value in one.request.items() if key != axis}
+            # The first picture of a batch is the same in any batch.
+            rest = {key: value for key, value in one.request.items() if key not in (axis, "count")}
             key = identity_of({"request": rest, "model": one.model, "software": one.software})
             groups.setdefault(key, {}).setdefault(one.request[axis], one)
     for group in groups.values():

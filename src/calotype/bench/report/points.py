@@ -112,7 +112,8 @@ class PointView:
         if not rates or self.seconds is None:
             return None
         middle = summarise(rates).median
-        if len(rates) > 1:
+        # Requests overlap: how long each one took says nothing of how many a second there are.
+        if len(rates) > 1 or self.first.kind == "serve":
             return Spread(middle, min(rates), max(rates))
         spread, each = self.seconds, self.first.samples_per_unit or 1
         # The rate of the whole window may lie outside what single steps of it say.

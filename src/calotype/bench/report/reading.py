@@ -43,6 +43,18 @@ class Material:
 
 def gather(places: Iterable[Path]) -> Material:
     """Of all files and folders; an error where there is nothing to show."""
+    material = found_in(places)
+    if not material.stored and not material.studies:
+        problems = [Problem(f"{fault.file}:{fault.line}", fault.reason) for fault in material.faults]
+        nothing = Problem(
+            "records", "hold no measurement, so there is nothing to show; give a run's records.jsonl"
+        )
+        raise RequestError([nothing, *problems])
+    return material
+
+
+def found_in(places: Iterable[Path]) -> Material:
+    """The same, be it nothing at all."""
     places = list(places)
     beside = [file for place in places if place.is_dir() for file in sorted(place.rglob(STUDY_FILE))]
     material = Material(files=[*files_in(places), *beside])
@@ -52,12 +64,6 @@ def gather(places: Iterable[Path]) -> Material:
                 _take(text, file, line, material)
             except (ValueError, KeyError, TypeError) as error:
                 material.faults.append(Fault(file, line, _reason(error)))
-    if not material.stored and not material.studies:
-        problems = [Problem(f"{fault.file}:{fault.line}", fault.reason) for fault in material.faults]
-        nothing = Problem(
-            "records", "hold no measurement, so there is nothing to show; give a run's records.jsonl"
-        )
-        raise RequestError([nothing, *problems])
     return material
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from calotype.bench.conclusions.conclude import RECORDS, conclude, only
+from calotype.bench.conclusions.conclude import conclude, only
+from calotype.bench.conclusions.groups import RECORDS
 from calotype.bench.conclusions.report import tables as conclusion_tables
 from calotype.bench.conclusions.statement import Statement
 from calotype.bench.records.store import Fault, Stored
@@ -37,6 +38,12 @@ def _quality(point: PointView) -> Cell:
     return Cell("same", float(10**6)) if looked.psnr_db is None else number(looked.psnr_db, ".1f")
 
 
+def _load(point: PointView) -> Cell:
+    asked = point.first.settings if point.first.kind == "serve" else {}
+    told = {name: asked.get(name) for name in ("engine", "interface", "clients", "rate", "max_rows")}
+    return words(", ".join(f"{name}={value}" for name, value in told.items() if value is not None))
+
+
 _COLUMNS: dict[str, _Reading] = {
     "point": lambda p: words(p.name),
     "status": lambda p: Cell(p.status, mark="" if p.status == "ok" else "bad"),
@@ -52,6 +59,7 @@ _COLUMNS: dict[str, _Reading] = {
     "PSNR dB": _quality,
     "SSIM": lambda p: number(_median(m.quality.ssim if m.quality else None for m in p.good), ".4f"),
     "J each": lambda p: number(_median(m.energy_per_sample_j for m in p.good), ".3g"),
+    "load": _load,
     "software": lambda p: words(p.facets["software"]),
     "precision": lambda p: words(p.first.precision),
     "device": lambda p: words(p.first.device),
@@ -81,7 +89,7 @@ def _explained(what: str, points: Sequence[PointView]) -> Table:
 
 _MEANINGS = {
     "per second": "Per second: pictures or samples, of all GPUs.",
-    "seconds": "Seconds: the median of one batch of pictures, or of one training step.",
+    "seconds": "Seconds: the median of one batch of pictures, of one training step, or of one request.",
     "spread, s": "Spread: lowest to highest round, or 5th to 95th percentile of single units where there is "
     "one round.",
     "peak GiB": "Peak: what torch reserved on the fullest device.",

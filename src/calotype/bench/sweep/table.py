@@ -22,6 +22,8 @@ def lines_of(measurements: Sequence[Measurement]) -> list[dict[str, str]]:
             found = against(rounds, measurements, peer)
             line[f"faster than {peer}"] = str(found) if found else ""
     kept = [column for column in lines[0] if any(line[column] for line in lines)] if lines else []
+    if lines and all(line["status"] == "ok" for line in lines):
+        kept.remove("status")
     return [{column: line[column] for column in kept} for line in lines]
 
 

@@ -54,16 +54,17 @@ def bar_chart(chart: BarChart) -> Element:
         draw(root, "line", "grid" if tick else "axis", x1=x(tick), x2=x(tick), y1=_TOP - 4, y2=bottom)
         write(root, x(tick), bottom + 14, shown(tick), "tick", "middle")
     write(root, (x.start + x.end) / 2, bottom + 31, chart.x_label, "axis-name", "middle")
-    at = float(_TOP)
-    for bar, lines, height in zip(chart.bars, names, heights, strict=True):
-        write_lines(root, _NAMES - 6, at + height / 2, lines, "name", "end")
-        _bar(root, bar, x, at + height / 2)
-        at += height
+    middles = [_TOP + sum(heights[:place]) + height / 2 for place, height in enumerate(heights)]
+    ends = [_bar(root, bar, x, middle) for bar, middle in zip(chart.bars, middles, strict=True)]
     if chart.level:
         name, value = chart.level
         draw(root, "line", "limit", x1=x(value), x2=x(value), y1=_TOP - 8, y2=bottom)
         near_end = x(value) + width_of(name) > WIDTH
         write(root, x(value), _TOP - 12, name, "faint", "end" if near_end else "middle")
+    # Last, so that no line goes through a number.
+    for bar, lines, middle, end in zip(chart.bars, names, middles, ends, strict=True):
+        write_lines(root, _NAMES - 6, middle, lines, "name", "end")
+        write(root, end + 5, middle + 4, bar.text, "bad-text" if bar.value is None else "value")
     return root
 
 
@@ -74,10 +75,10 @@ def _scale(chart: BarChart) -> Scale:
     return Scale(0.0, round_ticks(highest, 4)[-1], _NAMES, WIDTH - min(room, 110))
 
 
-def _bar(root: Element, bar: Bar, x: Scale, middle: float) -> None:
+def _bar(root: Element, bar: Bar, x: Scale, middle: float) -> float:
+    """Where it ends, whisker and all."""
     if bar.value is None:
-        write(root, x.start + 5, middle + 4, bar.text, "bad-text")
-        return
+        return x.start
     kind = "bar other" if bar.colour < 0 else f"bar c{bar.colour}"
     end = x(bar.value)
     shape = draw(root, "rect", kind, x=x.start, y=middle - 8, width=max(1.0, end - x.start), height=16)
@@ -87,4 +88,4 @@ def _bar(root: Element, bar: Bar, x: Scale, middle: float) -> None:
         d = f"M{low:.1f},{middle:.1f}H{high:.1f}M{low:.1f},{middle - 4:.1f}v8M{high:.1f},{middle - 4:.1f}v8"
         draw(root, "path", "bar-whisker", d=d)
         end = max(end, high)
-    write(root, end + 5, middle + 4, bar.text, "value")
+    return end
