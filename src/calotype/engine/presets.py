@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import finalize
 
 from calotype.core.errors import NotFoundError, near_matches
 from calotype.engine.autoencoder import Decode, plain_decode
@@ -188,6 +189,8 @@ def put_together(
     if runs is None:
         behind = Elsewhere(model, [one.name for one in passes]) if assembly.compiled_behind else None
         runs = Workshop(kept or {}, read_package, behind)
+        if behind is not None:
+            finalize(runs, behind.end)
     decode: Decode = plain_decode
     if assembly.own_decoder:
         decode = OwnDecoders(assembly.operations, model.dtype, assembly.prepare)
