@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from calotype.engine import engine as whole
 from calotype.engine.engine import Engine
 from calotype.engine.inputs import Inputs
 from calotype.sampling import NoiseStream
@@ -110,6 +111,21 @@ def test_different_requests_advanced_together_equal_each_alone(
         assert relative(run.latents, expected) < 1e-4
         made = engine.finish(run, resolved, Inputs())
         assert max(difference(*pair) for pair in zip(made, images, strict=True)) <= 1
+
+
+def test_every_picture_is_asked_for_before_one_is_waited_for(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def noting(name: str) -> None:
+        usual = getattr(whole, name)
+        monkeypatch.setattr(whole, name, lambda *given: (done.append(name), usual(*given))[1])
+
+    noting("shown")
+    noting("picture_of")
+    engine.generate("a red apple", count=2, batch_size=2, steps=1, **SIZE)
+    assert done == ["shown", "shown", "picture_of", "picture_of"]
 
 
 def test_a_run_that_joins_late_is_not_changed(engine: Engine) -> None:
