@@ -108,9 +108,7 @@ class Workshop:
             _log.warning("%s stays uncompiled: %s", region.name, error)
 
 
-def _work(
-    workshop: ReferenceType[Workshop], orders: SimpleQueue[Order | None], compile_it: Compile
-) -> None:
+def _work(workshop: ReferenceType[Workshop], orders: SimpleQueue[Order | None], compile_it: Compile) -> None:
     """What a workshop's thread does. It keeps neither the workshop nor a network from being let go."""
     while (order := orders.get()) is not None:
         try:
