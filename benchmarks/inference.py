@@ -103,7 +103,7 @@ def measured(work: Work, make: Callable[[], object], device: torch.device) -> di
     first, _ = _timed(make, device)
     make()  # the second call may still record or choose
     taken = [_timed(make, device) for _ in range(work.trials)]
-    seconds, on_device = ([pair[place] for pair in taken] for place in (0, 1))
+    seconds = [wall for wall, _ in taken]
     median = statistics.median(seconds)
     memory = _memory(device)
     # After the memory was read: it takes some.
@@ -111,7 +111,7 @@ def measured(work: Work, make: Callable[[], object], device: torch.device) -> di
     return {
         "first_call_s": first,
         "seconds": seconds,
-        "device_seconds": on_device,
+        "device_seconds": [between for _, between in taken],
         "median_s": median,
         "range_s": [min(seconds), max(seconds)],
         "images_per_s": work.batch / median,

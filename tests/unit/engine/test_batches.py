@@ -6,6 +6,7 @@ fp16 and bf16 the bound is 2/255 for a few steps of a small model; on a CPU they
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -118,12 +119,15 @@ def test_every_picture_is_asked_for_before_one_is_waited_for(
 ) -> None:
     done: list[str] = []
 
-    def noting(name: str) -> None:
-        usual = getattr(whole, name)
-        monkeypatch.setattr(whole, name, lambda *given: (done.append(name), usual(*given))[1])
+    def noting(name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any) -> Any:
+            done.append(name)
+            return usual(*given)
 
-    noting("shown")
-    noting("picture_of")
+        return noted
+
+    for name in ("shown", "picture_of"):
+        monkeypatch.setattr(whole, name, noting(name, getattr(whole, name)))
     engine.generate("a red apple", count=2, batch_size=2, steps=1, **SIZE)
     assert done == ["shown", "shown", "picture_of", "picture_of"]
 
