@@ -14,7 +14,7 @@ def command(as_json: AsJson = False) -> None:
     """List the presets, and the passes each is made of.
 
     Numbers are the same (exact), the same but for rounding, or those of a different picture (lossy). A preset
-    goes without passes for another kind of device. `--preset passes:NAME+NAME` is a list of one's own.
+    goes without passes for another kind of device, one of your own (`--preset passes:NAME+NAME`) does not.
     """
     from calotype.cli.output import console, print_json
     from calotype.engine.presets import PASSES, PRESETS

@@ -147,6 +147,9 @@ def pass_names(preset: str, device_type: str) -> tuple[str, ...]:
 
 
 def _concerning(preset: str, device_type: str) -> tuple[Pass, ...]:
+    if preset.startswith(CUSTOM):
+        # Somebody named them: what cannot be done here is refused, not left out.
+        return all_passes(preset)
     elsewhere = ON_A_CPU if device_type == "cuda" else ON_A_GPU
     return tuple(one for one in all_passes(preset) if one.name not in elsewhere)
 

@@ -17,7 +17,7 @@ from calotype.engine.network import operations
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.attention import CUDNN_ATTENTION, FLASH_ATTENTION
 from calotype.engine.passes.large_batches import LARGE_BATCHES
-from calotype.engine.presets import PRESETS, networks_of, put_together
+from calotype.engine.presets import PRESETS, networks_of, pass_names, put_together
 from calotype.models.model import Model
 from calotype.spec.request import GenerateRequest
 from tests.engines import begun, difference, latents_of, relative, small_engine
@@ -59,6 +59,13 @@ def test_a_pass_that_cannot_be_applied_says_what_it_lacks(
 def test_an_unknown_preset_is_refused_with_the_nearest(engine: Engine) -> None:
     with pytest.raises(NotFoundError, match=r"no preset 'fats'; .*fast"):
         networks_of(engine.model, "fats")
+
+
+def test_passes_that_somebody_named_are_not_left_out(engine: Engine) -> None:
+    with pytest.raises(NotFoundError, match="'cuda_graph', and CUDA graphs need a GPU"):
+        networks_of(engine.model, "passes:own_forward+cuda_graph")
+    assert pass_names("passes:own_forward+shared_guidance", "cuda") == ("own_forward", "shared_guidance")
+    assert "shared_guidance" not in pass_names("fast", "cuda")
 
 
 def test_the_baseline_is_no_pass_at_all() -> None:
