@@ -6,7 +6,8 @@ arithmetic it reached as a share of what the device reaches at best, and one eva
     PYTHONPATH=src:build/offline python3 benchmarks/inference.py --out benchmarks/DATE-inference
 
 Writes results.json after every row; rows that are there already are not run again. A row that fails says so.
-On a host without network see scripts/offline-bundle first.
+What compiles for minutes comes last. On a host without network see scripts/offline-bundle first.
+`--device cpu` tries the rows on shrunk models, and measures nothing.
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from baseline import DEVICE, PROMPT, cast, diffusers_pipeline, gpu_model, request_for
+from baseline import PROMPT, cast, diffusers_pipeline, gpu_model, request_for
 
 from calotype.engine.engine import Engine
 from calotype.engine.inputs import Inputs
 from calotype.engine.network.compiled import Workshop
 from calotype.engine.probe import full_fingerprint
-from calotype.models.model import Model
+from calotype.models.model import Model, assemble
+from calotype.models.reference import random_identity
+from calotype.models.weights import RandomWeights
 from calotype.spec.request import GenerateRequest
 from calotype.train.ceiling import measured_ceiling
 
@@ -39,6 +42,9 @@ UNET_TFLOP = {"sd15": 0.803, "sdxl": 6.76}
 DECODE_TFLOP = {"sd15": 2.51, "sdxl": 10.47}
 OURS = ("baseline", "fast", "max-throughput", "int8", "fp8", "cached", "low-memory")
 THEIRS = ("diffusers-eager", "diffusers-compile")
+COMPILING = ("max-throughput", "diffusers-compile")
+EVALUATIONS = (6, 8, 2)
+"""Of the run that is looked at step by step: before, between two events, under the profiler."""
 
 
 @dataclass(frozen=True)
@@ -89,42 +95,56 @@ def works() -> list[Work]:
         Work("sdxl", 1024, 16, 20, "fast", 2),
         Work("sdxl", 1024, 16, 20, "max-throughput", 2),
     ]
-    return [*one, *many, *large, *batches, *largest]
+    return sorted([*one, *many, *large, *batches, *largest], key=lambda work: work.system in COMPILING)
 
 
-class Measured:
+def measured(work: Work, make: Callable[[], object], device: torch.device) -> dict[str, Any]:
     """One row's figures."""
+    first, _ = _timed(make, device)
+    make()  # the second call may still record or choose
+    taken = [_timed(make, device) for _ in range(work.trials)]
+    seconds = [wall for wall, _ in taken]
+    median = statistics.median(seconds)
+    memory = _memory(device)
+    # After the memory was read: it takes some.
+    ceiling = measured_ceiling(device, torch.float16)
+    return {
+        "first_call_s": first,
+        "seconds": seconds,
+        "device_seconds": [between for _, between in taken],
+        "median_s": median,
+        "range_s": [min(seconds), max(seconds)],
+        "images_per_s": work.batch / median,
+        **memory,
+        "tflops": work.tflop / median,
+        "ceiling_tflops": ceiling,
+        "share_of_ceiling": work.tflop / median / ceiling if ceiling else None,
+    }
 
-    def __init__(self, work: Work, make: Callable[[], object]) -> None:
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
+
+def _timed(make: Callable[[], object], device: torch.device) -> tuple[float, float | None]:
+    """Seconds on the clock, and between two CUDA events where there is a GPU."""
+    if device.type != "cuda":
         started = time.perf_counter()
         make()
-        torch.cuda.synchronize()
-        first = time.perf_counter() - started
-        make()  # the second call may still record or choose
-        seconds = [_timed(make) for _ in range(work.trials)]
-        median = statistics.median(seconds)
-        ceiling = measured_ceiling(DEVICE, torch.float16)
-        self.figures: dict[str, Any] = {
-            "first_call_s": first,
-            "seconds": seconds,
-            "median_s": median,
-            "images_per_s": work.batch / median,
-            "peak_bytes": torch.cuda.max_memory_allocated(),
-            "reserved_bytes": torch.cuda.max_memory_reserved(),
-            "tflops": work.tflop / median,
-            "ceiling_tflops": ceiling,
-            "share_of_ceiling": work.tflop / median / ceiling if ceiling else None,
-        }
-
-
-def _timed(make: Callable[[], object]) -> float:
+        return time.perf_counter() - started, None
+    begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     started = time.perf_counter()
+    begun.record()
     make()
+    ended.record()
     torch.cuda.synchronize()
-    return time.perf_counter() - started
+    return time.perf_counter() - started, begun.elapsed_time(ended) / 1e3
+
+
+def _memory(device: torch.device) -> dict[str, int]:
+    if device.type != "cuda":
+        return {}
+    return {
+        "peak_bytes": torch.cuda.max_memory_allocated(),
+        "reserved_bytes": torch.cuda.max_memory_reserved(),
+    }
 
 
 def ours(model: Model, work: Work) -> dict[str, Any]:
@@ -132,11 +152,11 @@ def ours(model: Model, work: Work) -> dict[str, Any]:
     request = request_for(work)
 
     def make() -> None:
-        engine._text.forget()
+        engine.forget_texts()
         engine.generate(request, batch_size=work.batch)
 
     compiling = _compiled(engine, make)
-    figures = Measured(work, make).figures
+    figures = measured(work, make, model.device)
     return {**figures, **compiling, **_one_evaluation(engine, request)}
 
 
@@ -159,25 +179,26 @@ def _compiled(engine: Engine, make: Callable[[], None]) -> dict[str, Any]:
 
 def _one_evaluation(engine: Engine, request: GenerateRequest) -> dict[str, Any]:
     """Milliseconds of an evaluation in the middle of a run, and its kernels by time."""
-    resolved = engine.resolve(request)
+    resolved, device = engine.resolve(request), engine.model.device
     run = engine.begin(resolved, Inputs(), resolved.seeds())
-    for _ in range(6):
-        engine.advance([run])
-    begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begun.record()
-    for _ in range(8):
-        engine.advance([run])
-    ended.record()
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for _ in range(2):
+    before, timed, profiled = EVALUATIONS
+
+    def advance(times: int) -> None:
+        for _ in range(times):
             engine.advance([run])
-        torch.cuda.synchronize()
+
+    advance(before)
+    wall_s, device_s = _timed(lambda: advance(timed), device)
+    activity = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[getattr(activity, device.type.upper())]) as profile:
+        advance(profiled)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
     kernels: Counter[str] = Counter()
     for event in profile.key_averages():
-        kernels[event.key[:120]] += event.device_time_total / 2e3
+        kernels[event.key[:120]] += event.device_time_total / profiled / 1e3
     return {
-        "evaluation_ms": begun.elapsed_time(ended) / 8,
+        "evaluation_ms": (device_s or wall_s) / timed * 1e3,
         "kernels_ms": sum(kernels.values()),
         "kernels": dict(kernels.most_common(40)),
     }
@@ -197,17 +218,36 @@ def theirs(model: Model, work: Work) -> dict[str, Any]:
         prompts = [PROMPT] * work.batch
         pipe(prompts, num_inference_steps=work.steps, width=work.side, height=work.side)
 
-    return Measured(work, make).figures
+    return measured(work, make, model.device)
 
 
 def row(base: Model, work: Work) -> dict[str, Any]:
+    # The model that rows are cast from stays, and is not theirs.
+    beside = torch.cuda.memory_allocated() if base.device.type == "cuda" else 0
     try:
         model = cast(base, work.precision)
+        if base.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         measure = theirs if work.system in THEIRS else ours
         figures = measure(model, work)
     except Exception as error:
         figures = {"error": f"{type(error).__name__}: {error}"[:500]}
-    return {"work": vars(work), **figures}
+    own = {name: figures[name] - beside for name in ("peak_bytes", "reserved_bytes") if name in figures}
+    return {"work": vars(work), **figures, **own, "beside_bytes": beside}
+
+
+def rehearsed(work: Work) -> Work:
+    """The row as a shrunk model does it on a CPU."""
+    batch, steps = min(2, work.batch), sum(EVALUATIONS)
+    return replace(work, side=64, batch=batch, steps=steps, trials=1, precision="fp32")
+
+
+def small_model(name: str) -> Model:
+    from tests.shrunk import shrunk  # noqa: PLC0415 - for rehearsals alone
+
+    architecture = shrunk(name)
+    identity = random_identity(f"random:{name}", architecture, 0)
+    return assemble(RandomWeights(architecture), identity, dtype=torch.float32, device=torch.device("cpu"))
 
 
 def main() -> None:
@@ -215,6 +255,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--models", nargs="*", default=("sd15", "sdxl"))
     parser.add_argument("--systems", nargs="*", default=(*OURS, *THEIRS))
+    parser.add_argument("--only", nargs="*", help="rows by name, such as 'sd15 512 b1 s50 fast'")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no row after so long")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -225,20 +267,27 @@ def main() -> None:
     for name in chosen.models:
         todo = [w for w in works() if w.model == name and w.system in chosen.systems]
         todo = [w for w in todo if "median_s" not in results["rows"].get(w.name, {})]
-        base = gpu_model(name) if todo else None
+        todo = [w for w in todo if not chosen.only or w.name in chosen.only]
+        base: Model | None = None
         for work in todo:
-            if base is None or time.monotonic() - started > chosen.limit_s:
+            if time.monotonic() - started > chosen.limit_s:
                 break
-            results["rows"][work.name] = row(base, work)
+            if chosen.device == "cuda":
+                base = base or gpu_model(name)
+                results["rows"][work.name] = row(base, work)
+            else:
+                base = base or small_model(name)
+                results["rows"][work.name] = row(base, rehearsed(work))
             place.write_text(json.dumps(results, indent=1, default=str) + "\n")
             print(work.name, json.dumps(_brief(results["rows"][work.name])), flush=True)
             gc.collect()
-            torch.cuda.empty_cache()
+            if chosen.device == "cuda":
+                torch.cuda.empty_cache()
 
 
 def _brief(figures: dict[str, Any]) -> dict[str, Any]:
-    names = ("median_s", "images_per_s", "first_call_s", "tflops", "evaluation_ms", "kernels_ms", "error")
-    names += ("compiled_after_s", "regions_compiled")
+    names = ["median_s", "images_per_s", "first_call_s", "tflops", "evaluation_ms", "kernels_ms", "error"]
+    names += ["compiled_after_s", "regions_compiled"]
     return {name: figures[name] for name in names if name in figures}
 
 

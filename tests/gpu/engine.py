@@ -54,6 +54,9 @@ ROUNDED = {
     "int8-static": 0.2,
     "fp8": 0.3,
     "cached": 1.0,
+    "passes:own_forward+cudnn_attention+cuda_graph": 2e-2,
+    "passes:own_forward+flash_attention+cuda_graph": 2e-2,
+    "passes:own_forward+channels_last+fused_norms+fused_geglu+shared_guidance+cuda_graph": 2e-2,
 }
 """Relative to the baseline's latents after five steps of random weights in half precision."""
 

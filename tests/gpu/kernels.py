@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from torch.nn import functional
 from calotype.engine.kernels.add import add as add_alone
 from calotype.engine.kernels.geglu import geglu, geglu_quantised
 from calotype.engine.kernels.group_norm import add_group_norm, group_norm, group_norm_of_pair
+from calotype.engine.kernels.int8_product import int8_product
+from calotype.engine.kernels.int8_product import plain as plain_product
 from calotype.engine.kernels.layer_norm import add_layer_norm, layer_norm, layer_norm_quantised
 from calotype.engine.kernels.quantise import LARGEST, Kind, Quantised, plain, quantise_rows
 from calotype.engine.kernels.upsample import upsample_nearest2x
@@ -57,6 +60,14 @@ PAIRS = [
 ]
 # (width, side, batch sizes) of transformers
 ROWS = [(320, 64, (2, 16)), (640, 32, (2,)), (1280, 16, (2,)), (640, 64, (2, 32)), (1280, 32, (2, 32))]
+# (width before, width behind, side, batch size) of products in eight bits: every kind of tile.
+PRODUCTS = [
+    (320, 320, 64, 2),
+    (320, 2560, 64, 2),
+    (640, 640, 64, 32),
+    (1280, 3840, 32, 32),
+    (5120, 1280, 32, 32),
+]
 KINDS: tuple[Kind, ...] = ("int8", "fp8")
 
 
@@ -268,6 +279,27 @@ def quantised_cases(bench: Bench) -> Iterator[Case]:
             yield Case(f"gate in {shape}", (wide,), gate, eager_gate, size(wide) + 4 * count, eager_geglu)
 
 
+def product_cases(bench: Bench) -> Iterator[Case]:
+    """Beside torch's own product of whole numbers, with the scaling after it."""
+    for width, wide, side, n in PRODUCTS:
+        weight = quantise_rows(bench.numbers(wide, width) / width**0.5, "int8")
+        name = f"int8 product {n}×{side}²×{width}→{wide}"
+        yield _product(name, bench.rows(n, side, width), weight, bench.numbers(wide))
+
+
+def _product(name: str, x: Tensor, weight: Quantised, bias: Tensor) -> Case:
+    def ours(x: Tensor, multiply: Callable[..., Tensor] = int8_product) -> Tensor:
+        rows = quantise_rows(x.flatten(0, -2), "int8")
+        return multiply(rows, weight, bias, bias.dtype).unflatten(0, x.shape[:-1])
+
+    def exact(x: Tensor) -> Tensor:
+        numbers, factors = (each.values.float() * each.scale for each in (quantise_rows(x, "int8"), weight))
+        return functional.linear(numbers, factors, bias.float())
+
+    num_bytes = size(x, weight.values) + size(bias) * x.numel() // x.shape[-1]
+    return Case(name, (x,), ours, partial(ours, multiply=plain_product), num_bytes, exact)
+
+
 def leaves(result: Any) -> tuple[Tensor, ...]:
     return (result,) if isinstance(result, Tensor) else tuple(result)
 
@@ -359,7 +391,7 @@ def main() -> None:
     rows: list[Row] = []
     print(f"{'':6}  {'':36} {'ours':>9} {'eager':>9} {'faster':>6} {'TB/s':>6} {'error':>8}  alone")
     with torch.inference_mode():
-        for cases in (picture_cases, pair_cases, sum_cases, row_cases, quantised_cases):
+        for cases in (picture_cases, pair_cases, sum_cases, row_cases, quantised_cases, product_cases):
             for case in cases(bench):
                 if chosen.only in case.name:
                     rows.append(measure(case))

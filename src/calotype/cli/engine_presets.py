@@ -1,29 +1,48 @@
-"""`calotype engine presets`: the presets and what each of their passes is and does to the numbers."""
+"""`calotype engine presets`: the presets, and what every pass is and does to the numbers."""
+
+from typing import TYPE_CHECKING, Any
 
 from calotype.cli.options import AsJson
 
+if TYPE_CHECKING:
+    from calotype.engine.passes import Pass
+
+_EFFECTS = ("exact", "rounding", "lossy")
+
 
 def command(as_json: AsJson = False) -> None:
-    """List the presets, and the passes each is made of."""
-    from calotype.cli.output import print_json
-    from calotype.engine.presets import PRESETS
+    """List the presets, and the passes each is made of.
+
+    Numbers are the same (exact), the same but for rounding, or those of a different picture (lossy). A preset
+    goes without passes for another kind of device, one of your own (`--preset passes:NAME+NAME`) does not.
+    """
+    from calotype.cli.output import console, print_json
+    from calotype.engine.presets import PASSES, PRESETS
 
     if as_json:
-        print_json(
-            {
-                name: [{"pass": p.name, "effect": p.effect, "about": p.about} for p in passes]
-                for name, passes in PRESETS.items()
-            }
-        )
+        print_json({name: [_facts(one) for one in passes] for name, passes in PRESETS.items()})
         return
-    from rich.console import Console
     from rich.table import Table
 
-    table = Table("preset", "pass", "numbers", "what it is", box=None, pad_edge=False)
+    presets = Table("preset", "numbers", "passes", box=None, pad_edge=False)
     for name, passes in PRESETS.items():
-        if not passes:
-            table.add_row(name, "none", "exact", "diffusers' own forward pass")
-        for place, one in enumerate(passes):
-            table.add_row(name if place == 0 else "", one.name, one.effect, one.about)
-        table.add_section()
-    Console().print(table)
+        effect = max((one.effect for one in passes), key=_EFFECTS.index, default="exact")
+        said = ", ".join(one.name for one in passes) or "none: diffusers' own forward pass"
+        presets.add_row(name, effect, said)
+    every = Table("pass", "numbers", "only on", "what it is", box=None, pad_edge=False)
+    for one in PASSES.values():
+        every.add_row(one.name, one.effect, {None: "", "cuda": "GPUs", "cpu": "CPUs"}[_where(one)], one.about)
+    to = console()
+    to.print(presets)
+    to.print()
+    to.print(every)
+
+
+def _facts(one: "Pass") -> dict[str, Any]:
+    return {"pass": one.name, "effect": one.effect, "about": one.about, "only_on": _where(one)}
+
+
+def _where(one: "Pass") -> str | None:
+    from calotype.engine.presets import ON_A_CPU, ON_A_GPU
+
+    return "cuda" if one.name in ON_A_GPU else "cpu" if one.name in ON_A_CPU else None

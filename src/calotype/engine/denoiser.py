@@ -92,7 +92,9 @@ class Denoiser:
             samples.append(samples[-1][-1:].expand(missing, -1, -1, -1))
         sample = torch.cat(samples).to(self._model.dtype)
         output = self._network.evaluate(sample, rows + rows[-1:] * missing)
-        outputs = iter(output[: len(rows)].float().split([len(each.sample) for each, _ in told]))
+        # A copy in any precision: a network may overwrite its answer with the next.
+        kept = output[: len(rows)].to(torch.float32, copy=True)
+        outputs = iter(kept.split([len(each.sample) for each, _ in told]))
         positive = [next(outputs) for _ in asked]
         negative = [next(outputs) if each.negative else None for each in asked]
         answers = zip(asked, positive, negative, strict=True)

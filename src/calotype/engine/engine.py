@@ -273,7 +273,9 @@ class Engine:
 
     def finish(self, run: Run, request: GenerateRequest, inputs: Inputs) -> list[Image.Image]:
         """Decode a run that is done."""
-        return [picture_of(what, inputs) for what in self.decode(run, request)]
+        # All are asked for before the first is looked at, which waits for it: a GPU goes on meanwhile.
+        decoded = list(self.decode(run, request))
+        return [picture_of(what, inputs) for what in decoded]
 
     def decode(self, run: Run, request: GenerateRequest) -> Iterator[Shown]:
         """The first half of `finish`: what `picture_of` makes pictures of, one at a time."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import finalize
 
 from calotype.core.errors import NotFoundError, near_matches
 from calotype.engine.autoencoder import Decode, plain_decode
@@ -146,6 +147,9 @@ def pass_names(preset: str, device_type: str) -> tuple[str, ...]:
 
 
 def _concerning(preset: str, device_type: str) -> tuple[Pass, ...]:
+    if preset.startswith(CUSTOM):
+        # Somebody named them: what cannot be done here is refused, not left out.
+        return all_passes(preset)
     elsewhere = ON_A_CPU if device_type == "cuda" else ON_A_GPU
     return tuple(one for one in all_passes(preset) if one.name not in elsewhere)
 
@@ -188,6 +192,8 @@ def put_together(
     if runs is None:
         behind = Elsewhere(model, [one.name for one in passes]) if assembly.compiled_behind else None
         runs = Workshop(kept or {}, read_package, behind)
+        if behind is not None:
+            finalize(runs, behind.end)
     decode: Decode = plain_decode
     if assembly.own_decoder:
         decode = OwnDecoders(assembly.operations, model.dtype, assembly.prepare)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import subprocess
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -39,6 +43,9 @@ class Compiler:
         self.orders.append(order)
         assert self.go_on.wait(60)
         return Path(str(len(self.orders) - 1))
+
+    def end(self) -> None:
+        """Nothing of it is anywhere else."""
 
     def load(self, path: Path) -> Made:
         region = self.orders[int(str(path))].region
@@ -121,6 +128,28 @@ def test_only_another_shape_is_compiled_for(compiler: Compiler, tmp_path: Path) 
 def test_fast_orders_nothing(compiler: Compiler) -> None:
     latents_of(small_engine(preset="fast"), **SIZE)
     assert compiler.orders == []
+
+
+def test_an_engine_is_let_go_of_while_its_compiler_is_at_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", partial(_never_done, subprocess.Popen))
+    engine = small_engine(preset="max-throughput")
+    latents_of(engine, **SIZE)
+    works = engine._networks.runs
+    assert isinstance(works, Workshop)
+    worker, there = works._worker, ref(engine.model.unet)
+    assert worker is not None
+    del engine, works
+    gc.collect()
+    worker.join(30)
+    assert not worker.is_alive()
+    assert there() is None
+    assert caplog.messages == []
+
+
+def _never_done(start: Any, _: list[str], **how: Any) -> Any:
+    return start(["sleep", "600"], **how)
 
 
 def test_repeated_blocks_are_compiled_once(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:

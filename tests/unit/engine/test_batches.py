@@ -6,11 +6,13 @@ fp16 and bf16 the bound is 2/255 for a few steps of a small model; on a CPU they
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+from calotype.engine import engine as whole
 from calotype.engine.engine import Engine
 from calotype.engine.inputs import Inputs
 from calotype.sampling import NoiseStream
@@ -110,6 +112,24 @@ def test_different_requests_advanced_together_equal_each_alone(
         assert relative(run.latents, expected) < 1e-4
         made = engine.finish(run, resolved, Inputs())
         assert max(difference(*pair) for pair in zip(made, images, strict=True)) <= 1
+
+
+def test_every_picture_is_asked_for_before_one_is_waited_for(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def noting(name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any) -> Any:
+            done.append(name)
+            return usual(*given)
+
+        return noted
+
+    for name in ("shown", "picture_of"):
+        monkeypatch.setattr(whole, name, noting(name, getattr(whole, name)))
+    engine.generate("a red apple", count=2, batch_size=2, steps=1, **SIZE)
+    assert done == ["shown", "shown", "picture_of", "picture_of"]
 
 
 def test_a_run_that_joins_late_is_not_changed(engine: Engine) -> None:

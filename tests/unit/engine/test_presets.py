@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from calotype.core.errors import NotFoundError
 from calotype.engine.engine import Engine
 from calotype.engine.evaluation import PlainNetwork
+from calotype.engine.network import operations
 from calotype.engine.passes import Assembly, Pass
-from calotype.engine.presets import PRESETS, networks_of
+from calotype.engine.passes.attention import CUDNN_ATTENTION, FLASH_ATTENTION
+from calotype.engine.passes.large_batches import LARGE_BATCHES
+from calotype.engine.presets import PRESETS, networks_of, pass_names, put_together
 from calotype.models.model import Model
+from calotype.spec.request import GenerateRequest
 from tests.engines import begun, difference, latents_of, relative, small_engine
 
 SIZE: dict[str, Any] = {"width": 32, "height": 48, "steps": 3}
@@ -54,6 +59,13 @@ def test_a_pass_that_cannot_be_applied_says_what_it_lacks(
 def test_an_unknown_preset_is_refused_with_the_nearest(engine: Engine) -> None:
     with pytest.raises(NotFoundError, match=r"no preset 'fats'; .*fast"):
         networks_of(engine.model, "fats")
+
+
+def test_passes_that_somebody_named_are_not_left_out(engine: Engine) -> None:
+    with pytest.raises(NotFoundError, match="'cuda_graph', and CUDA graphs need a GPU"):
+        networks_of(engine.model, "passes:own_forward+cuda_graph")
+    assert pass_names("passes:own_forward+shared_guidance", "cuda") == ("own_forward", "shared_guidance")
+    assert "shared_guidance" not in pass_names("fast", "cuda")
 
 
 def test_the_baseline_is_no_pass_at_all() -> None:
@@ -117,3 +129,32 @@ def test_fast_follows_a_lora_there_and_back(tmp_path: Path) -> None:
     assert relative(wanted[0], wanted[1]) > 1e-3
     for ours, theirs in zip(found, [*wanted, *wanted], strict=True):
         assert relative(ours, theirs) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("one", "first"),
+    [(CUDNN_ATTENTION, SDPBackend.CUDNN_ATTENTION), (FLASH_ATTENTION, SDPBackend.FLASH_ATTENTION)],
+)
+def test_attention_is_asked_of_the_kernel_that_was_named(
+    one: Pass, first: SDPBackend, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[SDPBackend]] = []
+
+    def noting(backends: list[SDPBackend], **how: Any) -> Any:
+        asked.append(backends)
+        return sdpa_kernel(backends, **how)
+
+    monkeypatch.setattr("calotype.engine.passes.attention.sdpa_kernel", noting)
+    assembly = Assembly(engine.model)
+    one.apply(assembly)
+    query, key, value = torch.randn(3, 2, 4, 9, 16)
+    wanted = operations.attention(query, key, value, None)
+    torch.testing.assert_close(assembly.operations.attention(query, key, value, None), wanted)
+    assert [each[0] for each in asked] == [first]
+    assert one.missing(engine.model) == "a CPU has one attention kernel"
+
+
+def test_large_batches_make_more_pictures_at_once(engine: Engine) -> None:
+    large = Engine(engine.model, networks=put_together(engine.model, (LARGE_BATCHES,)))
+    many = engine.resolve(GenerateRequest.parse({"prompt": "", "width": 16, "height": 16, "count": 100}))
+    assert (engine.plan(many).batch_size, large.plan(many).batch_size) == (16, 64)

@@ -5,11 +5,13 @@ The compiler here is one whose every step the test decides.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -189,3 +191,19 @@ def test_a_file_that_cannot_be_loaded_is_not_in_the_way(caplog: pytest.LogCaptur
     check(run, layer, inputs)
     check(run, layer, inputs)
     assert caplog.messages == ["layer stays uncompiled: not a package"]
+
+
+def test_what_nobody_uses_any_more_is_not_kept_for_its_compiler() -> None:
+    layer, compiler = layer_of(), Compiler()
+    compiler.go_on.set()
+    run, workshop = compiled_of(layer, compiler)
+    check(run, layer, asked())
+    worker, there = workshop._worker, ref(layer)
+    assert worker is not None
+    compiler.orders.clear()
+    del run, workshop, layer
+    gc.collect()
+    worker.join(30)
+    assert not worker.is_alive()
+    compiler.orders.clear()
+    assert there() is None

@@ -21,6 +21,7 @@ from weakref import finalize
 from calotype.core.errors import CalotypeError
 from calotype.engine.compiling.package import ENDING
 from calotype.engine.device import precision_name
+from calotype.engine.network.compiled import AbandonedError
 from calotype.engine.network.region import Form, Order
 from calotype.models.model import Model
 
@@ -37,7 +38,8 @@ class Elsewhere:
         }
         self._process = _Process()
         # Neither the process nor its files outlive this object or this program.
-        finalize(self, self._process.end)
+        self.end = finalize(self, self._process.end)
+        """Stop at once, whatever is being compiled."""
 
     def __call__(self, order: Order) -> Path:
         path = self._process.place / f"{order.signature}{ENDING}"
@@ -64,6 +66,7 @@ class _Process:
     def __init__(self) -> None:
         self.place = Path(mkdtemp(prefix="calotype-compiled-"))
         self._child: subprocess.Popen[str] | None = None
+        self._ended = False
 
     def answer(self, line: str) -> str:
         """One line for one line. The process ends when it has had nothing to do for a while: then another."""
@@ -78,16 +81,21 @@ class _Process:
                     return answer
             if child.wait() != 0:
                 break
+        if self._ended:
+            raise AbandonedError
         said = (self.place / "log").read_text("utf-8", errors="replace")[-300:]
         raise CalotypeError(f"the compiler ended with {child.returncode}: {said}")
 
     def end(self) -> None:
+        self._ended = True
         if self._child is not None:
             self._child.kill()
             self._child.communicate()
         rmtree(self.place, ignore_errors=True)
 
     def _running(self) -> subprocess.Popen[str]:
+        if self._ended:
+            raise AbandonedError
         if self._child is None or self._child.poll() is not None:
             with (self.place / "log").open("w") as log:
                 self._child = subprocess.Popen(

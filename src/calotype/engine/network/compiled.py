@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
+from weakref import ReferenceType, finalize, ref
 
 from torch import Tensor
 
@@ -24,6 +25,10 @@ Compile = Callable[[Order], Path]
 """To a file. Takes its time; may raise anything."""
 
 _log = logging.getLogger(__name__)
+
+
+class AbandonedError(Exception):
+    """Raised by a `Compile` that was ended: nobody wants anything compiled any more."""
 
 
 class Workshop:
@@ -46,6 +51,8 @@ class Workshop:
         self._ordered: set[str] = set()
         self._orders: SimpleQueue[Order | None] = SimpleQueue()
         self._worker: Thread | None = None
+        # Whoever works for it has nothing left to wait for.
+        finalize(self, self._orders.put, None)
         self.changes = 0
         """How often something has been compiled since the start."""
 
@@ -80,22 +87,16 @@ class Workshop:
             self._files[order.signature] = self._compile(order)
             return
         if self._worker is None:
+            given = (ref(self), self._orders, self._compile)
             # A daemon: nobody waits for it at the end of a program either.
-            self._worker = Thread(target=self._work, name="compiling", daemon=True)
+            self._worker = Thread(target=_work, args=given, name="compiling", daemon=True)
             self._worker.start()
         self._orders.put(order)
 
-    def _work(self) -> None:
-        assert self._compile is not None
-        while (order := self._orders.get()) is not None:
-            try:
-                self._files[order.signature] = self._compile(order)
-            # Whatever a compiler may raise: pictures are made without.
-            except Exception as error:
-                _log.warning("%s stays uncompiled: %s", order.region.name, error)
-                continue
-            self.changes += 1
-            _log.info("compiled: %s", order.region.name)
+    def _keep(self, order: Order, path: Path) -> None:
+        self._files[order.signature] = path
+        self.changes += 1
+        _log.info("compiled: %s", order.region.name)
 
     def _take(self, signature: str, region: Region) -> None:
         path = self._files.pop(signature)
@@ -105,6 +106,23 @@ class Workshop:
             self._made[signature] = self._load(path)
         except Exception as error:
             _log.warning("%s stays uncompiled: %s", region.name, error)
+
+
+def _work(workshop: ReferenceType[Workshop], orders: SimpleQueue[Order | None], compile_it: Compile) -> None:
+    """What a workshop's thread does. It keeps neither the workshop nor a network from being let go."""
+    while (order := orders.get()) is not None:
+        try:
+            path = compile_it(order)
+        except AbandonedError:
+            return
+        # Whatever a compiler may raise: pictures are made without.
+        except Exception as error:
+            _log.warning("%s stays uncompiled: %s", order.region.name, error)
+        else:
+            if (still := workshop()) is not None:
+                still._keep(order, path)
+            del still
+        del order
 
 
 class Compiled:
