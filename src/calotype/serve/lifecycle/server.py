@@ -15,12 +15,14 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import grpc
 import uvicorn
 from fastapi import FastAPI
 
-from calotype.core.errors import CalotypeError, Problem, RequestError
+from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, near_matches
 from calotype.core.hardware import GpuSource
 from calotype.core.nvml import NvmlGpus
 from calotype.core.processes import born
@@ -44,6 +46,7 @@ from calotype.serve.service import Status, UnavailableError
 from calotype.serve.settings import ServeSettings
 from calotype.serve.surroundings.records import Records
 from calotype.serve.surroundings.surroundings import Surroundings
+from calotype.serve.workflow_catalogue import WorkflowCatalogue
 from calotype.workflow.registry import load_registry
 
 _log = logging.getLogger(__name__)
@@ -110,6 +113,8 @@ async def _open(
     gpus: GpuSource,
 ) -> None:
     queue = JobQueue(place.queue, plan.queue)
+    # The very list is shown and looked at, so that an update needs to change it alone.
+    offered = list(plan.models)
     deployment = Deployment(
         DeploymentSettings(
             name=plan.name,
@@ -123,10 +128,9 @@ async def _open(
         workers,
         metrics=Metrics(),
         quotas=keys,
+        find_model=partial(_find_model, plan.models_folder, offered),
         size=plan.cluster.replicas if plan.cluster else None,
     )
-    # The very list is shown and looked at, so that an update needs to change it alone.
-    offered = list(plan.models)
     app = create_app(
         deployment,
         keys=keys,
@@ -240,6 +244,14 @@ async def _first(*waited: object) -> None:
     await asyncio.gather(*others, return_exceptions=True)
     for each in done:
         each.result()
+
+
+def _find_model(folder: Path | None, offered: Sequence[str], name: str) -> None:
+    """What is not deployed may lie in the model folder, or be the embedded model."""
+    known = WorkflowCatalogue(folder, [Path(model).name for model in offered], ()).files("checkpoints")
+    stems = [str(Path(each).with_suffix("")) for each in known]
+    if name not in known and stems.count(name) != 1:
+        raise NotFoundError(f"no model {name[:80]!r} here; {near_matches(name[:80], known)}")
 
 
 def _workflow_admission(plan: DeploymentPlan, offered: Sequence[str]) -> WorkflowAdmission:
