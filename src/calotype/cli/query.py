@@ -32,6 +32,9 @@ def command(
     model: Annotated[str | None, typer.Option("--model", "-m", help="One of the deployment's.")] = None,
     preset: Annotated[str | None, typer.Option(help="Optimisations; the worker's own if not said.")] = None,
     priority: Annotated[int | None, typer.Option(help="Higher goes first; from -100 to 100.")] = None,
+    deadline: Annotated[
+        float | None, typer.Option(help="Seconds it has; then it fails. Default: any time.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the pictures.")] = Path("outputs"),
     api_key: Annotated[
         str | None, typer.Option(help="If the deployment asks for one.", envvar="CALOTYPE_API_KEY")
@@ -79,6 +82,7 @@ def command(
             model=model,
             preset=preset,
             priority=priority,
+            deadline_s=deadline,
             on_progress=follow,
             **knobs,
         )

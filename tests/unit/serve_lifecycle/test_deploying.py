@@ -20,6 +20,7 @@ from calotype.core.errors import CalotypeError, NotFoundError, RequestError
 from calotype.serve.keys import ApiKeys
 from calotype.serve.lifecycle.deploying import DeployError
 from calotype.serve.lifecycle.places import Place, place_of, running_place
+from calotype.serve.worker.idle_engine import WEIGHT_BYTES
 
 IDLE = {"engine": "nothing", "devices": ("cpu",)}
 
@@ -42,7 +43,8 @@ def test_it_is_deployed_asked_by_name_and_torn_down(capsys: pytest.CaptureFixtur
         assert [job.client for job in found.jobs()] == ["local"]
         assert found.status().ready
     assert run(["deployments"]) == 0
-    assert "sd_deploy" in capsys.readouterr().out
+    listed, where = capsys.readouterr().out, running_place("sd_deploy")[1]
+    assert all(word in listed for word in ("sd_deploy", where.http, where.grpc))
     calotype.undeploy("sd_deploy")
     with pytest.raises(NotFoundError, match="does not run"):
         calotype.client("sd_deploy")
@@ -71,6 +73,47 @@ def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFi
     assert run(["logs", "one", "-n", "1000"]) == 0
     assert "is ready" in capsys.readouterr().out
     assert run(["undeploy", "one"]) == 0
+
+
+def test_what_cannot_be_sent_is_said_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with calotype.deploy("emoji", name="one", **IDLE) as handle:
+        with pytest.raises(RequestError) as refused:
+            handle.query("a fox", seed=-1, width=513)
+        assert {problem.field for problem in refused.value.problems} == {"seed", "width"}
+        with pytest.raises(RequestError, match="sed: is not a known setting; did you mean 'seed'"):
+            handle.query("a fox", sed=1)
+        with pytest.raises(NotFoundError, match=r"mask: nowhere\.png cannot be read: No such file"):
+            handle.submit("a fox", mask="nowhere.png")
+        with pytest.raises(CalotypeError, match="its deadline passed"):
+            handle.query("a fault:slow fox", steps=200, deadline_s=0.01)
+    assert run(["query", "one", "a fox", "--image", str(tmp_path / "nowhere.png")]) == 4
+    assert "image: " in capsys.readouterr().err
+
+
+def test_models_of_the_folder_come_and_go_while_it_runs(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "models" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    for name in ("one.safetensors", "two.safetensors"):
+        (checkpoints / name).touch()
+    how = {"models_folder": tmp_path / "models", "memory_bytes": 2 * WEIGHT_BYTES, **IDLE}
+    with calotype.deploy("emoji", name="one", **how) as handle:
+
+        def loaded() -> list[str]:
+            return [model.name for model in handle.models()]
+
+        handle.load("one.safetensors")
+        assert loaded() == ["emoji", "one.safetensors"]
+        handle.query("a fox", model="two.safetensors")
+        assert loaded() == ["one.safetensors", "two.safetensors"], "the least recently used makes room"
+        handle.unload("one.safetensors")
+        handle.query("a fox")
+        assert loaded() == ["two.safetensors", "emoji"]
+        with pytest.raises(NotFoundError, match=r"no model 'too\.safetensors' here; did you mean 'two"):
+            handle.load("too.safetensors")
+        handle.load("two")
+        assert "two" in loaded(), "a name is enough without its suffix"
+        with pytest.raises(RequestError, match="not a usable name"):
+            handle.load("../checkpoints/one.safetensors")
 
 
 def test_http_is_there_too() -> None:
@@ -156,10 +199,38 @@ def test_the_command_line_says_where_keys_are_and_what_a_server_is_called(tmp_pa
     assert (plan.keys_folder, plan.reached.allowed_hosts) == (tmp_path, ("pictures.example", "pictures"))
 
 
+def test_the_command_line_sets_every_limit_and_keeps_paths_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.safetensors").touch()
+    words = ["deploy", "mine.safetensors", "sdxl", "--name", "one", "--systemd", "--models", "models"]
+    sets = ["--set", "queue.max_age_s=3600", "--set", "memory_bytes=1000", "--set", "reached.ping_s=2"]
+    assert run([*words, *sets]) == 0
+    plan = place_of("one").plan()
+    assert plan.models == (str(tmp_path / "mine.safetensors"), "sdxl")
+    assert plan.models_folder == tmp_path / "models"
+    assert (plan.queue.max_age_s, plan.memory_bytes, plan.reached.ping_s) == (3600, 1000, 2)
+    assert plan.reached.host == "127.0.0.1"
+    assert run([*words, "--set", "queue.max_age=3600"]) == 2
+    assert "queue.max_age: is not a known setting; did you mean 'max_age_s'" in capsys.readouterr().err
+
+
+def test_a_certificate_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    nowhere, nothing = tmp_path / "nowhere.pem", tmp_path / "nothing.pem"
+    nothing.touch()
+    for key, rule in ((nowhere, "tls_key: .*nowhere.pem cannot be read: No such file"), (nothing, "PEM")):
+        reached = {"grpc_port": 0, "tls_certificate": nothing, "tls_key": key}
+        with pytest.raises(DeployError, match=rule):
+            calotype.deploy("emoji", name="one", reached=reached, **IDLE)
+
+
 @pytest.mark.parametrize(
     ("settings", "rule"),
     [
         ({"name": "../one"}, "name"),
+        ({"name": "one", "preset": "fasst"}, "preset: 'fasst' is no preset; did you mean 'fast'"),
+        ({"name": "one", "precision": "fp8"}, "precision: 'fp8' is not known; did you mean"),
         ({"name": "one", "devices": ("tpu",)}, "'tpu' is no device"),
         ({"name": "one", "devices": ("cpu", "cpu")}, "named twice"),
         ({"name": "one", "drain_s": -1.0}, "drain_s"),
