@@ -38,7 +38,7 @@ def serve(
     from calotype.cli.output import console
     from calotype.serve.lifecycle.deploying import check_free
     from calotype.serve.lifecycle.main import log_as_json
-    from calotype.serve.lifecycle.news import News
+    from calotype.serve.lifecycle.news import Kind, News
     from calotype.serve.lifecycle.places import place_of
     from calotype.serve.lifecycle.server import serve as run
 
@@ -48,10 +48,18 @@ def serve(
     place.keep_plan(plan)
     log_as_json()
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    console(stderr=True).print(
-        f"serving {', '.join(plan.models)} as {plan.name!r} on port {reach.port}; Ctrl-C drains"
-    )
-    asyncio.run(run(plan, place, News()))
+    out = console(stderr=True)
+
+    class Said(News):
+        """To who sits before the terminal, too."""
+
+        def say(self, kind: Kind, text: str = "") -> None:
+            super().say(kind, text)
+            if kind == "ready" and (running := place.running()) is not None:
+                out.print(f"{plan.name} is ready: {running.http} (gRPC {running.grpc}); Ctrl-C drains")
+
+    out.print(f"starting {plan.name} with {', '.join(plan.models)}")
+    asyncio.run(run(plan, place, Said()))
 
 
 @with_groups

@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
+from prometheus_client import CollectorRegistry
 
 from calotype.core.hardware import Gpu, GpuSurvey, MigDevice
 from calotype.serve.http.page import Page
+from calotype.serve.surroundings.gpu_memory import GpuMemory
 from calotype.serve.surroundings.records import Records
 from calotype.serve.surroundings.surroundings import Surroundings
 from calotype.spec.measurement import Measurement, Series
@@ -186,6 +188,22 @@ def test_the_system(served: Running) -> None:
     assert "baseline" in told["presets"]
     assert set(told["lossy_presets"]) < set(told["presets"])
     assert {disk["purpose"] for disk in told["disks"]} == {"models", "queue"}
+
+
+def test_memory_of_gpus_and_slices_is_a_metric() -> None:
+    registry = CollectorRegistry()
+    registry.register(GpuMemory(OneGpu()))
+    told = {
+        (sample.name, sample.labels["gpu"]): sample.value
+        for one in registry.collect()
+        for sample in one.samples
+    }
+    assert told == {
+        ("calotype_gpu_memory_bytes", "GPU-1"): 80,
+        ("calotype_gpu_memory_bytes", "MIG-1"): 10,
+        ("calotype_gpu_free_memory_bytes", "GPU-1"): 60,
+        ("calotype_gpu_free_memory_bytes", "MIG-1"): 5,
+    }
 
 
 def test_model_files_and_what_they_are(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -44,7 +45,7 @@ def test_it_is_deployed_asked_by_name_and_torn_down(capsys: pytest.CaptureFixtur
         assert found.status().ready
     assert run(["deployments"]) == 0
     listed, where = capsys.readouterr().out, running_place("sd_deploy")[1]
-    assert all(word in listed for word in ("sd_deploy", where.http, where.grpc))
+    assert all(word in listed for word in ("sd_deploy", where.http, str(where.grpc)))
     calotype.undeploy("sd_deploy")
     with pytest.raises(NotFoundError, match="does not run"):
         calotype.client("sd_deploy")
@@ -118,9 +119,39 @@ def test_models_of_the_folder_come_and_go_while_it_runs(tmp_path: Path) -> None:
 
 def test_http_is_there_too() -> None:
     calotype.deploy("emoji", name="one", **IDLE).close()
-    _, running = running_place("one")
+    place, running = running_place("one")
     with urllib.request.urlopen(f"{running.http}/readyz", timeout=60) as answer:
         assert answer.status == 200
+    asked = {"request": {"prompt": "a fox"}}
+    named = {"X-Request-Id": "fox-1"}
+    job = httpx.post(f"{running.http}/v1/jobs?wait=true", json=asked, headers=named, timeout=60).json()["id"]
+    assert "# HELP calotype_gpu_memory_bytes" in httpx.get(f"{running.http}/metrics").text
+    lines = [json.loads(line) for line in place.log.read_text().splitlines()]
+    (accepted,) = [line for line in lines if line.get("request_id") == "fox-1" and "job_id" in line]
+    assert accepted["job_id"] == job, "a request's name leads to its job, and that to all lines about it"
+
+
+def test_in_the_foreground_it_says_where_it_is_and_ctrl_c_lets_jobs_end() -> None:
+    words = ["serve", "emoji", "--name", "one", "--engine", "nothing", "--device", "cpu", "--port", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "calotype", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    ) as process:
+        assert process.stderr
+        try:
+            ready = next(line for line in process.stderr if "is ready" in line and not line.startswith("{"))
+            assert running_place("one")[1].http in ready
+            with calotype.client("one") as client:
+                job = client.submit("fault:slow", steps=20)
+                process.send_signal(signal.SIGINT)
+                assert process.wait(60) == 0
+        finally:
+            process.kill()
+    with calotype.deploy("emoji", name="one", **IDLE) as again:
+        assert again.job(job).attempts == 1, "it had ended before the server did"
+        assert again.picture(job).size[0] > 0
 
 
 def test_what_was_accepted_outlives_the_server() -> None:

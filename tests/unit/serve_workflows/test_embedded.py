@@ -1,4 +1,4 @@
-"""The embedded model in a deployment: ComfyUI's scripts and ordinary jobs get pictures, bad files no worker."""
+"""The embedded model in a deployment: ComfyUI's scripts and plain jobs get pictures, bad files no worker."""
 
 from __future__ import annotations
 

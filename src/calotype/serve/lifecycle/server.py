@@ -44,6 +44,7 @@ from calotype.serve.metrics import Metrics
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.service import Status, UnavailableError
 from calotype.serve.settings import ServeSettings
+from calotype.serve.surroundings.gpu_memory import GpuMemory
 from calotype.serve.surroundings.records import Records
 from calotype.serve.surroundings.surroundings import Surroundings
 from calotype.serve.workflow_catalogue import WorkflowCatalogue
@@ -131,6 +132,7 @@ async def _open(
         find_model=partial(_find_model, plan.models_folder, offered),
         size=plan.cluster.replicas if plan.cluster else None,
     )
+    deployment.metrics.registry.register(GpuMemory(gpus))
     app = create_app(
         deployment,
         keys=keys,
