@@ -8,7 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from select import poll
 
@@ -18,8 +21,10 @@ import pytest
 import calotype
 from calotype.cli.main import run
 from calotype.core.errors import CalotypeError, NotFoundError, RequestError
+from calotype.core.hardware import Gpu, GpuSurvey, MigDevice, MigMode
 from calotype.serve.keys import ApiKeys
 from calotype.serve.lifecycle.deploying import DeployError
+from calotype.serve.lifecycle.devices import worker_places
 from calotype.serve.lifecycle.places import Place, place_of, running_place
 from calotype.serve.worker.idle_engine import WEIGHT_BYTES
 
@@ -34,6 +39,14 @@ def killed(pid: int) -> None:
     ended.register(watched)
     ended.poll()
     os.close(watched)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Look again and again; for ever would hide a hang."""
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to that within 120 s"
+        time.sleep(0.02)
 
 
 def test_it_is_deployed_asked_by_name_and_torn_down(capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,6 +181,44 @@ def test_what_was_accepted_outlives_the_server() -> None:
         assert set(known) == {done, last, *waiting}
         assert again.picture(done).size[0] > 0
         assert len(known[done].pictures) == 1
+
+
+class TwoCards:
+    """One that is cut into slices, and a whole one."""
+
+    def survey(self) -> GpuSurvey:
+        slices = tuple(MigDevice(n, "1g.18gb", f"MIG-{n}", 18, 18, 16, n, 0) for n in range(2))
+        cut = Gpu(0, uuid="GPU-0", mig=MigMode(current=True, pending=True), mig_devices=slices)
+        return GpuSurvey("595.1", "13.2", (cut, Gpu(1, uuid="GPU-1")))
+
+
+def test_every_slice_and_whole_card_is_a_worker() -> None:
+    assert worker_places(["all"], TwoCards()) == {
+        name: ("cuda", {"CUDA_VISIBLE_DEVICES": name}) for name in ("MIG-0", "MIG-1", "GPU-1")
+    }
+
+
+def test_each_device_has_its_own_process_and_deployments_stand_side_by_side() -> None:
+    devices = ("MIG-0", "GPU-1")
+    with (
+        calotype.deploy("emoji", name="one", **{**IDLE, "devices": devices}) as one,
+        calotype.deploy("emoji", name="two", **IDLE) as two,
+    ):
+
+        def ready_again(deaths: int) -> bool:
+            workers = one.status().workers
+            return all(w.state == "ready" for w in workers) and sum(w.restarts for w in workers) == deaths
+
+        until(partial(ready_again, 0))
+        for deaths, device in enumerate(devices, 1):
+            (worker,) = [worker for worker in one.status().workers if worker.name == device]
+            variables = Path(f"/proc/{worker.pid}/environ").read_text().split("\0")
+            assert f"CUDA_VISIBLE_DEVICES={device}" in variables
+            killed(worker.pid)
+            assert one.query("a fox").images, "the other one goes on"
+            until(partial(ready_again, deaths))
+        assert [worker.restarts for worker in two.status().workers] == [0]
+        assert not two.jobs()
 
 
 def test_a_name_is_taken_once(capsys: pytest.CaptureFixture[str]) -> None:
