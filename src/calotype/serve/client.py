@@ -20,6 +20,7 @@ import grpc
 from PIL import Image
 
 from calotype.core.errors import CalotypeError, DoesNotFitError, NotFoundError, Problem, RequestError
+from calotype.serve.certificates import certified_name
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeStub
 from calotype.serve.lifecycle.places import running_place
@@ -64,12 +65,24 @@ class Answer:
 class Client:
     """One deployment. Use it as a context manager, or `close` it."""
 
-    def __init__(self, address: str, *, api_key: str | None = None, certificate: bytes | None = None) -> None:
-        """`address` is HOST:PORT of its gRPC interface; `certificate` the PEM it is trusted by, for TLS."""
-        options = [
+    def __init__(
+        self,
+        address: str,
+        *,
+        api_key: str | None = None,
+        certificate: bytes | None = None,
+        certified_name: str | None = None,
+    ) -> None:
+        """`address` is HOST:PORT of its gRPC interface; `certificate` the PEM it is trusted by, for TLS.
+
+        `certified_name` is the server's name in that, if it is not HOST.
+        """
+        options: list[tuple[str, int | str]] = [
             ("grpc.max_receive_message_length", NO_LIMIT),
             ("grpc.max_send_message_length", NO_LIMIT),
         ]
+        if certified_name is not None:
+            options.append(("grpc.ssl_target_name_override", certified_name))
         if certificate is None:
             self._channel = grpc.insecure_channel(address, options)
         else:
@@ -189,8 +202,13 @@ def client(name: str, *, api_key: str | None = None) -> Client:
     if running.grpc is None:
         raise NotFoundError(f"deployment {name!r} has no gRPC interface; ask it over HTTP at {running.http}")
     certificate = place.plan().reached.tls_certificate
+    if certificate is None:
+        return Client(running.grpc, api_key=api_key)
     return Client(
-        running.grpc, api_key=api_key, certificate=certificate.read_bytes() if certificate else None
+        running.grpc,
+        api_key=api_key,
+        certificate=certificate.read_bytes(),
+        certified_name=certified_name(running.http, certificate),
     )
 
 

@@ -22,6 +22,7 @@ import calotype
 from calotype.cli.main import run
 from calotype.core.errors import CalotypeError, NotFoundError, RequestError
 from calotype.core.hardware import Gpu, GpuSurvey, MigDevice, MigMode
+from calotype.serve.client import Client
 from calotype.serve.keys import ApiKeys
 from calotype.serve.lifecycle.deploying import DeployError
 from calotype.serve.lifecycle.devices import worker_places
@@ -307,6 +308,20 @@ def test_a_certificate_that_cannot_be_used_is_said(tmp_path: Path) -> None:
             calotype.deploy("emoji", name="one", reached=reached, **IDLE)
 
 
+def test_over_tls_it_is_found_by_name_whatever_its_certificate_calls_it(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    words += ["-subj", "/CN=pictures", "-addext", "subjectAltName=DNS:*.pictures.example", "-days", "2"]
+    words += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(words, check=True, capture_output=True, timeout=300)
+    reached = {"grpc_port": 0, "tls_certificate": certificate, "tls_key": key}
+    with calotype.deploy("emoji", name="one", reached=reached, **IDLE) as handle:
+        assert handle.query("a fox").images
+    other = Client(str(running_place("one")[1].grpc), certificate=certificate.read_bytes())
+    with other, pytest.raises(CalotypeError, match="Hostname Verification"):
+        other.query("a fox")
+
+
 @pytest.mark.parametrize(
     ("settings", "rule"),
     [
@@ -332,7 +347,10 @@ def test_another_process_with_the_same_number_is_not_taken_for_it() -> None:
     assert place.running() is None
 
 
-def test_a_systemd_unit_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_systemd_unit_is_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALOTYPE_MODELS", "/my models/100%")
     assert run(["deploy", "emoji", "--name", "one", "--device", "cpu", "--systemd"]) == 0
     unit = tmp_path / "calotype-one.service"
     unit.write_text(capsys.readouterr().out)
@@ -345,6 +363,7 @@ def test_a_systemd_unit_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str
     )
     assert checked.returncode == 0, checked.stderr
     assert not checked.stderr
+    assert 'Environment="CALOTYPE_MODELS=/my models/100%%"' in unit.read_text().splitlines()
     assert Place(place_of("one").folder).plan().name == "one"
 
 
