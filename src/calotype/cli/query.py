@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="The deployment's name.")],
+    name: Annotated[
+        str, typer.Argument(help="The deployment's name; elsewhere HOST:PORT of its gRPC interface.")
+    ],
     prompt: Annotated[str, typer.Argument(help="What to show.")],
     negative: Annotated[str | None, typer.Option("--negative", help="What to keep away from.")] = None,
     width: Annotated[int | None, typer.Option("--width", "-W", help="Pixels, a multiple of 8.")] = None,
@@ -39,6 +41,9 @@ def command(
     api_key: Annotated[
         str | None, typer.Option(help="If the deployment asks for one.", envvar="CALOTYPE_API_KEY")
     ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="PEM file that one elsewhere is trusted by, for TLS.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Have a deployment make pictures; Ctrl-C cancels."""
@@ -61,7 +66,7 @@ def command(
         "strength": strength,
         "loras": [parse_lora(text) for text in lora] if lora else None,
     }
-    with client(name, api_key=api_key) as deployment, shown() as bar:
+    with client(name, api_key=api_key, certificate=certificate) as deployment, shown() as bar:
         seen = 0
         bar.start("queued", 1)
 

@@ -196,19 +196,25 @@ class Client:
             return self._stub.Status(pb.StatusRequest(), metadata=self._metadata)
 
 
-def client(name: str, *, api_key: str | None = None) -> Client:
-    """The deployment of this name on this machine."""
+def client(name: str, *, api_key: str | None = None, certificate: str | Path | None = None) -> Client:
+    """The deployment of this name on this machine, or the one whose gRPC interface is at HOST:PORT.
+
+    `certificate` is a PEM file that one elsewhere is trusted by, if it speaks TLS.
+    """
+    if ":" in name:
+        trusted = None if certificate is None else _bytes_of("certificate", certificate)
+        return Client(name, api_key=api_key, certificate=trusted)
     place, running = running_place(name)
     if running.grpc is None:
         raise NotFoundError(f"deployment {name!r} has no gRPC interface; ask it over HTTP at {running.http}")
-    certificate = place.plan().reached.tls_certificate
-    if certificate is None:
+    own = place.plan().reached.tls_certificate
+    if own is None:
         return Client(running.grpc, api_key=api_key)
     return Client(
         running.grpc,
         api_key=api_key,
-        certificate=certificate.read_bytes(),
-        certified_name=certified_name(running.http, certificate),
+        certificate=_bytes_of("certificate", own),
+        certified_name=certified_name(running.http, own),
     )
 
 

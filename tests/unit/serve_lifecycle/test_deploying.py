@@ -22,7 +22,6 @@ import calotype
 from calotype.cli.main import run
 from calotype.core.errors import CalotypeError, NotFoundError, RequestError
 from calotype.core.hardware import Gpu, GpuSurvey, MigDevice, MigMode
-from calotype.serve.client import Client
 from calotype.serve.keys import ApiKeys
 from calotype.serve.lifecycle.deploying import DeployError
 from calotype.serve.lifecycle.devices import worker_places
@@ -74,13 +73,16 @@ def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().out.split()
     assert len(said) == 2
     assert all(Path(name).read_bytes().startswith(b"\x89PNG") for name in said)
+    address = str(running_place("one")[1].grpc)
+    assert run(["query", address, "a fox", "--out", str(tmp_path / "out")]) == 0, "as from another machine"
+    assert capsys.readouterr().out.strip().endswith("-0.png")
     assert run(["query", "one", "a fox", "--steps", "0", "--out", str(tmp_path / "out")]) == 2
     assert "steps" in capsys.readouterr().err
     assert run(["query", "one", "a fox", "--preset", "int8", "--out", str(tmp_path / "out")]) == 0
     assert run(["query", "one", "a fox", "--preset", "int9", "--out", str(tmp_path / "out")]) == 2
     assert "'int9' is no preset; did you mean 'int8'" in capsys.readouterr().err
     with calotype.client("one") as found:
-        assert [job.preset for job in found.jobs()] == ["int8", ""]
+        assert [job.preset for job in found.jobs()] == ["int8", "", ""]
         found.query("a fox", preset="fast")
         assert found.jobs()[0].preset == "fast"
     assert run(["query", "on", "a fox"]) == 4
@@ -317,7 +319,7 @@ def test_over_tls_it_is_found_by_name_whatever_its_certificate_calls_it(tmp_path
     reached = {"grpc_port": 0, "tls_certificate": certificate, "tls_key": key}
     with calotype.deploy("emoji", name="one", reached=reached, **IDLE) as handle:
         assert handle.query("a fox").images
-    other = Client(str(running_place("one")[1].grpc), certificate=certificate.read_bytes())
+    other = calotype.client(str(running_place("one")[1].grpc), certificate=certificate)
     with other, pytest.raises(CalotypeError, match="Hostname Verification"):
         other.query("a fox")
 

@@ -47,7 +47,10 @@ GRAPH: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def real(surroundings: Path) -> Running:
-    return deploy(planned("real", models=["emoji"], engine="calotype", preset="baseline"))
+    told: list[str] = []
+    running = deploy(planned("real", models=["emoji"], engine="calotype", preset="baseline"), told.append)
+    assert any("emoji" in line for line in told), f"how loading went was not told: {told}"
+    return running
 
 
 @pytest.fixture
