@@ -1,8 +1,6 @@
 """`calotype serve` and `calotype deploy`: a deployment in the foreground and in the background."""
 
 import logging
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -105,23 +103,14 @@ def _plan(
 ) -> "DeploymentPlan":
     from calotype.serve.lifecycle.places import DEFAULT_NAME, place_of
     from calotype.serve.lifecycle.plan import DeploymentPlan
+    from calotype.serve.model_names import findable
     from calotype.spec.layers import merge, parse_overrides
 
     chosen = name or DEFAULT_NAME
     if models is None and (place_of(chosen).folder / "plan.json").is_file():
         models = list(place_of(chosen).plan().models)
     given = said(workers.as_plan() | chosen_engine(engine, ray))
-    models = [_findable(model) for model in models or ["emoji"]]
+    models = [findable(model) for model in models or ["emoji"]]
     values = {"name": chosen, "models": models, "reached": reach.as_plan(), **given}
     merge(values, parse_overrides(workers.sets or ()))
     return DeploymentPlan.parse(values)
-
-
-def _findable(model: str) -> str:
-    """A path that means the same wherever the server is started; a name as it is."""
-    # Too long, with a NUL, of a user who does not exist: whoever looks for it says which.
-    with suppress(OSError, ValueError, RuntimeError):
-        path = Path(model).expanduser().absolute()
-        if ("/" in model or path.suffix) and path.exists():
-            return str(path)
-    return model

@@ -127,10 +127,6 @@ async def test_models_that_nobody_has(deployed: OpenDeployment) -> None:
     async with deployed(Stage(None).start) as deployment:
         with pytest.raises(NotFoundError, match="no model 'emojy' here; did you mean 'emoji'"):
             await deployment.submit(asking(model="emojy"), client="ann")
-    by_path = {"models": ("emoji", "/far/away/mine.safetensors")}
-    async with deployed(Stage(None).start, settings=by_path) as deployment:
-        job = await deployment.submit(asking(model="mine.safetensors"), client="ann")
-        assert job.model == "/far/away/mine.safetensors"
     async with deployed(Stage(None).start, find_model=find) as deployment:
         assert (await deployment.submit(asking(model="on disk"), client="ann")).model == "on disk"
         with pytest.raises(NotFoundError, match="no 'nothing' anywhere"):

@@ -65,6 +65,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     models = root / "models" / "loras"
     models.mkdir(parents=True)
     (models / "ink.safetensors").write_bytes(b"1234")
+    parts = root / "models" / "checkpoints" / "whole"
+    (parts / "unet").mkdir(parents=True)
+    (parts / "model_index.json").write_bytes(b"{}")
+    (parts / "unet" / "model.safetensors").write_bytes(b"12345")
     return root
 
 
@@ -210,8 +214,12 @@ def test_model_files_and_what_they_are(served: Running, monkeypatch: pytest.Monk
     told = served.client.get("/calotype/models").json()["models"]
     assert told == [
         {"folder": "checkpoints", "name": "emoji", "bytes": 1000, "in_package": True, "loaded": True},
+        {"folder": "checkpoints", "name": "whole", "bytes": 7, "in_package": False, "loaded": False},
         {"folder": "loras", "name": "ink.safetensors", "bytes": 4, "in_package": False, "loaded": False},
     ]
+    listed = {one["title"]: one["sha256"] for one in served.client.get("/sdapi/v1/sd-models").json()}
+    assert listed["emoji"]
+    assert listed["whole"] is None
     seen = served.client.get("/calotype/models/loras/ink.safetensors").json()
     assert (seen["safe"], seen["size_bytes"]) == (False, 4)
 

@@ -113,18 +113,20 @@ def test_models_of_the_folder_come_and_go_while_it_runs(tmp_path: Path) -> None:
     for name in ("one.safetensors", "two.safetensors"):
         (checkpoints / name).touch()
     how = {"models_folder": tmp_path / "models", "memory_bytes": 2 * WEIGHT_BYTES, **IDLE}
-    with calotype.deploy("emoji", name="one", **how) as handle:
+    (tmp_path / "mine.safetensors").touch()
+    with calotype.deploy(str(tmp_path / "mine.safetensors"), name="one", **how) as handle:
 
         def loaded() -> list[str]:
             return [model.name for model in handle.models()]
 
+        assert loaded() == ["mine.safetensors"], "a path is called by its file's name"
         handle.load("one.safetensors")
-        assert loaded() == ["emoji", "one.safetensors"]
         handle.query("a fox", model="two.safetensors")
         assert loaded() == ["one.safetensors", "two.safetensors"], "the least recently used makes room"
         handle.unload("one.safetensors")
         handle.query("a fox")
-        assert loaded() == ["two.safetensors", "emoji"]
+        handle.query("a fox", model="mine.safetensors")
+        assert loaded() == ["two.safetensors", "mine.safetensors"]
         with pytest.raises(NotFoundError, match=r"no model 'too\.safetensors' here; did you mean 'two"):
             handle.load("too.safetensors")
         handle.load("two")
@@ -160,7 +162,8 @@ def test_in_the_foreground_it_says_where_it_is_and_ctrl_c_lets_jobs_end() -> Non
             ready = next(line for line in process.stderr if "is ready" in line and not line.startswith("{"))
             assert running_place("one")[1].http in ready
             with calotype.client("one") as client:
-                job = client.submit("fault:slow", steps=20)
+                job = client.submit("fault:slow", steps=100)
+                until(lambda: client.job(job).attempts == 1)
                 process.send_signal(signal.SIGINT)
                 assert process.wait(60) == 0
         finally:
@@ -328,6 +331,7 @@ def test_over_tls_it_is_found_by_name_whatever_its_certificate_calls_it(tmp_path
     ("settings", "rule"),
     [
         ({"name": "../one"}, "name"),
+        ({"name": "one", "models": ("/a/x.ckpt", "/b/x.ckpt")}, "two models would be called 'x.ckpt'"),
         ({"name": "one", "preset": "fasst"}, "preset: 'fasst' is no preset; did you mean 'fast'"),
         ({"name": "one", "precision": "fp8"}, "precision: 'fp8' is not known; did you mean"),
         ({"name": "one", "devices": ("tpu",)}, "'tpu' is no device"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isqrt
-from pathlib import Path
 
 from PIL import Image
 
@@ -49,10 +48,6 @@ class Admission:
         names = {*self._settings.models, *(model.name for model in loaded)}
         if wanted in names or any(wanted == model.sha256 for model in loaded):
             return wanted
-        # Paths cannot be said by clients: the file's name stands for one.
-        by_file = [model for model in self._settings.models if Path(model).name == wanted]
-        if len(by_file) == 1:
-            return by_file[0]
         if self._find_model is None:
             raise NotFoundError(f"no model {wanted[:80]!r} here; {near_matches(wanted[:80], names)}")
         self._find_model(wanted)

@@ -18,6 +18,7 @@ from pydantic import (
 from calotype.core.errors import RequestError, near_matches
 from calotype.serve.cluster.plan import ClusterPlan
 from calotype.serve.deployment.settings import RequestLimits
+from calotype.serve.model_names import served_name
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.settings import ServeSettings
 from calotype.spec.job import known_preset
@@ -62,6 +63,20 @@ class DeploymentPlan(BaseModel):
     reached: ServeSettings = ServeSettings(grpc_port=0)
     requests: RequestLimits = RequestLimits()
     queue: QueueLimits = QueueLimits()
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """As clients say them."""
+        return tuple(served_name(model) for model in self.models)
+
+    @field_validator("models")
+    @classmethod
+    def _told_apart(cls, models: tuple[str, ...]) -> tuple[str, ...]:
+        names = [served_name(model) for model in models]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two models would be called {shown(twice)}; rename a file, or name it once")
+        return models
 
     @field_validator("precision")
     @classmethod

@@ -115,11 +115,11 @@ async def _open(
 ) -> None:
     queue = JobQueue(place.queue, plan.queue)
     # The very list is shown and looked at, so that an update needs to change it alone.
-    offered = list(plan.models)
+    offered = list(plan.model_names)
     deployment = Deployment(
         DeploymentSettings(
             name=plan.name,
-            models=plan.models,
+            models=plan.model_names,
             limits=plan.requests,
             drain_s=plan.drain_s,
             hang_s=plan.hang_s,
@@ -162,8 +162,8 @@ def _updated(
 
     async def change(new: DeploymentPlan) -> None:
         assert new.cluster is not None
-        await deployment.update(new.models, replica_starter(new), new.cluster.replicas)
-        offered[:] = new.models
+        await deployment.update(new.model_names, replica_starter(new), new.cluster.replicas)
+        offered[:] = new.model_names
 
     async def keep_updated() -> None:
         while True:
@@ -250,7 +250,7 @@ async def _first(*waited: object) -> None:
 
 def _find_model(folder: Path | None, offered: Sequence[str], name: str) -> None:
     """What is not deployed may lie in the model folder, or be the embedded model."""
-    known = WorkflowCatalogue(folder, [Path(model).name for model in offered], ()).files("checkpoints")
+    known = WorkflowCatalogue(folder, offered, ()).files("checkpoints")
     stems = [str(Path(each).with_suffix("")) for each in known]
     if name not in known and stems.count(name) != 1:
         raise NotFoundError(f"no model {name[:80]!r} here; {near_matches(name[:80], known)}")
