@@ -24,7 +24,7 @@ def deployments(as_json: AsJson = False) -> None:
     table = Table("name", "models", "state", Column("HTTP and gRPC", no_wrap=True), "process")
     for place, plan, run in found:
         where = ("\n".join(filter(None, (run.http, run.grpc))), str(run.pid)) if run else ("", "")
-        table.add_row(place.name, ", ".join(plan.models), "runs" if run else "stopped", *where)
+        table.add_row(place.name, ", ".join(plan.model_names), "runs" if run else "stopped", *where)
     console().print(table if found else "no deployments; start one with `calotype deploy`")
 
 
