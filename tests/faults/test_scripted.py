@@ -108,8 +108,13 @@ def test_the_clock_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         f"offset, real = pathlib.Path({str(tmp_path / 'offset')!r}), time.time\n"
         "time.time = lambda: real() + float(offset.read_text())\n"
     )
-    offset = tmp_path / "offset"
-    offset.write_text("0")
+
+    def jump_to(seconds: str) -> None:
+        # At once: whoever asked for the time of an empty file would break.
+        (tmp_path / "next").write_text(seconds)
+        (tmp_path / "next").replace(tmp_path / "offset")
+
+    jump_to("0")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     with calotype.deploy("emoji", name="one", **IDLE) as handle:
         _, running = running_place("one")
@@ -119,7 +124,7 @@ def test_the_clock_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             slow = client.post("/v1/jobs", json=asked, headers=key).raise_for_status().json()
             ids = {slow["id"]}
             for jump in ("3600", "-7200"):
-                offset.write_text(jump)
+                jump_to(jump)
                 # A new deadline makes it look at all of them.
                 hurried = {**asked, "request": {"prompt": f"after {jump}", "steps": 1}}
                 ids.add(client.post("/v1/jobs?wait=true", json=hurried).raise_for_status().json()["id"])
@@ -130,7 +135,7 @@ def test_the_clock_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             ).json()
             assert client.get("/metrics").status_code == 200
     killed(running.pid)
-    offset.write_text("-10000")
+    jump_to("-10000")
     with calotype.deploy("emoji", name="one", **IDLE) as handle:
         ids |= {waiting["id"], handle.query("last").job_id}
         _, running = running_place("one")

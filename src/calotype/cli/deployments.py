@@ -11,7 +11,7 @@ Name = Annotated[str, typer.Argument(help="The deployment's name.")]
 
 def deployments(as_json: AsJson = False) -> None:
     """List deployments, running or not."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from calotype.cli.output import console, print_json
     from calotype.serve.lifecycle.places import all_places
@@ -20,10 +20,11 @@ def deployments(as_json: AsJson = False) -> None:
     if as_json:
         print_json([{"name": p.name, "models": plan.models, "running": run} for p, plan, run in found])
         return
-    table = Table("name", "models", "state", "HTTP", "gRPC", "process")
+    # Whole on any terminal, as addresses are there to be copied.
+    table = Table("name", "models", "state", Column("HTTP and gRPC", no_wrap=True), "process")
     for place, plan, run in found:
-        where = (run.http, run.grpc or "", str(run.pid)) if run else ("", "", "")
-        table.add_row(place.name, ", ".join(plan.models), "runs" if run else "stopped", *where)
+        where = ("\n".join(filter(None, (run.http, run.grpc))), str(run.pid)) if run else ("", "")
+        table.add_row(place.name, ", ".join(plan.model_names), "runs" if run else "stopped", *where)
     console().print(table if found else "no deployments; start one with `calotype deploy`")
 
 

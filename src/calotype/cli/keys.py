@@ -28,6 +28,8 @@ def create(
     key = ApiKeys(folder).create(name, max_queued=max_queued, pictures_per_minute=pictures_per_minute)
     typer.echo(key)
     typer.echo(f"kept as a hash in {folder}; nobody can show it again", err=True)
+    if not (folder / "plan.json").is_file():
+        typer.echo(f"there is no deployment {deployment!r} yet; it lets {name} in once it starts", err=True)
 
 
 @app.command("list")

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="The deployment's name.")],
+    name: Annotated[
+        str, typer.Argument(help="The deployment's name; elsewhere HOST:PORT of its gRPC interface.")
+    ],
     prompt: Annotated[str, typer.Argument(help="What to show.")],
     negative: Annotated[str | None, typer.Option("--negative", help="What to keep away from.")] = None,
     width: Annotated[int | None, typer.Option("--width", "-W", help="Pixels, a multiple of 8.")] = None,
@@ -32,9 +34,15 @@ def command(
     model: Annotated[str | None, typer.Option("--model", "-m", help="One of the deployment's.")] = None,
     preset: Annotated[str | None, typer.Option(help="Optimisations; the worker's own if not said.")] = None,
     priority: Annotated[int | None, typer.Option(help="Higher goes first; from -100 to 100.")] = None,
+    deadline: Annotated[
+        float | None, typer.Option(help="Seconds it has; then it fails. Default: any time.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the pictures.")] = Path("outputs"),
     api_key: Annotated[
         str | None, typer.Option(help="If the deployment asks for one.", envvar="CALOTYPE_API_KEY")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="PEM file that one elsewhere is trusted by, for TLS.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,7 +66,7 @@ def command(
         "strength": strength,
         "loras": [parse_lora(text) for text in lora] if lora else None,
     }
-    with client(name, api_key=api_key) as deployment, shown() as bar:
+    with client(name, api_key=api_key, certificate=certificate) as deployment, shown() as bar:
         seen = 0
         bar.start("queued", 1)
 
@@ -79,6 +87,7 @@ def command(
             model=model,
             preset=preset,
             priority=priority,
+            deadline_s=deadline,
             on_progress=follow,
             **knobs,
         )

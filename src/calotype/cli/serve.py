@@ -36,7 +36,7 @@ def serve(
     from calotype.cli.output import console
     from calotype.serve.lifecycle.deploying import check_free
     from calotype.serve.lifecycle.main import log_as_json
-    from calotype.serve.lifecycle.news import News
+    from calotype.serve.lifecycle.news import Kind, News
     from calotype.serve.lifecycle.places import place_of
     from calotype.serve.lifecycle.server import serve as run
 
@@ -46,10 +46,18 @@ def serve(
     place.keep_plan(plan)
     log_as_json()
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    console(stderr=True).print(
-        f"serving {', '.join(plan.models)} as {plan.name!r} on port {reach.port}; Ctrl-C drains"
-    )
-    asyncio.run(run(plan, place, News()))
+    out = console(stderr=True)
+
+    class Said(News):
+        """To who sits before the terminal, too."""
+
+        def say(self, kind: Kind, text: str = "") -> None:
+            super().say(kind, text)
+            if kind == "ready" and (running := place.running()) is not None:
+                out.print(f"{plan.name} is ready: {running.http} (gRPC {running.grpc}); Ctrl-C drains")
+
+    out.print(f"starting {plan.name} with {', '.join(plan.models)}")
+    asyncio.run(run(plan, place, Said()))
 
 
 @with_groups
@@ -95,10 +103,14 @@ def _plan(
 ) -> "DeploymentPlan":
     from calotype.serve.lifecycle.places import DEFAULT_NAME, place_of
     from calotype.serve.lifecycle.plan import DeploymentPlan
+    from calotype.serve.model_names import findable
+    from calotype.spec.layers import merge, parse_overrides
 
     chosen = name or DEFAULT_NAME
     if models is None and (place_of(chosen).folder / "plan.json").is_file():
         models = list(place_of(chosen).plan().models)
     given = said(workers.as_plan() | chosen_engine(engine, ray))
-    values = {"name": chosen, "models": models or ["emoji"], "reached": reach.as_plan(), **given}
+    models = [findable(model) for model in models or ["emoji"]]
+    values = {"name": chosen, "models": models, "reached": reach.as_plan(), **given}
+    merge(values, parse_overrides(workers.sets or ()))
     return DeploymentPlan.parse(values)

@@ -32,7 +32,7 @@ class ModelOptions:
             "preset": self.preset,
             "precision": self.precision,
             "max_rows": self.max_rows,
-            "models_folder": self.folder,
+            "models_folder": self.folder and self.folder.resolve(),
         }
 
 
@@ -54,6 +54,12 @@ class ServingOptions(ModelOptions):
     ] = 1800.0
     records: Annotated[
         list[Path] | None, typer.Option(help="Folder with measurements for the page; may be given again.")
+    ] = None
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any limit of docs/serving.md, as queue.max_age_s=3600."
+        ),
     ] = None
     keys: Annotated[
         Path | None,

@@ -49,7 +49,7 @@ class Metrics:
         )
         self.workers_ready = Gauge("calotype_workers_ready", "Workers that can take work", registry=registry)
         self.memory_bytes = Gauge(
-            "calotype_worker_memory_bytes", "Memory of a worker's device", ["worker"], registry=registry
+            "calotype_worker_memory_bytes", "For the weights of its models", ["worker"], registry=registry
         )
         self.free_bytes = Gauge(
             "calotype_worker_free_memory_bytes", "Of it, free", ["worker"], registry=registry

@@ -45,10 +45,15 @@ class Submission(_Frozen):
     @field_validator("preset")
     @classmethod
     def _known_preset(cls, name: str | None) -> str | None:
-        if name is None or name in PRESETS:
-            return name
-        nearest, known = near_matches(name[:60], PRESETS), f"known: {', '.join(sorted(PRESETS))}"
-        raise ValueError(f"{shown(name)} is no preset; {nearest}{'' if nearest == known else f' {known}'}")
+        return name if name is None else known_preset(name)
+
+
+def known_preset(name: str) -> str:
+    """The name; a ValueError if no preset has it."""
+    if name in PRESETS:
+        return name
+    nearest, known = near_matches(name[:60], PRESETS), f"known: {', '.join(sorted(PRESETS))}"
+    raise ValueError(f"{shown(name)} is no preset; {nearest}{'' if nearest == known else f' {known}'}")
 
 
 class JobFailure(_Frozen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -333,6 +334,33 @@ async def test_workers_that_never_live_are_given_up(
         assert (await deployment.job(job.id)).state == "queued"
         assert "is given up: 4 in a row died" in caplog.text
         assert stage.count == 4
+
+
+async def test_a_first_worker_that_says_what_cannot_be_is_not_started_again(
+    deployed: OpenDeployment, pauses: list[float]
+) -> None:
+    def refuse(worker: Puppet, kind: str) -> None:
+        failure = JobFailure.model_validate({"kind": kind, "message": f"it is {kind}"})
+        worker.say(ModelFailed(model="emoji", failure=failure))
+        worker.die()
+
+    stage = Stage(partial(refuse, kind="not_found"))
+    async with deployed(stage.start) as deployment:
+        await until(lambda: deployment.status().workers[0].state == "given up")
+        assert deployment.status().workers[0].problem == "model 'emoji': it is not_found"
+    assert (stage.count, pauses) == (1, [])
+    # Memory that others have now may be free soon; and what was there before may be there again.
+    stage = Stage(partial(refuse, kind="does_not_fit"))
+    async with deployed(stage.start):
+        await stage.next()
+        await stage.next()
+    stage = Stage(None)
+    async with deployed(stage.start):
+        worker = await stage.next()
+        worker.greet()
+        worker.die()
+        refuse(await stage.next(), "not_found")
+        await stage.next()
 
 
 async def test_a_worker_that_cannot_be_started(deployed: OpenDeployment) -> None:

@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
+from prometheus_client import CollectorRegistry
 
 from calotype.core.hardware import Gpu, GpuSurvey, MigDevice
 from calotype.serve.http.page import Page
+from calotype.serve.surroundings.gpu_memory import GpuMemory
 from calotype.serve.surroundings.records import Records
 from calotype.serve.surroundings.surroundings import Surroundings
 from calotype.spec.measurement import Measurement, Series
@@ -63,6 +65,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     models = root / "models" / "loras"
     models.mkdir(parents=True)
     (models / "ink.safetensors").write_bytes(b"1234")
+    parts = root / "models" / "checkpoints" / "whole"
+    (parts / "unet").mkdir(parents=True)
+    (parts / "model_index.json").write_bytes(b"{}")
+    (parts / "unet" / "model.safetensors").write_bytes(b"12345")
     return root
 
 
@@ -188,12 +194,32 @@ def test_the_system(served: Running) -> None:
     assert {disk["purpose"] for disk in told["disks"]} == {"models", "queue"}
 
 
+def test_memory_of_gpus_and_slices_is_a_metric() -> None:
+    registry = CollectorRegistry()
+    registry.register(GpuMemory(OneGpu()))
+    told = {
+        (sample.name, sample.labels["gpu"]): sample.value
+        for one in registry.collect()
+        for sample in one.samples
+    }
+    assert told == {
+        ("calotype_gpu_memory_bytes", "GPU-1"): 80,
+        ("calotype_gpu_memory_bytes", "MIG-1"): 10,
+        ("calotype_gpu_free_memory_bytes", "GPU-1"): 60,
+        ("calotype_gpu_free_memory_bytes", "MIG-1"): 5,
+    }
+
+
 def test_model_files_and_what_they_are(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     told = served.client.get("/calotype/models").json()["models"]
     assert told == [
         {"folder": "checkpoints", "name": "emoji", "bytes": 1000, "in_package": True, "loaded": True},
+        {"folder": "checkpoints", "name": "whole", "bytes": 7, "in_package": False, "loaded": False},
         {"folder": "loras", "name": "ink.safetensors", "bytes": 4, "in_package": False, "loaded": False},
     ]
+    listed = {one["title"]: one["sha256"] for one in served.client.get("/sdapi/v1/sd-models").json()}
+    assert listed["emoji"]
+    assert listed["whole"] is None
     seen = served.client.get("/calotype/models/loras/ink.safetensors").json()
     assert (seen["safe"], seen["size_bytes"]) == (False, 4)
 

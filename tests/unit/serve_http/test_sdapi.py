@@ -196,7 +196,7 @@ def test_progress_is_that_of_the_running_job(server: Running) -> None:
 
 def test_models_and_options(server: Running) -> None:
     models = server.client.get("/sdapi/v1/sd-models").json()
-    assert [model["title"] for model in models] == ["emoji", "sd15"]
+    assert [model["title"] for model in models][:2] == ["emoji", "sd15"]
     options = server.client.get("/sdapi/v1/options").json()
     assert options["sd_model_checkpoint"] == "emoji"
     assert server.client.post("/sdapi/v1/options", json=options).status_code == 200

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from select import poll
 
@@ -17,9 +21,12 @@ import pytest
 import calotype
 from calotype.cli.main import run
 from calotype.core.errors import CalotypeError, NotFoundError, RequestError
+from calotype.core.hardware import Gpu, GpuSurvey, MigDevice, MigMode
 from calotype.serve.keys import ApiKeys
 from calotype.serve.lifecycle.deploying import DeployError
+from calotype.serve.lifecycle.devices import worker_places
 from calotype.serve.lifecycle.places import Place, place_of, running_place
+from calotype.serve.worker.idle_engine import WEIGHT_BYTES
 
 IDLE = {"engine": "nothing", "devices": ("cpu",)}
 
@@ -34,6 +41,14 @@ def killed(pid: int) -> None:
     os.close(watched)
 
 
+def until(holds: Callable[[], bool]) -> None:
+    """Look again and again; for ever would hide a hang."""
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to that within 120 s"
+        time.sleep(0.02)
+
+
 def test_it_is_deployed_asked_by_name_and_torn_down(capsys: pytest.CaptureFixture[str]) -> None:
     with calotype.deploy("emoji", name="sd_deploy", **IDLE) as handle:
         (image,) = handle.query("a red apple").images
@@ -42,7 +57,8 @@ def test_it_is_deployed_asked_by_name_and_torn_down(capsys: pytest.CaptureFixtur
         assert [job.client for job in found.jobs()] == ["local"]
         assert found.status().ready
     assert run(["deployments"]) == 0
-    assert "sd_deploy" in capsys.readouterr().out
+    listed, where = capsys.readouterr().out, running_place("sd_deploy")[1]
+    assert all(word in listed for word in ("sd_deploy", where.http, str(where.grpc)))
     calotype.undeploy("sd_deploy")
     with pytest.raises(NotFoundError, match="does not run"):
         calotype.client("sd_deploy")
@@ -57,13 +73,16 @@ def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().out.split()
     assert len(said) == 2
     assert all(Path(name).read_bytes().startswith(b"\x89PNG") for name in said)
+    address = str(running_place("one")[1].grpc)
+    assert run(["query", address, "a fox", "--out", str(tmp_path / "out")]) == 0, "as from another machine"
+    assert capsys.readouterr().out.strip().endswith("-0.png")
     assert run(["query", "one", "a fox", "--steps", "0", "--out", str(tmp_path / "out")]) == 2
     assert "steps" in capsys.readouterr().err
     assert run(["query", "one", "a fox", "--preset", "int8", "--out", str(tmp_path / "out")]) == 0
     assert run(["query", "one", "a fox", "--preset", "int9", "--out", str(tmp_path / "out")]) == 2
     assert "'int9' is no preset; did you mean 'int8'" in capsys.readouterr().err
     with calotype.client("one") as found:
-        assert [job.preset for job in found.jobs()] == ["int8", ""]
+        assert [job.preset for job in found.jobs()] == ["int8", "", ""]
         found.query("a fox", preset="fast")
         assert found.jobs()[0].preset == "fast"
     assert run(["query", "on", "a fox"]) == 4
@@ -73,11 +92,85 @@ def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFi
     assert run(["undeploy", "one"]) == 0
 
 
+def test_what_cannot_be_sent_is_said_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with calotype.deploy("emoji", name="one", **IDLE) as handle:
+        with pytest.raises(RequestError) as refused:
+            handle.query("a fox", seed=-1, width=513)
+        assert {problem.field for problem in refused.value.problems} == {"seed", "width"}
+        with pytest.raises(RequestError, match="sed: is not a known setting; did you mean 'seed'"):
+            handle.query("a fox", sed=1)
+        with pytest.raises(NotFoundError, match=r"mask: nowhere\.png cannot be read: No such file"):
+            handle.submit("a fox", mask="nowhere.png")
+        with pytest.raises(CalotypeError, match="its deadline passed"):
+            handle.query("a fault:slow fox", steps=200, deadline_s=0.01)
+    assert run(["query", "one", "a fox", "--image", str(tmp_path / "nowhere.png")]) == 4
+    assert "image: " in capsys.readouterr().err
+
+
+def test_models_of_the_folder_come_and_go_while_it_runs(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "models" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    for name in ("one.safetensors", "two.safetensors"):
+        (checkpoints / name).touch()
+    how = {"models_folder": tmp_path / "models", "memory_bytes": 2 * WEIGHT_BYTES, **IDLE}
+    (tmp_path / "mine.safetensors").touch()
+    with calotype.deploy(str(tmp_path / "mine.safetensors"), name="one", **how) as handle:
+
+        def loaded() -> list[str]:
+            return [model.name for model in handle.models()]
+
+        assert loaded() == ["mine.safetensors"], "a path is called by its file's name"
+        handle.load("one.safetensors")
+        handle.query("a fox", model="two.safetensors")
+        assert loaded() == ["one.safetensors", "two.safetensors"], "the least recently used makes room"
+        handle.unload("one.safetensors")
+        handle.query("a fox")
+        handle.query("a fox", model="mine.safetensors")
+        assert loaded() == ["two.safetensors", "mine.safetensors"]
+        with pytest.raises(NotFoundError, match=r"no model 'too\.safetensors' here; did you mean 'two"):
+            handle.load("too.safetensors")
+        handle.load("two")
+        assert "two" in loaded(), "a name is enough without its suffix"
+        with pytest.raises(RequestError, match="not a usable name"):
+            handle.load("../checkpoints/one.safetensors")
+
+
 def test_http_is_there_too() -> None:
     calotype.deploy("emoji", name="one", **IDLE).close()
-    _, running = running_place("one")
+    place, running = running_place("one")
     with urllib.request.urlopen(f"{running.http}/readyz", timeout=60) as answer:
         assert answer.status == 200
+    asked = {"request": {"prompt": "a fox"}}
+    named = {"X-Request-Id": "fox-1"}
+    job = httpx.post(f"{running.http}/v1/jobs?wait=true", json=asked, headers=named, timeout=60).json()["id"]
+    assert "# HELP calotype_gpu_memory_bytes" in httpx.get(f"{running.http}/metrics").text
+    lines = [json.loads(line) for line in place.log.read_text().splitlines()]
+    (accepted,) = [line for line in lines if line.get("request_id") == "fox-1" and "job_id" in line]
+    assert accepted["job_id"] == job, "a request's name leads to its job, and that to all lines about it"
+
+
+def test_in_the_foreground_it_says_where_it_is_and_ctrl_c_lets_jobs_end() -> None:
+    words = ["serve", "emoji", "--name", "one", "--engine", "nothing", "--device", "cpu", "--port", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "calotype", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    ) as process:
+        assert process.stderr
+        try:
+            ready = next(line for line in process.stderr if "is ready" in line and not line.startswith("{"))
+            assert running_place("one")[1].http in ready
+            with calotype.client("one") as client:
+                job = client.submit("fault:slow", steps=100)
+                until(lambda: client.job(job).attempts == 1)
+                process.send_signal(signal.SIGINT)
+                assert process.wait(60) == 0
+        finally:
+            process.kill()
+    with calotype.deploy("emoji", name="one", **IDLE) as again:
+        assert again.job(job).attempts == 1, "it had ended before the server did"
+        assert again.picture(job).size[0] > 0
 
 
 def test_what_was_accepted_outlives_the_server() -> None:
@@ -94,6 +187,44 @@ def test_what_was_accepted_outlives_the_server() -> None:
         assert set(known) == {done, last, *waiting}
         assert again.picture(done).size[0] > 0
         assert len(known[done].pictures) == 1
+
+
+class TwoCards:
+    """One that is cut into slices, and a whole one."""
+
+    def survey(self) -> GpuSurvey:
+        slices = tuple(MigDevice(n, "1g.18gb", f"MIG-{n}", 18, 18, 16, n, 0) for n in range(2))
+        cut = Gpu(0, uuid="GPU-0", mig=MigMode(current=True, pending=True), mig_devices=slices)
+        return GpuSurvey("595.1", "13.2", (cut, Gpu(1, uuid="GPU-1")))
+
+
+def test_every_slice_and_whole_card_is_a_worker() -> None:
+    assert worker_places(["all"], TwoCards()) == {
+        name: ("cuda", {"CUDA_VISIBLE_DEVICES": name}) for name in ("MIG-0", "MIG-1", "GPU-1")
+    }
+
+
+def test_each_device_has_its_own_process_and_deployments_stand_side_by_side() -> None:
+    devices = ("MIG-0", "GPU-1")
+    with (
+        calotype.deploy("emoji", name="one", **{**IDLE, "devices": devices}) as one,
+        calotype.deploy("emoji", name="two", **IDLE) as two,
+    ):
+
+        def ready_again(deaths: int) -> bool:
+            workers = one.status().workers
+            return all(w.state == "ready" for w in workers) and sum(w.restarts for w in workers) == deaths
+
+        until(partial(ready_again, 0))
+        for deaths, device in enumerate(devices, 1):
+            (worker,) = [worker for worker in one.status().workers if worker.name == device]
+            variables = Path(f"/proc/{worker.pid}/environ").read_text().split("\0")
+            assert f"CUDA_VISIBLE_DEVICES={device}" in variables
+            killed(worker.pid)
+            assert one.query("a fox").images, "the other one goes on"
+            until(partial(ready_again, deaths))
+        assert [worker.restarts for worker in two.status().workers] == [0]
+        assert not two.jobs()
 
 
 def test_a_name_is_taken_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,10 +287,53 @@ def test_the_command_line_says_where_keys_are_and_what_a_server_is_called(tmp_pa
     assert (plan.keys_folder, plan.reached.allowed_hosts) == (tmp_path, ("pictures.example", "pictures"))
 
 
+def test_the_command_line_sets_every_limit_and_keeps_paths_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.safetensors").touch()
+    words = ["deploy", "mine.safetensors", "sdxl", "--name", "one", "--systemd", "--models", "models"]
+    sets = ["--set", "queue.max_age_s=3600", "--set", "memory_bytes=1000", "--set", "reached.ping_s=2"]
+    assert run([*words, *sets]) == 0
+    plan = place_of("one").plan()
+    assert plan.models == (str(tmp_path / "mine.safetensors"), "sdxl")
+    assert plan.models_folder == tmp_path / "models"
+    assert (plan.queue.max_age_s, plan.memory_bytes, plan.reached.ping_s) == (3600, 1000, 2)
+    assert plan.reached.host == "127.0.0.1"
+    assert run([*words, "--set", "queue.max_age=3600"]) == 2
+    assert "queue.max_age: is not a known setting; did you mean 'max_age_s'" in capsys.readouterr().err
+
+
+def test_a_certificate_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    nowhere, nothing = tmp_path / "nowhere.pem", tmp_path / "nothing.pem"
+    nothing.touch()
+    for key, rule in ((nowhere, "tls_key: .*nowhere.pem cannot be read: No such file"), (nothing, "PEM")):
+        reached = {"grpc_port": 0, "tls_certificate": nothing, "tls_key": key}
+        with pytest.raises(DeployError, match=rule):
+            calotype.deploy("emoji", name="one", reached=reached, **IDLE)
+
+
+def test_over_tls_it_is_found_by_name_whatever_its_certificate_calls_it(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    words += ["-subj", "/CN=pictures", "-addext", "subjectAltName=DNS:*.pictures.example", "-days", "2"]
+    words += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(words, check=True, capture_output=True, timeout=300)
+    reached = {"grpc_port": 0, "tls_certificate": certificate, "tls_key": key}
+    with calotype.deploy("emoji", name="one", reached=reached, **IDLE) as handle:
+        assert handle.query("a fox").images
+    other = calotype.client(str(running_place("one")[1].grpc), certificate=certificate)
+    with other, pytest.raises(CalotypeError, match="Hostname Verification"):
+        other.query("a fox")
+
+
 @pytest.mark.parametrize(
     ("settings", "rule"),
     [
         ({"name": "../one"}, "name"),
+        ({"name": "one", "models": ("/a/x.ckpt", "/b/x.ckpt")}, "two models would be called 'x.ckpt'"),
+        ({"name": "one", "preset": "fasst"}, "preset: 'fasst' is no preset; did you mean 'fast'"),
+        ({"name": "one", "precision": "fp8"}, "precision: 'fp8' is not known; did you mean"),
         ({"name": "one", "devices": ("tpu",)}, "'tpu' is no device"),
         ({"name": "one", "devices": ("cpu", "cpu")}, "named twice"),
         ({"name": "one", "drain_s": -1.0}, "drain_s"),
@@ -179,7 +353,10 @@ def test_another_process_with_the_same_number_is_not_taken_for_it() -> None:
     assert place.running() is None
 
 
-def test_a_systemd_unit_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_systemd_unit_is_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALOTYPE_MODELS", "/my models/100%")
     assert run(["deploy", "emoji", "--name", "one", "--device", "cpu", "--systemd"]) == 0
     unit = tmp_path / "calotype-one.service"
     unit.write_text(capsys.readouterr().out)
@@ -192,6 +369,7 @@ def test_a_systemd_unit_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str
     )
     assert checked.returncode == 0, checked.stderr
     assert not checked.stderr
+    assert 'Environment="CALOTYPE_MODELS=/my models/100%%"' in unit.read_text().splitlines()
     assert Place(place_of("one").folder).plan().name == "one"
 
 

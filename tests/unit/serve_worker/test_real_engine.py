@@ -22,6 +22,7 @@ from calotype.core.errors import ExitCode
 from calotype.core.progress import Silent
 from calotype.engine.load import load
 from calotype.engine.pictures import read_record
+from calotype.models.reference import embedded_folder
 from calotype.serve.messages import (
     FROM_WORKER,
     TO_WORKER,
@@ -35,7 +36,7 @@ from calotype.serve.messages import (
 from calotype.serve.worker.channel import BlockingChannel
 from calotype.serve.worker.device_times import GpuTimes
 from calotype.serve.worker.engines import DeviceLostError
-from calotype.serve.worker.main import work
+from calotype.serve.worker.main import loader_of, work
 from calotype.serve.worker.options import WorkerOptions
 from calotype.serve.worker.real_engine import RealEngine, RealLoader
 from calotype.spec.request import GenerateRequest
@@ -390,6 +391,15 @@ def test_a_model_is_described_before_it_is_loaded() -> None:
     assert about.architecture == engine.model.identity.architecture
     assert loader.memory_bytes > 0
     assert (loader.device, loader.precision) == ("cpu", "fp32")
+
+
+def test_a_path_is_called_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mine").symlink_to(embedded_folder())
+    loader = loader_of(WorkerOptions(device="cpu", models=(str(tmp_path / "mine"),)))
+    about = loader.describe("mine")
+    assert about.name == "mine"
+    assert about.sha256 == loader.describe("emoji").sha256
+    assert loader.load("mine", Silent())
 
 
 def test_a_first_model_that_is_not_there_is_said_before_the_end(tmp_path: Path) -> None:

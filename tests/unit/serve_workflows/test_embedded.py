@@ -1,4 +1,4 @@
-"""The embedded model behind ComfyUI's interface: scripts of users get pictures, beside ordinary jobs."""
+"""The embedded model in a deployment: ComfyUI's scripts and plain jobs get pictures, bad files no worker."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from PIL import Image
 
+import calotype
+from calotype.core.errors import CalotypeError
 from calotype.serve.lifecycle.deploying import deploy, stop
 from calotype.serve.lifecycle.places import Running, place_of
+from tests.unit.files.bad_models import write_bad_models
 from tests.unit.serve_workflows.comfy_client import ComfyClient
 from tests.unit.serve_workflows.conftest import planned
 
@@ -43,7 +47,10 @@ GRAPH: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def real(surroundings: Path) -> Running:
-    return deploy(planned("real", models=["emoji"], engine="calotype", preset="baseline"))
+    told: list[str] = []
+    running = deploy(planned("real", models=["emoji"], engine="calotype", preset="baseline"), told.append)
+    assert any("emoji" in line for line in told), f"how loading went was not told: {told}"
+    return running
 
 
 @pytest.fixture
@@ -59,6 +66,27 @@ def seeded(seed: int) -> dict[str, Any]:
 
 def pixels(data: bytes) -> bytes:
     return Image.open(io.BytesIO(data)).convert("RGB").tobytes()
+
+
+def test_bad_model_files_are_refused_and_good_requests_served(real: Running, surroundings: Path) -> None:
+    marker = surroundings / "a command was run"
+    names = write_bad_models(surroundings / "models" / "checkpoints", marker)
+    with calotype.client("real") as client:
+        (worker,) = client.status().workers
+        for name in names:
+            answer = httpx.post(f"{real.http}/v1/loaded-models", json={"model": name}, timeout=60)
+            message = answer.json()["error"]["message"]
+            assert answer.status_code == (400 if "link" in name else 422), message
+            assert name in message
+            with pytest.raises(CalotypeError) as refused:
+                client.load(name)
+            assert str(refused.value) == message
+        with pytest.raises(CalotypeError, match=r"^job .*command\.ckpt: .* nothing was run"):
+            client.query("a red apple", model="command.ckpt")
+        assert not marker.exists()
+        assert [model.name for model in client.models()] == ["emoji"]
+        assert client.query("a red apple", steps=1, width=64, height=64).images[0].size == (64, 64)
+        assert [one.pid for one in client.status().workers] == [worker.pid], "a bad file ended the worker"
 
 
 def test_the_default_graph(client: ComfyClient, real: Running) -> None:

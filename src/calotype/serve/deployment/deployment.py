@@ -150,6 +150,9 @@ class Deployment:
         if not entered.new:
             return self._dispatcher.as_it_stands(entered.job)
         self.metrics.accepted.inc()
+        # The one line that has both names: the request's, by itself, and the job's.
+        about = {"job_id": entered.job.id, "client": new.client}
+        _log.info("job %s: accepted", entered.job.id, extra=about)
         self._dispatcher.accepted(entered.job)
         return entered.job
 

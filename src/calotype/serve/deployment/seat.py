@@ -39,6 +39,9 @@ KILLED_S = 10.0
 LONG_LIFE_S = 60.0
 """A worker that was ready for so long did not die of its start."""
 
+HOPELESS = ("bad_request", "not_found", "bad_model_file")
+"""Why a first worker's models cannot be loaded, when the next one would say the same."""
+
 SeatState = Literal["starting", "ready", "leaving", "restarting", "given up"]
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -80,6 +83,8 @@ class Seat:
         self._loading: str | None = None
         self._handle: WorkerHandle | None = None
         self._useful = self._leaving = False
+        self._lived = self._refused = False
+        """Whether any worker was ever ready here, and whether the last one was told what cannot be."""
         self._pulse = Pulse(settings, monotonic)
         self._hearing = asyncio.timeout(None)
         self._hung = False
@@ -173,7 +178,7 @@ class Seat:
             self.jobs.clear()
             self.workflows.clear()
             deaths = 0 if self._useful else deaths + 1
-            given_up = deaths >= self._settings.max_deaths
+            given_up = deaths >= self._settings.max_deaths or (self._refused and not self._lived)
             if not self._leaving:
                 self.state = "given up" if given_up else "restarting"
             await self._news.died(self, jobs)
@@ -197,7 +202,7 @@ class Seat:
     async def _live(self) -> None:
         """One worker from its start to its end, however that comes."""
         ready_at: float | None = None
-        self._hung = False
+        self._hung = self._refused = False
         self._pulse.start()
         try:
             self._handle = await self._start()
@@ -226,7 +231,7 @@ class Seat:
         self._pulse.heard(message, at_work=bool(self.jobs))
         match message:
             case Hello():
-                self.hello, self._loading, self.problem = message, None, None
+                self.hello, self._loading, self.problem, self._lived = message, None, None, True
                 if not self._leaving:
                     self.state = "ready"
                 _log.info("worker %s is ready on %s", self.name, message.device)
@@ -238,6 +243,7 @@ class Seat:
                 self._loading = message.label
             case ModelFailed() if self.hello is None:
                 self.problem = f"model {message.model!r}: {message.failure.message}"
+                self._refused = message.failure.kind in HOPELESS
             case Finished() | WorkflowFinished() | Failed() | Stopped():
                 self._useful = True
             case _:

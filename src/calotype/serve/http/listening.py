@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 
 import uvicorn
 from fastapi import FastAPI
@@ -16,6 +17,7 @@ LARGEST_SAID_BYTES = 64 * 1024
 
 def listen(settings: ServeSettings) -> socket.socket:
     """Take the port, for `uvicorn.Server.serve(sockets=[…])`; `getsockname` says which one it is."""
+    _check_certificate(settings)
     try:
         places = socket.getaddrinfo(
             settings.host, settings.http_port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
@@ -55,6 +57,26 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
     )
+
+
+def _check_certificate(settings: ServeSettings) -> None:
+    """Both interfaces would say less of what is wrong with it, and later."""
+    certificate, key = settings.tls_certificate, settings.tls_key
+    if certificate is None or key is None:
+        return
+    for field, file in (("tls_certificate", certificate), ("tls_key", key)):
+        try:
+            file.read_bytes()
+        except OSError as error:
+            rule = f"{file} cannot be read: {error.strerror or error}; give a PEM file"
+            raise RequestError([Problem(field, rule, str(file))]) from error
+    try:
+        # With some password, as nobody is there to be asked for the right one.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        rule = f"{certificate} does not go with the key {key}: {error.reason or error}"
+        rule += "; both have to be PEM, of one pair, and the key without a password"
+        raise RequestError([Problem("tls_certificate", rule, str(certificate))]) from error
 
 
 def _refused(settings: ServeSettings, error: OSError) -> RequestError:

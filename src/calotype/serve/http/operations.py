@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
@@ -69,7 +70,9 @@ async def metrics(request: Request) -> Response:
     registry = request.app.state.registry
     assert isinstance(registry, CollectorRegistry)
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(encode(registry), headers={"Content-Type": content_type})
+    # Drivers are asked for some of it, and may take their time.
+    encoded = await asyncio.to_thread(encode, registry)
+    return Response(encoded, headers={"Content-Type": content_type})
 
 
 @router.get("/v1/deployment")

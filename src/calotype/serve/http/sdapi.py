@@ -15,7 +15,7 @@ from calotype.serve.asked import ask, told_as
 from calotype.serve.failures import done
 from calotype.serve.following import submit, watching
 from calotype.serve.http.bodies import as_base64, described, from_base64, json_body
-from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached
+from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached, Surrounded
 from calotype.serve.http.recoding import blurred_mask
 from calotype.serve.http.sdapi_bodies import NAMES, Img2Img, Txt2Img
 from calotype.serve.http.sdapi_names import AUTOMATIC, SAMPLER_NAMES, SCHEDULE_NAMES
@@ -78,8 +78,9 @@ class ModelTitle(BaseModel):
 
     title: str
     model_name: str
-    hash: str
-    sha256: str
+    hash: str | None
+    sha256: str | None
+    """Of what is loaded."""
     filename: str
     config: str | None = None
 
@@ -154,17 +155,20 @@ async def schedulers() -> list[SchedulerEntry]:
 
 
 @router.get("/sd-models")
-async def sd_models(reach: Reached) -> list[ModelTitle]:
-    """The models that are loaded."""
+async def sd_models(reach: Reached, surroundings: Surrounded) -> list[ModelTitle]:
+    """The models that can be asked for; those that are loaded come first and have their hashes."""
+    hashes = {model.name: model.sha256 for model in await reach.service.models()}
+    files = await surroundings.model_files()
+    names = dict.fromkeys([*hashes, *(one["name"] for one in files if one["folder"] == "checkpoints")])
     return [
         ModelTitle(
-            title=model.name,
-            model_name=model.name,
-            hash=model.sha256[:10],
-            sha256=model.sha256,
-            filename=model.name,
+            title=name,
+            model_name=name,
+            hash=hashes[name][:10] if name in hashes else None,
+            sha256=hashes.get(name),
+            filename=name,
         )
-        for model in await reach.service.models()
+        for name in names
     ]
 
 

@@ -133,7 +133,7 @@ def known_place(name: str) -> Place:
     if not (place.folder / "plan.json").is_file():
         names = [each.name for each in all_places()]
         raise NotFoundError(
-            f"no deployment {name!r}; {near_matches(name, names)}. Start one with `calotype deploy`"
+            f"no deployment {name!r}; start one with `calotype deploy`; {near_matches(name, names)}"
         )
     return place
 

@@ -5,14 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
-from calotype.core.errors import RequestError
+from calotype.core.errors import RequestError, near_matches
 from calotype.serve.cluster.plan import ClusterPlan
 from calotype.serve.deployment.settings import RequestLimits
+from calotype.serve.model_names import served_name
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.settings import ServeSettings
-from calotype.spec.problems import problems_of
+from calotype.spec.job import known_preset
+from calotype.spec.names import PRECISIONS
+from calotype.spec.problems import problems_of, shown
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 """It becomes the name of a folder."""
@@ -28,7 +39,7 @@ class DeploymentPlan(BaseModel):
     """Loaded at the start; the first is meant where a request names none."""
     devices: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("auto",)
     """One worker for each: cpu, cuda:N, a GPU's or slice's UUID; `all` is every GPU and slice there is."""
-    preset: str = "fast"
+    preset: Annotated[str, AfterValidator(known_preset)] = "fast"
     precision: str | None = None
     memory_bytes: Annotated[int, Field(ge=1)] | None = None
     """For the weights of each worker; a share of what is free if not said."""
@@ -52,6 +63,27 @@ class DeploymentPlan(BaseModel):
     reached: ServeSettings = ServeSettings(grpc_port=0)
     requests: RequestLimits = RequestLimits()
     queue: QueueLimits = QueueLimits()
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """As clients say them."""
+        return tuple(served_name(model) for model in self.models)
+
+    @field_validator("models")
+    @classmethod
+    def _told_apart(cls, models: tuple[str, ...]) -> tuple[str, ...]:
+        names = [served_name(model) for model in models]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two models would be called {shown(twice)}; rename a file, or name it once")
+        return models
+
+    @field_validator("precision")
+    @classmethod
+    def _known_precision(cls, name: str | None) -> str | None:
+        if name is None or name in PRECISIONS:
+            return name
+        raise ValueError(f"{shown(name)} is not known; {near_matches(name[:60], PRECISIONS)}")
 
     @field_validator("cluster")
     @classmethod

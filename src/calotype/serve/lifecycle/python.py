@@ -8,6 +8,7 @@ from calotype.serve.client import Client, client
 from calotype.serve.lifecycle import deploying, updating
 from calotype.serve.lifecycle.places import known_place, running_place
 from calotype.serve.lifecycle.plan import DeploymentPlan
+from calotype.serve.model_names import findable
 
 
 def deploy(model: str = "emoji", *more: str, name: str, **settings: Any) -> Client:
@@ -15,7 +16,8 @@ def deploy(model: str = "emoji", *more: str, name: str, **settings: Any) -> Clie
 
     `settings` are the fields of DeploymentPlan: preset, devices, precision, reached, …
     """
-    deploying.deploy(DeploymentPlan.parse({"name": name, "models": (model, *more), **settings}))
+    models = tuple(findable(each) for each in (model, *more))
+    deploying.deploy(DeploymentPlan.parse({"name": name, "models": models, **settings}))
     return client(name)
 
 

@@ -15,12 +15,14 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import grpc
 import uvicorn
 from fastapi import FastAPI
 
-from calotype.core.errors import CalotypeError, Problem, RequestError
+from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, near_matches
 from calotype.core.hardware import GpuSource
 from calotype.core.nvml import NvmlGpus
 from calotype.core.processes import born
@@ -42,8 +44,10 @@ from calotype.serve.metrics import Metrics
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.service import Status, UnavailableError
 from calotype.serve.settings import ServeSettings
+from calotype.serve.surroundings.gpu_memory import GpuMemory
 from calotype.serve.surroundings.records import Records
 from calotype.serve.surroundings.surroundings import Surroundings
+from calotype.serve.workflow_catalogue import WorkflowCatalogue
 from calotype.workflow.registry import load_registry
 
 _log = logging.getLogger(__name__)
@@ -110,10 +114,12 @@ async def _open(
     gpus: GpuSource,
 ) -> None:
     queue = JobQueue(place.queue, plan.queue)
+    # The very list is shown and looked at, so that an update needs to change it alone.
+    offered = list(plan.model_names)
     deployment = Deployment(
         DeploymentSettings(
             name=plan.name,
-            models=plan.models,
+            models=plan.model_names,
             limits=plan.requests,
             drain_s=plan.drain_s,
             hang_s=plan.hang_s,
@@ -123,10 +129,10 @@ async def _open(
         workers,
         metrics=Metrics(),
         quotas=keys,
+        find_model=partial(_find_model, plan.models_folder, offered),
         size=plan.cluster.replicas if plan.cluster else None,
     )
-    # The very list is shown and looked at, so that an update needs to change it alone.
-    offered = list(plan.models)
+    deployment.metrics.registry.register(GpuMemory(gpus))
     app = create_app(
         deployment,
         keys=keys,
@@ -156,8 +162,8 @@ def _updated(
 
     async def change(new: DeploymentPlan) -> None:
         assert new.cluster is not None
-        await deployment.update(new.models, replica_starter(new), new.cluster.replicas)
-        offered[:] = new.models
+        await deployment.update(new.model_names, replica_starter(new), new.cluster.replicas)
+        offered[:] = new.model_names
 
     async def keep_updated() -> None:
         while True:
@@ -240,6 +246,14 @@ async def _first(*waited: object) -> None:
     await asyncio.gather(*others, return_exceptions=True)
     for each in done:
         each.result()
+
+
+def _find_model(folder: Path | None, offered: Sequence[str], name: str) -> None:
+    """What is not deployed may lie in the model folder, or be the embedded model."""
+    known = WorkflowCatalogue(folder, offered, ()).files("checkpoints")
+    stems = [str(Path(each).with_suffix("")) for each in known]
+    if name not in known and stems.count(name) != 1:
+        raise NotFoundError(f"no model {name[:80]!r} here; {near_matches(name[:80], known)}")
 
 
 def _workflow_admission(plan: DeploymentPlan, offered: Sequence[str]) -> WorkflowAdmission:

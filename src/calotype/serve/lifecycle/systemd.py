@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from calotype.serve.lifecycle.places import Place
 from calotype.serve.lifecycle.plan import DeploymentPlan
 
 _UNIT = """\
+# As ~/.config/systemd/user/calotype-{name}.service: systemctl --user enable --now calotype-{name}
 [Unit]
 Description=Calotype deployment {name}: {models}
 After=network.target
@@ -15,7 +17,7 @@ After=network.target
 [Service]
 Type=notify
 NotifyAccess=main
-ExecStart={python} -m calotype.serve.lifecycle {folder}
+{environment}ExecStart={python} -m calotype.serve.lifecycle {folder}
 Restart=on-failure
 RestartSec=2
 TimeoutStartSec=infinity
@@ -30,11 +32,18 @@ WantedBy=default.target
 """
 
 
+_KEPT = ("CALOTYPE_MODELS", "CALOTYPE_CACHE")
+"""What the one who asks for the unit has set, and systemd would not know of."""
+
+
 def unit(plan: DeploymentPlan, place: Place) -> str:
     """The unit file's text; the plan has to be kept in the place."""
     return _UNIT.format(
         name=plan.name,
         models=", ".join(plan.models).replace("%", "%%"),
+        environment="".join(
+            f"Environment={_quoted(f'{name}={os.environ[name]}')}\n" for name in _KEPT if name in os.environ
+        ),
         python=_quoted(sys.executable),
         folder=_quoted(str(place.folder)),
         drain=plan.drain_s,

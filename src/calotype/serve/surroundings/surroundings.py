@@ -18,12 +18,12 @@ from calotype.serve.deployment.settings import RequestLimits
 from calotype.serve.surroundings.inspecting import Inspector
 from calotype.serve.surroundings.machine import machine
 from calotype.serve.surroundings.records import Records
+from calotype.serve.workflow_catalogue import WorkflowCatalogue
 from calotype.spec.measurement import Kind
 from calotype.spec.names import LOSSY_PRESETS, PRESETS, SAMPLERS, SCHEDULES
 
 FOLDERS = ("checkpoints", "loras", "vae", "controlnet", "embeddings", "upscale_models")
 EMBEDDED = "emoji"
-_WEIGHTS = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,17 @@ class Surroundings:
         return await asyncio.to_thread(self._model_files)
 
     def _model_files(self) -> list[dict[str, Any]]:
-        root = self.model_folder
-        found: list[dict[str, Any]] = [
-            {"folder": "checkpoints", "name": name, "bytes": None, "in_package": name == EMBEDDED}
-            for name in dict.fromkeys([*self.models, EMBEDDED])
+        root, catalogue = self.model_folder, WorkflowCatalogue(self.model_folder, self.models, ())
+        return [
+            {
+                "folder": folder,
+                "name": name,
+                "bytes": _bytes_of(root / folder / name),
+                "in_package": (folder, name) == ("checkpoints", EMBEDDED),
+            }
+            for folder in FOLDERS
+            for name in dict.fromkeys(catalogue.files(folder))
         ]
-        for folder in FOLDERS:
-            for name in list_files(root / folder):
-                if name.endswith(_WEIGHTS):
-                    size = (root / folder / name).stat().st_size
-                    found.append({"folder": folder, "name": name, "bytes": size, "in_package": False})
-        return found
 
     async def inspect(self, folder: str, name: str) -> dict[str, Any]:
         """What a model file is."""
@@ -95,3 +95,10 @@ class Surroundings:
     def model_folder(self) -> Path:
         """Where model files lie."""
         return self.models_folder or models_dir()
+
+
+def _bytes_of(path: Path) -> int | None:
+    """Of a file, or of a folder that is one model; None where there is neither."""
+    if path.is_dir():
+        return sum((path / name).stat().st_size for name in list_files(path))
+    return path.stat().st_size if path.is_file() else None

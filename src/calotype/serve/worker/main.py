@@ -31,6 +31,7 @@ from calotype.serve.messages import (
     Watch,
     Work,
 )
+from calotype.serve.model_names import served_name
 from calotype.serve.worker.batcher import Batcher
 from calotype.serve.worker.channel import BlockingChannel, ChannelError
 from calotype.serve.worker.engines import Loader, failure_of
@@ -83,7 +84,8 @@ def _listen(channel: BlockingChannel[ToWorker], inbox: Inbox) -> None:
 
 def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOptions) -> ExitCode:
     """Say hello and do what is asked. Returns only if the first models cannot be loaded."""
-    loading = options.models[0] if options.models else ""
+    names = [served_name(model) for model in options.models]
+    loading = names[0] if names else ""
     stages = Stages(channel.send)
     try:
         loader = loader_of(options)
@@ -94,7 +96,7 @@ def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOption
             on_loading=channel.send,
             stages=stages,
         )
-        for loading in options.models:
+        for loading in names:
             models.load(loading)
     except CalotypeError as error:
         _log.critical("%s", error)
@@ -151,6 +153,7 @@ def loader_of(options: WorkerOptions) -> Loader:
         precision=options.precision,
         preset=options.preset,
         models_folder=options.models_folder,
+        paths={served_name(model): model for model in options.models},
         warm=options.warm,
     )
 
@@ -162,7 +165,8 @@ def workflows_of(
     registry = load_registry()
     for left_out in registry.left_out:
         _log.warning("nodes of %s are left out: %s", left_out.package, left_out.reason)
-    catalogue = partial(WorkflowCatalogue, options.models_folder, options.models)
+    names = [served_name(model) for model in options.models]
+    catalogue = partial(WorkflowCatalogue, options.models_folder, names)
     if isinstance(loader, IdleLoader):
         return Workflows(registry, emit, NodeEngines(models, loader), catalogue=catalogue, stages=stages)
     from calotype.serve.worker.real_nodes import meaning, node_engines  # noqa: PLC0415 - torch, only where needed

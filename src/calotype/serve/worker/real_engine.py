@@ -189,17 +189,19 @@ class RealLoader:
         precision: str | None = None,
         preset: str = "baseline",
         models_folder: Path | None = None,
+        paths: Mapping[str, str] | None = None,
         warm: bool = False,
     ) -> None:
+        """`paths` says where models lie that are called by another name."""
         self._chosen = choose_device(device)
         self._dtype = choose_dtype(precision, self._chosen)
-        self._models_folder, self._warm = models_folder, warm
+        self._models_folder, self._paths, self._warm = models_folder, dict(paths or {}), warm
         self.device, self.preset = device_name(self._chosen), preset
         self.precision = precision_name(self._dtype)
         self.memory_bytes = int(free_memory(self._chosen)[0] * SHARE_FOR_WEIGHTS)
 
     def describe(self, name: str) -> LoadedModel:
-        found = find_model(name, models=self._models_folder)
+        found = find_model(self._paths.get(name, name), models=self._models_folder)
         with found.weights as weights:
             architecture = weights.architecture
             sizes = {
@@ -224,7 +226,7 @@ class RealLoader:
     def load(self, name: str, progress: Progress, preset: str | None = None) -> RealEngine:
         with device_errors():
             engine = load(
-                name,
+                self._paths.get(name, name),
                 device=str(self._chosen),
                 precision=self.precision,
                 preset=preset or self.preset,

@@ -1,0 +1,28 @@
+"""Memory of the machine's GPUs and slices among the metrics. Knows nothing of who uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from calotype.core.hardware import Gpu, GpuSource, MigDevice
+
+
+class GpuMemory(Collector):
+    """Asks the driver whenever somebody looks."""
+
+    def __init__(self, gpus: GpuSource) -> None:
+        self._gpus = gpus
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        total = GaugeMetricFamily("calotype_gpu_memory_bytes", "Memory of a GPU or slice", labels=["gpu"])
+        free = GaugeMetricFamily("calotype_gpu_free_memory_bytes", "Of it, free", labels=["gpu"])
+        for gpu in self._gpus.survey().gpus:
+            parts: tuple[Gpu | MigDevice, ...] = (gpu, *gpu.mig_devices)
+            for part in parts:
+                for family, value in ((total, part.memory_total_bytes), (free, part.memory_free_bytes)):
+                    if part.uuid is not None and value is not None:
+                        family.add_metric([part.uuid], value)
+        yield from (total, free)
