@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from calotype.cli.launching import Asked, File, GpusPerNode, Nodes, Sets, Where
+from calotype.cli.launching import Asked, File, GpusPerNode, Nodes, Sets, Where, typed
 from calotype.cli.options import AsJson, ModelsFolder
 from calotype.cli.train_table import table
 
@@ -71,13 +71,14 @@ def run(
 ) -> None:
     """Train a recipe. Goes on where it stopped; SIGTERM and Ctrl-C save and end with 0.
 
-    Several devices: torchrun --nproc-per-node=N -m calotype train RECIPE trainer.devices=N; several machines:
-    calotype train RECIPE --launch slurm --nodes 2 --gpus-per-node 8
+    Several devices: calotype train RECIPE trainer.devices=N; several machines: calotype train RECIPE
+    --launch slurm --nodes 2 --gpus-per-node 8
     """
     from calotype.train.recipes import load_recipe
 
+    resolved = load_recipe(recipe, overrides or [])
     if print_config:
-        _print_config(load_recipe(recipe, overrides or []), as_json)
+        _print_config(resolved, as_json)
         return
     if not benchmark and (record or ceiling_tflops):
         from calotype.core.errors import Problem, RequestError
@@ -90,7 +91,8 @@ def run(
 
         hand_in_training(asked, context, as_json)
         return
-    chosen, place = _chosen(recipe, overrides, device)
+    _start_others("run", context, resolved.recipe, as_json, take_stops=not benchmark)
+    chosen, place = resolved.recipe, _place(device)
     if benchmark:
         from calotype.train.benchmark import BenchmarkPlan
 
@@ -102,14 +104,25 @@ def run(
         _train(chosen, place, models, as_json)
 
 
-def _chosen(
-    recipe: str, overrides: list[str] | None, device: str | None
-) -> "tuple[Recipe, torch.device | None]":
-    """The recipe, and the device if one was named; a GPU is looked for later if not."""
+def _place(device: str | None) -> "torch.device | None":
+    """The device if one was named; a GPU is looked for later if not."""
     from calotype.engine.device import choose_device
-    from calotype.train.recipes import load_recipe
 
-    return load_recipe(recipe, overrides or []).recipe, choose_device(device) if device else None
+    return choose_device(device) if device else None
+
+
+def _start_others(
+    verb: str, context: typer.Context, recipe: "Recipe", as_json: bool, *, take_stops: bool = True
+) -> None:
+    """Where the recipe wants several processes and nobody started them: start them, and end as they do."""
+    from calotype.train.starting import run_processes, wants_processes
+
+    if not wants_processes(recipe):
+        return
+    arguments, options = typed(context)
+    # Recipes and folders may be called as an option is.
+    words = ["train", verb, *options, *(["--json"] if as_json else []), "--", *arguments]
+    raise typer.Exit(run_processes(recipe.trainer.devices, words, take_stops=take_stops))
 
 
 def _train(recipe: "Recipe", device: "torch.device | None", models: Path | None, as_json: bool) -> None:
@@ -179,6 +192,7 @@ def _typed(*words: str, options: dict[str, int]) -> str:
 
 @app.command()
 def precompute(
+    context: typer.Context,
     recipe: Annotated[str, typer.Argument(help="A recipe's name, or a YAML file.")],
     destination: Annotated[Path, typer.Argument(help="A folder for the results, or one to go on with.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...")] = None,
@@ -193,13 +207,15 @@ def precompute(
     """Encode a recipe's pictures and captions once; train on them with data.kind=precomputed.
 
     Goes on after the last complete shard; SIGTERM and Ctrl-C end with 0. Latents are the mean of the
-    autoencoder's distribution. Several devices share the work under torchrun, as in training.
+    autoencoder's distribution. Several devices share the work, as in training.
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import shown
     from calotype.train.precompute import precompute as encode
+    from calotype.train.recipes import load_recipe
 
-    chosen, place = _chosen(recipe, overrides, device)
+    chosen, place = load_recipe(recipe, overrides or []).recipe, _place(device)
+    _start_others("precompute", context, chosen, as_json)
     with shown() as bar:
         done = encode(
             chosen,

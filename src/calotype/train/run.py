@@ -66,8 +66,10 @@ def train(
     """
     recipe, stop = as_started(recipe), TrainingStop(owns_process=owns_process)
     try:
-        with stop, joined(recipe, device) as process:
-            return _train(recipe, process, stop, progress, models, extra_watchers)
+        with stop:
+            stop.leave_if_told()
+            with joined(recipe, device) as process:
+                return _train(recipe, process, stop, progress, models, extra_watchers)
     except (StoppedBeforeFirstStep, PeersLostError):
         # Peers are told to stop as well, and may be gone before this one is.
         if not stop.in_first_step:
