@@ -67,6 +67,26 @@ def test_a_window_that_ends_before_it_starts_is_refused() -> None:
         load_recipe("emoji", ["profile.start_step=20"])
 
 
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["logging.sample_every_steps=5"], r"logging\.sample_prompts: is empty"),
+        (["profile.enabled=true", "trainer.max_steps=9"], r"profile\.start_step: 10 is after .*max_steps=9"),
+        (["profile.enabled=true", "profile.ranks=[1]"], r"profile\.ranks: \[1\] are none .* from 0 to 0"),
+    ],
+)
+def test_what_could_never_be_seen_is_refused(overrides: list[str], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        load_recipe("sd15", overrides)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("off", "off"), ("false", "off"), ("true", "offline"), ("online", "online")]
+)
+def test_yaml_turns_a_bare_off_into_false_and_wandb_is_off_all_the_same(typed: str, meant: str) -> None:
+    assert load_recipe("emoji", [f"logging.wandb={typed}"]).recipe.logging.wandb == meant
+
+
 @pytest.mark.parametrize("text", ["model: [1, 2", "a: b: c", "\tname: x", "name: ${nothing.there}"])
 def test_text_that_is_not_yaml_is_refused_by_name(tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.yaml"
@@ -98,7 +118,9 @@ def test_the_command_shows_the_recipe(capsys: pytest.CaptureFixture[str]) -> Non
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["trainer.seed", "5", "(command", "line)"] in shown
     assert ["model.base", "sd2-base", "(recipe", "sd2-base)"] in shown
-    assert ["trainer.nodes", "1"] in shown
+    assert ["trainer.nodes", "1", "(default)"] in shown
+    assert ["model.vae", "null", "(default)"] in shown
+    assert ["model.compile", "false", "(default)"] in shown
     assert run(["train", "sd2-base", "trainer.seed=5", "--print-config", "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values["trainer.seed"] == {"value": 5, "source": "command line"}
