@@ -1,5 +1,6 @@
 """`calotype train`: run a recipe or measure it, prepare its data, show it, export what it made."""
 
+import json
 import os
 import shlex
 from pathlib import Path
@@ -58,7 +59,10 @@ def run(
     benchmark_steps: Annotated[int, typer.Option(help="With --benchmark: steps to measure.")] = 30,
     warmup_steps: Annotated[int, typer.Option(help="With --benchmark: steps before the clock starts.")] = 10,
     record: Annotated[
-        Path | None, typer.Option(help="With --benchmark: a file for the whole record, as JSON.")
+        Path | None,
+        typer.Option(
+            help="With --benchmark: a file for the whole record; one in the run's folder if not said."
+        ),
     ] = None,
     ceiling_tflops: Annotated[
         float | None, typer.Option(help="With --benchmark: the device's measured best, to tell MFU from.")
@@ -94,12 +98,13 @@ def run(
     _start_others("run", context, resolved.recipe, as_json, take_stops=not benchmark)
     chosen, place = resolved.recipe, _place(device)
     if benchmark:
-        from calotype.train.benchmark import BenchmarkPlan
+        from calotype.train.benchmark import BenchmarkPlan, usual_record
 
         options = {"--benchmark-steps": benchmark_steps, "--warmup-steps": warmup_steps}
         command = _typed(recipe, *(overrides or []), "--benchmark", options=options)
-        plan = BenchmarkPlan(command, benchmark_steps, warmup_steps, ceiling_tflops, record)
-        _benchmark(chosen, plan, place, models, as_json)
+        file = record or usual_record(chosen, benchmark_steps, warmup_steps)
+        plan = BenchmarkPlan(command, benchmark_steps, warmup_steps, ceiling_tflops, file)
+        _benchmark(chosen, plan, place, models, as_json, tell_where=record is None)
     else:
         _train(chosen, place, models, as_json)
 
@@ -151,9 +156,9 @@ def _tell(outcome: "Outcome", as_json: bool) -> None:
     how = "stopped" if outcome.stopped_early else "done"
     typer.echo(f"{how} at step {outcome.step} ({outcome.samples} samples); checkpoints in {outcome.folder}")
     if outcome.unreadable:
-        typer.echo(
-            f"{len(outcome.unreadable)} samples could not be read: {', '.join(outcome.unreadable[:5])}"
-        )
+        some = ", ".join(outcome.unreadable[:5]) + (", …" if len(outcome.unreadable) > 5 else "")
+        where = outcome.folder / "unreadable-rank*.jsonl"
+        typer.echo(f"could not be read: {len(outcome.unreadable)} samples ({some}); why is in {where}")
 
 
 def _benchmark(
@@ -162,6 +167,8 @@ def _benchmark(
     device: "torch.device | None",
     models: Path | None,
     as_json: bool,
+    *,
+    tell_where: bool,
 ) -> None:
     from calotype.cli.output import print_json
     from calotype.cli.progress import shown
@@ -174,6 +181,8 @@ def _benchmark(
             print_json(done.record)
         else:
             typer.echo(done.record.markdown())
+        if tell_where:
+            typer.echo(f"the record is in {plan.record_file}", err=True)
     if done.record.message is not None:
         typer.echo(f"error: {done.record.message}", err=True)
     raise typer.Exit(int(done.exit_code))
@@ -301,7 +310,6 @@ def _print_config(resolved: "ResolvedRecipe", as_json: bool) -> None:
     width = max(len(key) for key in values)
     out = console()
     for key, value in values.items():
-        source = resolved.sources[key]
-        out.print(
-            f"{key:<{width}}  {value}" + ("" if source == "default" else f"   ({source})"), soft_wrap=True
-        )
+        # As YAML and the command line take it: null, true and not None, True.
+        said = value if isinstance(value, str) else json.dumps(value)
+        out.print(f"{key:<{width}}  {said}   ({resolved.sources[key]})", soft_wrap=True)
