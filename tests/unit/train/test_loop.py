@@ -170,16 +170,16 @@ def test_only_the_attention_that_was_asked_for_may_run(base: Path, tmp_path: Pat
     }
     allowed: list[set[str]] = []
 
-    class Seen(Exception):
+    class SeenError(Exception):
         """Enough is known; the CPU has no kernel for some of them."""
 
     def look(*_: object) -> None:
         allowed.append({kind for kind, enabled in asked.items() if enabled()})
-        raise Seen
+        raise SeenError
 
     loop = small_loop(recipe)
     loop.subject.network.register_forward_pre_hook(look)
-    with pytest.raises(Seen):
+    with pytest.raises(SeenError):
         loop.update(small_feed(recipe, loop))
     assert allowed == [{name}]
 
