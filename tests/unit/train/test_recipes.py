@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from importlib.resources import files
 from pathlib import Path
 
@@ -102,6 +103,14 @@ def test_yaml_without_keys_is_refused(tmp_path: Path) -> None:
         load_recipe(str(file))
 
 
+def test_words_a_shell_made_of_braces_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    shards = [f"data.path=part-{number}.tar" for number in range(3)]
+    load_recipe("sd15", ["trainer.seed=1", "trainer.seed=1", *shards])
+    assert [record.getMessage() for record in caplog.records] == [
+        "data.path is given 3 times, and only data.path=part-2.tar counts; quote braces, or the shell takes them"
+    ]
+
+
 @pytest.mark.parametrize("override", ["trainer.devices", "=3", "trainer.devices=[1", "name=${nothing}"])
 def test_an_override_that_says_nothing_is_refused(override: str) -> None:
     with pytest.raises(RequestError, match="override"):
@@ -132,6 +141,20 @@ def test_the_command_refuses_with_a_code(capsys: pytest.CaptureFixture[str]) -> 
     assert "trainer.device: is not a known setting" in capsys.readouterr().err
     assert run(["train", "emojy"]) == 4
     assert "emoji" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/training.md"])
+def test_the_command_lines_in_the_documents_are_understood(page: str) -> None:
+    text = (Path(__file__).parents[3] / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.partition("calotype train ")[2] for line in text.splitlines() if "calotype train " in line]
+    commands = [words for line in lines if line and (words := shlex.split(line, comments=True))]
+    num_understood = 0
+    for words in commands:
+        name = words[1] if words[0] in ("precompute", "export") else words[0]
+        if name in recipe_names():
+            load_recipe(name, [word for word in words if "=" in word and not word.startswith("-")])
+            num_understood += 1
+    assert num_understood >= 5
 
 
 def test_the_embedded_models_recipe_can_be_tried_out_without_its_data() -> None:
