@@ -106,9 +106,8 @@ def test_yaml_without_keys_is_refused(tmp_path: Path) -> None:
 def test_words_a_shell_made_of_braces_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
     shards = [f"data.path=part-{number}.tar" for number in range(3)]
     load_recipe("sd15", ["trainer.seed=1", "trainer.seed=1", *shards])
-    assert [record.getMessage() for record in caplog.records] == [
-        "data.path is given 3 times, and only data.path=part-2.tar counts; quote braces, or the shell takes them"
-    ]
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith("data.path is given 3 times, and only data.path=part-2.tar counts; quote braces")
 
 
 @pytest.mark.parametrize("override", ["trainer.devices", "=3", "trainer.devices=[1", "name=${nothing}"])

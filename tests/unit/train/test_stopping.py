@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -97,13 +97,19 @@ def test_a_run_that_starts_its_own_ranks_passes_the_signal_on(base: Path, tmp_pa
     assert out == f"stopped at step {step} ({4 * step} samples); checkpoints in {tmp_path / 'run'}\n"
 
 
-def test_who_was_told_before_it_could_listen_begins_nothing(base: Path, tmp_path: Path) -> None:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    try:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert not trained(small_recipe(base, tmp_path / "run")).begun
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def test_who_was_told_before_it_could_listen_begins_nothing(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Told(TrainingStop):
+        """By a signal that was held back until somebody listened."""
+
+        def __enter__(self) -> Self:
+            entered = super().__enter__()
+            self.request("SIGTERM")
+            return entered
+
+    monkeypatch.setattr(run_module, "TrainingStop", Told)
+    assert not trained(small_recipe(base, tmp_path / "run")).begun
     assert not (tmp_path / "run").exists()
 
 

@@ -39,9 +39,8 @@ def test_curves_hold_the_metrics_once_even_of_steps_done_twice(base: Path, tmp_p
     shown = curves(folder)
     assert {"loss", "gradient_norm", "learning_rate", "samples_per_s", "memory_bytes"} == shown.keys()
     for name in ("loss", "gradient_norm"):
-        assert shown[name] == [
-            (line["step"], pytest.approx(line[name], rel=1e-6)) for line in metrics(folder)
-        ]
+        # TensorBoard keeps single precision.
+        assert [value for _, value in shown[name]] == pytest.approx([line[name] for line in metrics(folder)])
     assert [step for step, _ in shown["loss"]] == [2, 4, 6]
 
 
