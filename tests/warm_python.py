@@ -1,9 +1,10 @@
 """A Python that has imported what it needs before it is started: it starts in a moment instead of seconds.
 
 `warm_python()` is the path of a program to use like `sys.executable`, for `-m MODULE ...` and `-u`. It hands
-its words, variables, folder, namespaces and open files to a server with a single thread, which forks a
-process that goes on from there; it passes on the signals it gets, and ends as that process does. A process
-that is forked ends like any other interpreter, and what it starts with its own `sys.executable` is warm too.
+its words, variables, folder, held-back signals, namespaces and open files to a server with a single thread,
+which forks a process that goes on from there; it passes on the signals it gets, and ends as that process
+does. A process that is forked ends like any other interpreter, and what it starts with its own
+`sys.executable` is warm too.
 Two things differ from a cold one: its parent is the server, and libraries have read the server's variables.
 
 The server ends, with everybody it has forked, when the process that started it does. Knows nothing of tests.
@@ -56,8 +57,9 @@ server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.connect({address!r})
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, lambda number, _: server.send(bytes([number])))
+held = signal.pthread_sigmask(signal.SIG_SETMASK, ())
 files = [0, 1, 2, *(os.open("/proc/self/ns/" + name, os.O_RDONLY) for name in {namespaces!r})]
-asked = {{"words": sys.argv, "folder": os.getcwd(), "variables": dict(os.environ)}}
+asked = {{"words": sys.argv, "folder": os.getcwd(), "variables": dict(os.environ), "held": [*held]}}
 socket.send_fds(server, [json.dumps(asked).encode()], files)
 code = int(server.recv(16) or -9)
 if code < 0:
@@ -76,6 +78,8 @@ class Asked:
     words: list[str]
     folder: str
     variables: dict[str, str]
+    held: list[int]
+    """Signals that are held back in it."""
 
 
 @cache
@@ -227,6 +231,7 @@ def _take_over(files: list[int]) -> None:
 
 def _become(asked: Asked) -> None:
     """Do what `python WORDS` does; ends as that ends."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, asked.held)
     os.environ.clear()
     os.environ.update(asked.variables)
     os.chdir(asked.folder)

@@ -1,5 +1,6 @@
 """`calotype train`: run a recipe or measure it, prepare its data, show it, export what it made."""
 
+import json
 import os
 import shlex
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from calotype.cli.launching import Asked, File, GpusPerNode, Nodes, Sets, Where
+from calotype.cli.launching import Asked, File, GpusPerNode, Nodes, Sets, Where, typed
 from calotype.cli.options import AsJson, ModelsFolder
 from calotype.cli.train_table import table
 
@@ -58,7 +59,10 @@ def run(
     benchmark_steps: Annotated[int, typer.Option(help="With --benchmark: steps to measure.")] = 30,
     warmup_steps: Annotated[int, typer.Option(help="With --benchmark: steps before the clock starts.")] = 10,
     record: Annotated[
-        Path | None, typer.Option(help="With --benchmark: a file for the whole record, as JSON.")
+        Path | None,
+        typer.Option(
+            help="With --benchmark: a file for the whole record; one in the run's folder if not said."
+        ),
     ] = None,
     ceiling_tflops: Annotated[
         float | None, typer.Option(help="With --benchmark: the device's measured best, to tell MFU from.")
@@ -71,13 +75,14 @@ def run(
 ) -> None:
     """Train a recipe. Goes on where it stopped; SIGTERM and Ctrl-C save and end with 0.
 
-    Several devices: torchrun --nproc-per-node=N -m calotype train RECIPE trainer.devices=N; several machines:
-    calotype train RECIPE --launch slurm --nodes 2 --gpus-per-node 8
+    Several devices: calotype train RECIPE trainer.devices=N; several machines: calotype train RECIPE
+    --launch slurm --nodes 2 --gpus-per-node 8
     """
     from calotype.train.recipes import load_recipe
 
+    resolved = load_recipe(recipe, overrides or [])
     if print_config:
-        _print_config(load_recipe(recipe, overrides or []), as_json)
+        _print_config(resolved, as_json)
         return
     if not benchmark and (record or ceiling_tflops):
         from calotype.core.errors import Problem, RequestError
@@ -90,26 +95,39 @@ def run(
 
         hand_in_training(asked, context, as_json)
         return
-    chosen, place = _chosen(recipe, overrides, device)
+    _start_others("run", context, resolved.recipe, as_json, take_stops=not benchmark)
+    chosen, place = resolved.recipe, _place(device)
     if benchmark:
-        from calotype.train.benchmark import BenchmarkPlan
+        from calotype.train.benchmark import BenchmarkPlan, usual_record
 
         options = {"--benchmark-steps": benchmark_steps, "--warmup-steps": warmup_steps}
         command = _typed(recipe, *(overrides or []), "--benchmark", options=options)
-        plan = BenchmarkPlan(command, benchmark_steps, warmup_steps, ceiling_tflops, record)
-        _benchmark(chosen, plan, place, models, as_json)
+        file = record or usual_record(chosen, benchmark_steps, warmup_steps)
+        plan = BenchmarkPlan(command, benchmark_steps, warmup_steps, ceiling_tflops, file)
+        _benchmark(chosen, plan, place, models, as_json, tell_where=record is None)
     else:
         _train(chosen, place, models, as_json)
 
 
-def _chosen(
-    recipe: str, overrides: list[str] | None, device: str | None
-) -> "tuple[Recipe, torch.device | None]":
-    """The recipe, and the device if one was named; a GPU is looked for later if not."""
+def _place(device: str | None) -> "torch.device | None":
+    """The device if one was named; a GPU is looked for later if not."""
     from calotype.engine.device import choose_device
-    from calotype.train.recipes import load_recipe
 
-    return load_recipe(recipe, overrides or []).recipe, choose_device(device) if device else None
+    return choose_device(device) if device else None
+
+
+def _start_others(
+    verb: str, context: typer.Context, recipe: "Recipe", as_json: bool, *, take_stops: bool = True
+) -> None:
+    """Where the recipe wants several processes and nobody started them: start them, and end as they do."""
+    from calotype.train.starting import run_processes, wants_processes
+
+    if not wants_processes(recipe):
+        return
+    arguments, options = typed(context)
+    # Recipes and folders may be called as an option is.
+    words = ["train", verb, *options, *(["--json"] if as_json else []), "--", *arguments]
+    raise typer.Exit(run_processes(recipe.trainer.devices, words, take_stops=take_stops))
 
 
 def _train(recipe: "Recipe", device: "torch.device | None", models: Path | None, as_json: bool) -> None:
@@ -138,9 +156,9 @@ def _tell(outcome: "Outcome", as_json: bool) -> None:
     how = "stopped" if outcome.stopped_early else "done"
     typer.echo(f"{how} at step {outcome.step} ({outcome.samples} samples); checkpoints in {outcome.folder}")
     if outcome.unreadable:
-        typer.echo(
-            f"{len(outcome.unreadable)} samples could not be read: {', '.join(outcome.unreadable[:5])}"
-        )
+        some = ", ".join(outcome.unreadable[:5]) + (", …" if len(outcome.unreadable) > 5 else "")
+        where = outcome.folder / "unreadable-rank*.jsonl"
+        typer.echo(f"could not be read: {len(outcome.unreadable)} samples ({some}); why is in {where}")
 
 
 def _benchmark(
@@ -149,6 +167,8 @@ def _benchmark(
     device: "torch.device | None",
     models: Path | None,
     as_json: bool,
+    *,
+    tell_where: bool,
 ) -> None:
     from calotype.cli.output import print_json
     from calotype.cli.progress import shown
@@ -161,6 +181,8 @@ def _benchmark(
             print_json(done.record)
         else:
             typer.echo(done.record.markdown())
+        if tell_where:
+            typer.echo(f"the record is in {plan.record_file}", err=True)
     if done.record.message is not None:
         typer.echo(f"error: {done.record.message}", err=True)
     raise typer.Exit(int(done.exit_code))
@@ -179,6 +201,7 @@ def _typed(*words: str, options: dict[str, int]) -> str:
 
 @app.command()
 def precompute(
+    context: typer.Context,
     recipe: Annotated[str, typer.Argument(help="A recipe's name, or a YAML file.")],
     destination: Annotated[Path, typer.Argument(help="A folder for the results, or one to go on with.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...")] = None,
@@ -193,13 +216,15 @@ def precompute(
     """Encode a recipe's pictures and captions once; train on them with data.kind=precomputed.
 
     Goes on after the last complete shard; SIGTERM and Ctrl-C end with 0. Latents are the mean of the
-    autoencoder's distribution. Several devices share the work under torchrun, as in training.
+    autoencoder's distribution. Several devices share the work, as in training.
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import shown
     from calotype.train.precompute import precompute as encode
+    from calotype.train.recipes import load_recipe
 
-    chosen, place = _chosen(recipe, overrides, device)
+    chosen, place = load_recipe(recipe, overrides or []).recipe, _place(device)
+    _start_others("precompute", context, chosen, as_json)
     with shown() as bar:
         done = encode(
             chosen,
@@ -285,7 +310,6 @@ def _print_config(resolved: "ResolvedRecipe", as_json: bool) -> None:
     width = max(len(key) for key in values)
     out = console()
     for key, value in values.items():
-        source = resolved.sources[key]
-        out.print(
-            f"{key:<{width}}  {value}" + ("" if source == "default" else f"   ({source})"), soft_wrap=True
-        )
+        # As YAML and the command line take it: null, true and not None, True.
+        said = value if isinstance(value, str) else json.dumps(value)
+        out.print(f"{key:<{width}}  {said}   ({resolved.sources[key]})", soft_wrap=True)

@@ -103,6 +103,19 @@ class Recipe(Part):
         return self
 
     @model_validator(mode="after")
+    def _what_is_asked_for_can_be_seen(self) -> Self:
+        logging, profile, trainer = self.logging, self.profile, self.trainer
+        if logging.sample_every_steps and not logging.sample_prompts and self.model.train != "vae":
+            raise ValueError("logging.sample_prompts: is empty, so there would be no pictures; name some")
+        if profile.enabled and profile.start_step > trainer.max_steps:
+            rule = f"{profile.start_step} is after the last step, trainer.max_steps={trainer.max_steps}"
+            raise ValueError(f"profile.start_step: {rule}; start earlier")
+        if profile.enabled and not trainer.elastic and min(profile.ranks, default=0) >= self.num_processes:
+            rule = f"{list(profile.ranks)} are none of the run's, which are numbered from 0"
+            raise ValueError(f"profile.ranks: {rule} to {self.num_processes - 1}")
+        return self
+
+    @model_validator(mode="after")
     def _data_holds_what_is_trained_on(self) -> Self:
         """What is trained has to see what it reads: encoded beforehand, nothing could be learned from it."""
         settings = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Amount = Annotated[int, Field(ge=0, le=10**9)]
@@ -206,12 +206,18 @@ class CheckpointPart(Part):
 class LoggingPart(Part):
     tensorboard: bool = False
     wandb: Literal["off", "offline", "online"] = "off"
-    """Weights & Biases: into the run's folder alone, or to its server too."""
+    """Weights & Biases: into the run's folder alone (`true` means that too), or to its server as well."""
     wandb_project: str = "calotype"
     sample_every_steps: Amount = 0
     """Pictures from fixed prompts every so many steps; 0 makes none."""
     sample_prompts: tuple[str, ...] = ()
     sample_steps: Count = 20
+
+    @field_validator("wandb", mode="before")
+    @classmethod
+    def _as_yaml_reads_it(cls, value: object) -> object:
+        """YAML takes a bare off for false."""
+        return {False: "off", True: "offline"}[value] if isinstance(value, bool) else value
 
 
 class ProfilePart(Part):

@@ -1,12 +1,14 @@
 """Measures a recipe's training for a few steps: how fast, with how much memory, with which losses.
 
-Trains as a run does, but keeps nothing of it: no checkpoint, no metrics, no folder. Whatever goes wrong is a
-record too. Knows nothing of how records are shown.
+Trains as a run does, but keeps nothing of it but a record: no checkpoint, no metrics. Whatever goes wrong is
+a record too. Knows nothing of how records are shown.
 """
 
 from __future__ import annotations
 
 import gc
+import hashlib
+import json
 import logging
 import math
 import time
@@ -25,10 +27,11 @@ from calotype.spec.benchmark_record import BenchmarkRecord, DeviceMemory, Window
 from calotype.spec.recipe import Recipe
 from calotype.train.ceiling import measured_ceiling
 from calotype.train.counted_work import training_tflop
+from calotype.train.full_memory import explained
 from calotype.train.live import build_subject, load_model, open_training_feed
 from calotype.train.loop import Loop
 from calotype.train.processes import Process, as_started, joined
-from calotype.train.run import explained
+from calotype.train.run import run_folder
 from calotype.train.subject import DTYPES
 from calotype.train.timed_window import all_memory, own_memory, timed, window_of
 
@@ -82,6 +85,17 @@ class _Findings:
     ceiling_source: Literal["given", "measured"] | None = None
     window: Window | None = None
     memory: list[DeviceMemory] = field(default_factory=list)
+
+
+def usual_record(recipe: Recipe, steps: int, warmup_steps: int) -> Path:
+    """Where a record goes if nobody says: a file for each thing that can be asked, whichever rank writes it.
+
+    The same again takes its place.
+    """
+    asked = json.dumps([recipe.model_dump(mode="json"), steps, warmup_steps], sort_keys=True)
+    mark = hashlib.sha256(asked.encode()).hexdigest()[:8]
+    name = f"m{recipe.model.micro_batch_size}-g{recipe.model.global_batch_size}-{mark}.json"
+    return run_folder(recipe) / "benchmarks" / name
 
 
 def benchmark(

@@ -34,9 +34,11 @@ from calotype.train.readback import Readback
 from calotype.train.sharding import joined_part, own_part, split, whole
 from calotype.train.subject import Loss, Subject
 
+_NAMES_SHOWN = 8
+
 
 class NonFiniteError(CalotypeError):
-    """The loss or the gradient stopped being a number; the weights were not touched by it."""
+    """The loss or the gradient stopped being a number; the loop is as it was before that step."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Loop:
         self._decides_itself = can_decide_itself(self.optimizer) and not scaled
         self.step, self.samples, self.skips = 0, 0, 0
         self._ahead: Loss | None = None
+        self._names: list[str] = []
         # A replayed backward pass writes where it wrote before, so gradients that are summed need a place of
         # their own. It costs a kernel for each of them, and a single micro-batch has nothing to sum.
         self._keeps_gradients = recipe.model.cuda_graphs and recipe.accumulation > 1
@@ -98,6 +101,7 @@ class Loop:
         started = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=not self._keeps_gradients)
         loss = self._accumulate(batches)
+        names, self._names = self._names, []
         exchange_after(list(self._parameters.values()), self.recipe, self.process)
         self.scaler.unscale_(self.optimizer)
         figures = self.subject.figures()
@@ -119,7 +123,7 @@ class Loop:
         total, norm, *others = readback.wait()
         finite = math.isfinite(total) and (math.isfinite(norm) or self.scaler.is_enabled())
         if not finite:
-            self._leave_out(total, norm, rate)
+            self._leave_out(f"loss {total}, gradient norm {norm}, learning rate {rate:g}", names)
         elif not self._decides_itself:
             self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -155,6 +159,7 @@ class Loop:
         micro = self.recipe.model.micro_batch_size
         first = self.samples + (index * self.process.world_size + self.process.rank) * micro
         batch = next(batches).to(self.process.device, non_blocking=True)
+        self._names += batch.keys
         return self.subject.prepare(batch, range(first, first + micro))
 
     def _clipped(self) -> Tensor:
@@ -166,19 +171,24 @@ class Loop:
         nn.utils.clip_grads_with_norm_(self._parameters.values(), limit, norm)
         return norm
 
-    def _leave_out(self, loss: float, norm: float, rate: float) -> None:
+    def _leave_out(self, numbers: str, names: Sequence[str]) -> None:
         """Non-finite numbers never reach the weights: stop, or skip this update if the recipe allows it."""
-        trainer = self.recipe.trainer
-        self.skips += 1
-        what = f"step {self.step}: loss {loss}, gradient norm {norm}, learning rate {rate:g}"
-        if trainer.on_non_finite == "stop":
-            raise NonFiniteError(
-                f"{what}. The weights are those of step {self.step - 1}. Lower optimizer.learning_rate, "
-                f"use bf16, or set trainer.on_non_finite=skip to leave out up to {trainer.most_skips} updates"
-            )
-        if self.skips > trainer.most_skips:
-            rule = f"{self.skips} updates were left out, trainer.most_skips is {trainer.most_skips}"
-            raise NonFiniteError(f"{what}. {rule}")
+        trainer, step = self.recipe.trainer, self.step
+        if trainer.on_non_finite == "skip" and self.skips < trainer.most_skips:
+            self.skips += 1
+            return
+        # What is saved now goes on with this step, by then perhaps with other settings.
+        self.step, self.samples = step - 1, self.samples - self.recipe.model.global_batch_size
+        shown = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
+        what = f"step {step}: {numbers}" + (f", samples {shown}" if names else "")
+        if trainer.on_non_finite == "skip":
+            why = f"{self.skips} updates were left out before, trainer.most_skips is {trainer.most_skips}"
+        else:
+            why = f"Set trainer.on_non_finite=skip to leave out up to {trainer.most_skips} updates"
+        fix = "lower optimizer.learning_rate"
+        if self.recipe.model.precision == "fp16":
+            fix += ", or use model.precision=bf16"
+        raise NonFiniteError(f"{what}. The weights are those of step {step - 1}. {why}, or {fix}")
 
     def averaged(self) -> AbstractContextManager[None]:
         """The averaged weights in place of the live ones, where the run keeps any."""
@@ -208,7 +218,7 @@ class Loop:
     @torch.no_grad()
     def load_state(self, state: dict[str, Any]) -> None:
         self.step, self.samples, self.skips = state["step"], state["samples"], state["skips"]
-        self._ahead = None
+        self._ahead, self._names = None, []
         for name, parameter in self._parameters.items():
             parameter.copy_(split(state["parameters"][name], parameter))
         self._load_optimizer(state["optimizer"])

@@ -49,7 +49,11 @@ def learning_rate(part: OptimizerPart, step: int, max_steps: int) -> float:
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """What the next update uses."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        if isinstance(group["lr"], Tensor):
+            # torchao's: compiled code reads the rate where it lies.
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def can_decide_itself(optimizer: torch.optim.Optimizer) -> bool:

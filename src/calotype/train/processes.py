@@ -99,14 +99,8 @@ def joined(recipe: Recipe, device: torch.device | None = None) -> Iterator[Proce
     world_size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if world_size != recipe.num_processes:
-        asked = f"{recipe.trainer.devices} devices × {recipe.trainer.nodes} nodes"
-        rule = f"the recipe asks for {asked}, torchrun started {world_size} processes; make them agree, or "
-        rule += "let torchrun decide with trainer.elastic=true"
-        raise RequestError([Problem("trainer.devices", rule)])
-    if device is None:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device == torch.device("cuda"):
-        device = torch.device("cuda", local_rank)
+        raise RequestError([Problem("trainer.devices", _other_number(recipe, world_size))])
+    device = _own_device(device, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if is_under_torchrun():
@@ -128,6 +122,26 @@ def joined(recipe: Recipe, device: torch.device | None = None) -> Iterator[Proce
         if in_group and dist.is_initialized():
             _left.append(dist.group.WORLD)
             dist.destroy_process_group()
+
+
+def _own_device(device: torch.device | None, local_rank: int) -> torch.device:
+    """A GPU if there is one and nothing was said; of several the one with this process's number."""
+    if device is None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device != torch.device("cuda"):
+        return device
+    if local_rank >= (there := torch.cuda.device_count()):
+        rule = f"this machine has {there} GPUs, none for its process number {local_rank} (from 0)"
+        raise RequestError([Problem("trainer.devices", f"{rule}; set it to {there} at most")])
+    return torch.device("cuda", local_rank)
+
+
+def _other_number(recipe: Recipe, world_size: int) -> str:
+    asked = f"the recipe asks for {recipe.trainer.devices} devices × {recipe.trainer.nodes} nodes"
+    if "WORLD_SIZE" not in os.environ:
+        return f"{asked}, and this process is alone; start it on every node with torchrun, or use --launch"
+    fix = "make them agree, or let torchrun decide with trainer.elastic=true"
+    return f"{asked}, torchrun started {world_size} processes; {fix}"
 
 
 def shared(network: nn.Module, recipe: Recipe, process: Process) -> nn.Module:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from types import TracebackType
@@ -15,21 +16,26 @@ import torch
 from calotype.spec.recipe_parts import ProfilePart
 from calotype.train.loop import Loop, StepNews
 
+_log = logging.getLogger(__name__)
+
 NSYS_VARIABLE = "NSYS_PROFILING_SESSION_ID"
 """What nsys sets in the programs it starts."""
 
 
 class ProfileWindow:
-    """Starts after the step before `start_step` and ends after `end_step`."""
+    """Starts after the step before `start_step` and ends after `end_step`; resumed in between, at once."""
 
-    def __init__(self, part: ProfilePart, folder: Path, rank: int) -> None:
-        self._part, self._rank, self._folder = part, rank, folder
+    def __init__(self, part: ProfilePart, folder: Path, rank: int, first_step: int) -> None:
+        self._part, self._rank, self._folder, self._first_step = part, rank, folder, first_step
         # Torch has one profiler at a time: either it marks ranges for nsys, or it records by itself.
         self._for_nsys = NSYS_VARIABLE in os.environ
         self._profiler: Any = None
 
     def __enter__(self) -> Self:
-        if self._part.start_step <= 1:
+        if self._first_step > self._part.end_step:
+            window = f"{self._part.start_step} to {self._part.end_step}"
+            _log.warning("steps %s are not profiled: this run begins at step %d", window, self._first_step)
+        elif self._first_step >= self._part.start_step:
             self._start()
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -15,6 +16,8 @@ from calotype.spec.benchmark_table import BenchmarkTable
 from calotype.spec.layers import flat, merge, parse_overrides, parse_yaml
 from calotype.spec.problems import problems_of
 from calotype.spec.recipe import Recipe, with_tuples
+
+_log = logging.getLogger(__name__)
 
 DEFAULT, OVERRIDE = "default", "command line"
 
@@ -54,6 +57,7 @@ def named_values(name: str, what: str) -> dict[str, Any]:
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
     """The recipe `name` (ours, or a YAML file) with `a.b=c` overrides on top."""
     text, source = _read(name, "recipe")
+    _warn_of_repeated(overrides)
     layers = [(source, parse_yaml(text, source)), (OVERRIDE, parse_overrides(overrides))]
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -64,6 +68,16 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
     return ResolvedRecipe(
         recipe, {key: sources.get(key, DEFAULT) for key in flat(recipe.model_dump(mode="json"))}
     )
+
+
+def _warn_of_repeated(overrides: Sequence[str]) -> None:
+    """A shell makes a hundred words of `data.path=name-{000..099}.tar` that is not quoted."""
+    last = {text.partition("=")[0]: text for text in overrides}
+    for key, text in last.items():
+        count = sum(each.partition("=")[0] == key for each in overrides if each != text) + 1
+        if count > 1:
+            fix = "quote braces, or the shell takes them"
+            _log.warning("%s is given %d times, and only %s counts; %s", key, count, text, fix)
 
 
 def as_written(name: str, overrides: Sequence[str]) -> dict[str, Any]:

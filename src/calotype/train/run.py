@@ -10,15 +10,16 @@ from typing import Any
 
 import torch
 
-from calotype.core.errors import DoesNotFitError, Problem, RequestError
+from calotype.core.errors import Problem, RequestError
 from calotype.core.progress import Progress, Silent
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
 from calotype.train.checkpoint import BackgroundSaver, CheckpointStore, Ranks, separate_ranks
 from calotype.train.data.needs import Needs
+from calotype.train.full_memory import explained_if_full
 from calotype.train.judging import Judge
 from calotype.train.live import build_subject, load_model, needs_of, open_training_feed
-from calotype.train.loop import Loop, StepNews, Watcher
+from calotype.train.loop import Loop, NonFiniteError, StepNews, Watcher
 from calotype.train.peers import SAVES_TAKE, PeersLostError, is_under_torchrun, peers_stopped
 from calotype.train.processes import Process, as_started, joined
 from calotype.train.profiling import ProfileWindow
@@ -26,6 +27,7 @@ from calotype.train.readings import Readings, most_samples_per_s
 from calotype.train.reconstructions import Reconstructions
 from calotype.train.sampling import SamplePictures
 from calotype.train.stopping import StoppedBeforeFirstStep, TrainingStop
+from calotype.train.unreadable import UnreadableSamples
 from calotype.train.validation import Validation
 from calotype.train.wandb_run import WandbRun
 from calotype.train.watching import MetricsFile, ProgressBar, TensorBoard
@@ -66,8 +68,10 @@ def train(
     """
     recipe, stop = as_started(recipe), TrainingStop(owns_process=owns_process)
     try:
-        with stop, joined(recipe, device) as process:
-            return _train(recipe, process, stop, progress, models, extra_watchers)
+        with stop:
+            stop.leave_if_told()
+            with joined(recipe, device) as process, explained_if_full(recipe, process):
+                return _train(recipe, process, stop, progress, models, extra_watchers)
     except (StoppedBeforeFirstStep, PeersLostError):
         # Peers are told to stop as well, and may be gone before this one is.
         if not stop.in_first_step:
@@ -112,17 +116,23 @@ def _train(
         checkpoints = _Checkpoints(saver, recipe, judge, feed.facts.identity, resumed_step)
         watchers: list[Watcher] = [stop, judge, *_validation(recipe, loop, needs_of(model, recipe), readings)]
         watchers += _watchers(recipe, folder, loop, watched, open_things, readings)
-        watchers += [*extra_watchers, checkpoints]
+        unreadable = UnreadableSamples(feed, folder, process.rank)
+        # Also of a run that fails, perhaps because they are too many.
+        open_things.callback(unreadable.keep)
+        watchers += [unreadable, *extra_watchers, checkpoints]
         try:
             loop.run(feed, watchers, lambda: process.any(stop.requested))
-        except torch.OutOfMemoryError as error:
-            raise explained(recipe, process) from error
+        except NonFiniteError:
+            # All ranks saw the same numbers, so all are here.
+            if loop.step:
+                checkpoints.last(loop)
+            raise
         checkpoints.last(loop)
         finished = loop.step >= recipe.trainer.max_steps
-        unreadable = tuple(process.gathered(feed.report().names))
+        left_out = tuple(process.gathered(feed.report().names))
         if not finished and not stop.requested and is_under_torchrun():
             raise peers_stopped(loop.step, process.rank, process.world_size)
-        return Outcome(loop.step, loop.samples, not finished, folder, unreadable)
+        return Outcome(loop.step, loop.samples, not finished, folder, left_out)
 
 
 def _not_begun(recipe: Recipe) -> Outcome:
@@ -211,7 +221,8 @@ def _watchers(
 ) -> list[Watcher]:
     watchers: list[Watcher] = []
     if recipe.profile.enabled and loop.process.rank in recipe.profile.ranks:
-        watchers.append(open_things.enter_context(ProfileWindow(recipe.profile, folder, loop.process.rank)))
+        window = ProfileWindow(recipe.profile, folder, loop.process.rank, loop.step + 1)
+        watchers.append(open_things.enter_context(window))
     if recipe.logging.sample_every_steps:
         pictures = Reconstructions if recipe.model.train == "vae" else SamplePictures
         watchers.append(pictures(recipe, folder / "samples"))
@@ -220,7 +231,7 @@ def _watchers(
     metrics = MetricsFile(folder / "metrics.jsonl", loop.step + 1, readings)
     open_things.callback(metrics.close)
     if recipe.logging.tensorboard:
-        board = TensorBoard(folder / "tensorboard", readings)
+        board = TensorBoard(folder / "tensorboard", loop.step + 1, readings)
         open_things.callback(board.close)
         watchers.append(board)
     if recipe.logging.wandb != "off":
@@ -228,17 +239,3 @@ def _watchers(
         open_things.callback(logged.close)
         watchers.append(logged)
     return [*watchers, metrics, ProgressBar(progress, recipe, loop.step, readings)]
-
-
-def explained(recipe: Recipe, process: Process) -> DoesNotFitError:
-    """Out of memory, with what to lower."""
-    peak = torch.cuda.max_memory_allocated(process.device) / 2**30 if process.device.type == "cuda" else 0
-    micro = recipe.model.micro_batch_size
-    advice = (
-        "set model.gradient_checkpointing=true"
-        if micro == 1
-        else f"lower model.micro_batch_size (now {micro})"
-    )
-    return DoesNotFitError(
-        f"out of GPU memory after {peak:.1f} GiB; {advice}, or keep the EMA with ema.device=cpu"
-    )

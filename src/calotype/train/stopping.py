@@ -107,6 +107,12 @@ class TrainingStop(ShelteringStop):
         """Whether it was told to stop while it or a peer was in step one: they meet before the second."""
         return self.requested and self._num_steps <= 1
 
+    def leave_if_told(self) -> None:
+        """For who was told before it could listen: the signal was held back until now."""
+        if self.requested:
+            self._interrupts = False
+            raise StoppedBeforeFirstStep
+
     def after_step(self, _news: object, _loop: object) -> None:
         self._num_steps += 1
         self._interrupts = False
@@ -161,10 +167,15 @@ def end_at_once() -> NoReturn:
 
 
 def _started_by(pid: int) -> Iterator[int]:
+    for child in children_of(pid):
+        yield child
+        yield from _started_by(child)
+
+
+def children_of(pid: int) -> Iterator[int]:
+    """The processes that a process started itself and that are still there."""
     # Processes and threads may end while they are looked at.
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):
-                for child in map(int, (thread / "children").read_text(encoding="ascii").split()):
-                    yield child
-                    yield from _started_by(child)
+                yield from map(int, (thread / "children").read_text(encoding="ascii").split())

@@ -79,21 +79,22 @@ class ProgressBar:
 
 
 class TensorBoard:
-    """Scalars for TensorBoard, if it is installed."""
+    """Scalars for TensorBoard, if it is installed; of steps that a resumed run repeats the last count."""
 
-    def __init__(self, folder: Path, readings: Readings) -> None:
+    def __init__(self, folder: Path, first_step: int, readings: Readings) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
         except ImportError:
             rule = "logging.tensorboard=true needs tensorboard"
             raise NotFoundError(f"{rule}: pip install 'calotype[train]'") from None
-        self._writer: Any = SummaryWriter(str(folder))
+        self._writer: Any = SummaryWriter(str(folder), purge_step=first_step)
         self._readings = readings
 
     def after_step(self, news: StepNews, loop: Loop) -> None:
         del loop
-        for name, value in shown_values(self._readings.of(news)).items():
-            self._writer.add_scalar(name, value, news.step)
+        if self._readings.wanted(news):
+            for name, value in shown_values(self._readings.of(news)).items():
+                self._writer.add_scalar(name, value, news.step)
 
     def close(self) -> None:
         self._writer.close()

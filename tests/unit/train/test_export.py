@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from calotype.cli.main import run
 from calotype.core.errors import NotFoundError
 from calotype.models.reference import find_model
 from calotype.spec.recipe import Recipe
+from calotype.train.data.report import TooManyCorruptError
 from calotype.train.export import export
 from tests.unit.train.runs import arguments, assert_same, saved_state, settings, small_recipe, trained
 from tests.unit.train_data.specimens import fill_folder
@@ -80,14 +82,35 @@ def test_a_run_that_never_was_has_nothing_to_export(base: Path, tmp_path: Path) 
 
 
 def test_samples_that_cannot_be_read_are_named(
-    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     pictures = fill_folder(tmp_path / "pictures", 6, ((64, 64),))
     (pictures / "p003.png").write_bytes(b"no picture")
     recipe = tmp_path / "empty.yaml"
     recipe.write_text("{}", encoding="utf-8")
     chosen = settings(base, tmp_path / "run", data__kind="folder", data__path=pictures, trainer__max_steps=3)
-    assert run(["train", str(recipe), *arguments(chosen), "--device=cpu"]) == 0
+    reason = "the picture is no PNG, WebP or JPEG"
+    for _ in range(2):
+        # The second one has all steps already, and nothing to add.
+        assert run(["train", str(recipe), *arguments(chosen), "--device=cpu"]) == 0
     said = capsys.readouterr().out
+    report = tmp_path / "run" / "unreadable-rank0.jsonl"
     assert "done at step 3 (6 samples)" in said
-    assert "1 samples could not be read: p003" in said
+    assert (
+        f"could not be read: 1 samples (p003.png); why is in {report.with_stem('unreadable-rank*')}" in said
+    )
+    assert [json.loads(line) for line in report.read_text().splitlines()] == [
+        {"name": "p003.png", "reason": reason}
+    ]
+    assert f"left out, since it cannot be read: p003.png: {reason}" in caplog.text
+
+
+def test_too_many_of_them_leave_their_names_behind(base: Path, tmp_path: Path) -> None:
+    pictures = fill_folder(tmp_path / "pictures", 8, ((64, 64),))
+    for number in range(7):
+        (pictures / f"p{number:03d}.png").write_bytes(b"no picture")
+    changes = {"data__kind": "folder", "data__path": pictures, "data__most_corrupt": 6}
+    with pytest.raises(TooManyCorruptError, match="and 2 more"):
+        trained(small_recipe(base, tmp_path / "run", **changes))
+    lines = (tmp_path / "run" / "unreadable-rank0.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["name"] for line in lines) == [f"p{n:03d}.png" for n in range(7)]

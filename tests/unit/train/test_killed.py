@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from calotype.spec.recipe import Recipe
-from tests.unit.train.children import LONGEST_S, surroundings
+from tests.unit.train.children import run_alone
 from tests.unit.train.runs import (
     arguments,
     assert_same,
@@ -23,7 +23,6 @@ from tests.unit.train.runs import (
     state_in,
     trained,
 )
-from tests.warm_python import warm_python
 
 CHANGES: dict[str, Any] = {"trainer__max_steps": 5, "checkpoint__every_steps": 2}
 
@@ -56,15 +55,7 @@ def struck(name: str, moment: str, base: Path, folder: Path) -> subprocess.Compl
         *arguments(settings(base, folder / "run", **CHANGES)),
         "--device=cpu",
     ]
-    return subprocess.run(
-        [warm_python(), "-m", "tests.unit.train.struck_run", *words],
-        cwd=folder,
-        env=surroundings(),
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_S,
-        check=False,
-    )
+    return run_alone("tests.unit.train.struck_run", words, folder)
 
 
 @pytest.mark.parametrize(

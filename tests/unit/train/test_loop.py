@@ -15,11 +15,21 @@ import pytest
 import torch
 from PIL import Image
 
+from calotype.core.errors import DoesNotFitError
 from calotype.train import live
+from calotype.train import run as run_module
 from calotype.train.data.batch import Batch
 from calotype.train.data.feed import open_feed
 from calotype.train.loop import NonFiniteError
-from tests.unit.train.runs import assert_same, metrics, small_feed, small_loop, small_recipe, trained
+from tests.unit.train.runs import (
+    assert_same,
+    metrics,
+    saved_state,
+    small_feed,
+    small_loop,
+    small_recipe,
+    trained,
+)
 
 
 def poisoned(batches: Iterator[Batch], *bad: int) -> Iterator[Batch]:
@@ -52,9 +62,13 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(base: Path, tmp_path:
     batches = poisoned(small_feed(recipe, loop), 2)
     loop.update(batches)
     before = kept(loop)
-    with pytest.raises(NonFiniteError, match=r"step 2: loss nan.*weights are those of step 1.*skip"):
+    report = (
+        r"step 2: loss nan.*, samples synthetic-2, synthetic-3\. The weights are those of step 1\. .*skip"
+    )
+    with pytest.raises(NonFiniteError, match=report):
         loop.update(batches)
     assert_same(kept(loop), before)
+    assert (loop.step, loop.samples, loop.skips) == (1, 2, 0)
 
 
 def test_skipping_leaves_out_so_many_updates_and_then_stops(base: Path, tmp_path: Path) -> None:
@@ -67,33 +81,107 @@ def test_skipping_leaves_out_so_many_updates_and_then_stops(base: Path, tmp_path
     assert_same(kept(loop), start)
     assert not loop.update(batches).skipped
     before = kept(loop)
-    with pytest.raises(NonFiniteError, match=r"step 5.*3 updates were left out, trainer\.most_skips is 2"):
+    with pytest.raises(
+        NonFiniteError, match=r"step 5.*2 updates were left out before, trainer\.most_skips is 2"
+    ):
         loop.update(batches)
     assert_same(kept(loop), before)
+
+
+class Poisoned:
+    """A feed with a NaN in its batches numbered `bad`."""
+
+    def __init__(self, feed: Any, *bad: int) -> None:
+        self._feed, self._batches = feed, poisoned(feed, *bad)
+        self.facts, self.report = feed.facts, feed.report
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._feed.close()
+
+    def __next__(self) -> Batch:
+        return next(self._batches)
 
 
 def test_a_skipped_update_stands_in_the_metrics_as_json(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Poisoned:
-        def __init__(self, feed: Any) -> None:
-            self._feed, self._batches = feed, poisoned(feed, 1)
-            self.facts, self.report = feed.facts, feed.report
-
-        def __enter__(self) -> Any:
-            return self
-
-        def __exit__(self, *_error: object) -> None:
-            self._feed.close()
-
-        def __next__(self) -> Batch:
-            return next(self._batches)
-
-    monkeypatch.setattr(live, "open_feed", lambda *a, **k: Poisoned(open_feed(*a, **k)))
+    monkeypatch.setattr(live, "open_feed", lambda *a, **k: Poisoned(open_feed(*a, **k), 1))
     trained(small_recipe(base, tmp_path / "run", trainer__on_non_finite="skip", trainer__max_steps=2))
     first, second = metrics(tmp_path / "run")
     assert (first["skipped"], first["loss"]) == (True, None)
     assert not second["skipped"]
+
+
+def test_what_was_learned_before_a_bad_step_is_on_disk_and_goes_on(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight, recipe = small_recipe(base, tmp_path / "straight"), small_recipe(base, tmp_path / "run")
+    trained(straight)
+    with monkeypatch.context() as patched:
+        patched.setattr(live, "open_feed", lambda *a, **k: Poisoned(open_feed(*a, **k), 3))
+        with pytest.raises(NonFiniteError):
+            trained(recipe)
+    assert saved_state(recipe)["step"] == 2
+    # With the cause gone it is as if nothing had been.
+    trained(recipe)
+    assert_same(saved_state(recipe), saved_state(straight))
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({}, ["micro_batch_size (now 2)", "gradient_checkpointing", "ema.device=cpu"]),
+        (
+            {
+                "model__micro_batch_size": 1,
+                "model__use_ema": False,
+                "model__gradient_checkpointing": True,
+            },
+            ["model.resolution"],
+        ),
+    ],
+)
+def test_memory_that_ends_while_loading_says_what_to_lower(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], advice: list[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(run_module, "load_model", full)
+    with pytest.raises(DoesNotFitError) as refused:
+        trained(small_recipe(base, tmp_path / "run", **changes))
+    said = str(refused.value).partition("; ")[2].split(", or ")
+    assert len(said) == len(advice)
+    assert all(part in text for part, text in zip(advice, said, strict=True))
+
+
+@pytest.mark.parametrize("name", ["flash", "efficient", "math", "cudnn"])
+def test_only_the_attention_that_was_asked_for_may_run(base: Path, tmp_path: Path, name: str) -> None:
+    recipe = small_recipe(base, tmp_path, model__attention=name)
+    flags = torch.backends.cuda
+    asked = {
+        "flash": flags.flash_sdp_enabled,
+        "efficient": flags.mem_efficient_sdp_enabled,
+        "math": flags.math_sdp_enabled,
+        "cudnn": flags.cudnn_sdp_enabled,
+    }
+    allowed: list[set[str]] = []
+
+    class SeenError(Exception):
+        """Enough is known; the CPU has no kernel for some of them."""
+
+    def look(*_: object) -> None:
+        allowed.append({kind for kind, enabled in asked.items() if enabled()})
+        raise SeenError
+
+    loop = small_loop(recipe)
+    loop.subject.network.register_forward_pre_hook(look)
+    with pytest.raises(SeenError):
+        loop.update(small_feed(recipe, loop))
+    assert allowed == [{name}]
 
 
 def test_the_loss_goes_down_on_a_few_latents(base: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from calotype.core.errors import RequestError
 from calotype.train.processes import joined
-from tests.unit.train.children import run_on_two_ranks
+from tests.unit.train.children import run_alone, run_on_two_ranks
 from tests.unit.train.runs import (
     arguments,
     furthest,
@@ -59,7 +59,7 @@ def two_ranks(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         lines.append(["train", str(recipe), *arguments(chosen), "--device=cpu"])
     # Once as users start them.
-    run_on_two_ranks(lines[:1], folder, python=sys.executable)
+    assert run_alone("calotype", lines[0], folder, python=sys.executable).returncode == 0
     run_on_two_ranks(lines[1:], folder)
     return folder
 
@@ -92,8 +92,13 @@ def assert_equal_but_for_rounding(one: dict[str, Any], other: dict[str, Any]) ->
         assert mine["gradient_norm"] == pytest.approx(theirs["gradient_norm"], rel=1e-5)
 
 
-def test_another_number_of_processes_than_the_recipe_asks_for_is_refused(base: Path, tmp_path: Path) -> None:
+def test_another_number_of_processes_than_the_recipe_asks_for_is_refused(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = small_recipe(base, tmp_path, trainer__devices=2, model__micro_batch_size=1)
+    with pytest.raises(RequestError, match=r"2 devices × 1 nodes, and this process is alone"), joined(recipe):
+        pass
+    monkeypatch.setenv("WORLD_SIZE", "1")
     with pytest.raises(RequestError, match=r"2 devices × 1 nodes, torchrun started 1"), joined(recipe):
         pass
 
@@ -104,6 +109,13 @@ def test_a_plain_cuda_means_the_device_of_the_rank(
     chosen: list[torch.device] = []
     monkeypatch.setenv("LOCAL_RANK", "3")
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     with joined(small_recipe(base, tmp_path), torch.device("cuda")) as process:
         assert process.device == torch.device("cuda", 3)
     assert chosen == [torch.device("cuda", 3)]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    with (
+        pytest.raises(RequestError, match=r"has 3 GPUs, none for .* number 3 .*; set it to 3 at most"),
+        joined(small_recipe(base, tmp_path), torch.device("cuda")),
+    ):
+        pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from importlib.resources import files
 from pathlib import Path
 
@@ -67,6 +68,26 @@ def test_a_window_that_ends_before_it_starts_is_refused() -> None:
         load_recipe("emoji", ["profile.start_step=20"])
 
 
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["logging.sample_every_steps=5"], r"logging\.sample_prompts: is empty"),
+        (["profile.enabled=true", "trainer.max_steps=9"], r"profile\.start_step: 10 is after .*max_steps=9"),
+        (["profile.enabled=true", "profile.ranks=[1]"], r"profile\.ranks: \[1\] are none .* from 0 to 0"),
+    ],
+)
+def test_what_could_never_be_seen_is_refused(overrides: list[str], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        load_recipe("sd15", overrides)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("off", "off"), ("false", "off"), ("true", "offline"), ("online", "online")]
+)
+def test_yaml_turns_a_bare_off_into_false_and_wandb_is_off_all_the_same(typed: str, meant: str) -> None:
+    assert load_recipe("emoji", [f"logging.wandb={typed}"]).recipe.logging.wandb == meant
+
+
 @pytest.mark.parametrize("text", ["model: [1, 2", "a: b: c", "\tname: x", "name: ${nothing.there}"])
 def test_text_that_is_not_yaml_is_refused_by_name(tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.yaml"
@@ -80,6 +101,13 @@ def test_yaml_without_keys_is_refused(tmp_path: Path) -> None:
     file.write_text("[1, 2]", encoding="utf-8")
     with pytest.raises(RequestError, match="should hold keys and values, holds a list"):
         load_recipe(str(file))
+
+
+def test_words_a_shell_made_of_braces_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    shards = [f"data.path=part-{number}.tar" for number in range(3)]
+    load_recipe("sd15", ["trainer.seed=1", "trainer.seed=1", *shards])
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith("data.path is given 3 times, and only data.path=part-2.tar counts; quote braces")
 
 
 @pytest.mark.parametrize("override", ["trainer.devices", "=3", "trainer.devices=[1", "name=${nothing}"])
@@ -98,7 +126,9 @@ def test_the_command_shows_the_recipe(capsys: pytest.CaptureFixture[str]) -> Non
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["trainer.seed", "5", "(command", "line)"] in shown
     assert ["model.base", "sd2-base", "(recipe", "sd2-base)"] in shown
-    assert ["trainer.nodes", "1"] in shown
+    assert ["trainer.nodes", "1", "(default)"] in shown
+    assert ["model.vae", "null", "(default)"] in shown
+    assert ["model.compile", "false", "(default)"] in shown
     assert run(["train", "sd2-base", "trainer.seed=5", "--print-config", "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values["trainer.seed"] == {"value": 5, "source": "command line"}
@@ -110,6 +140,20 @@ def test_the_command_refuses_with_a_code(capsys: pytest.CaptureFixture[str]) -> 
     assert "trainer.device: is not a known setting" in capsys.readouterr().err
     assert run(["train", "emojy"]) == 4
     assert "emoji" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/training.md"])
+def test_the_command_lines_in_the_documents_are_understood(page: str) -> None:
+    text = (Path(__file__).parents[3] / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.partition("calotype train ")[2] for line in text.splitlines() if "calotype train " in line]
+    commands = [words for line in lines if line and (words := shlex.split(line, comments=True))]
+    num_understood = 0
+    for words in commands:
+        name = words[1] if words[0] in ("precompute", "export") else words[0]
+        if name in recipe_names():
+            load_recipe(name, [word for word in words if "=" in word and not word.startswith("-")])
+            num_understood += 1
+    assert num_understood >= 5
 
 
 def test_the_embedded_models_recipe_can_be_tried_out_without_its_data() -> None:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -18,7 +18,7 @@ from calotype.train.checkpoint.preemption import STOP_SIGNALS
 from calotype.train.peers import PeersLostError
 from calotype.train.stopping import ShelteringStop, StoppedBeforeFirstStep, TrainingStop
 from tests.stop_signals import tell_to_stop
-from tests.unit.train.children import run_on_two_ranks, surroundings
+from tests.unit.train.children import run_alone, run_on_two_ranks, surroundings
 from tests.unit.train.runs import (
     CPU,
     arguments,
@@ -37,17 +37,9 @@ LONGEST_S = 120
 def compiling(
     how: str, name: str, call: int, base: Path, folder: Path, *options: str
 ) -> subprocess.CompletedProcess[str]:
-    """A run in `folder` that is told to stop by a compiler. Ends only when all that holds its output does."""
+    """A run in `folder` that is told to stop by a compiler."""
     words = [how, name, str(call), "train", *_line(base, folder), *options]
-    return subprocess.run(
-        [warm_python(), "-m", "tests.unit.train.compiling_run", *words],
-        cwd=folder,
-        env=surroundings(),
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_S,
-        check=False,
-    )
+    return run_alone("tests.unit.train.compiling_run", words, folder)
 
 
 def _line(base: Path, folder: Path, **changes: Any) -> list[str]:
@@ -78,6 +70,47 @@ def test_a_later_step_that_compiles_ends_and_is_saved(base: Path, tmp_path: Path
     assert trained(recipe).step == 4
     assert_same(saved_state(straight), saved_state(recipe))
     assert metrics(tmp_path / "run") == metrics(tmp_path / "straight")
+
+
+def test_a_run_that_starts_its_own_ranks_passes_the_signal_on(base: Path, tmp_path: Path) -> None:
+    line = _line(base, tmp_path, trainer__devices=2, model__global_batch_size=4, trainer__max_steps=100_000)
+    steps = tmp_path / "run" / "metrics.jsonl"
+    with subprocess.Popen(
+        [warm_python(), "-m", "calotype", "train", *line],
+        env=surroundings(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        try:
+            latest = time.monotonic() + LONGEST_S
+            while not (steps.exists() and steps.read_text().count("\n") >= 2):
+                assert child.poll() is None, child.communicate(timeout=LONGEST_S)
+                assert time.monotonic() < latest, "no second step within its time"
+                time.sleep(0.02)
+            child.terminate()
+            out, err = child.communicate(timeout=LONGEST_S)
+        finally:
+            child.kill()
+    assert child.returncode == 0, err[-4000:]
+    step = saved_state(small_recipe(base, tmp_path / "run"))["step"]
+    assert out == f"stopped at step {step} ({4 * step} samples); checkpoints in {tmp_path / 'run'}\n"
+
+
+def test_who_was_told_before_it_could_listen_begins_nothing(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Told(TrainingStop):
+        """By a signal that was held back until somebody listened."""
+
+        def __enter__(self) -> Self:
+            entered = super().__enter__()
+            self.request("SIGTERM")
+            return entered
+
+    monkeypatch.setattr(run_module, "TrainingStop", Told)
+    assert not trained(small_recipe(base, tmp_path / "run")).begun
+    assert not (tmp_path / "run").exists()
 
 
 def test_waiting_where_no_signal_is_heard_is_given_up(base: Path, tmp_path: Path) -> None:
@@ -127,7 +160,10 @@ def interrupt_a_wait(number: signal.Signals) -> None:
         gate.acquire()
 
     def send() -> None:
+        latest = time.monotonic() + LONGEST_S
         while sys._current_frames()[main_thread].f_code is not wait.__code__:
+            if time.monotonic() > latest:
+                return  # it never waited, so it has ended by itself
             time.sleep(0.001)
         os.kill(os.getpid(), number)
         if not ended.wait(30):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import json
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +16,8 @@ import pytest
 
 from calotype.core.errors import NotFoundError
 from calotype.train import wandb_run
-from tests.unit.train.children import LONGEST_S, surroundings
+from tests.unit.train.children import run_alone
 from tests.unit.train.runs import arguments, metrics, settings, small_recipe, trained
-from tests.warm_python import warm_python
 
 STEPS = 4
 STOPPED_AT = 2
@@ -79,16 +77,8 @@ def folder(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for moment, ending in ((STOPPED_AT, "stopped at step 2"), (100, f"done at step {STEPS}")):
         with listening() as (proxy, callers):
             proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy)
-            ended = subprocess.run(
-                [warm_python(), "-m", "tests.unit.train.struck_run", "SIGTERM", f"step:{moment}", *words],
-                cwd=place,
-                env={**surroundings(), **proxies},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=LONGEST_S,
-                check=False,
-            )
+            struck = ["SIGTERM", f"step:{moment}", *words]
+            ended = run_alone("tests.unit.train.struck_run", struck, place, more=proxies)
         assert ended.returncode == 0, ended.stderr[-4000:]
         assert callers == []
         assert ended.stdout.startswith(ending)

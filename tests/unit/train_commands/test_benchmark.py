@@ -113,6 +113,18 @@ def test_json_is_the_record(calotype: Calotype, recipe_file: Path, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("quick_fingerprint")
+def test_the_record_is_stored_if_nobody_says_where(
+    calotype: Calotype, recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "load_model", _Fails(torch.OutOfMemoryError("no room")))
+    told = [calotype("train", recipe_file, *SHORT, f"trainer.seed={seed}").err for seed in (1, 2, 2)]
+    files = [tmp_path / text.partition("the record is in ")[2].splitlines()[0] for text in told]
+    assert files[1] == files[2] != files[0]
+    assert set((tmp_path / "run" / "benchmarks").iterdir()) == set(files)
+    assert json.loads(files[0].read_text())["recipe"]["trainer"]["seed"] == 1
+
+
+@pytest.mark.usefixtures("quick_fingerprint")
 def test_the_losses_are_those_of_the_run(recipe_of: Recipes) -> None:
     """A benchmark that did other work than training would be worth nothing."""
     recipe = recipe_of(data={"shuffle": False})

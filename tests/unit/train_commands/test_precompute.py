@@ -238,7 +238,7 @@ def test_the_command_reports_corrupt_samples_by_name(
     seen = calotype(*arguments)
     assert (seen.code, seen.err) == (0, "")
     assert f"done: {NUM_PICTURES - 1} samples in made" in seen.out
-    assert "1 samples could not be read\np03.png" in seen.out
+    assert "1 sample could not be read\np03.png" in seen.out
     told = json.loads(calotype(*arguments, "--json").out)
     assert (told["finished"], told["num_samples"]) == (True, NUM_PICTURES - 1)
     done = calotype("train", recipe_file, "data.kind=precomputed", "data.path=made", "--device", "cpu")

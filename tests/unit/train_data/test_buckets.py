@@ -57,6 +57,17 @@ def test_pictures_go_to_the_nearest_shape() -> None:
     }
 
 
+def test_pictures_of_unknown_size_never_have_a_bucket_to_themselves() -> None:
+    sizes = torch.tensor([[0, 0]] * 5 + [[100, 400]] * 2 + [[400, 100]])
+    buckets = sorted_into(sizes, [(512, 512), (256, 1024), (1024, 256)], least=1)
+    assert {bucket.size: bucket.members.tolist() for bucket in buckets} == {
+        (256, 1024): [0, 1, 2, 3, 4, 5, 6],
+        (1024, 256): [7],
+    }
+    [only] = sorted_into(sizes[:5], [(512, 512), (256, 1024)], least=1)
+    assert only.size == (512, 512)
+
+
 def test_a_bucket_too_small_for_a_batch_joins_its_neighbour() -> None:
     sizes = torch.tensor([[100, 100]] * 6 + [[100, 400]] * 2 + [[100, 300]] * 3)
     buckets = sorted_into(sizes, [(16, 16), (16, 48), (16, 64)], least=4)

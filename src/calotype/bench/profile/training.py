@@ -22,10 +22,10 @@ from calotype.engine.probe import full_fingerprint
 from calotype.spec.profile_record import ProfileRecord
 from calotype.spec.recipe import Recipe
 from calotype.train.data.feed import Feed
+from calotype.train.full_memory import explained
 from calotype.train.live import build_subject, load_model, open_training_feed
 from calotype.train.loop import Loop
 from calotype.train.processes import Process, as_started, joined
-from calotype.train.run import explained
 
 STAGES = (DATA, "prepare", "forward", "backward", "optimizer", "average")
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from calotype.train.data.pictures import Size
 
 _WIDEST_RATIO = 4
-_SQUARE = 0.0
 
 
 @dataclass(frozen=True)
@@ -46,15 +45,17 @@ def sorted_into(sizes: Tensor, choices: Sequence[Size], least: int) -> list[Buck
     """Each picture of `sizes` (n, 2: height, width) in the bucket nearest in shape.
 
     A bucket of fewer than `least` pictures could not fill a batch without repeating itself, so it joins its
-    nearest neighbour. A picture of unknown size (0) counts as square: reading it will tell what is wrong.
+    nearest neighbour. Pictures of unknown size (0) go where most are: reading them will tell what is wrong,
+    and a bucket of nothing else would have no batch to give.
     """
     ordered = sorted(choices, key=_tallness)
     shapes = [_tallness(size) for size in ordered]
     known = (sizes > 0).all(dim=1)
     heights, widths = sizes.double().clamp(min=1).unbind(dim=1)
-    tallness = torch.where(known, (heights / widths).log(), _SQUARE)
     borders = torch.tensor([(a + b) / 2 for a, b in pairwise(shapes)], dtype=torch.float64)
-    nearest = torch.bucketize(tallness, borders)
+    nearest = torch.bucketize((heights / widths).log(), borders)
+    if known.any():
+        nearest[~known] = nearest[known].bincount().argmax()
     counts = torch.bincount(nearest, minlength=len(ordered)).tolist()
     final = torch.tensor(_merged(counts, shapes, least))[nearest]
     return [Bucket(ordered[b], torch.nonzero(final == b).flatten()) for b in final.unique().tolist()]

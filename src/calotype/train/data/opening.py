@@ -48,8 +48,9 @@ def open_source(part: DataPart, needs: Needs) -> Source:
             [Problem("data.kind", f"{part.kind} samples are made up, there is nothing to open")]
         )
     if not part.path:
-        example = {"shards": "data/name-{000..099}.tar"}.get(part.kind, "data/pictures")
-        rule = f"data.kind={part.kind} needs one, for instance data.path={example}"
+        # Quoted, since shells know such braces too.
+        example = {"shards": '"data.path=data/name-{000..099}.tar"'}.get(part.kind, "data.path=data/pictures")
+        rule = f"data.kind={part.kind} needs one, for instance {example}"
         raise RequestError([Problem("data.path", rule, part.path)])
     warn_of_ignored(part)
     if part.cache_gb is not None and part.kind in STREAMED and is_url(part.path):

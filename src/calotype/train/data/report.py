@@ -3,12 +3,14 @@
 Knows nothing of how samples are read.
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from calotype.core.errors import CalotypeError
 
 _NUM_SHOWN = 5
+_log = logging.getLogger(__name__)
 
 
 class DataError(CalotypeError):
@@ -55,7 +57,8 @@ class Report:
         """The first few by name; all of them are in `unreadable`."""
         shown = [str(sample) for sample in self.unreadable[:_NUM_SHOWN]]
         more = [f"and {self.count - _NUM_SHOWN} more"] if self.count > _NUM_SHOWN else []
-        return "\n".join([f"{self.count} samples could not be read", *shown, *more])
+        samples = "1 sample" if self.count == 1 else f"{self.count} samples"
+        return "\n".join([f"{samples} could not be read", *shown, *more])
 
 
 class TooManyCorruptError(CalotypeError):
@@ -77,9 +80,16 @@ class Tally:
     def add(self, unreadable: Iterable[Unreadable]) -> None:
         """Take note, and stop the run when it is too much."""
         for sample in unreadable:
-            self._found.setdefault(sample.name, sample)
+            if sample.name not in self._found:
+                self._found[sample.name] = sample
+                self._say(sample)
         if len(self._found) > self._most:
             raise TooManyCorruptError(self.report(), self._most)
+
+    def _say(self, sample: Unreadable) -> None:
+        if len(self._found) <= _NUM_SHOWN:
+            last = "; more are not told one by one" if len(self._found) == _NUM_SHOWN else ""
+            _log.warning("left out, since it cannot be read: %s%s", sample, last)
 
     def report(self) -> Report:
         return Report(tuple(self._found.values()))

@@ -1,0 +1,66 @@
+"""Switches that only a GPU or many ranks feel arrive where torch takes them; what they do is in tests/gpu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from calotype.spec.recipe import Recipe
+from calotype.train import processes
+from calotype.train.compiling import compiled
+from calotype.train.optimizer import build_optimizer
+from calotype.train.processes import Process, shared
+
+OF_TWO = Process(0, 2, 0, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("switches", "wanted"),
+    [
+        ({}, None),
+        ({"compile": True}, {"options": False}),
+        ({"compile": True, "cuda_graphs": True}, {"options": True}),
+        ({"cuda_graphs": True}, {"backend": "cudagraphs"}),
+    ],
+)
+def test_inductor_and_graphs(
+    switches: dict[str, bool], wanted: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, Any]] = []
+
+    def compile_nothing(network: nn.Module, **settings: Any) -> nn.Module:
+        if "options" in settings:
+            settings["options"] = settings["options"]["triton.cudagraphs"]
+        told.append(settings)
+        return network
+
+    monkeypatch.setattr(torch, "compile", compile_nothing)
+    network = nn.Linear(1, 1)
+    assert compiled(network, Recipe.parse({"model": switches})) is network
+    assert told == ([] if wanted is None else [wanted])
+
+
+@pytest.mark.parametrize("view", [True, False])
+def test_views_of_buckets_and_overlap(view: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+
+    def share_nothing(network: nn.Module, *, gradient_as_bucket_view: bool, **_: Any) -> nn.Module:
+        told.append(gradient_as_bucket_view)
+        return network
+
+    monkeypatch.setattr(processes, "DistributedDataParallel", share_nothing)
+    for overlap in (True, False):
+        trainer = {"gradient_as_bucket_view": view, "overlap": overlap}
+        shared(nn.Linear(1, 1), Recipe.parse({"trainer": trainer}), OF_TWO)
+    # Without overlap nothing is wrapped: gradients travel when all are there.
+    assert told == [view]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_fused_update(fused: bool) -> None:
+    part = Recipe.parse({"optimizer": {"fused": fused}}).optimizer
+    optimizer = build_optimizer([nn.Parameter(torch.zeros(1))], part)
+    assert optimizer.defaults["fused"] is fused
