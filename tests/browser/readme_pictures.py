@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser.conftest import SWITCHES
 from tests.browser.graphs import Canvas
-from tests.browser.served import PATIENCE_MS, Deployed, Visit, deployed, until, visit
+from tests.browser.served import PATIENCE_MS, Deployed, Visit, deployed, visit
+from tests.until import until
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 WIDTH, HEIGHT = 1280, 760
@@ -78,7 +79,7 @@ def graph(browser: Browser, running: Deployed) -> None:
     canvas.set(canvas.node("KSampler"), "steps", STEPS)
     canvas.run(None)
     done = "document.querySelector('.graph-progress')?.value ?? 0"
-    until(lambda: found.page.evaluate(done) > 0.8 * STEPS, "most is done", 10 * PATIENCE_MS / 1000)
+    until(lambda: found.page.evaluate(done) > 0.8 * STEPS, "most is done", patience_s=10 * PATIENCE_MS / 1000)
     keep(found, "graph")
 
 

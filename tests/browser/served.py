@@ -5,8 +5,7 @@ Knows nothing of what is tested.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ import calotype
 from calotype.serve.lifecycle.deploying import deploy, stop
 from calotype.serve.lifecycle.places import place_of
 from calotype.serve.lifecycle.plan import DeploymentPlan
+from tests.until import until
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 PATIENCE_MS = 60_000
@@ -43,14 +43,6 @@ class Deployed:
         until(lambda: all(job["ended_at"] for job in self.jobs()), "jobs have ended")
         for job in self.jobs():
             httpx.delete(f"{self.url}/v1/jobs/{job['id']}")
-
-
-def until(holds: Callable[[], bool], what: str, within_s: float = PATIENCE_MS / 1000) -> None:
-    """Ask again until it holds."""
-    end = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < end, f"it did not come to pass that {what}"
-        time.sleep(0.05)
 
 
 @contextmanager

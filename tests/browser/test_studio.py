@@ -13,7 +13,8 @@ from playwright.sync_api import expect
 
 from calotype.engine.pictures import read_record
 from tests.browser.conftest import Visitor
-from tests.browser.served import Deployed, Visit, until
+from tests.browser.served import Deployed, Visit
+from tests.until import until
 
 PROMPT = "an orange heart, noto style, on a light blue background"
 

@@ -16,7 +16,7 @@ from calotype.serve.lifecycle.deploying import deploy, stop
 from calotype.serve.lifecycle.places import Place
 from calotype.serve.lifecycle.plan import DeploymentPlan
 from tests.faults.checks import all_jobs, check_pictures
-from tests.faults.storm import until
+from tests.until import until
 
 PLAN = DeploymentPlan.parse({"name": "small", "models": ("emoji",), "devices": ("cpu",), "engine": "nothing"})
 
@@ -49,7 +49,7 @@ def full(disk: Path) -> None:
             first = ask(client, "before", wait="true").raise_for_status().json()
             # Another seed: the same picture would need no room.
             under_way = ask(client, "fault:slow under way", steps=100, seed=1).raise_for_status().json()
-            until("it does not begin", lambda: client.get(place_of(under_way)).json()["steps_done"] > 0)
+            until(lambda: client.get(place_of(under_way)).json()["steps_done"] > 0, "it begins")
             fill(disk)
             # The journal may have some room of its own.
             for _ in range(1000):
@@ -61,12 +61,12 @@ def full(disk: Path) -> None:
             assert "room" in refused.json()["error"]["message"]
             assert client.get("/healthz").status_code == 200
             assert client.get(place_of(first)).json() == first
-            until("work goes on", lambda: client.get("/v1/deployment").json()["running"] == 0)
+            until(lambda: client.get("/v1/deployment").json()["running"] == 0, "work ends")
             # Its picture is made, and there is no room for it.
             assert client.get(place_of(under_way)).json()["state"] == "running"
             (disk / "filler").unlink()
-            until("it refuses still", lambda: ask(client, "after").status_code == 202)
-            until("jobs do not end", lambda: {job["state"] for job in all_jobs(running)} == {"done"})
+            until(lambda: ask(client, "after").status_code == 202, "it accepts again")
+            until(lambda: {job["state"] for job in all_jobs(running)} == {"done"}, "jobs end")
             jobs = all_jobs(running)
             assert {first["id"], under_way["id"]} <= {job["id"] for job in jobs}
             check_pictures(running, jobs)

@@ -23,6 +23,7 @@ from calotype.serve.lifecycle.deploying import deploy, stop
 from calotype.serve.lifecycle.places import Place
 from calotype.serve.lifecycle.plan import DeploymentPlan
 from tests.faults import checks, ledger
+from tests.until import until
 
 VICTIMS = ("server", "worker", "client", "starting server")
 MOST_PROMISES = 12
@@ -46,14 +47,6 @@ def killed(pid: int) -> None:
         return
     finally:
         os.close(watched)
-
-
-def until(what: str, holds: Callable[[], bool]) -> None:
-    """Look again and again; for ever would hide a hang."""
-    deadline = time.monotonic() + LONGEST_WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline, f"after {LONGEST_WAIT_S:g} s: {what}"
-        time.sleep(0.01)
 
 
 @dataclass
@@ -109,7 +102,7 @@ class Storm:
 
     def _promises_more(self, number: int) -> None:
         wanted = self._lines() + number
-        until("the client gets no promises any more", lambda: self._lines() >= wanted)
+        until(lambda: self._lines() >= wanted, "the client gets promises")
 
     def _start_client(self) -> None:
         command = [sys.executable, "-m", "tests.faults.client", str(self.place.folder), str(self.book)]
@@ -157,7 +150,7 @@ class Storm:
             ]
             return bool(found)
 
-        until("no worker is ready", there)
+        until(there, "a worker is ready")
         return found[0]
 
     def _end_client(self) -> None:
@@ -181,7 +174,7 @@ class Storm:
         checks.check_log(self.place, jobs)
         checks.check_files(self.place, jobs)
         mark = os.environ[MARK]
-        until("processes are left behind", lambda: not checks.processes_with(f"{MARK}={mark}"))
+        until(lambda: not checks.processes_with(f"{MARK}={mark}"), "no process is left behind")
 
     def _clear_up(self) -> None:
         if self._client is not None and self._client.poll() is None:

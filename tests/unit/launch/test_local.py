@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from calotype.launch.local import LocalBackend
 from calotype.launch.records import find
 from calotype.launch.submitting import status_of
 from tests.unit.launch.specs import HERE, spec
+from tests.until import until
 
 STAND_IN = """#!/bin/bash
 printf '%s\\n' "$@"
@@ -53,15 +53,8 @@ def hand_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
     return handed_in
 
 
-def until(found: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 60
-    while not found():
-        assert time.monotonic() < end, f"no {what}"
-        time.sleep(0.02)
-
-
 def ended(record: JobRecord) -> JobState:
-    until(lambda: status_of(LocalBackend(), find(record.id)).state.is_over, "end")
+    until(lambda: status_of(LocalBackend(), find(record.id)).state.is_over, "it is over")
     return status_of(LocalBackend(), find(record.id)).state
 
 
@@ -101,7 +94,7 @@ def test_a_cancelled_job_is_told_first(
 ) -> None:
     record = hand_in("environment.BEHAVE=wait")
     log = record.logs / "node-0.log"
-    until(lambda: log.exists() and "waits" in log.read_text(), "start")
+    until(lambda: log.exists() and "waits" in log.read_text(), "it has started")
     assert run(["launch", "status", record.id]) == 0
     assert capsys.readouterr().out == f"{record.id}: running\n"
     # It is nobody's child and in no session of ours.
@@ -122,7 +115,7 @@ def test_the_tasks_of_an_array_run_in_order(hand_in: Callable[..., JobRecord]) -
 def test_a_cancelled_array_begins_no_more_tasks(hand_in: Callable[..., JobRecord]) -> None:
     record = hand_in("array=3", "environment.BEHAVE=wait")
     log = record.logs / "task-0-node-0.log"
-    until(lambda: log.exists() and "waits" in log.read_text(), "start")
+    until(lambda: log.exists() and "waits" in log.read_text(), "it has started")
     status = LocalBackend().status(record)
     assert [task.state.value for task in status.tasks] == ["running", "pending", "pending"]
     LocalBackend().cancel(record)
@@ -135,7 +128,7 @@ def test_a_killed_job_is_lost_and_another_process_of_its_number_is_not_it(
 ) -> None:
     record = hand_in("environment.BEHAVE=wait")
     os.killpg(int(record.handle.partition(":")[0]), 9)
-    until(lambda: LocalBackend().status(record).state is JobState.LOST, "end")
+    until(lambda: LocalBackend().status(record).state is JobState.LOST, "it is lost")
     other = record.model_copy(update={"handle": f"{os.getpid()}:1"})
     assert LocalBackend().status(other).state is JobState.LOST
     # Or these tests would end here.

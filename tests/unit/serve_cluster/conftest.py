@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -17,22 +16,12 @@ import pytest
 
 from calotype.serve.lifecycle.deploying import stop
 from calotype.serve.lifecycle.places import all_places
+from tests.until import until
 
-PATIENCE_S = 120.0
 CPUS = 4
 """That each node says it has."""
 LOOPBACK = "127.0.0.1"
 STORE_BYTES = 80 * 2**20
-
-
-def until(
-    condition: Callable[[], object], what: str, *, patience_s: float = PATIENCE_S, pause_s: float = 0.05
-) -> None:
-    """Look until it is so."""
-    end = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < end, f"{what}: not within {patience_s:g} s"
-        time.sleep(pause_s)
 
 
 class Nodes:

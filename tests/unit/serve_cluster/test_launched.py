@@ -24,8 +24,9 @@ from calotype.launch.ray import RayBackend
 from calotype.launch.records import find
 from calotype.launch.submitting import status_of
 from tests.shrunk import shrunk_folder
-from tests.unit.serve_cluster.conftest import CPUS, Nodes, until
+from tests.unit.serve_cluster.conftest import CPUS, Nodes
 from tests.unit.train.runs import arguments, settings
+from tests.until import until
 
 SOURCE = Path(calotype.__file__).parents[1]
 Run = Callable[..., str]
@@ -81,7 +82,7 @@ def status(record: JobRecord) -> JobStatus:
 
 def ended(record: JobRecord) -> JobStatus:
     # Each look is some work for Ray.
-    until(lambda: status(record).state.is_over, f"{record.id} is over", patience_s=300, pause_s=0.5)
+    until(lambda: status(record).state.is_over, f"{record.id} is over", pause_s=0.5)
     return status(record)
 
 

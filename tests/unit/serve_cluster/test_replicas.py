@@ -22,7 +22,8 @@ from calotype.serve.lifecycle.places import running_place
 from calotype.serve.service import UnavailableError
 from calotype.spec.request import GenerateRequest
 from tests.faults.checks import all_jobs, check_log, check_pictures
-from tests.unit.serve_cluster.conftest import CPUS, Nodes, until
+from tests.unit.serve_cluster.conftest import CPUS, Nodes
+from tests.until import until
 
 NAME = "crowd"
 STEPS = 60

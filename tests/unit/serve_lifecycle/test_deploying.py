@@ -8,9 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from select import poll
@@ -27,6 +25,7 @@ from calotype.serve.lifecycle.deploying import DeployError
 from calotype.serve.lifecycle.devices import worker_places
 from calotype.serve.lifecycle.places import Place, place_of, running_place
 from calotype.serve.worker.idle_engine import WEIGHT_BYTES
+from tests.until import until
 
 IDLE = {"engine": "nothing", "devices": ("cpu",)}
 
@@ -39,14 +38,6 @@ def killed(pid: int) -> None:
     ended.register(watched)
     ended.poll()
     os.close(watched)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Look again and again; for ever would hide a hang."""
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to that within 120 s"
-        time.sleep(0.02)
 
 
 def test_it_is_deployed_asked_by_name_and_torn_down(capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +154,7 @@ def test_in_the_foreground_it_says_where_it_is_and_ctrl_c_lets_jobs_end() -> Non
             assert running_place("one")[1].http in ready
             with calotype.client("one") as client:
                 job = client.submit("fault:slow", steps=100)
-                until(lambda: client.job(job).attempts == 1)
+                until(lambda: client.job(job).attempts == 1, "the job is begun")
                 process.send_signal(signal.SIGINT)
                 assert process.wait(60) == 0
         finally:
@@ -215,14 +206,14 @@ def test_each_device_has_its_own_process_and_deployments_stand_side_by_side() ->
             workers = one.status().workers
             return all(w.state == "ready" for w in workers) and sum(w.restarts for w in workers) == deaths
 
-        until(partial(ready_again, 0))
+        until(partial(ready_again, 0), "all workers are ready")
         for deaths, device in enumerate(devices, 1):
             (worker,) = [worker for worker in one.status().workers if worker.name == device]
             variables = Path(f"/proc/{worker.pid}/environ").read_text().split("\0")
             assert f"CUDA_VISIBLE_DEVICES={device}" in variables
             killed(worker.pid)
             assert one.query("a fox").images, "the other one goes on"
-            until(partial(ready_again, deaths))
+            until(partial(ready_again, deaths), "a new worker is ready")
         assert [worker.restarts for worker in two.status().workers] == [0]
         assert not two.jobs()
 
