@@ -5,7 +5,7 @@
 DATA is what `calotype data emoji` wrote. Every variant of `emoji` is trained for as many steps on the shipped
 autoencoder, exported and judged by `calotype bench quality`; one of `emoji-vae` is judged by the last PSNR of
 its training. All in processes of their own, several at once where the GPU has room: quality is compared, and
-the times say nothing of speed. What is in OUT/results.json already is not done again.
+the times say nothing of speed. What is in OUT already is not done again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ VARIANTS: dict[str, list[str]] = {
     "no min-SNR": ["objective.snr_gamma=null"],
     "no captions dropped": ["objective.caption_dropout=0.0"],
     "constant rate": ["optimizer.schedule=constant"],
-    "rate 3e-4": ["optimizer.learning_rate=3.0e-4"],
+    "rate 2e-4": ["optimizer.learning_rate=2.0e-4"],
     "short average": ["ema.decay=0.99"],
+    "no average": ["model.use_ema=false"],
 }
 AUTOENCODERS: dict[str, list[str]] = {
     "vae: recipe": [],
@@ -95,7 +96,8 @@ def judged(name: str, chosen: argparse.Namespace) -> dict[str, Any]:
     found = {"settings": [*chosen.also, *own], "steps": chosen.steps, "trained_s": time.monotonic() - began}
     if name in AUTOENCODERS:
         return {**found, "psnr": last_psnr(place / "run" / "metrics.jsonl")}
-    calotype("train", "export", "emoji", str(place / "model"), *settings)
+    if not (place / "model").exists():
+        calotype("train", "export", "emoji", str(place / "model"), *settings)
     asked = ["--data", str(chosen.data), "--out", str(place / "quality"), "--cfg", "4"]
     asked += ["--count", str(chosen.count), "--batch-size", "250"]
     calotype("bench", "quality", str(place / "model"), *asked)

@@ -97,6 +97,12 @@ class Architecture:
         """What the UNet was trained to predict: "epsilon" or "v_prediction"."""
         return str(self.scheduler.get("prediction_type", "epsilon"))
 
+    def predicting(self, prediction_type: str | None) -> Architecture:
+        """The same with a UNet that predicts something else; None leaves it."""
+        if prediction_type is None:
+            return self
+        return replace(self, scheduler={**self.scheduler, "prediction_type": prediction_type})
+
     @property
     def latent_channels(self) -> int:
         return int(self.vae["latent_channels"])

@@ -68,7 +68,7 @@ def find_model(
     place = _place_of(reference, models or models_dir())
 
     def settled(architecture: Architecture) -> Architecture:
-        return _with_prediction(architecture, prediction_type)
+        return architecture.predicting(prediction_type)
 
     if place.path.is_dir():
         return _folder(reference, place.path, settled(read_architecture(place.path)))
@@ -158,12 +158,6 @@ def read_config(path: Path) -> Architecture:
         return Architecture.from_dict(values.get("architecture", values))
     except ValueError as error:
         raise ModelFileError(path, str(error)) from error
-
-
-def _with_prediction(architecture: Architecture, prediction_type: str | None) -> Architecture:
-    if prediction_type is None:
-        return architecture
-    return replace(architecture, scheduler={**architecture.scheduler, "prediction_type": prediction_type})
 
 
 def _identity(reference: str, architecture: Architecture, sha256: str) -> ModelIdentity:

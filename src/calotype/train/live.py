@@ -51,6 +51,8 @@ def load_model(
     with found.weights as own, with_vae(own, vae) if vae else nullcontext(own) as weights:
         model = assemble(weights, found.identity, dtype=torch.float32, device=device, progress=progress)
     model.vae_sha256 = vae_sha256(vae) if vae else None
+    # Sampling and export ask the architecture what the network was taught.
+    model.architecture = _taught(model.architecture, recipe)
     dtype = DTYPES[recipe.model.precision]
     trained = [model.vae if recipe.model.train == "vae" else model.unet]
     if recipe.model.train == "unet_and_text":
@@ -73,6 +75,15 @@ def _found(recipe: Recipe, models: Path | None) -> Found:
         raise RequestError([Problem("model.weights", f"{rule}; say pretrained to start from its weights")])
     architecture = catalogue.architecture(part.base).widened(part.width)
     return random_model(f"{RANDOM}{part.base}:{recipe.trainer.seed}", architecture, recipe.trainer.seed)
+
+
+def _taught(architecture: Architecture, recipe: Recipe) -> Architecture:
+    """What the model is once the recipe has trained it."""
+    wanted, own = recipe.objective.prediction_type, architecture.prediction_type
+    if wanted not in (None, own) and recipe.model.train not in ("unet", "unet_and_text"):
+        rule = f"{wanted!r} cannot be taught by a {recipe.model.train} run: the model predicts {own!r}"
+        raise RequestError([Problem("objective.prediction_type", f"{rule}, and stays so; leave it out")])
+    return architecture.predicting(wanted)
 
 
 def _vae_path(recipe: Recipe, models: Path | None) -> Path | None:

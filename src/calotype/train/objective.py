@@ -32,7 +32,7 @@ class Objective:
         self, part: ObjectivePart, prediction_type: str, schedule: TrainingSchedule, device: torch.device
     ) -> None:
         self._part = part
-        self._prediction = part.prediction_type or prediction_type
+        self._prediction = prediction_type
         sigmas = torch.tensor(schedule.sigmas, dtype=torch.float64)
         # From σ = √(1 − ᾱ) / √ᾱ, written so that σ = ∞ (no signal left) is a number too.
         self._signal = (1 / (sigmas**2 + 1)).sqrt().float().to(device)

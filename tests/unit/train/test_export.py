@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from calotype.cli.main import run
-from calotype.core.errors import NotFoundError
+from calotype.core.errors import NotFoundError, RequestError
 from calotype.models.reference import find_model
 from calotype.spec.recipe import Recipe
 from calotype.train.data.report import TooManyCorruptError
@@ -67,6 +67,38 @@ def test_an_exported_file_holds_the_same(ran: Recipe, tmp_path: Path) -> None:
     with find_model(str(file)).weights as found:
         for name, tensor in wanted.items():
             assert torch.equal(found.read("unet", name), tensor), name
+
+
+@pytest.fixture
+def own_and_other(base: Path) -> tuple[str, str]:
+    """What the base predicts, and what it does not."""
+    with find_model(str(base)).weights as found:
+        own = found.architecture.prediction_type
+    return own, {"epsilon": "v_prediction", "v_prediction": "epsilon"}[own]
+
+
+@pytest.mark.parametrize("name", ["made", "made.safetensors"])
+def test_what_the_recipe_taught_to_predict_is_what_others_read(
+    base: Path, tmp_path: Path, own_and_other: tuple[str, str], name: str
+) -> None:
+    _, taught = own_and_other
+    ran = small_recipe(base, tmp_path / "run", trainer__max_steps=1, objective__prediction_type=taught)
+    trained(ran)
+    export(ran, tmp_path / name)
+    with find_model(str(tmp_path / name)).weights as found:
+        assert found.architecture.prediction_type == taught
+    if (tmp_path / name).is_dir():
+        made = DiffusionPipeline.from_pretrained(tmp_path / name, local_files_only=True)
+        assert made.scheduler.config.prediction_type == taught
+
+
+def test_what_leaves_the_unet_as_it_is_cannot_teach_it_to_predict(
+    base: Path, tmp_path: Path, own_and_other: tuple[str, str]
+) -> None:
+    own, other = own_and_other
+    trained(small_recipe(base, tmp_path / "a", model__train="lora", objective__prediction_type=own))
+    with pytest.raises(RequestError, match=f"cannot be taught by a lora run: the model predicts '{own}'"):
+        trained(small_recipe(base, tmp_path / "b", model__train="lora", objective__prediction_type=other))
 
 
 def test_half_precision_is_what_is_written_unless_asked(ran: Recipe, tmp_path: Path) -> None:

@@ -88,11 +88,6 @@ def test_a_last_timestep_without_signal_is_asked_and_judged(
     assert float(question.weights[-1]) == pytest.approx(1.0 if prediction == "epsilon" else 0.0, abs=1e-6)
 
 
-def test_the_recipes_prediction_goes_before_the_models(model: Any, numbers: tuple[torch.Tensor, ...]) -> None:
-    asked = objective(model, "v_prediction", prediction_type="epsilon").ask(*numbers)
-    assert torch.equal(asked.target, numbers[1])
-
-
 def test_offset_noise_moves_whole_channels_and_is_asked_for_too(
     model: Any, numbers: tuple[torch.Tensor, ...]
 ) -> None:
