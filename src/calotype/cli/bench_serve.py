@@ -44,8 +44,13 @@ def command(
         int, typer.Option(min=0, help="Requests one by one, before the load.", rich_help_panel=_LOAD)
     ] = 10,
     share: Annotated[
-        float | None,
-        typer.Option(min=0.01, max=1, help="Then arrivals at this share of it.", rich_help_panel=_LOAD),
+        list[float] | None,
+        typer.Option(
+            min=0.01,
+            max=1,
+            help="Then arrivals at this share of it; say it again for others.",
+            rich_help_panel=_LOAD,
+        ),
     ] = None,
     target: Annotated[
         float | None, typer.Option(help="Seconds that goodput counts.", rich_help_panel=_LOAD)
@@ -102,7 +107,7 @@ def command(
         },
         target_s=target,
         solo=solo,
-        share=share,
+        shares=tuple(share or ()),
         timeout_s=timeout,
         api_key=api_key,
     )

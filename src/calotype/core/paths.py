@@ -72,7 +72,7 @@ def resolve_inside(root: Path, name: str, *, field: str = "name") -> Path:
         candidate = _by_stem(root, name)
     real = candidate.resolve()
     if not real.is_relative_to(real_root):
-        raise RequestError([Problem(field, f"{name!r} is a link that leaves {root}", name)])
+        raise RequestError([Problem(field, f"{name!r} is a link that leaves its folder, {root.name}", name)])
     return candidate
 
 

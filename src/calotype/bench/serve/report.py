@@ -11,6 +11,7 @@ from calotype.spec.measurement import Measurement
 from calotype.spec.measurement_job import OURS
 
 IN_TIME = "in time"
+_P95_AT = "p95_over_solo_median_at "
 COLUMNS = ("", "asked", "errors", "per s", IN_TIME, "p50 ms", "p95 ms", "p99 ms")
 
 
@@ -50,7 +51,6 @@ def conclusions(phases: Sequence[Phase], offline: Sequence[Measurement] = ()) ->
     ours = {phase.name: phase for phase in phases if phase.system == "calotype"}
     plain = next((phase for phase in phases if phase.system != "calotype"), None)
     load, solo = ours["load"], ours.get("solo")
-    shared = next((phase for name, phase in ours.items() if name not in ("load", "solo")), None)
     found: dict[str, float] = {}
     if solo and solo.figures.latency:
         found["solo_median_s"] = solo.figures.latency.median
@@ -60,8 +60,9 @@ def conclusions(phases: Sequence[Phase], offline: Sequence[Measurement] = ()) ->
         found["offline_images_per_s"] = fastest.samples_per_s
         found["offline_batch"] = float(fastest.samples_per_unit or 1)
         found["throughput_over_offline"] = load.figures.images_per_s / fastest.samples_per_s
-    if shared and solo and shared.figures.latency and solo.figures.latency:
-        found["shared_p95_over_solo_median"] = shared.figures.latency.p95 / solo.figures.latency.median
+    for name, shared in ours.items():
+        if shared not in (load, solo) and shared.figures.latency and solo and solo.figures.latency:
+            found[f"{_P95_AT}{name}"] = shared.figures.latency.p95 / solo.figures.latency.median
     if load.weight:
         found["resident_bytes_before"] = load.weight.bytes[0]
         found["resident_bytes_after"] = load.weight.bytes[-1]
@@ -83,9 +84,9 @@ def sentences(phases: Sequence[Phase], offline: Sequence[Measurement], *, idle: 
             f"{known['throughput_over_offline']:.1%} of the engine's own {known['offline_images_per_s']:.3g} "
             f"pictures a second, at its best batch of {known['offline_batch']:.0f}"
         )
-    if "shared_p95_over_solo_median" in known:
-        ratio = known["shared_p95_over_solo_median"]
-        said.append(f"p95 at a share of the load: {ratio:.2f}× the solo median")
+    for name, ratio in known.items():
+        if name.startswith(_P95_AT):
+            said.append(f"p95 at {name.removeprefix(_P95_AT)}: {ratio:.2f}× the solo median")
     if "resident_bytes_before" in known:
         mib = {name: value / 2**20 for name, value in known.items() if name.startswith("resident")}
         said.append(

@@ -1,4 +1,4 @@
-"""The phases of a run: one client alone, the load, a share of it; then the same load on a plain server.
+"""The phases of a run: one client alone, the load, shares of it; then the same load on a plain server.
 
 Knows nothing of how servers are started, nor of what is written down.
 """
@@ -42,8 +42,8 @@ class ServePlan:
     """What goodput counts."""
     solo: int = 10
     """Requests of one client by itself, before the load."""
-    share: float | None = None
-    """After the load: arrivals at this share of the throughput it reached."""
+    shares: tuple[float, ...] = ()
+    """After the load: arrivals at each of these shares of the throughput it reached."""
     timeout_s: float = 600.0
     api_key: str | None = None
 
@@ -104,11 +104,11 @@ async def on_deployment(
         if plan.solo:
             await measure("solo", Load(clients=1, requests=plan.solo))
         await measure("load", plan.load)
-        if plan.share is not None:
-            rate = plan.share * phases[-1].figures.throughput
-            if not rate:
-                raise NoAnswerError("nothing ended well under the load: there is no share of it")
-            await measure(f"{plan.share:g} of the load", replace(plan.load, clients=None, rate=rate))
+        reached = phases[-1].figures.throughput
+        if plan.shares and not reached:
+            raise NoAnswerError("nothing ended well under the load: there is no share of it")
+        for share in plan.shares:
+            await measure(f"{share:g} of the load", replace(plan.load, clients=None, rate=share * reached))
         return phases, device
 
 

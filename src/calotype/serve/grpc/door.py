@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from calotype.core.errors import CalotypeError, RequestError
+from calotype.core.telling import told
 from calotype.serve.access import Access, Caller, bearer_token
 from calotype.serve.failures import ErrorKind, kind_of
 from calotype.serve.grpc.wire import problems_message
@@ -112,7 +113,7 @@ class _Guarded:
             raise
         except CalotypeError as error:
             code = CODES.get(kind_of(error), grpc.StatusCode.INVALID_ARGUMENT)
-            await self._abort(context, code, str(error)[:LONGEST_MESSAGE], *_trailing(error))
+            await self._abort(context, code, told(error)[:LONGEST_MESSAGE], *_trailing(error))
         except Exception:
             _log.exception("a call failed by a mistake of ours")
             message = f"something went wrong here; the log has it under request {self._request_id}"

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from calotype.core.errors import CalotypeError, Problem, RequestError
+from calotype.core.telling import told
 from calotype.serve.failures import ErrorKind, kind_of
 from calotype.serve.logs import request_id
 from calotype.serve.service import QueueFullError
@@ -120,7 +121,7 @@ def error_body(error: CalotypeError) -> dict[str, Any]:
     """An error as plain values."""
     kind = kind_of(error)
     problems = error.problems if isinstance(error, RequestError) else ()
-    return _body(STATUS[kind], kind, str(error), problems)
+    return _body(STATUS[kind], kind, told(error), problems)
 
 
 def error_response(error: CalotypeError) -> Response:

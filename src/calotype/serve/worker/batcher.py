@@ -313,7 +313,7 @@ class Batcher:
         unexpected = error if not isinstance(error, CalotypeError) else None
         _log.warning(
             "job failed: %s",
-            failure.message,
+            error,
             extra={"job_id": job_id, "kind": failure.kind},
             exc_info=unexpected,
         )

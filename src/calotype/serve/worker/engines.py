@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from calotype.core.errors import CalotypeError, ExitCode
 from calotype.core.progress import Progress
+from calotype.core.telling import told
 from calotype.serve.messages import LoadedModel, Work
 from calotype.spec.job import FailureKind, JobFailure
 
@@ -172,5 +173,5 @@ _KINDS: dict[ExitCode, FailureKind] = {
 def failure_of(error: Exception) -> JobFailure:
     """What a client is told of an error."""
     if isinstance(error, CalotypeError):
-        return JobFailure(kind=_KINDS.get(error.exit_code, "internal"), message=str(error))
-    return JobFailure(kind="internal", message=f"{type(error).__name__}: {error}")
+        return JobFailure(kind=_KINDS.get(error.exit_code, "internal"), message=told(error))
+    return JobFailure(kind="internal", message=f"{type(error).__name__}: {told(error)}")

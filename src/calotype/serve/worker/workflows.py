@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from calotype.core.errors import CalotypeError, DoesNotFitError, Problem, RequestError
+from calotype.core.telling import told, without_places
 from calotype.serve.messages import Failed, NodeNews, RunWorkflow, Stopped, WorkflowFinished
 from calotype.serve.worker.engines import OutOfMemoryError, failure_of
 from calotype.serve.worker.finishing import Emit
@@ -197,8 +198,8 @@ class Workflows:
             node=event.node,
             node_class=event.class_type,
             error=event.exception_type,
-            message=str(error) or event.message,
-            traceback=event.traceback[-LONGEST_TRACEBACK:],
+            message=told(error) or event.message,
+            traceback=tuple(without_places(line) for line in event.traceback[-LONGEST_TRACEBACK:]),
         )
         self._fail(under.work.job_id, error, node)
 
@@ -208,7 +209,8 @@ class Workflows:
             message = f"node {node.node} ({node.node_class}): {failure.message}"
             failure = failure.model_copy(update={"message": message})
         unexpected = error if not isinstance(error, CalotypeError) else None
-        _log.warning("workflow failed: %s", failure.message, extra={"job_id": job_id}, exc_info=unexpected)
+        about = {"job_id": job_id, "node": node and node.node}
+        _log.warning("workflow failed: %s", error, extra=about, exc_info=unexpected)
         self._emit(Failed(job_id=job_id, failure=failure, node=node), ())
 
     def _end(self) -> None:
