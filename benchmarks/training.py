@@ -4,9 +4,10 @@ Every row in a process of its own, one after the other, on the same machine; ran
 
     PYTHONPATH=src:build/offline python3 benchmarks/training.py --out benchmarks/DATE-training
 
-Writes one JSON file a row and table.md. A row that fails says so. `--fill` compiles the first of each kind
-side by side beforehand, into inductor's cache: the speeds are the same and the first steps are shorter. On a
-host without network see scripts/offline-bundle first.
+Writes one JSON file a row and table.md. A row that fails says so, and rows that are there are not run again.
+`--fill` compiles a row beforehand into inductor's cache, and beside it one of `calotype train table
+sd1-ablation`, which will find it there: the speeds are the same and the first steps are shorter.
+benchmarks/training.sh runs both. On a host without network see scripts/offline-bundle first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,12 @@ CATALOGUE = Path("src/calotype/models/catalogue/sd2-base.json")
 FAST = ("model.compile=true", "model.channels_last=true")
 LATENTS = "data.kind=synthetic_latents"
 ROW_LIMIT_S = 280
+BESIDE = {
+    "ours-in-loop": ["model.compile=true"],
+    "plain-compile-in-loop": ["model.compile=true", "model.channels_last=false"],
+    "ours-sdxl-precomputed": ["model.compile=true", "model.cuda_graphs=true"],
+}
+"""Rows of the ablation that are compiled beside these: the memory of one GPU has room for both."""
 
 
 def rows(micro: int, steps: int, warmup: int) -> dict[str, list[str]]:
@@ -41,11 +49,11 @@ def rows(micro: int, steps: int, warmup: int) -> dict[str, list[str]]:
     ]
     return {
         "ours-in-loop": ours,
-        "ours-precomputed": [*ours, LATENTS],
         "plain-compile-in-loop": [*plain, "--compile"],
+        "ours-sdxl-precomputed": [*sdxl, "model.gradient_checkpointing=false", *FAST, *window, LATENTS],
+        "ours-precomputed": [*ours, LATENTS],
         "plain-compile-precomputed": [*plain, "--compile", "--latents"],
         "plain-eager-in-loop": plain,
-        "ours-sdxl-precomputed": [*sdxl, "model.gradient_checkpointing=false", *FAST, *window, LATENTS],
     }
 
 
@@ -55,25 +63,37 @@ def main() -> None:
     parser.add_argument("--micro-batch", type=int, default=64, help="of SD 2-base")
     parser.add_argument("--fill", action="store_true")
     parser.add_argument("--only", nargs="*", help="names of rows; all if not said")
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no row later than this")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
-    if chosen.fill:
-        fill(chosen.micro_batch)
-    made = rows(chosen.micro_batch, steps=20, warmup=6)
+    made, started = rows(chosen.micro_batch, steps=20, warmup=6), time.monotonic()
     for name in chosen.only or made:
+        if is_there(chosen.out / f"{name}.json"):
+            continue
+        if time.monotonic() - started > chosen.limit_s:
+            sys.exit(f"{name} and what follows it are left: {chosen.limit_s:.0f} s are over")
+        if chosen.fill:
+            fill(name, chosen.micro_batch)
         result = run(made[name])
         (chosen.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         print(name, summary(result), flush=True)
         (chosen.out / "table.md").write_text(table(chosen.out, list(made)))
 
 
-def fill(micro: int) -> None:
-    """Compile what the rows will need, all at once."""
-    short = rows(micro, steps=1, warmup=1)
-    names = ("ours-in-loop", "plain-compile-in-loop")
-    started = [subprocess.Popen([sys.executable, *short[name]], stdout=subprocess.DEVNULL) for name in names]  # noqa: S603 - ours
-    for process in started:
-        process.wait()
+def is_there(file: Path) -> bool:
+    return file.is_file() and speed(json.loads(file.read_text())) is not None
+
+
+def fill(name: str, micro: int) -> None:
+    """Compile what a row will need, and a row of the ablation beside it."""
+    commands = [rows(micro, steps=1, warmup=1)[name]]
+    if name in BESIDE:
+        short = ("--benchmark", "--benchmark-steps=1", "--warmup-steps=1", "--json")
+        commands.append(["-m", "calotype", "train", "bench-sd1", *BESIDE[name], *short])
+    started = time.monotonic()
+    with ThreadPoolExecutor() as threads:
+        said = list(threads.map(run, commands))
+    print(f"{name} filled in {time.monotonic() - started:.0f} s:", *map(summary, said), flush=True)
 
 
 def run(arguments: list[str]) -> dict[str, Any]:
