@@ -31,8 +31,8 @@ def command(
     from calotype.bench.data.feeding import Rate
     from calotype.bench.data.measure import check, read_batches
     from calotype.bench.data.records import DataPlan, measured
-    from calotype.bench.records.store import FILE
     from calotype.cli.output import print_json
+    from calotype.spec.measurement import FILE
     from calotype.train.live import needs_before_loading
     from calotype.train.recipes import load_recipe
 

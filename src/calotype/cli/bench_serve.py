@@ -232,11 +232,12 @@ def _measure(
     import sys
     from datetime import UTC, datetime
 
-    from calotype.bench.records.store import FILE, append
+    from calotype.bench.records.store import append
     from calotype.bench.serve.records import as_measurement
     from calotype.bench.serve.run import on_deployment, on_plain
     from calotype.bench.serve.targets import plain_server
     from calotype.core.fingerprint import fingerprint
+    from calotype.spec.measurement import FILE
 
     at, machine, words = datetime.now(UTC), fingerprint(), shlex.join(["calotype", *sys.argv[1:]])
 
@@ -273,9 +274,9 @@ def _show(measured: _Measured, out: Path | None, as_json: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from calotype.bench.records.store import FILE
     from calotype.bench.serve import report
     from calotype.cli.output import console, print_json
+    from calotype.spec.measurement import FILE
 
     if as_json:
         print_json(report.as_values(measured.phases, measured.offline))

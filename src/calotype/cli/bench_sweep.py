@@ -263,9 +263,9 @@ def measured(plan: "SweepPlan") -> "SweepOutcome":
 
 def show(done: "SweepOutcome", out: Path, as_json: bool) -> None:
     """What came of a sweep, and what to make of it."""
-    from calotype.bench.records.store import FILE
     from calotype.bench.sweep.table import lines_of, warnings_of
     from calotype.cli.output import print_json
+    from calotype.spec.measurement import FILE
 
     if as_json:
         print_json([_brief(one) for one in done.measurements])

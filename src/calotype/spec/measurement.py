@@ -16,10 +16,14 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from calotype.spec.measurement_statistics import Summary, summarise
 
 FORMAT: Literal["calotype.measurement.1"] = "calotype.measurement.1"
+FILE = "records.jsonl"
+"""What a run's folder calls its measurements."""
 WALL = "wall"
 """The series that every kind but `ceiling` has: seconds of one unit of work as the host's clock sees it."""
 VARIANTS_APART = ", "
 """Between the labels of an ablation's variants that come to the same, in the setting `variant`."""
+VARIANT = "variant"
+"""The setting that names a variant: all, none, `without X`, `with X` or `only X`."""
 
 Kind = Literal["inference", "train", "serve", "ceiling", "data"]
 """`data`: batches of a recipe's data, read and prepared on the CPU and trained on by nobody."""

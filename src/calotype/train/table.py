@@ -19,12 +19,16 @@ from calotype.core.paths import written_whole
 from calotype.core.progress import Progress
 from calotype.spec.benchmark_record import BenchmarkRecord, markdown
 from calotype.spec.benchmark_table import BenchmarkTable
+from calotype.spec.measurement import FILE, VARIANT, Measurement, Setting
+from calotype.spec.measurement_training import measurement_of
 from calotype.spec.recipe import Recipe
 from calotype.train.checkpoint import StopSignal, claimed
 from calotype.train.child_process import run_child
 from calotype.train.recipes import as_written, load_recipe
 
 RECORDS, TABLE = "records", "table.md"
+BASE = "base"
+"""The row that is the recipe as it is, in tables whose other rows each change something of it."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ def run_table(plan: TablePlan, progress: Progress) -> TableOutcome:
             records[row.name] = record
             with written_whole(plan.folder / TABLE, "w") as file:
                 file.write(table_of(records) + "\n")
+            with written_whole(plan.folder / FILE, "w") as file:
+                file.writelines(m.model_dump_json() + "\n" for m in measurements_of(records))
             progress.advance()
     return TableOutcome(records, finished=True)
 
@@ -69,6 +75,17 @@ def run_table(plan: TablePlan, progress: Progress) -> TableOutcome:
 def table_of(records: dict[str, BenchmarkRecord]) -> str:
     """The records as Markdown."""
     return markdown([{"row": name, **r.row(), **r.figures()} for name, r in records.items()])
+
+
+def measurements_of(records: dict[str, BenchmarkRecord]) -> list[Measurement]:
+    """The records as reports and queries read them; with a base, as variants of an ablation."""
+
+    def settings(name: str) -> dict[str, Setting]:
+        if BASE not in records:
+            return {}
+        return {VARIANT: "all" if name == BASE else f"with {name}"}
+
+    return [measurement_of(record, name, settings=settings(name)) for name, record in records.items()]
 
 
 class _Row:

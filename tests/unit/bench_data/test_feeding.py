@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calotype.bench.data.feeding import Rate, gpus_fed, sentence, workers_for
-from calotype.bench.records.store import FILE, read
+from calotype.bench.records.store import read
 from calotype.bench.report.compose import compose
 from calotype.bench.report.reading import gather
 from calotype.cli.main import run
+from calotype.spec.measurement import FILE
 from tests.unit.train_data.specimens import fill_shards
 
 SPEED = st.floats(0.1, 1e4)

@@ -12,9 +12,9 @@ import pytest
 
 from calotype.bench.records.columns import COLUMNS, SAMPLE_COLUMNS
 from calotype.bench.records.query import ask
-from calotype.bench.records.store import FILE, append, read_all
+from calotype.bench.records.store import append, read_all
 from calotype.core.errors import RequestError
-from calotype.spec.measurement import Likeness, PeakMemory, Preparation, Work
+from calotype.spec.measurement import FILE, Likeness, PeakMemory, Preparation, Work
 from tests.unit.bench_records.conftest import made_up
 from tests.unit.cli.conftest import Calotype
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from calotype.bench.records.store import FILE, append, files_in, read, read_all
+from calotype.bench.records.store import append, files_in, read, read_all
 from calotype.core.errors import NotFoundError
+from calotype.spec.measurement import FILE
 from tests.unit.bench_records.conftest import made_up
 from tests.unit.train.children import surroundings
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from PIL import Image
 
-from calotype.bench.records.store import FILE, append
+from calotype.bench.records.store import append
 from calotype.spec.ceiling_record import CeilingRecord
-from calotype.spec.measurement import WALL, Measurement, Series, identity_of
+from calotype.spec.measurement import FILE, WALL, Measurement, Series, identity_of
 from calotype.spec.recipe import Recipe
 
 H200 = "NVIDIA H200"

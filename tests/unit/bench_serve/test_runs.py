@@ -13,8 +13,9 @@ from uuid import uuid4
 
 import pytest
 
-from calotype.bench.records.store import FILE, read
+from calotype.bench.records.store import read
 from calotype.cli.main import run
+from calotype.spec.measurement import FILE
 from tests.faults.checks import processes_with
 
 SMALL = ["--device", "cpu", "--warmup", "0", "--width", "64", "--height", "64"]

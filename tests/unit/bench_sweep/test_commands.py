@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from calotype.bench.records.store import FILE, read
+from calotype.bench.records.store import read
 from calotype.bench.sweep import runner
-from calotype.spec.measurement import Measurement
+from calotype.spec.measurement import FILE, Measurement
 from tests.unit.bench_sweep.children import Children
 from tests.unit.cli.conftest import Calotype
 from tests.unit.train.children import surroundings

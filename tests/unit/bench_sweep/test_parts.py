@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from calotype.bench.records.store import FILE
 from calotype.bench.sweep.parts import folder_of, parse_part
 from calotype.bench.sweep.runner import SweepPlan, run_sweep
 from calotype.core.errors import RequestError
 from calotype.core.progress import Silent
+from calotype.spec.measurement import FILE
 from tests.unit.bench_sweep.children import Children
 from tests.unit.bench_sweep.conftest import points
 

@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from calotype.bench.records.store import FILE, append, read
+from calotype.bench.records.store import append, read
 from calotype.bench.sweep.points import parse_sweep, points_of
 from calotype.bench.sweep.runner import SweepPlan, run_sweep
 from calotype.core.progress import Silent
+from calotype.spec.measurement import FILE
 from tests.unit.bench_records.conftest import made_up
 from tests.unit.bench_sweep.children import Children
 from tests.unit.bench_sweep.conftest import points

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -12,10 +13,15 @@ from typing import Any
 
 import pytest
 
+from calotype.bench.records.store import read
+from calotype.bench.report.compose import compose
+from calotype.bench.report.reading import gather
+from calotype.bench.report.writing import write
 from calotype.core.errors import NotFoundError, RequestError
 from calotype.core.progress import Silent
 from calotype.spec.benchmark_record import COLUMNS, BenchmarkRecord, DeviceMemory
 from calotype.spec.benchmark_table import BenchmarkTable
+from calotype.spec.measurement import FILE, VARIANT
 from calotype.spec.recipe import Recipe
 from calotype.train import table as module
 from calotype.train.checkpoint import StopSignal
@@ -64,7 +70,7 @@ def record_of(recipe: Recipe, **changes: Any) -> BenchmarkRecord:
         "warmup_step_s": [],
         "steps": 30,
         "ceiling_tflops": 800.0,
-        "window": window_of(Timed(4.0, [4.0], None, [1.0]), recipe, tflop=100.0, ceiling=800.0),
+        "window": window_of(Timed(120.0, [4.0] * 30, None, [1.0] * 30), recipe, tflop=100.0, ceiling=800.0),
         "memory": [DeviceMemory(allocated_bytes=2**30, reserved_bytes=2**31, total_bytes=2**37)],
         "fingerprint": {},
     }
@@ -99,6 +105,24 @@ def test_the_table_has_the_known_columns_and_what_they_lack(child: Child, tmp_pa
     assert (small["samples/gpu/s"], small["MFU"]) == ("0.25", "3.1%")
     assert all(command[:3] == [sys.executable, "-m", "calotype"] for command in child.commands)
     assert all("--device=cuda" in command and "--benchmark" in command for command in child.commands)
+
+
+def test_reports_read_a_table_as_measurements(child: Child, tmp_path: Path) -> None:
+    rows = {"base": (), "dead": ("model.compile=true",), "small": ROWS["small"]}
+    child.instead["dead"] = lambda _: "ended with code -9: Killed"
+    run_table(plan_of(tmp_path, rows), Silent())
+    found = read(tmp_path / FILE).measurements
+    assert [(one.point, one.status) for one in found] == [("base", "ok"), ("dead", "error"), ("small", "ok")]
+    assert [one.settings[VARIANT] for one in found] == ["all", "with dead", "with small"]
+    run_table(plan_of(tmp_path / "grid", ROWS), Silent())
+    assert all(not one.settings for one in read(tmp_path / "grid" / FILE).measurements)
+    write(compose(gather([tmp_path]), None), tmp_path / "report")
+    shown = (tmp_path / "report" / "report.md").read_text()
+    (group,) = re.findall(r"What each part gives: (.*)\.\*\*", shown)
+    assert group == f"train sd15 on {found[0].device}"
+    # One sample in the time of sixteen.
+    assert re.search(r"\| small \| 0\.06× ", shown)
+    assert re.search(r"\| dead \| \*\*failed\*\*", shown)
 
 
 def test_rows_that_are_recorded_are_not_run_again(child: Child, tmp_path: Path) -> None:

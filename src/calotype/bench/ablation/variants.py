@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from calotype.bench.sweep.points import points_of
-from calotype.spec.measurement import VARIANTS_APART, Setting
+from calotype.spec.measurement import VARIANT, VARIANTS_APART, Setting
 from calotype.spec.measurement_job import Point
 from calotype.spec.measurement_sweep import Sweep
 
@@ -41,4 +41,4 @@ def variant_points(sweep: Sweep, variants: Sequence[Variant], device: str | None
 
 
 def _named(point: Point, name: str) -> Point:
-    return point.model_copy(update={"name": name, "settings": {"variant": name}})
+    return point.model_copy(update={"name": name, "settings": {VARIANT: name}})

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from calotype.bench.data.feeding import sentence
 from calotype.bench.data.measure import Readings
-from calotype.bench.records.store import FILE, append
+from calotype.bench.records.store import append
 from calotype.core.fingerprint import fingerprint
-from calotype.spec.measurement import WALL, Measurement, Preparation, Series, identity_of
+from calotype.spec.measurement import FILE, WALL, Measurement, Preparation, Series, identity_of
 from calotype.spec.recipe import Recipe
 
 

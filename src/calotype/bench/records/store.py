@@ -16,9 +16,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from calotype.core.errors import NotFoundError
-from calotype.spec.measurement import Measurement
+from calotype.spec.measurement import FILE, Measurement
 
-FILE = "records.jsonl"
 """What a run's file is called, inside the run's folder."""
 
 

@@ -16,15 +16,16 @@ _ORDER = ("all", "none", "without", "with", "only")
 
 
 def ablation(points: Sequence[PointView]) -> Section:
-    groups: dict[tuple[str, str, str, str], list[PointView]] = {}
+    groups: dict[tuple[str, str, str], list[PointView]] = {}
     for point in points:
         if point.variant is not None:
-            first = point.first
-            key = (first.kind, first.model, first.device, str(point.rounds[0].file))
+            key = (point.first.kind, point.first.model, str(point.rounds[0].file))
             groups.setdefault(key, []).append(point)
     figures: list[Figure] = []
     tables: list[Table] = []
-    for count, ((kind, model, device, _), group) in enumerate(groups.items(), start=1):
+    for count, ((kind, model, _), group) in enumerate(groups.items(), start=1):
+        # What failed before it had a device is of the others' device.
+        device = next((point.first.device for point in group if point.first.device), "an unknown device")
         ordered = sorted(group, key=lambda point: _ORDER.index(_how(point)))
         what = f"{kind} {model} on {device}"
         figures += _figures(ordered, what, count)

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from calotype.bench.records.store import Stored
-from calotype.spec.measurement import Measurement, Setting, identity_of
+from calotype.spec.measurement import FILE, VARIANT, Measurement, Setting, identity_of
 from calotype.spec.measurement_statistics import Summary, summarise
 
 GIB = 2**30
-VARIANT = "variant"
-"""What ablations call the setting that they vary."""
 _SHAPE = ("count", "width", "height", "steps", "cfg")
 _SIZES = ("micro_batch_size", "global_batch_size")
 
@@ -205,7 +203,7 @@ def _names(groups: Sequence[Sequence[Stored]]) -> list[str]:
 
 
 def _run(file: Path) -> str:
-    return file.parent.name if file.name == "records.jsonl" and file.parent.name else file.stem
+    return file.parent.name if file.name == FILE and file.parent.name else file.stem
 
 
 def files_of(points: Iterable[PointView]) -> list[Path]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from calotype.bench.records.store import FILE
 from calotype.core.errors import Problem, RequestError
+from calotype.spec.measurement import FILE
 
 _NAME = "part-{:05d}"
 

@@ -15,7 +15,7 @@ from calotype.spec.measurement_statistics import summarise
 
 @dataclass(frozen=True)
 class Ratio:
-    """Seconds of another divided by seconds of one: above 1, the one is faster."""
+    """Seconds of another divided by seconds of one, for as many samples: above 1, the one is faster."""
 
     value: float
     low: float
@@ -41,10 +41,12 @@ def ratio(one: Sequence[Measurement], other: Sequence[Measurement]) -> Ratio | N
     both = sorted(ours.keys() & theirs.keys())
     if not both:
         return None
+    more = (one[0].samples_per_unit or 1) / (other[0].samples_per_unit or 1)
     if len(both) == 1:
         mine, yours = ours[both[0]], theirs[both[0]]
-        return Ratio(yours.median / mine.median, yours.p5 / mine.p95, yours.p95 / mine.p5, 1)
-    each = [theirs[number].median / ours[number].median for number in both]
+        low, high = yours.p5 / mine.p95, yours.p95 / mine.p5
+        return Ratio(more * yours.median / mine.median, more * low, more * high, 1)
+    each = [more * theirs[number].median / ours[number].median for number in both]
     return Ratio(summarise(each).median, min(each), max(each), len(both))
 
 

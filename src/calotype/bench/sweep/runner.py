@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from calotype.bench.inference.keeping import shared_by
-from calotype.bench.records.store import FILE, append, read
+from calotype.bench.records.store import append, read
 from calotype.bench.sweep.parts import record_files
 from calotype.bench.sweep.processes import Command, run_points
 from calotype.core.progress import Progress
-from calotype.spec.measurement import Measurement
+from calotype.spec.measurement import FILE, Measurement
 from calotype.spec.measurement_job import Point, Ticket, TrainJob
 from calotype.train.checkpoint import StopSignal, claimed
 

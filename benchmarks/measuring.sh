@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The published tables of SDXL's speed and of a training's ablation, measured on a GPU host with or without network, the
+# device's own ceilings beside them, and a report of all.
+#
+#   scripts/offline-bundle                               # once, where there is a network, if the host has none
+#   benchmarks/measuring.sh benchmarks/DATE-measuring    # there; PYTHON names another interpreter that has torch
+#
+# Asked again for the same folder it goes on with what is not there; ABLATION names a folder that has the ablation
+# already (benchmarks/training.sh makes one). LIMIT_S=500 has it end after about so many seconds; Calotype's own commands
+# then stop between points. Goes on with the next when one fails, and ends with 1 then.
+set -uo pipefail
+out=$(realpath -m "${1:?say a folder for the results}")
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+if [ -d build/wheels ] && [ ! -d build/offline ]; then
+  for wheel in build/wheels/*.whl; do "$python" -m zipfile -e "$wheel" build/offline; done
+fi
+export PYTHONPATH=$PWD/src:$PWD/build/offline:$PWD
+mkdir -p "$out"
+failed=0
+run() {
+  local left=$((${LIMIT_S:-1000000} - SECONDS))
+  echo "== $SECONDS s: $*"
+  [ "$left" -gt 10 ] || { failed=1; return; }
+  timeout --kill-after=20 "$left" "$python" -m calotype "$@" || failed=1
+}
+ablation=${ABLATION:-$out/sd1-ablation}
+run bench ceiling --out "$out/ceiling"
+run bench inference sdxl-batch sdxl-resolution sdxl-steps sdxl-cfg --keep-loaded --rounds "${ROUNDS:-3}" --out "$out/sdxl"
+# The same steps and guidance on a model that has learned something, for pictures to look at.
+run bench inference --model emoji --sweep steps=1,2,4,8,16,32,64 cfg=1,2,4,8 --keep-loaded --rounds 1 \
+  --prompt "a red apple, noto style, on a light blue background" --out "$out/emoji"
+[ -n "${ABLATION:-}" ] || run train table sd1-ablation --out "$ablation" --row-limit-s 280
+run profile generate random:sdxl "a lighthouse" --steps 4 --out "$out/profile"
+run report "$out/ceiling" "$out/sdxl" "$out/emoji" "$ablation" --out "$out/report"
+exit $failed
