@@ -25,12 +25,16 @@ run() {
   timeout --kill-after=20 "$left" "$python" -m calotype "$@" || failed=1
 }
 ablation=${ABLATION:-$out/sd1-ablation}
-run bench ceiling --out "$out/ceiling"
+mkdir -p "$out/ceiling"
+[ -f "$out/ceiling/records.jsonl" ] || run bench ceiling --again --out "$out/ceiling/records.jsonl"
 run bench inference sdxl-batch sdxl-resolution sdxl-steps sdxl-cfg --keep-loaded --rounds "${ROUNDS:-3}" --out "$out/sdxl"
 # The same steps and guidance on a model that has learned something, for pictures to look at.
-run bench inference --model emoji --sweep steps=1,2,4,8,16,32,64 cfg=1,2,4,8 --keep-loaded --rounds 1 \
-  --prompt "a red apple, noto style, on a light blue background" --out "$out/emoji"
+apple="a red apple, noto style, on a light blue background"
+run bench inference --model emoji --prompt "$apple" --rounds 1 --keep-loaded --out "$out/emoji-steps" \
+  --sweep preset=fast cfg=4 steps=1,2,4,8,16,32,64
+run bench inference --model emoji --prompt "$apple" --rounds 1 --keep-loaded --out "$out/emoji-cfg" \
+  --sweep preset=fast steps=20 cfg=1,2,4,8,12
 [ -n "${ABLATION:-}" ] || run train table sd1-ablation --out "$ablation" --row-limit-s 280
-run profile generate random:sdxl "a lighthouse" --steps 4 --out "$out/profile"
-run report "$out/ceiling" "$out/sdxl" "$out/emoji" "$ablation" --out "$out/report"
+[ -d "$out/profile" ] || run profile generate random:sdxl "a lighthouse" --preset fast --steps 4 --out "$out/profile"
+run report "$out/ceiling" "$out/sdxl" "$out/emoji-steps" "$out/emoji-cfg" "$ablation" --out "$out/report"
 exit $failed
