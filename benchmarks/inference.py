@@ -70,6 +70,15 @@ class Work:
         return self.batch * (2 * self.steps * UNET_TFLOP[self.model] + DECODE_TFLOP[self.model])
 
 
+def work_of(name: str) -> Work:
+    """The row of a name, of ours or of any other preset: 'sd15 512 b16 s50 passes:own_forward bf16'."""
+    known = {work.name: work for work in works()}
+    if name in known:
+        return known[name]
+    model, side, batch, steps, system, *precision = name.split()
+    return Work(model, int(side), int(batch[1:]), int(steps[1:]), system, 3, *precision)
+
+
 def works() -> list[Work]:
     one = [
         Work("sd15", 512, 1, 50, system)
@@ -255,7 +264,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--models", nargs="*", default=("sd15", "sdxl"))
     parser.add_argument("--systems", nargs="*", default=(*OURS, *THEIRS))
-    parser.add_argument("--only", nargs="*", help="rows by name, such as 'sd15 512 b1 s50 fast'")
+    parser.add_argument("--only", nargs="*", help="rows by name, such as 'sd15 512 b1 s50 fast'; any preset")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no row after so long")
     chosen = parser.parse_args()
@@ -265,9 +274,10 @@ def main() -> None:
     results["environment"] = full_fingerprint().as_dict()
     results.setdefault("commands", []).append(f"python3 {' '.join(sys.argv)}")
     for name in chosen.models:
-        todo = [w for w in works() if w.model == name and w.system in chosen.systems]
-        todo = [w for w in todo if "median_s" not in results["rows"].get(w.name, {})]
-        todo = [w for w in todo if not chosen.only or w.name in chosen.only]
+        usual = [work for work in works() if work.system in chosen.systems]
+        asked = [work_of(one) for one in chosen.only] if chosen.only else usual
+        todo = [work for work in asked if work.model == name]
+        todo = [work for work in todo if "median_s" not in results["rows"].get(work.name, {})]
         base: Model | None = None
         for work in todo:
             if time.monotonic() - started > chosen.limit_s:
