@@ -24,7 +24,7 @@ from typing import Any
 CATALOGUE = Path("src/calotype/models/catalogue/sd2-base.json")
 FAST = ("model.compile=true", "model.channels_last=true")
 LATENTS = "data.kind=synthetic_latents"
-ROW_LIMIT_S = 280
+ROW_LIMIT_S, FILL_LIMIT_S = 280, 420
 BESIDE = {
     "ours-in-loop": ["model.compile=true"],
     "plain-compile-in-loop": ["model.compile=true", "model.channels_last=false"],
@@ -92,20 +92,20 @@ def fill(name: str, micro: int) -> None:
         commands.append(["-m", "calotype", "train", "bench-sd1", *BESIDE[name], *short])
     started = time.monotonic()
     with ThreadPoolExecutor() as threads:
-        said = list(threads.map(run, commands))
+        said = list(threads.map(lambda command: run(command, FILL_LIMIT_S), commands))
     print(f"{name} filled in {time.monotonic() - started:.0f} s:", *map(summary, said), flush=True)
 
 
-def run(arguments: list[str]) -> dict[str, Any]:
+def run(arguments: list[str], limit_s: float = ROW_LIMIT_S) -> dict[str, Any]:
     """What a row's process says of itself, or why it says nothing."""
     started = time.time()
     command = "python3 " + " ".join(arguments)
     try:
         done = subprocess.run(  # noqa: S603 - our own command lines
-            [sys.executable, *arguments], capture_output=True, text=True, timeout=ROW_LIMIT_S, check=False
+            [sys.executable, *arguments], capture_output=True, text=True, timeout=limit_s, check=False
         )
     except subprocess.TimeoutExpired:
-        return {"command": command, "error": f"took longer than {ROW_LIMIT_S} s"}
+        return {"command": command, "error": f"took longer than {limit_s} s"}
     if done.returncode:
         return {"command": command, "error": done.stderr[-2000:]}
     said = json.loads(done.stdout[done.stdout.index("{") :])
