@@ -57,6 +57,8 @@ class ModelPart(Part):
     """Compile the UNet and the VAE's encoder with inductor."""
     cuda_graphs: bool = False
     """Replay the compiled step from a CUDA graph."""
+    tune_convolutions: bool = False
+    """Have cuDNN try its kernels on each shape of convolution and keep the fastest (`cudnn.benchmark`)."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, about a third more time."""
     use_ema: bool = True

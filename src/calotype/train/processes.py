@@ -107,6 +107,8 @@ def joined(recipe: Recipe, device: torch.device | None = None) -> Iterator[Proce
         end_with_the_launcher()
     in_group = world_size > 1 or recipe.trainer.strategy != "auto"
     timeout_s = recipe.trainer.peer_timeout_s
+    tuned_before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = recipe.model.tune_convolutions
     try:
         if in_group:
             backend, store = "nccl" if device.type == "cuda" else "gloo", meeting_place(rank, world_size)
@@ -119,6 +121,7 @@ def joined(recipe: Recipe, device: torch.device | None = None) -> Iterator[Proce
             raise peers_lost(error, rank, world_size, timeout_s) from error
         raise
     finally:
+        torch.backends.cudnn.benchmark = tuned_before
         if in_group and dist.is_initialized():
             _left.append(dist.group.WORLD)
             dist.destroy_process_group()

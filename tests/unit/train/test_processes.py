@@ -119,3 +119,14 @@ def test_a_plain_cuda_means_the_device_of_the_rank(
         joined(small_recipe(base, tmp_path), torch.device("cuda")),
     ):
         pass
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_convolutions_are_tuned_for_as_long_as_the_run_that_asked(
+    base: Path, tmp_path: Path, wanted: bool
+) -> None:
+    recipe = small_recipe(base, tmp_path / "run", model__tune_convolutions=wanted)
+    before = torch.backends.cudnn.benchmark
+    with joined(recipe, torch.device("cpu")):
+        assert torch.backends.cudnn.benchmark is wanted
+    assert torch.backends.cudnn.benchmark is before

@@ -31,6 +31,7 @@ SWITCHES = {
     "fused": Switch("optimizer.fused"),
     "ema": Switch("model.use_ema"),
     "low_precision_weights": Switch("model.low_precision_weights"),
+    "tune_convolutions": Switch("model.tune_convolutions"),
     "gradient_checkpointing": Switch("model.gradient_checkpointing"),
     "attention": Switch("model.attention", on="auto", off="math"),
     "adamw8bit": Switch("optimizer.name", on="adamw8bit", off="adamw"),
