@@ -99,18 +99,23 @@ def _product_specialised(
     # A place in the ring is full once both tiles have come, and free once a team has multiplied them.
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    # A team has its turn once the other has asked for all its products. Only so is a full place full with its
+    # own tiles: a barrier knows no more than the last bit of how often it was.
+    turn = gl.allocate_shared_memory(gl.int64, [TEAMS, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(free.index(stage), count=1)
+    for team in gl.static_range(TEAMS):
+        mbarrier.init(turn.index(team), count=1)
     fence_async_shared()
     extent = (gl.cdiv(num_rows, ROWS), gl.cdiv(width, COLUMNS), gl.cdiv(depth, DEPTH), num_rows, width)
-    factors = (row_scales, column_scales, bias)
+    factors, signals = (row_scales, column_scales, bias), (full, free, turn)
     # 168 registers a thread at the start; those that multiply get what the fetching warp's four do not need.
     if TEAMS == 1:
         gl.warp_specialize(
             [
-                (_multiply, (0, out, factors, tiles, outgoing, full, free, extent, NEIGHBOURS, BIAS, PARTS)),
-                (_fetch, (x, weight, tiles, full, free, extent, NEIGHBOURS)),
+                (_multiply, (0, out, factors, tiles, outgoing, signals, extent, NEIGHBOURS, BIAS, PARTS)),
+                (_fetch, (x, weight, tiles, signals, extent, NEIGHBOURS)),
             ],
             [1],
             [40],
@@ -118,9 +123,9 @@ def _product_specialised(
     else:
         gl.warp_specialize(
             [
-                (_multiply, (0, out, factors, tiles, outgoing, full, free, extent, NEIGHBOURS, BIAS, PARTS)),
-                (_multiply, (1, out, factors, tiles, outgoing, full, free, extent, NEIGHBOURS, BIAS, PARTS)),
-                (_fetch, (x, weight, tiles, full, free, extent, NEIGHBOURS)),
+                (_multiply, (0, out, factors, tiles, outgoing, signals, extent, NEIGHBOURS, BIAS, PARTS)),
+                (_multiply, (1, out, factors, tiles, outgoing, signals, extent, NEIGHBOURS, BIAS, PARTS)),
+                (_fetch, (x, weight, tiles, signals, extent, NEIGHBOURS)),
             ],
             [4, 1],
             [232, 40],
@@ -128,9 +133,10 @@ def _product_specialised(
 
 
 @gluon.jit
-def _fetch(x, weight, tiles, full, free, extent, NEIGHBOURS: gl.constexpr):
+def _fetch(x, weight, tiles, signals, extent, NEIGHBOURS: gl.constexpr):
     """Asks for the tiles of every step of every turn as places get free; does not wait for them to come."""
     x_tiles, weight_tiles = tiles
+    full, free, _ = signals
     down, across, steps, _, _ = extent
     stages: gl.constexpr = x_tiles.shape[0]
     rows: gl.constexpr = x_tiles.shape[1]
@@ -159,8 +165,7 @@ def _multiply(
     factors,
     tiles,
     outgoing,
-    full,
-    free,
+    signals,
     extent,
     NEIGHBOURS: gl.constexpr,
     BIAS: gl.constexpr,
@@ -168,6 +173,7 @@ def _multiply(
 ):
     """Every turn of one team. Tiles are dealt in turn, so teams find their steps in the ring by counting."""
     x_tiles, weight_tiles = tiles
+    full, free, turn = signals
     down, across, steps, num_rows, width = extent
     stages: gl.constexpr = x_tiles.shape[0]
     rows: gl.constexpr = x_tiles.shape[1]
@@ -175,13 +181,17 @@ def _multiply(
     teams: gl.constexpr = outgoing.shape[0]
     # 128 columns at a time are the most that Triton takes of whole numbers.
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, 128, 32])
-    count = team * steps
+    count, turns = team * steps, 0
     first = gl.program_id(0) + team * gl.num_programs(0)
     for tile in range(first, down * across, teams * gl.num_programs(0)):
         below, right = _place(tile, down, across, NEIGHBOURS)
         places = below * rows + gl.arange(0, rows, layout=gl.SliceLayout(1, layout))
         row_scale = gl.load(factors[0] + places, mask=places < num_rows, other=0.0)
         sums = gl.zeros([rows, columns], gl.int32, layout)
+        if teams > 1:
+            # The first team's first turn comes by itself: the phase before the first counts as over.
+            mbarrier.wait(turn.index(team), (turns + team + 1) % 2)
+            turns += 1
         for step in range(steps):
             stage = count % stages
             mbarrier.wait(full.index(stage), count // stages % 2)
@@ -192,6 +202,8 @@ def _multiply(
             sums = warpgroup_mma_wait(1, deps=[sums])
             mbarrier.arrive(free.index((count + stages - 1) % stages), pred=step > 0)
             count += 1
+        if teams > 1:
+            mbarrier.arrive(turn.index(1 - team))
         sums = warpgroup_mma_wait(0, deps=[sums])
         mbarrier.arrive(free.index((count + stages - 1) % stages))
         count += (teams - 1) * steps
