@@ -24,7 +24,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from calotype.engine.kernels import geglu, group_norm, int8_product_triton, layer_norm, quantise, upsample
+from calotype.engine.kernels import geglu, group_norm, int8_product, layer_norm, quantise, upsample
+from calotype.engine.kernels.int8_plans import Plan
 
 Found = dict[str, Any]
 _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
@@ -46,6 +47,11 @@ def resources(kernel: Any) -> Found:
         # Eight bits are half of what was read: what a thread loads in sixteen bytes it stores in eight.
         "wide_stores": wide_share(text, "st.global", 8),
         "tensor_cores": "wgmma.mma_async" in text,
+        "copy_engine": [way for way in ("shared", "global") if f"cp.async.bulk.tensor.2d.{way}" in text],
+        # Whether products are asked for while others are under way.
+        "overlapping": bool(re.search(r"wgmma\.wait_group\.sync\.aligned\s+1;", text)),
+        "shares_registers": "setmaxnreg" in text,
+        "shared_bytes": kernel.metadata.shared,
         "registers": int(used["REG"]),
         "spilled_bytes": int(used["STACK"]) + int(used["LOCAL"]),
         "warps": kernel.metadata.num_warps,
@@ -115,7 +121,9 @@ def run_product(case: Found) -> None:
         quantise.Quantised(torch.empty(size, depth, dtype=torch.int8), torch.empty(size, 1))
         for size in (rows, width)
     )
-    int8_product_triton.launch(x, weight, torch.empty(width, dtype=torch.float16), torch.float16)
+    bias = torch.empty(width, dtype=torch.float16)
+    plan = Plan(**case["plan"]) if "plan" in case else None
+    int8_product.planned(x, weight, bias, torch.float16, plan)
 
 
 RUNS: dict[str, Callable[[Found], object]] = {

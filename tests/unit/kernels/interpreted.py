@@ -23,6 +23,7 @@ from calotype.engine.kernels import (
     geglu,
     group_norm,
     group_norm_triton,
+    int8_plans,
     int8_product,
     int8_product_triton,
     layer_norm,
@@ -35,6 +36,8 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 EPS = 1e-5
 LARGEST_WHOLE_GROUP = 2048
 """Far below what a GPU holds in registers: pictures need not be large to be cut into chunks."""
+MULTIPROCESSORS = 3
+"""Far fewer than a GPU's: products need not be large to have more tiles."""
 
 Found = dict[str, Any]
 
@@ -199,13 +202,16 @@ def compare_product(case: Found) -> Found:
     )
     bias = numbers(case, width, seed=4) if case["bias"] else None
     dtype = DTYPES[case["dtype"]]
-    found = int8_product_triton.launch(x, weight, bias, dtype)
+    plan = int8_plans.Plan(**case["plan"]) if "plan" in case else None
+    found = int8_product.planned(x, weight, bias, dtype, plan)
     wanted = (x.values.double() * x.scale) @ (weight.values.double() * weight.scale).T
     last = quantise.Quantised(x.values[-1:], x.scale[-1:])
     return {
         "error": error(found, wanted if bias is None else wanted + bias.double()),
-        "alone": torch.equal(int8_product_triton.launch(last, weight, bias, dtype), found[-1:]),
+        "alone": torch.equal(int8_product.planned(last, weight, bias, dtype, plan), found[-1:]),
         "dtype": found.dtype == dtype,
+        "again": torch.equal(int8_product.planned(x, weight, bias, dtype, plan), found),
+        "as_tiles": torch.equal(int8_product_triton.launch(x, weight, bias, dtype), found),
         "plain": error(int8_product.plain(x, weight, bias, dtype), found.double()),
     }
 
@@ -282,6 +288,7 @@ def main() -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(interpreter, "_convert_float", rounded)
         patched.setattr(group_norm_triton, "_WHOLE", LARGEST_WHOLE_GROUP)
+        patched.setattr(int8_plans, "_MULTIPROCESSORS", MULTIPROCESSORS)
         patched.setattr(rescale, "runs_triton_on", lambda *_, **__: True)
         for module in (add, geglu, group_norm, layer_norm, quantise, upsample):
             patched.setattr(module, "runs_triton", lambda *_, **__: True)

@@ -1,10 +1,12 @@
 """The kernels go through Triton's compiler for Hopper, and come out as they were meant to run there."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.gpu.int8_products import CANDIDATES
 from tests.unit.kernels.asked import ask
 
 CASES: dict[str, dict[str, Any]] = {
@@ -48,12 +50,20 @@ PRODUCTS: dict[str, dict[str, Any]] = {
     "tall": {"operation": "product", "shape": [16384, 5120, 1280]},
     "small": {"operation": "product", "shape": [128, 1280, 1280]},
 }
+# Programs that walk over tiles, by all plans that are measured on a GPU.
+WALKING: dict[str, dict[str, Any]] = {
+    way.name: {"operation": "product", "shape": [16384, 1280, 3840], "plan": asdict(plan)}
+    for way in CANDIDATES
+    if (plan := way.plan)
+}
+_SHARED = 228 * 1024
+"""Bytes of shared memory of one of Hopper's multiprocessors; each program's takes a kilobyte more."""
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     cache: Path = tmp_path_factory.mktemp("compiled")
-    cases = {**CASES, **PRODUCTS}
+    cases = {**CASES, **PRODUCTS, **WALKING}
     answers = ask("compiled", list(cases.values()), TRITON_CACHE_DIR=str(cache))
     return dict(zip(cases, answers, strict=True))
 
@@ -79,3 +89,31 @@ def test_a_product_runs_on_the_tensor_cores(found: dict[str, list[dict[str, Any]
     (kernel,) = found[name]
     assert kernel["tensor_cores"]
     assert kernel["spilled_bytes"] == 0, kernel
+
+
+@pytest.mark.parametrize("name", WALKING)
+def test_a_program_that_walks_fetches_and_writes_by_the_copy_engine(
+    found: dict[str, list[dict[str, Any]]], name: str
+) -> None:
+    (kernel,) = found[name]
+    assert kernel["tensor_cores"]
+    assert kernel["copy_engine"] == ["shared", "global"]
+    assert kernel["spilled_bytes"] == 0, kernel
+
+
+@pytest.mark.parametrize("name", WALKING)
+def test_as_many_programs_as_planned_find_room(found: dict[str, list[dict[str, Any]]], name: str) -> None:
+    (kernel,) = found[name]
+    programs = WALKING[name]["plan"]["programs"]
+    assert programs * (kernel["shared_bytes"] + 1024) <= _SHARED
+    assert programs * kernel["registers"] * 32 * kernel["warps"] <= 65536
+
+
+@pytest.mark.parametrize("name", WALKING)
+def test_teams_have_products_under_way_while_they_ask_for_more(
+    found: dict[str, list[dict[str, Any]]], name: str
+) -> None:
+    """Triton's language waits behind every step of whole numbers: the reason for the kernel below it."""
+    (kernel,) = found[name]
+    teams = WALKING[name]["plan"]["teams"] > 0
+    assert kernel["overlapping"] == kernel["shares_registers"] == teams

@@ -32,7 +32,7 @@ _WIDE = _Tile(128, 256, 8, 3)
 _TALL = _Tile(256, 128, 8, 3)
 _SMALL = _Tile(128, 128, 4, 4)
 _DEPTH = 128
-_NEIGHBOURS = 8
+NEIGHBOURS = 8
 """Tiles one below the other that are made one after the other: they share what they read."""
 
 
@@ -64,7 +64,7 @@ def launch(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dt
             ROWS=tile.rows,
             COLUMNS=tile.columns,
             DEPTH=_DEPTH,
-            NEIGHBOURS=_NEIGHBOURS,
+            NEIGHBOURS=NEIGHBOURS,
             num_warps=tile.warps,
             num_stages=tile.stages,
         )
@@ -89,12 +89,8 @@ def _product(
     NEIGHBOURS: tl.constexpr,
 ):
     down, across = tl.cdiv(num_rows, ROWS), tl.cdiv(width, COLUMNS)
-    program = tl.program_id(0)
-    first = program // (NEIGHBOURS * across) * NEIGHBOURS
-    neighbours = tl.minimum(down - first, NEIGHBOURS)
-    within = program % (NEIGHBOURS * across)
-    top = (first + within % neighbours) * ROWS
-    left = within // neighbours * COLUMNS
+    below, right = place(tl.program_id(0), down, across, NEIGHBOURS)
+    top, left = below * ROWS, right * COLUMNS
     sums = tl.zeros((ROWS, COLUMNS), tl.int32)
     for step in range(tl.cdiv(depth, DEPTH)):
         sums = tl.dot(
@@ -107,3 +103,12 @@ def _product(
     if BIAS:
         numbers += tl.load(bias + columns, mask=columns < width, other=0.0).to(tl.float32)[None, :]
     out.store([top, left], numbers.to(out.dtype))
+
+
+@triton.jit
+def place(tile, down, across, NEIGHBOURS: tl.constexpr):
+    """Which tile from above and from the left comes at that turn."""
+    first = tile // (NEIGHBOURS * across) * NEIGHBOURS
+    neighbours = tl.minimum(down - first, NEIGHBOURS)
+    within = tile % (NEIGHBOURS * across)
+    return first + within % neighbours, within // neighbours

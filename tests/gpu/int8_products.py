@@ -1,0 +1,263 @@
+"""SDXL's products in eight bits, by every plan: `python -m tests.gpu.kernels --only "int8 products"`.
+
+Eight pictures with guidance. Prints one table: the speed of each way at each shape, and what one evaluation
+would take with it. A way that does not compile or gives other numbers is a row that says so. Ways run in
+processes of their own: a kernel that waits for itself for ever is given up with its process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from calotype.engine.kernels.int8_plans import Plan
+from calotype.engine.kernels.int8_product import plain, planned
+from calotype.engine.kernels.quantise import Quantised
+from calotype.engine.kernels.quantise import plain as quantised
+from calotype.models import catalogue
+
+NAME = "int8 products of SDXL"
+PICTURES = 8
+LONGEST_SILENCE = 25.0
+"""Seconds for one way at one shape, with the start of a process and the compiler."""
+RUNS_TO_COMPARE = 3
+TOLERANCE = 2e-4
+
+
+class Shape(NamedTuple):
+    rows: int
+    depth: int
+    width: int
+    bias: bool
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.rows * self.depth * self.width
+
+    def __str__(self) -> str:
+        return f"{self.rows // 1024}K×{self.depth}→{self.width}"
+
+
+class Way(NamedTuple):
+    name: str
+    plan: Plan | None = None
+
+
+HALF = Way("half precision")
+TILE = Way("a tile a program")
+CANDIDATES = (
+    Way("walking, wide, whole", Plan(128, 256, 128, stages=3, parts=1)),
+    Way("walking, wide", Plan(128, 256, 128, stages=4)),
+    Way("walking, wide, deep", Plan(128, 256, 256, stages=2)),
+    Way("walking, tall", Plan(256, 128, 128, stages=4)),
+    Way("walking, tall, deep", Plan(256, 128, 256, stages=2)),
+    Way("walking, two at once", Plan(128, 128, 128, stages=3, warps=4, programs=2)),
+    Way("a team, wide", Plan(128, 256, 128, stages=4, teams=1)),
+    Way("a team, tall", Plan(256, 128, 128, stages=4, teams=1)),
+    Way("two teams, square", Plan(128, 128, 128, stages=6, teams=2)),
+    Way("two teams, wide", Plan(64, 256, 128, stages=4, teams=2)),
+)
+WAYS = (HALF, TILE, *CANDIDATES)
+
+
+@dataclass
+class Row:
+    """One way: microseconds by shape, or what was wrong there."""
+
+    times: dict[Shape, float] = field(default_factory=dict)
+    complaints: dict[Shape, str] = field(default_factory=dict)
+
+    def milliseconds(self, counts: Mapping[Shape, int]) -> float | None:
+        """Of one evaluation, if it can do all of it."""
+        if self.times.keys() != counts.keys():
+            return None
+        return sum(count * self.times[shape] for shape, count in counts.items()) / 1e3
+
+
+Rows = dict[str, Row]
+
+
+def products(pictures: int) -> Counter[Shape]:
+    """The products of one guided evaluation that `int8` does in eight bits, and how often it does each."""
+    unet = catalogue.architecture("sdxl").unet
+    counts: Counter[Shape] = Counter()
+    for level, width in enumerate(unet["block_out_channels"]):
+        rows = 2 * pictures * (unet["sample_size"] // 2**level) ** 2
+        layers = _layers_at(unet, level)
+        if not layers:
+            continue
+        # Of a layer: queries, keys and values of attention to itself; its output, queries to the prompt
+        # (keys and values are kept from the first step) and the output of that; into the gate; out of it.
+        for depth, wide, times in ((1, 3, 1), (1, 1, 3), (1, 8, 1), (4, 1, 1)):
+            counts[Shape(rows, depth * width, wide * width, bias=wide == 8)] += times * layers
+    return counts
+
+
+def _layers_at(unet: Mapping[str, Any], level: int) -> int:
+    """Of transformers on the way down, in the middle and on the way up, where a block has one more."""
+    last = len(unet["block_out_channels"]) - 1
+    down = "CrossAttn" in unet["down_block_types"][level]
+    up = "CrossAttn" in unet["up_block_types"][last - level]
+    blocks = unet["layers_per_block"] * down + (unet["layers_per_block"] + 1) * up + (level == last)
+    return blocks * unet["transformer_layers_per_block"][level]
+
+
+def measure(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """Prints the table; returns the same as JSON takes it, and whether the kernel in use was right."""
+    counts = products(PICTURES)
+    rows: Rows = {way.name: Row() for way in WAYS}
+    for teams in (0, 1, 2):
+        ways = [way for way in WAYS if (way.plan.teams if way.plan else 0) == teams]
+        _in_a_process(_Job(device.type, dtype, list(counts), ways), rows)
+    show(rows, counts)
+    return {
+        "pictures": PICTURES,
+        "passed": not rows[TILE.name].complaints,
+        "counts": {str(shape): count for shape, count in counts.items()},
+        "ways": {
+            name: {
+                "microseconds": {str(shape): round(time, 2) for shape, time in row.times.items()},
+                "complaints": {str(shape): words for shape, words in row.complaints.items()},
+                "milliseconds": row.milliseconds(counts),
+            }
+            for name, row in rows.items()
+        },
+    }
+
+
+class _Job(NamedTuple):
+    device: str
+    dtype: torch.dtype
+    shapes: Sequence[Shape]
+    ways: Sequence[Way]
+
+
+class _Found(NamedTuple):
+    way: str
+    shape: Shape
+    time: float
+    complaint: str
+
+
+def _in_a_process(job: _Job, rows: Rows) -> None:
+    """Fills the rows with what is found as long as something is, and says of the rest that it was not."""
+    processes = multiprocessing.get_context("spawn")
+    here, there = processes.Pipe(duplex=False)
+    child = processes.Process(target=_find_all, args=(job, there), daemon=True)
+    child.start()
+    there.close()
+    try:
+        while here.poll(LONGEST_SILENCE):
+            found: _Found = here.recv()
+            if found.complaint:
+                rows[found.way].complaints[found.shape] = found.complaint
+            else:
+                rows[found.way].times[found.shape] = found.time
+    except EOFError:
+        pass  # it has said all, or has died
+    child.kill()
+    child.join()
+    for way in job.ways:
+        row = rows[way.name]
+        for shape in job.shapes:
+            if shape not in row.times:
+                row.complaints.setdefault(shape, "no answer: it hung or died, or one before it did")
+
+
+@torch.inference_mode()
+def _find_all(job: _Job, connection: Connection) -> None:
+    """In a process of its own. A compiler that fails writes the whole kernel to stderr: not here."""
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    for way in job.ways:
+        for shape in job.shapes:
+            time, complaint = 0.0, ""
+            try:
+                time = _microseconds(way, shape, job)
+            except Exception as error:
+                complaint = f"{type(error).__name__}: {' '.join(str(error).split())[:90]}"
+            connection.send(_Found(way.name, shape, time, complaint))
+    connection.close()
+
+
+def _microseconds(way: Way, shape: Shape, job: _Job) -> float:
+    from tests.gpu.kernels import microseconds  # which imports this module
+
+    rows, depth, width = shape[:3]
+    if job.device == "cpu":
+        rows, depth, width = 300, depth // 8, width // 8  # a rehearsal
+    torch.manual_seed(0)
+    x = torch.randn(rows, depth, device=job.device, dtype=job.dtype)
+    weight = torch.randn(width, depth, device=job.device, dtype=job.dtype)
+    bias = torch.randn(width, device=job.device, dtype=job.dtype) if shape.bias else None
+    if way == HALF:
+        return microseconds(lambda x: functional.linear(x, weight, bias), (x,))
+    given, factors = quantised(x, "int8"), quantised(weight, "int8")
+
+    def run(values: Tensor) -> Tensor:
+        return planned(Quantised(values, given.scale), factors, bias, job.dtype, way.plan)
+
+    _compare(run, given, factors, bias, job.dtype)
+    return microseconds(run, (given.values,))
+
+
+def _compare(
+    run: Callable[[Tensor], Tensor], x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype
+) -> None:
+    """Raises if a way is not that of one tile to the bit, every time, or that is not torch's product."""
+    wanted = planned(x, weight, bias, dtype, TILE.plan)
+    exact = plain(x, weight, bias, dtype).float()
+    away = (wanted.float() - exact).abs() - torch.finfo(dtype).eps * exact.abs()
+    if float(away.max()) > TOLERANCE:
+        raise ArithmeticError(f"a tile a program is {float(away.max()):.1e} from torch's product")
+    for _ in range(RUNS_TO_COMPARE):
+        # What is not written stays what the memory held, most likely this.
+        spoilt = torch.full_like(wanted, torch.nan)
+        del spoilt
+        found = run(x.values)
+        if not torch.equal(found, wanted):
+            wrong = int((found != wanted).sum())
+            raise ArithmeticError(f"{wrong} of {wanted.numel()} numbers are others")
+
+
+def show(rows: Rows, counts: Mapping[Shape, int]) -> None:
+    """TOP/s by way and shape and milliseconds of an evaluation; the fastest way of each shape; complaints."""
+    print(f"{NAME}, {PICTURES} pictures: TOP/s, and ms of one evaluation's products", flush=True)
+    print(
+        f"{'':22}" + "".join(f"{f'{count}× {shape}':>21}" for shape, count in counts.items()) + f"{'ms':>9}"
+    )
+    for name, row in rows.items():
+        cells = "".join(f"{_cell(row, shape):>21}" for shape in counts)
+        total = row.milliseconds(counts)
+        print(f"{name:22}{cells}{'' if total is None else f'{total:.2f}':>9}")
+    print(f"{'fastest of int8':22}" + "".join(f"{_fastest(rows, shape):>21}" for shape in counts), end="")
+    best = [min(_times(rows, shape).values(), default=torch.nan) for shape in counts]
+    print(f"{sum(count * time for count, time in zip(counts.values(), best, strict=True)) / 1e3:9.2f}")
+    for name, row in rows.items():
+        for words in sorted(set(row.complaints.values())):
+            print(f"{name}: {words}", flush=True)
+
+
+def _cell(row: Row, shape: Shape) -> str:
+    if shape not in row.times:
+        return "failed"
+    return f"{shape.operations / row.times[shape] / 1e6:.0f}"
+
+
+def _fastest(rows: Rows, shape: Shape) -> str:
+    times = _times(rows, shape)
+    return min(times, key=times.__getitem__, default="none")
+
+
+def _times(rows: Rows, shape: Shape) -> dict[str, float]:
+    return {name: row.times[shape] for name, row in rows.items() if name != HALF.name and shape in row.times}
