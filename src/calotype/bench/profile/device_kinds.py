@@ -34,6 +34,11 @@ _OWN: Final[list[tuple[str, Group, str]]] = [
     (r"^_quantise$", "elementwise", "ours: numbers turned into eight bits with a scale a row"),
     (r"^_rescale$", "elementwise", "ours: a product of eight-bit numbers scaled back, with its bias"),
     (r"^_product$", "matmul", "ours: a product of eight-bit numbers, scaled back where it is summed"),
+    (
+        r"^_convolution_(in_boxes|by_pointers)$",
+        "convolution",
+        "ours: a 3×3 convolution of eight-bit floats on the tensor cores",
+    ),
     (r"^_add$", "elementwise", "ours: a residual and a bias added in one go"),
     (r"^_upsample$", "memory", "ours: a picture twice as wide and high, by repeating pixels"),
 ]
