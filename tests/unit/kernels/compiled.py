@@ -56,6 +56,7 @@ def resources(kernel: Any) -> Found:
         "products": sorted(set(re.findall(r"wgmma\.mma_async[.\w]*", text))),
         "copied_in_boxes": "cp.async.bulk.tensor" in text,
         "waits_after_each": waits_after_each(text),
+        "some_under_way": bool(re.search(r"wgmma\.wait_group\.sync\.aligned [1-9]", text)),
         "shared_bytes": kernel.metadata.shared,
         "registers": int(used["REG"]),
         "spilled_bytes": int(used["STACK"]) + int(used["LOCAL"]),

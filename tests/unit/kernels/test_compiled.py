@@ -132,4 +132,5 @@ def test_a_convolution_keeps_the_tensor_cores_busy(found: dict[str, list[dict[st
     assert kernel["spilled_bytes"] == 0, kernel
     assert kernel["shared_bytes"] <= MOST_SHARED_BYTES, kernel
     assert not kernel["waits_after_each"]
+    assert kernel["some_under_way"]
     assert kernel["copied_in_boxes"] == (name != "by pointers")

@@ -37,7 +37,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 NAMES = [f"{name}, {way}" for name in CASES for way in WAYS]
 CHOSEN = {"shape": [2, 64, 8, 8], "made": 64, "dtype": "bf16"}
-ASIDE = {**CASES["boxes over the border"], "tile": {**TILE, "more": 16, "taps": 3}}
+ASIDE = {**CASES["boxes over the border"], "tile": {**TILE, "taps": 3}}
 
 Found = dict[str, dict[str, Any]]
 

@@ -47,7 +47,7 @@ class Tile:
     boxes: bool = True
     """Whether the copy engine fetches the places."""
     taps: int = 9
-    """After so many the sums are put aside, in bf16; with 9 never. It changes the numbers a little."""
+    """After so many (1 or 3) the sums are put aside, in bf16; with 9 never. Changes the numbers a little."""
 
     @property
     def width(self) -> int:
@@ -96,6 +96,7 @@ def launch(
     n, channels, height, width = x.shape
     made = len(weight.scale)
     tile = tile or tile_for(n * height * width, channels, made)
+    assert tile.taps == TAPS or (tile.boxes and not tile.more), tile  # there are no registers for more
     pictures = x.permute(0, 2, 3, 1).contiguous()
     out = torch.empty((n, height, width, made), dtype=dtype, device=x.device)
     # A kernel takes a pointer for everything; what is switched off is never followed.
@@ -160,11 +161,6 @@ def _tile(down, across, NEIGHBOURS: tl.constexpr):
 
 
 @triton.jit
-def _begun_anew(aside, sums):
-    return (aside.to(tl.float32) + sums).to(aside.dtype), tl.zeros(sums.shape, tl.float32)
-
-
-@triton.jit
 def _finished(sums, first, scales, bias, made, BIAS: tl.constexpr, dtype: tl.constexpr):
     """In the pictures' own units, a row for each place."""
     channels = first + tl.arange(0, sums.shape[0])
@@ -208,25 +204,22 @@ def _convolution_in_boxes(
     sums = tl.zeros((CHANNELS, PLACES), tl.float32)
     if MORE > 0:
         sums_more = tl.zeros((MORE, PLACES), tl.float32)
-        aside_more = tl.zeros((MORE, PLACES), tl.bfloat16)
     aside = tl.zeros((CHANNELS, PLACES), tl.bfloat16)
     for step in range(9 * STEPS):
         tap = step // STEPS
         channel = step % STEPS * DEPTH
-        if ALONE < 9 and step % (ALONE * STEPS) == 0:
-            aside, sums = _begun_anew(aside, sums)
-            if MORE > 0:
-                aside_more, sums_more = _begun_anew(aside_more, sums_more)
         # Outside a picture, and behind its last channel, the copy engine finds zeros.
         near = x.load([n, top + tap // 3 - 1, left + tap % 3 - 1, channel]).reshape(PLACES, DEPTH).T
         row = tap * made + first
         sums = tl.dot(weight.load([row, channel]), near, sums)
         if MORE > 0:
             sums_more = tl.dot(weight_more.load([row + CHANNELS, channel]), near, sums_more)
+        # Behind the products: before them each step would wait for the one before.
+        if ALONE < 9 and step % (ALONE * STEPS) == ALONE * STEPS - 1:
+            aside = (aside.to(tl.float32) + sums).to(tl.bfloat16)
+            sums = tl.zeros((CHANNELS, PLACES), tl.float32)
     if ALONE < 9:
-        sums += aside.to(tl.float32)
-        if MORE > 0:
-            sums_more += aside_more.to(tl.float32)
+        sums = aside.to(tl.float32)
     numbers = _finished(sums, first, scales, bias, made, BIAS, out.dtype)
     out.store([n, top, left, first], numbers.reshape(PICTURES, HIGH, WIDE, CHANNELS))
     if MORE > 0:
