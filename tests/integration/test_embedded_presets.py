@@ -28,8 +28,9 @@ LEAST: dict[str, tuple[float, float]] = {
     "fp8": (36.0, 0.99),
     "cached": (25.0, 0.93),
     "passes:guidance_interval": (28.0, 0.97),
+    "passes:own_forward+channels_last+fused_norms+fp8_convolutions": (33.0, 0.985),
 }
-"""Decibels of PSNR, and SSIM. Measured: 86, 87, 50, 42, 29 and 32 dB."""
+"""Decibels of PSNR, and SSIM. Measured: 86, 87, 50, 42, 29, 32 and 38 dB."""
 DIFFERENT_DB = 70.0
 """What a lossy preset does not reach: it would not have been at work."""
 

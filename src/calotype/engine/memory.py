@@ -162,6 +162,16 @@ def quantised_bytes(architecture: Architecture) -> int:
     return sum(rows * columns + 4 * rows for rows, columns in matrices)
 
 
+def fp8_convolution_bytes(architecture: Architecture) -> int:
+    """The 3×3 convolutions of the UNet's residual blocks in eight bits, with a scale for each channel out."""
+    weights = [
+        shape
+        for name, shape in architecture.tensor_shapes("unet").items()
+        if ".resnets." in name and tuple(shape[2:]) == (3, 3)
+    ]
+    return sum(prod(shape) + 4 * shape[0] for shape in weights)
+
+
 def prompt_bytes(architecture: Architecture, dtype_bytes: int) -> int:
     """Keys and values of one row's prompt in every layer; a longer one than usual takes a multiple."""
     tokens = int(architecture.text_encoders[0]["max_position_embeddings"])

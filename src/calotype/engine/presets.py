@@ -28,6 +28,7 @@ from calotype.engine.passes.compile_whole import COMPILE_WHOLE
 from calotype.engine.passes.compiled_ahead import COMPILED_AHEAD
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
 from calotype.engine.passes.eight_bits import FP8, INT8
+from calotype.engine.passes.fp8_convolutions import FP8_CONVOLUTIONS
 from calotype.engine.passes.fused_geglu import FUSED_GEGLU
 from calotype.engine.passes.fused_norms import FUSED_NORMS
 from calotype.engine.passes.guidance_interval import GUIDANCE_INTERVAL
@@ -80,7 +81,7 @@ PRESETS: dict[str, tuple[Pass, ...]] = {
 CUSTOM = "passes:"
 """What a list of passes begins with where a preset is named: `passes:own_forward+cuda_graph`."""
 PASSES = {one.name: one for passes in PRESETS.values() for one in passes}
-PASSES |= {one.name: one for one in (GUIDANCE_INTERVAL, CUDNN_ATTENTION, FLASH_ATTENTION)}
+PASSES |= {one.name: one for one in (GUIDANCE_INTERVAL, CUDNN_ATTENTION, FLASH_ATTENTION, FP8_CONVOLUTIONS)}
 ON_A_GPU = frozenset(
     {COMPILE_BLOCKS.name, CUDA_GRAPH.name, LARGE_BATCHES.name, TEXT_ASIDE.name, TEXT_GRAPH.name}
 )

@@ -26,6 +26,7 @@ from calotype.engine.memory import (
     Extras,
     decode_bytes,
     decoder_bytes,
+    fp8_convolution_bytes,
     most_pixels,
     plan,
     predicted_bytes,
@@ -211,6 +212,16 @@ class TestWhatPassesTake:
         made = [weight.quantised for weight in linear._weights.values()]
         taken = sum(each.values.nbytes + each.scale.nbytes for each in made)
         assert quantised_bytes(engine.model.architecture) == taken
+
+    def test_convolutions_in_eight_bits(self) -> None:
+        passes = "passes:own_forward+channels_last+fused_norms+fp8_convolutions"
+        engine = small_engine("sdxl", preset=passes)
+        latents_of(engine, width=64, height=64, steps=1)
+        [refresh] = engine._networks.unet._on_change  # type: ignore[attr-defined]
+        made = refresh.__self__._weights.values()
+        taken = sum(each.values.nbytes + each.scale.nbytes for each in made)
+        assert fp8_convolution_bytes(engine.model.architecture) == taken > 0
+        assert engine._networks.extras.resident_bytes == taken
 
     def test_weights_at_winograds_points(self) -> None:
         engine = small_engine("emoji", preset="fast")

@@ -24,11 +24,20 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from calotype.engine.kernels import geglu, group_norm, int8_product, layer_norm, quantise, upsample
+from calotype.engine.kernels import (
+    fp8_convolution,
+    fp8_convolution_triton,
+    geglu,
+    group_norm,
+    int8_product,
+    layer_norm,
+    quantise,
+    upsample,
+)
 from calotype.engine.kernels.int8_plans import Plan
 
 Found = dict[str, Any]
-_CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+_TOOLS = Path(triton.__file__).parent / "backends/nvidia/bin"
 
 
 def resources(kernel: Any) -> Found:
@@ -37,25 +46,42 @@ def resources(kernel: Any) -> Found:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
-        said = subprocess.run(
-            [_CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, check=True, timeout=300
-        ).stdout
-    used = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", said))
+        used = dict(
+            re.findall(r"(REG|STACK|LOCAL):(\d+)", asked(_TOOLS / "cuobjdump", "-res-usage", file.name))
+        )
     return {
         "name": kernel.name,
         "wide_loads": wide_share(text, "ld.global", 16),
         # Eight bits are half of what was read: what a thread loads in sixteen bytes it stores in eight.
         "wide_stores": wide_share(text, "st.global", 8),
-        "tensor_cores": "wgmma.mma_async" in text,
+        "products": sorted(set(re.findall(r"wgmma\.mma_async[.\w]*", text))),
+        "copied_in_boxes": "cp.async.bulk.tensor" in text,
+        "waits_after_each": waits_after_each(text),
+        "some_under_way": bool(re.search(r"wgmma\.wait_group\.sync\.aligned [1-9]", text)),
         "copy_engine": [way for way in ("shared", "global") if f"cp.async.bulk.tensor.2d.{way}" in text],
-        # Whether products are asked for while others are under way.
-        "overlapping": bool(re.search(r"wgmma\.wait_group\.sync\.aligned\s+1;", text)),
         "shares_registers": "setmaxnreg" in text,
         "shared_bytes": kernel.metadata.shared,
         "registers": int(used["REG"]),
         "spilled_bytes": int(used["STACK"]) + int(used["LOCAL"]),
         "warps": kernel.metadata.num_warps,
     }
+
+
+def waits_after_each(text: str) -> bool:
+    """Whether the assembler says that products are not begun before the one before has ended."""
+    if "wgmma.mma_async" not in text:
+        return False
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file, tempfile.NamedTemporaryFile() as made:
+        file.write(text)
+        file.flush()
+        said = asked(_TOOLS / "ptxas", "-v", "--gpu-name=sm_90a", file.name, "-o", made.name)
+    assert "Used" in said, said
+    return "serialized" in said
+
+
+def asked(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    return done.stdout + done.stderr
 
 
 def wide_share(text: str, instruction: str, least: int) -> float:
@@ -78,6 +104,7 @@ def run_group_norm(case: Found) -> None:
     first = case.get("first", channels)
     x = pictures(case, first)
     addend, extra = (x, weight[:first]) if case.get("sum") else (None, None)
+    factor = case.get("factor")
     if first < channels:
         group_norm.group_norm_of_pair(
             x,
@@ -89,12 +116,13 @@ def run_group_norm(case: Found) -> None:
             silu=True,
             addend=addend,
             extra=extra,
+            factor=factor,
         )
     elif case.get("sum"):
-        group_norm.add_group_norm(x, addend, extra, weight, weight, 32, 1e-5, silu=True)
+        group_norm.add_group_norm(x, addend, extra, weight, weight, 32, 1e-5, silu=True, factor=factor)
     else:
         shift = torch.empty(case["shape"][0], channels, dtype=torch.float16) if case.get("shift") else None
-        group_norm.group_norm(x, weight, weight, 32, 1e-5, silu=True, shift=shift)
+        group_norm.group_norm(x, weight, weight, 32, 1e-5, silu=True, shift=shift, factor=factor)
 
 
 def run_rows(case: Found) -> None:
@@ -126,10 +154,20 @@ def run_product(case: Found) -> None:
     int8_product.planned(x, weight, bias, torch.float16, plan)
 
 
+def run_convolution(case: Found) -> None:
+    n, channels, height, width = case["shape"]
+    values = torch.empty((n, height, width, channels), dtype=fp8_convolution.E4M3).permute(0, 3, 1, 2)
+    weight = torch.empty((9, case["made"], channels), dtype=fp8_convolution.E4M3)
+    settings = (fp8_convolution.Weight(weight, torch.empty(case["made"])), None, torch.bfloat16)
+    tile = fp8_convolution_triton.Tile(**case["tile"]) if "tile" in case else None
+    fp8_convolution_triton.launch(values, *settings, tile)
+
+
 RUNS: dict[str, Callable[[Found], object]] = {
     "group_norm": run_group_norm,
     "rows": run_rows,
     "product": run_product,
+    "convolution": run_convolution,
     "upsample": lambda case: upsample.upsample_nearest2x(pictures(case, case["shape"][1])),
 }
 

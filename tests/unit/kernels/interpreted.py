@@ -20,6 +20,8 @@ from triton.runtime import interpreter
 
 from calotype.engine.kernels import (
     add,
+    fp8_convolution,
+    fp8_convolution_triton,
     geglu,
     group_norm,
     group_norm_triton,
@@ -65,6 +67,16 @@ def error(found: Tensor, wanted: Tensor) -> float:
     return float(((found.double() - wanted).abs() - step * wanted.abs()).max())
 
 
+def steps(found: Tensor, wanted: Tensor) -> float:
+    """The largest error of numbers in e4m3 in units of its steps; rounding alone makes up to half a one."""
+    limit = quantise.LARGEST["fp8"]
+    wanted = wanted.clamp(-limit, limit)
+    # Three bits behind the first, and no finer step than 2^-9. A number next to a power of two may be rounded
+    # to either side of it, where steps differ.
+    step = (wanted.abs() / 8).clamp_min(2.0**-9)
+    return float(((found.double() - wanted).abs() / step).max())
+
+
 def compare_group_norm_of_tiles(case: Found) -> Found:
     """With programs that take several tiles, which only pictures too large for the interpreter lead to."""
     channels, num_rows = case["shape"][1], case["shape"][2] * case["shape"][3]
@@ -86,7 +98,8 @@ def compare_group_norm(case: Found) -> Found:
     extra = numbers(case, first, seed=6) if case.get("extra") else None
     # A slice of a wider tensor, as of one product for all resnets.
     shift = numbers(case, n, 2 * channels, seed=3)[:, channels:] if case.get("shift") else None
-    settings: Found = {"silu": case["silu"]}
+    factor = case.get("factor")
+    settings: Found = {"silu": case["silu"], "factor": factor}
     norm = (weight, bias, case["groups"], EPS)
 
     def run(a: Tensor, b: Tensor, addend: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -103,11 +116,13 @@ def compare_group_norm(case: Found) -> Found:
     wanted = functional.group_norm(exact, case["groups"], weight.double(), bias.double(), EPS)
     wanted = functional.silu(wanted) if case["silu"] else wanted
     return {
-        "error": error(found, wanted),
-        "alone": torch.equal(alone, found[-1:]),
+        **({"error": error(found, wanted)} if factor is None else {"steps": steps(found, wanted * factor)}),
+        "alone": torch.equal(alone.float(), found[-1:].float()),
         "whole": torch.equal(whole, wanted_whole) and same_layout(whole),
-        "as_if_whole": whole is a or torch.equal(group_norm.group_norm(whole, *norm, **settings), found),
-        "dtype": found.dtype == x.dtype,
+        "as_if_whole": whole is a
+        or torch.equal(group_norm.group_norm(whole, *norm, **settings).float(), found.float()),
+        "dtype": found.dtype == (x.dtype if factor is None else fp8_convolution.E4M3),
+        "cut_off": float((found.float().abs() == quantise.LARGEST["fp8"]).double().mean()),
         "channels_last": same_layout(found),
     }
 
@@ -216,6 +231,31 @@ def compare_product(case: Found) -> Found:
     }
 
 
+def compare_convolution(case: Found) -> Found:
+    """Against torch's, of the same numbers in e4m3: any difference is of sums and of the last rounding."""
+    n, channels, height, width = case["shape"]
+    made, factor = case["made"], 4.0
+    exact = functional.silu(numbers({"dtype": "fp32", "spread": 2.0}, n, channels, height, width))
+    x = channels_last(fp8_convolution.in_e4m3(exact, factor))
+    weight = fp8_convolution.quantised_weight(
+        numbers({"dtype": "fp32"}, made, channels, 3, 3, seed=1), factor
+    )
+    bias = numbers(case, made, seed=4) if case.get("bias") else None
+    settings = (weight, bias, DTYPES[case["dtype"]])
+    tile = fp8_convolution_triton.Tile(**case["tile"]) if "tile" in case else None
+    found = fp8_convolution_triton.launch(x, *settings, tile)
+    taps = (weight.values.double() * weight.scale[:, None].double()).permute(1, 2, 0).unflatten(2, (3, 3))
+    wanted = functional.conv2d(x.double(), taps, None if bias is None else bias.double(), padding=1)
+    largest = float(wanted.abs().max())
+    return {
+        "error": error(found, wanted) / largest,
+        "plain": error(fp8_convolution.plain(x, *settings), wanted) / largest,
+        "alone": torch.equal(fp8_convolution_triton.launch(x[-1:], *settings, tile), found[-1:]),
+        "dtype": found.dtype == DTYPES[case["dtype"]],
+        "channels_last": same_layout(found),
+    }
+
+
 def compare_quantised(case: Found) -> Found:
     """Errors are in units of the row's scale; rounding alone makes up to half a step."""
     x = numbers(case, *case["shape"])
@@ -280,6 +320,7 @@ COMPARISONS: dict[str, Callable[[Found], Found]] = {
     "rescaled": compare_rescaled,
     "quantised": compare_quantised,
     "product": compare_product,
+    "convolution": compare_convolution,
 }
 
 

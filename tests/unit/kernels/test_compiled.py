@@ -25,6 +25,25 @@ CASES: dict[str, dict[str, Any]] = {
         "sum": True,
     },
     "group norm of whole groups": {"operation": "group_norm", "shape": [1, 1280, 16, 16], "shift": True},
+    "group norm in fp8": {
+        "operation": "group_norm",
+        "shape": [1, 640, 64, 64],
+        "shift": True,
+        "factor": 4.0,
+    },
+    "group norm of a pair with a sum in fp8": {
+        "operation": "group_norm",
+        "shape": [1, 960, 64, 64],
+        "first": 640,
+        "sum": True,
+        "factor": 4.0,
+    },
+    "group norm of whole groups in fp8": {
+        "operation": "group_norm",
+        "shape": [1, 1280, 16, 16],
+        "shift": True,
+        "factor": 4.0,
+    },
     "group norm of the autoencoder": {"operation": "group_norm", "shape": [1, 128, 512, 512]},
     "layer norm of a sum": {"operation": "rows", "of": "add_layer_norm", "shape": [8, 640]},
     "layer norm in fp8": {
@@ -58,12 +77,34 @@ WALKING: dict[str, dict[str, Any]] = {
 }
 _SHARED = 228 * 1024
 """Bytes of shared memory of one of Hopper's multiprocessors; each program's takes a kilobyte more."""
+# A picture of each width of SDXL as it is tiled, then what `tests/gpu/kernels.py` tries besides.
+CONVOLUTIONS: dict[str, dict[str, Any]] = {
+    "at 1280": {"operation": "convolution", "shape": [16, 2560, 32, 32], "made": 1280},
+    "at 640": {"operation": "convolution", "shape": [16, 960, 64, 64], "made": 640},
+    "at 320": {"operation": "convolution", "shape": [16, 320, 128, 128], "made": 320},
+    "of one picture": {"operation": "convolution", "shape": [2, 1280, 32, 32], "made": 1280},
+    "of an odd size": {"operation": "convolution", "shape": [1, 320, 36, 28], "made": 320},
+    "with sums put aside": {
+        "operation": "convolution",
+        "shape": [16, 1280, 32, 32],
+        "made": 1280,
+        "tile": {"places": 256, "channels": 128, "taps": 3},
+    },
+    "by pointers": {
+        "operation": "convolution",
+        "shape": [16, 1280, 32, 32],
+        "made": 1280,
+        "tile": {"places": 256, "channels": 128, "boxes": False},
+    },
+}
+MOST_SHARED_BYTES = 227 * 1024
+"""Of a multiprocessor that one program may have."""
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     cache: Path = tmp_path_factory.mktemp("compiled")
-    cases = {**CASES, **PRODUCTS, **WALKING}
+    cases = {**CASES, **PRODUCTS, **WALKING, **CONVOLUTIONS}
     answers = ask("compiled", list(cases.values()), TRITON_CACHE_DIR=str(cache))
     return dict(zip(cases, answers, strict=True))
 
@@ -87,8 +128,10 @@ def test_numbers_stay_in_registers(found: dict[str, list[dict[str, Any]]], name:
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_product_runs_on_the_tensor_cores(found: dict[str, list[dict[str, Any]]], name: str) -> None:
     (kernel,) = found[name]
-    assert kernel["tensor_cores"]
+    assert all("s32.s8.s8" in product for product in kernel["products"])
+    assert kernel["products"]
     assert kernel["spilled_bytes"] == 0, kernel
+    assert not kernel["waits_after_each"]
 
 
 @pytest.mark.parametrize("name", WALKING)
@@ -96,7 +139,7 @@ def test_a_program_that_walks_fetches_and_writes_by_the_copy_engine(
     found: dict[str, list[dict[str, Any]]], name: str
 ) -> None:
     (kernel,) = found[name]
-    assert kernel["tensor_cores"]
+    assert kernel["products"]
     assert kernel["copy_engine"] == ["shared", "global"]
     assert kernel["spilled_bytes"] == 0, kernel
 
@@ -116,4 +159,16 @@ def test_teams_have_products_under_way_while_they_ask_for_more(
     """Triton's language waits behind every step of whole numbers: the reason for the kernel below it."""
     (kernel,) = found[name]
     teams = WALKING[name]["plan"]["teams"] > 0
-    assert kernel["overlapping"] == kernel["shares_registers"] == teams
+    assert kernel["some_under_way"] == kernel["shares_registers"] == teams
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_convolution_keeps_the_tensor_cores_busy(found: dict[str, list[dict[str, Any]]], name: str) -> None:
+    (kernel,) = found[name]
+    assert all("f32.e4m3.e4m3" in product for product in kernel["products"])
+    assert kernel["products"]
+    assert kernel["spilled_bytes"] == 0, kernel
+    assert kernel["shared_bytes"] <= MOST_SHARED_BYTES, kernel
+    assert not kernel["waits_after_each"]
+    assert kernel["some_under_way"]
+    assert kernel["copied_in_boxes"] == (name != "by pointers")

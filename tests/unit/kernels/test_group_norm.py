@@ -67,6 +67,20 @@ OFF_CENTRE: dict[str, dict[str, Any]] = {
     "chunks": {"shape": [2, 96, 11, 13], "groups": 2, "dtype": "fp32", "silu": False},
     "chunks, shifted": {"shape": [2, 96, 11, 13], "groups": 2, "dtype": "fp32", "silu": False, "shift": True},
 }
+E4M3: dict[str, dict[str, Any]] = {
+    f"{name}, by {factor}": {**(CASES | SUMS)[name], "factor": factor}
+    for name, factor in (
+        ("whole, half", 16.0),
+        ("whole, shifted", 0.5),
+        ("whole, pair with sum", 4.0),
+        ("chunks, half", 16.0),
+        ("chunks, shifted", 4.0),
+        ("chunks, pair with sum", 1.0),
+        ("tiles, pair with sum", 16.0),
+        ("whole, half", 512.0),
+        ("chunks, half", 512.0),
+    )
+}
 
 Found = dict[str, dict[str, Any]]
 
@@ -74,7 +88,7 @@ Found = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def found() -> Found:
     shared = {"operation": "group_norm"}
-    cases = {name: {**shared, **case} for name, case in (CASES | SUMS).items()}
+    cases = {name: {**shared, **case} for name, case in (CASES | SUMS | E4M3).items()}
     cases |= {
         f"off centre, {name}": {**shared, **case, "mean": 2000.0, "spread": 0.5}
         for name, case in OFF_CENTRE.items()
@@ -89,18 +103,26 @@ def test_is_torchs_up_to_rounding(found: Found, name: str) -> None:
     assert found[name]["channels_last"]
 
 
+@pytest.mark.parametrize("name", E4M3)
+def test_every_number_in_e4m3_is_the_nearest_there_is(found: Found, name: str) -> None:
+    assert found[name]["steps"] < 0.5 + 1e-3
+    assert found[name]["dtype"]
+    assert found[name]["channels_last"]
+    assert (found[name]["cut_off"] > 0) == (name.endswith("512.0"))
+
+
 @pytest.mark.parametrize("name", OFF_CENTRE)
 def test_a_large_mean_costs_no_digits(found: Found, name: str) -> None:
     # Single precision itself resolves a mean of 2000 to 1e-4, and the spread is 0.5.
     assert found[f"off centre, {name}"]["error"] < 2e-3
 
 
-@pytest.mark.parametrize("name", CASES | SUMS)
+@pytest.mark.parametrize("name", CASES | SUMS | E4M3)
 def test_a_picture_is_the_same_alone(found: Found, name: str) -> None:
     assert found[name]["alone"]
 
 
-IN_PARTS = [*SUMS, *(name for name, case in CASES.items() if "first" in case)]
+IN_PARTS = [*SUMS, *(name for name, case in (CASES | E4M3).items() if "first" in case)]
 
 
 @pytest.mark.parametrize("name", IN_PARTS)

@@ -44,6 +44,26 @@ def test_group_norm_adds_the_shift_first(silu: bool) -> None:
     assert found.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.parametrize("factor", [0.25, 8.0, 1000.0])
+def test_group_norms_write_e4m3_if_they_are_given_a_factor(factor: float) -> None:
+    x, shift, extra = pictures(2, 12, 5, 3), drawn(2, 12, seed=3), drawn(12, seed=4)
+    pairs = [
+        tuple(group_norm(x, WEIGHT, BIAS, 4, EPS, silu=True, shift=shift, factor=f) for f in (factor, None)),
+        tuple(
+            add_group_norm(x, x, extra, WEIGHT, BIAS, 4, EPS, silu=True, factor=f)[0] for f in (factor, None)
+        ),
+        tuple(
+            group_norm_of_pair(x[:, :7], x[:, 7:], WEIGHT, BIAS, 2, EPS, factor=f)[0] for f in (factor, None)
+        ),
+    ]
+    for found, exact in pairs:
+        assert found is not None
+        assert found.dtype == torch.float8_e4m3fn
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        wanted = (exact * factor).clamp(-448, 448)
+        assert ((found.float() - wanted).abs() <= wanted.abs() / 16 + 2**-10).all()
+
+
 def test_group_norm_of_a_pair_is_of_their_concatenation() -> None:
     a, b = pictures(2, 7, 5, 3), pictures(2, 5, 5, 3, seed=3)
     found, joined = group_norm_of_pair(a, b, WEIGHT, BIAS, 2, EPS)

@@ -38,6 +38,11 @@ _OWN: Final[list[tuple[str, Group, str]]] = [
         "matmul",
         "ours: a product of eight-bit numbers, scaled back where it is summed",
     ),
+    (
+        r"^_convolution_(in_boxes|by_pointers)$",
+        "convolution",
+        "ours: a 3×3 convolution of eight-bit floats on the tensor cores",
+    ),
     (r"^_add$", "elementwise", "ours: a residual and a bias added in one go"),
     (r"^_upsample$", "memory", "ours: a picture twice as wide and high, by repeating pixels"),
 ]

@@ -1,6 +1,8 @@
 """Group normalisation of channels-last pictures, with what stands around it in a resnet.
 
-Knows nothing of resnets: who calls decides about activation, time embedding and skip connection.
+With a `factor` the result is multiplied by it and written in e4m3, for a convolution that reads it so; what
+is too large then is cut off. Knows nothing of resnets: who calls decides about activation, time embedding and
+skip connection.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from calotype.engine.kernels.choice import runs_triton
+from calotype.engine.kernels.fp8_convolution import in_e4m3
 
 
 def group_norm(
@@ -21,16 +24,19 @@ def group_norm(
     *,
     silu: bool = False,
     shift: Tensor | None = None,
+    factor: float | None = None,
 ) -> Tensor:
     """Of `x` (N, C, H, W), channels-last like the result.
 
     `shift` (N, C), whose rows may lie apart, is added before normalising; `silu` follows it.
     """
-    if runs_triton(x):
+    if runs_triton(x, fp8=factor is not None):
         from calotype.engine.kernels import group_norm_triton  # noqa: PLC0415 - needs Triton
 
-        return group_norm_triton.launch(x, weight, bias, num_groups, eps, silu=silu, shift=shift)[0]
-    return plain(x, weight, bias, num_groups, eps, silu=silu, shift=shift)
+        return group_norm_triton.launch(
+            x, weight, bias, num_groups, eps, silu=silu, shift=shift, factor=factor
+        )[0]
+    return plain(x, weight, bias, num_groups, eps, silu=silu, shift=shift, factor=factor)
 
 
 def add_group_norm(
@@ -43,16 +49,17 @@ def add_group_norm(
     eps: float,
     *,
     silu: bool = False,
+    factor: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Of `x + addend + extra`, and the sum itself; `extra` has a number for each channel."""
-    if runs_triton(x):
+    if runs_triton(x, fp8=factor is not None):
         from calotype.engine.kernels import group_norm_triton  # noqa: PLC0415 - needs Triton
 
         return group_norm_triton.launch(
-            x, weight, bias, num_groups, eps, silu=silu, addend=addend, extra=extra
+            x, weight, bias, num_groups, eps, silu=silu, addend=addend, extra=extra, factor=factor
         )
     total = plain_sum(x, addend, extra)
-    return plain(total, weight, bias, num_groups, eps, silu=silu), total
+    return plain(total, weight, bias, num_groups, eps, silu=silu, factor=factor), total
 
 
 def group_norm_of_pair(
@@ -66,16 +73,17 @@ def group_norm_of_pair(
     silu: bool = False,
     addend: Tensor | None = None,
     extra: Tensor | None = None,
+    factor: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Of `cat([a + addend + extra, b], 1)`, and the concatenation itself."""
-    if runs_triton(a):
+    if runs_triton(a, fp8=factor is not None):
         from calotype.engine.kernels import group_norm_triton  # noqa: PLC0415 - needs Triton
 
         return group_norm_triton.launch(
-            a, weight, bias, num_groups, eps, silu=silu, b=b, addend=addend, extra=extra
+            a, weight, bias, num_groups, eps, silu=silu, b=b, addend=addend, extra=extra, factor=factor
         )
     joined = torch.cat([plain_sum(a, addend, extra), b], 1)
-    return plain(joined, weight, bias, num_groups, eps, silu=silu), joined
+    return plain(joined, weight, bias, num_groups, eps, silu=silu, factor=factor), joined
 
 
 def plain(
@@ -87,12 +95,14 @@ def plain(
     *,
     silu: bool,
     shift: Tensor | None = None,
+    factor: float | None = None,
 ) -> Tensor:
     """The same in torch's own operations."""
     if shift is not None:
         x = x + shift[:, :, None, None]
     x = functional.group_norm(x, num_groups, weight.to(x.dtype), bias.to(x.dtype), eps)
-    return (functional.silu(x) if silu else x).contiguous(memory_format=torch.channels_last)
+    x = (functional.silu(x) if silu else x).contiguous(memory_format=torch.channels_last)
+    return x if factor is None else in_e4m3(x, factor)
 
 
 def plain_sum(x: Tensor, addend: Tensor | None, extra: Tensor | None) -> Tensor:

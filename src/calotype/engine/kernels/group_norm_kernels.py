@@ -53,10 +53,12 @@ def _sum(raw, more, extra, ADD: tl.constexpr, EXTRA: tl.constexpr):
 
 
 @triton.jit
-def _finish(x, center, scale, bias, SILU: tl.constexpr):
+def _finish(x, center, scale, bias, factor, SILU: tl.constexpr, LARGEST: tl.constexpr):
     y = (x - center) * scale + bias
     if SILU:
         y = y / (1.0 + tl.exp(-y))
+    if LARGEST > 0:
+        y = tl.clamp(y * factor, -LARGEST, LARGEST)
     return y
 
 
@@ -76,12 +78,14 @@ def whole_groups(
     bias,
     out,
     eps,
+    factor,
     GROUP: tl.constexpr,
     TWO: tl.constexpr,
     ADD: tl.constexpr,
     EXTRA: tl.constexpr,
     SHIFTED: tl.constexpr,
     SILU: tl.constexpr,
+    LARGEST: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -110,7 +114,7 @@ def whole_groups(
     away = tl.where(taken, x - mean, 0.0)
     variance = tl.sum(tl.sum(away * away, 0), 0) / count
     scale = scale * tl.rsqrt(variance + eps)
-    y = _finish(away, 0.0, scale[None, :], offset[None, :], SILU)
+    y = _finish(away, 0.0, scale[None, :], offset[None, :], factor, SILU, LARGEST)
     tl.store(out + places, y.to(out.dtype.element_ty), mask=taken)
 
 
@@ -218,9 +222,11 @@ def apply_chunks(
     bias,
     out,
     eps,
+    factor,
     GROUP: tl.constexpr,
     SHIFTED: tl.constexpr,
     SILU: tl.constexpr,
+    LARGEST: tl.constexpr,
     GROUPS_PADDED: tl.constexpr,
     CHUNKS_PADDED: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -267,7 +273,9 @@ def apply_chunks(
         after = (tile + 1) * ROWS
         expected = (rows < num_rows - start - after)[:, None] & inside[None, :] & (tile + 1 < TILES)
         following = tl.load(whole + (first + after) * channels + own, mask=expected, other=0.0)
-        y = _finish(raw.to(tl.float32), center[None, :], scale[None, :], offset[None, :], SILU)
+        y = _finish(
+            raw.to(tl.float32), center[None, :], scale[None, :], offset[None, :], factor, SILU, LARGEST
+        )
         tl.store(out + (first + tile * ROWS) * channels + own, y.to(out.dtype.element_ty), mask=taken)
         raw = following
         taken = expected

@@ -17,6 +17,7 @@ import triton
 from torch import Tensor
 
 from calotype.engine.kernels.group_norm_kernels import apply_chunks, chunk_statistics, whole_groups
+from calotype.engine.kernels.quantise import LARGEST, VALUE_TYPES
 
 # Numbers of one group that one program holds in registers, counted after rounding both sides up.
 _WHOLE = 32768
@@ -89,10 +90,10 @@ class _Work:
     whole: Tensor
     shift: tuple[Tensor, int]
     sizes: tuple[int, int, int]
-    results: tuple[Tensor, Tensor, Tensor, float]
+    results: tuple[Tensor, Tensor, Tensor, float, float]
     given: dict[str, bool]
     settings: dict[str, int]
-    silu: bool
+    finish: dict[str, float]
 
 
 def launch(
@@ -107,8 +108,12 @@ def launch(
     b: Tensor | None = None,
     addend: Tensor | None = None,
     extra: Tensor | None = None,
+    factor: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The normalised pictures, and the pictures that were normalised: `cat([a + addend + extra, b])`."""
+    """The normalised pictures, and the pictures that were normalised: `cat([a + addend + extra, b])`.
+
+    With a factor the first are multiplied by it, and in e4m3.
+    """
     a = a.contiguous(memory_format=torch.channels_last)
     if b is not None:
         assert (b.shape[0], *b.shape[2:], b.dtype) == (a.shape[0], *a.shape[2:], a.dtype), (a.shape, b.shape)
@@ -126,7 +131,8 @@ def launch(
         assert shift.shape == (a.shape[0], channels), (shift.shape, a.shape)
         shift = shift if shift.stride(1) == 1 else shift.contiguous()
     given = {"TWO": b is not None, "ADD": addend is not None, "EXTRA": extra is not None}
-    whole, out = _empty(a, channels) if any(given.values()) else a, _empty(a, channels)
+    whole = _empty(a, channels, a.dtype) if any(given.values()) else a
+    out = _empty(a, channels, a.dtype if factor is None else VALUE_TYPES["fp8"])
     work = _Work(
         n=a.shape[0],
         num_groups=num_groups,
@@ -134,10 +140,10 @@ def launch(
         whole=whole,
         shift=(a, 0) if shift is None else (shift, shift.stride(0)),
         sizes=(a.shape[1], channels_b, a.shape[2] * a.shape[3]),
-        results=(weight.contiguous(), bias.contiguous(), out, eps),
+        results=(weight.contiguous(), bias.contiguous(), out, eps, 1.0 if factor is None else factor),
         given=given,
         settings={"GROUP": channels // num_groups, "SHIFTED": shift is not None},
-        silu=silu,
+        finish={"SILU": silu, "LARGEST": 0.0 if factor is None else LARGEST["fp8"]},
     )
     with torch.cuda.device_of(a):
         if not _whole(work):
@@ -145,9 +151,9 @@ def launch(
     return out, whole
 
 
-def _empty(like: Tensor, channels: int) -> Tensor:
+def _empty(like: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
     shape = (like.shape[0], channels, *like.shape[2:])
-    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+    return torch.empty(shape, dtype=dtype, device=like.device, memory_format=torch.channels_last)
 
 
 def _whole(work: _Work) -> bool:
@@ -164,7 +170,7 @@ def _whole(work: _Work) -> bool:
         *work.results,
         **work.given,
         **work.settings,
-        SILU=work.silu,
+        **work.finish,
         ROWS=rows,
         COLUMNS=columns,
         num_warps=4 if numbers <= 4096 else 8 if numbers <= 16384 else 16,
@@ -209,7 +215,7 @@ def _in_chunks(work: _Work) -> None:
         partial,
         *work.results,
         **work.settings,
-        SILU=work.silu,
+        **work.finish,
         GROUPS_PADDED=triton.next_power_of_2(cut.apply_groups),
         CHUNKS_PADDED=triton.next_power_of_2(cut.num_chunks),
         COLUMNS=cut.apply_columns,

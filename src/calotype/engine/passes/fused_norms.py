@@ -20,18 +20,28 @@ from calotype.engine.passes.own_forward import OWN_FORWARD, nothing_more
 
 
 def group_norm(
-    x: Sum, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None
+    x: Sum,
+    norm: nn.GroupNorm,
+    *,
+    silu: bool,
+    shift: Tensor | None = None,
+    factor: float | None = None,
 ) -> tuple[Tensor, Tensor]:
+    """With a factor in e4m3, multiplied by it."""
     parameters = (norm.weight, norm.bias, norm.num_groups, norm.eps)
     if shift is not None:
         whole = x.settled(sums.add)
-        return group.group_norm(whole, *parameters, silu=silu, shift=shift), whole
-    return group.add_group_norm(x.x, x.addend, x.bias, *parameters, silu=silu)
+        return group.group_norm(whole, *parameters, silu=silu, shift=shift, factor=factor), whole
+    return group.add_group_norm(x.x, x.addend, x.bias, *parameters, silu=silu, factor=factor)
 
 
-def joined_group_norm(x: Sum, skip: Tensor, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
+def joined_group_norm(
+    x: Sum, skip: Tensor, norm: nn.GroupNorm, *, factor: float | None = None
+) -> tuple[Tensor, Tensor]:
     parameters = (norm.weight, norm.bias, norm.num_groups, norm.eps)
-    return group.group_norm_of_pair(x.x, skip, *parameters, silu=True, addend=x.addend, extra=x.bias)
+    return group.group_norm_of_pair(
+        x.x, skip, *parameters, silu=True, addend=x.addend, extra=x.bias, factor=factor
+    )
 
 
 def layer_norm(
