@@ -24,7 +24,16 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from calotype.engine.kernels import geglu, group_norm, int8_product, layer_norm, quantise, upsample
+from calotype.engine.kernels import (
+    attention,
+    attention_gluon,
+    geglu,
+    group_norm,
+    int8_product,
+    layer_norm,
+    quantise,
+    upsample,
+)
 from calotype.engine.kernels.int8_plans import Plan
 
 Found = dict[str, Any]
@@ -47,15 +56,40 @@ def resources(kernel: Any) -> Found:
         # Eight bits are half of what was read: what a thread loads in sixteen bytes it stores in eight.
         "wide_stores": wide_share(text, "st.global", 8),
         "tensor_cores": "wgmma.mma_async" in text,
-        "copy_engine": [way for way in ("shared", "global") if f"cp.async.bulk.tensor.2d.{way}" in text],
+        "copy_engine": [
+            way for way in ("shared", "global") if re.search(rf"cp\.async\.bulk\.tensor\.\dd\.{way}", text)
+        ],
         # Whether products are asked for while others are under way.
-        "overlapping": bool(re.search(r"wgmma\.wait_group\.sync\.aligned\s+1;", text)),
+        "overlapping": bool(re.search(r"wgmma\.wait_group\.sync\.aligned\s+[12];", text)),
+        "powers_under_way": powers_under_way(kernel.asm["cubin"]),
         "shares_registers": "setmaxnreg" in text,
         "shared_bytes": kernel.metadata.shared,
         "registers": int(used["REG"]),
         "spilled_bytes": int(used["STACK"]) + int(used["LOCAL"]),
         "warps": kernel.metadata.num_warps,
     }
+
+
+def powers_under_way(cubin: bytes) -> list[int]:
+    """Powers of two that are worked out while products are under way: behind each wait that leaves some.
+
+    In the order of the machine's own instructions, which the assembler chooses.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = subprocess.run(
+            [_CUOBJDUMP, "-sass", file.name], capture_output=True, text=True, check=True, timeout=300
+        ).stdout
+    found: list[int] = []
+    under_way = False
+    for wait, left, power in re.findall(r"(DEPBAR\.LE gsb0, 0x(\d))|(MUFU\.EX2)", text):
+        if wait:
+            under_way = left != "0"
+            found += [0] * under_way
+        elif power and under_way:
+            found[-1] += 1
+    return found
 
 
 def wide_share(text: str, instruction: str, least: int) -> float:
@@ -126,10 +160,18 @@ def run_product(case: Found) -> None:
     int8_product.planned(x, weight, bias, torch.float16, plan)
 
 
+def run_attention(case: Found) -> None:
+    rows, heads, places, channels = case["shape"]
+    joined = torch.empty(rows, places, 3, heads, channels, dtype=getattr(torch, case.get("dtype", "float16")))
+    query, key, value = joined.permute(2, 0, 3, 1, 4).unbind()
+    attention_gluon.launch(query, key, value, attention.Plan(**case["plan"]))
+
+
 RUNS: dict[str, Callable[[Found], object]] = {
     "group_norm": run_group_norm,
     "rows": run_rows,
     "product": run_product,
+    "attention": run_attention,
     "upsample": lambda case: upsample.upsample_nearest2x(pictures(case, case["shape"][1])),
 }
 

@@ -1,10 +1,10 @@
 """Runs the kernels written in Gluon, which has no interpreter, as threads over torch's tensors on a CPU.
 
 What is asked of a GPU there is done as late as it may be, and spoils at once what it may spoil: where a copy
-goes to is overwritten when it is asked for and filled later, in any order; a product is there when it is waited
-for, and its factors must be the same from when it was asked for until then. So a wait that is missing shows in
-the numbers or is refused, one too many shows as threads that are stuck. It says nothing of layouts, registers
-and instructions: `compiled.py` has those.
+goes to is overwritten when it is asked for and filled later, in any order; a product is there when it is
+waited for, and its factors must be the same from when it was asked for until then. So a wait that is missing
+shows in the numbers or is refused, one too many shows as threads that are stuck. It says nothing of layouts,
+registers and instructions: `compiled.py` has those.
 """
 
 from __future__ import annotations

@@ -40,42 +40,49 @@ CASES = {
     ),
     "heads of 48, split": (Plan(queries=16, keys=16, split=True), 1, 2, 64, 48),
 }
-# What is left out of which function, and of which line so; each is an error on a GPU, sometimes.
+# What is left out of which function, or is another there. Each is an error on a GPU, if not every time.
 MISSING = {
-    "wait for queries": ("_attend", "mbarrier.wait(query_full.index(place), turns // 2 % 2)"),
-    "wait for keys": ("_attend", "mbarrier.wait(key_full.index(stage), (count + 1) // stages % 2)"),
+    "wait for queries": ("_attend", "mbarrier.wait(signals[0][0].index(place), turns // 2 % 2)"),
     "wait for the first keys": (
-        "_attend",
+        "_walk",
         "mbarrier.wait(key_full.index(count % stages), count // stages % 2)",
     ),
+    "wait for keys": ("_walk", "mbarrier.wait(key_full.index(stage), (count + 1) // stages % 2)"),
+    "wait for values": ("_walk", "mbarrier.wait(value_full.index(last), count // stages % 2)"),
     "wait for free places": ("_fetch_one", "mbarrier.wait(signals[1].index(place), (lap + 1) % 2)"),
-    "word of free queries": ("_attend", "mbarrier.arrive(query_free.index(place))"),
-    "word of free keys": ("_attend", "mbarrier.arrive(key_free.index(stage))"),
-    "word of free values": ("_attend", "mbarrier.arrive(value_free.index(last))"),
+    "word of free queries": ("_walk", "mbarrier.arrive(signals[0][1].index(place))"),
+    "word of free keys": ("_walk", "mbarrier.arrive(key_free.index(stage))"),
+    "word of free values": ("_walk", "mbarrier.arrive(value_free.index(last))"),
+    "wait for scores": ("_walk", "scores = warpgroup_mma_wait(products, deps=[scores])"),
+    "wait for sums": ("_walk", "sums, end, factors = _wait(sums, end, factors, SECOND)"),
+    "word of a turn": ("_walk", "mbarrier.arrive(signals[3].index((team + 1) % TEAMS))"),
     "wait for what goes out": ("_attend", "tma.store_wait(0)"),
     "fence": ("_attend", "fence_async_shared()"),
-    "wait for scores": ("_attend", "scores = warpgroup_mma_wait(parts, deps=[scores])"),
-    "wait for sums": ("_attend", "sums, end, factors = _wait(sums, end, factors, SECOND)"),
 }
 OTHERS = {
-    "the other phase of keys": ("_attend", "(count + 1) // stages % 2", "count // stages % 2"),
-    "keys free before they are multiplied": (
-        "_attend",
-        "scores = warpgroup_mma_wait(parts, deps=[scores])",
-        "scores = warpgroup_mma_wait(parts + 1, deps=[scores])",
+    "the other phase of keys": ("_walk", "(count + 1) // stages % 2", "count // stages % 2"),
+    "scores before they are there": (
+        "_walk",
+        "warpgroup_mma_wait(products",
+        "warpgroup_mma_wait(products + 1",
     ),
     "one team frees for all": ("_attention", "count=TEAMS", "count=1"),
     "too few bytes": ("_fetch_one", "2 * size * (first + SECOND)", "2 * size * first - 2"),
     "all queries in one place": ("_attend", "turns % 2 * TEAMS + team", "team"),
-    "a turn that nobody hands on": ("_attend", "mbarrier.arrive(turn.index((team + 1) % TEAMS))", "pass"),
+    "what goes out is waited for at the end only": (
+        "_attend",
+        "        tma.store_wait(0)\n        _tile",
+        "        _tile",
+    ),
 }
 
 
-def given(rows: int, heads: int, places: int, channels: int) -> tuple[Tensor, ...]:
+def given(rows: int, heads: int, places: int, channels: int) -> tuple[Tensor, Tensor, Tensor]:
     """As the forward pass has them: parts of one product, heads inside places."""
     chance = torch.Generator().manual_seed(places)
     joined = torch.randn(rows, places, 3 * heads * channels, generator=chance).half()
-    return joined.unflatten(-1, (3, heads, channels)).permute(2, 0, 3, 1, 4).unbind()
+    query, key, value = joined.unflatten(-1, (3, heads, channels)).permute(2, 0, 3, 1, 4).unbind()
+    return query, key, value
 
 
 def wanted(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -133,7 +140,7 @@ def test_what_is_left_out_is_noticed(name: str) -> None:
     plan = Plan(queries=16, keys=16, stages=2, turns=True)
     numbers = given(2, 2, 128, 64)
     noticed = False
-    for seed in range(8):
+    for seed in range(40):
         try:
             noticed |= not close(attend(*numbers, plan, seed, broken), *numbers)
         except (AssertionError, StuckError):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.gpu.attention import CANDIDATES as ATTENTIONS
 from tests.gpu.int8_products import CANDIDATES
 from tests.unit.kernels.asked import ask
 
@@ -56,6 +57,12 @@ WALKING: dict[str, dict[str, Any]] = {
     for way in CANDIDATES
     if (plan := way.plan)
 }
+# All plans of attention that are measured on a GPU; those that are not split are the same for heads of 64.
+ATTENTION: dict[str, dict[str, Any]] = {
+    f"attention, {way.name}": {"operation": "attention", "shape": [2, 8, 4096, 40], "plan": asdict(plan)}
+    for way in ATTENTIONS
+    if (plan := way.plan)
+}
 _SHARED = 228 * 1024
 """Bytes of shared memory of one of Hopper's multiprocessors; each program's takes a kilobyte more."""
 
@@ -63,7 +70,7 @@ _SHARED = 228 * 1024
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     cache: Path = tmp_path_factory.mktemp("compiled")
-    cases = {**CASES, **PRODUCTS, **WALKING}
+    cases = {**CASES, **PRODUCTS, **WALKING, **ATTENTION}
     answers = ask("compiled", list(cases.values()), TRITON_CACHE_DIR=str(cache))
     return dict(zip(cases, answers, strict=True))
 
@@ -117,3 +124,24 @@ def test_teams_have_products_under_way_while_they_ask_for_more(
     (kernel,) = found[name]
     teams = WALKING[name]["plan"]["teams"] > 0
     assert kernel["overlapping"] == kernel["shares_registers"] == teams
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_works_out_shares_while_products_are_under_way(
+    found: dict[str, list[dict[str, Any]]], name: str
+) -> None:
+    """The assembler moves waits and puts products one behind the other as it likes; here it must not."""
+    (kernel,) = found[name]
+    plan = ATTENTION[name]["plan"]
+    each = plan["queries"] * plan["keys"] // 128  # threads of a team
+    assert len(kernel["powers_under_way"]) == plan["teams"]
+    assert all(powers >= each for powers in kernel["powers_under_way"]), kernel
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_finds_room(found: dict[str, list[dict[str, Any]]], name: str) -> None:
+    (kernel,) = found[name]
+    assert kernel["copy_engine"] == ["shared", "global"]
+    assert kernel["shares_registers"]
+    assert kernel["spilled_bytes"] == 0, kernel
+    assert kernel["shared_bytes"] + 1024 <= _SHARED

@@ -1,10 +1,10 @@
 """The kernel of attention of places to each other, for Hopper: a warp that fetches, teams that attend.
 
-Each team has queries of its own and reads the keys and values that all of them share. It asks for the scores of
-the next keys and for the sum over the last values at once, and works out shares from those scores while that sum
-is under way: the tensor cores have work meanwhile, from it and from the other team. Shares, their sums and the
-result are kept in single precision, and rounded once for the product with the values, as in all kernels of this
-kind. Gluon is no settled interface: this is for Triton 3.6 and 3.7.
+Each team has queries of its own and reads the keys and values that all of them share. It asks for the scores
+of the next keys and for the sum over the last values at once, and works out shares from those scores while
+that sum is under way: the tensor cores have work meanwhile, from it and from the other teams. Shares, their
+totals and the sums are in single precision; shares are rounded once, for the product with the values, as in
+all kernels of this kind. Gluon is no settled interface: this is for Triton 3.6 and 3.7.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _TYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}
 
 
 def launch(query: Tensor, key: Tensor, value: Tensor, plan: Plan) -> Tensor:
-    """All are (rows, heads, places, channels); so is the result, which lies in memory as (rows, places, …)."""
+    """All are (rows, heads, places, channels), and so is the result, where heads lie inside places."""
     rows, heads, places, channels = query.shape
     out = torch.empty_permuted(query.shape, (0, 2, 1, 3), dtype=query.dtype, device=query.device)
     down = triton.cdiv(places, plan.teams * plan.queries)
     num_tiles = rows * heads * down
     first, second = plan.columns(channels)
-    # What a head has fewer channels than columns is read as zeros and not written.
+    # Columns beyond a head's channels are read as zeros, and not written.
     sizes = ((query, plan.queries), (key, plan.keys), (value, plan.keys), (out, plan.queries))
     # A kernel takes a descriptor for everything; the second columns of what is not split are never fetched.
     tiles = [_tiles_of(x, size, width) for x, size in sizes for width in (first, second or first)]
@@ -192,7 +192,7 @@ def _fetch(sources, tiles, signals, extent, TEAMS: gl.constexpr, SECOND: gl.cons
             _fetch_one(sources[1], tiles[1], signals[1], row, top, head, place, lap, SECOND)
             _fetch_one(sources[2], tiles[2], signals[2], row, top, head, place, lap, SECOND)
             count += 1
-        turns += 1
+        turns += 1  # noqa: SIM113 - Triton's language has no enumerate
 
 
 @gluon.jit
@@ -222,83 +222,121 @@ def _attend(
 ):
     """All that one team does. Every team reads every block of keys and values, so all count alike."""
     num_tiles, heads, down, blocks = extent
-    query_signals, key_signals, value_signals, turn = signals
-    query_full, query_free = query_signals
-    key_full, key_free = key_signals
-    value_full, value_free = value_signals
     queries: gl.constexpr = tiles[0][0].shape[2]
-    keys: gl.constexpr = tiles[1][0].shape[2]
-    stages: gl.constexpr = tiles[1][0].shape[0]
     first: gl.constexpr = tiles[0][0].shape[4]
-    dtype: gl.constexpr = outs[0].dtype
     second: gl.constexpr = SECOND if SECOND > 0 else first
-    scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, keys, 16])
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, first, 16])
     end_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, second, 16])
-    factor_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
-    # Products under way that belong to the values: those are left so while scores are waited for.
-    parts: gl.constexpr = 2 if SECOND > 0 else 1
-    count, turns, asked = 0, 0, 0
+    count, turns = 0, 0
     for tile in range(gl.program_id(0), num_tiles, gl.num_programs(0)):
         row, head, below = _place(tile, heads, down)
         place = turns % 2 * TEAMS + team
-        most = gl.full([queries], float("-inf"), gl.float32, gl.SliceLayout(1, scores_layout))
-        total = gl.zeros([queries], gl.float32, gl.SliceLayout(1, scores_layout))
+        mbarrier.wait(signals[0][0].index(place), turns // 2 % 2)
         sums = gl.zeros([queries, first], gl.float32, layout)
         end = gl.zeros([queries, second], gl.float32, end_layout)
-        mbarrier.wait(query_full.index(place), turns // 2 % 2)
-        mbarrier.wait(key_full.index(count % stages), count // stages % 2)
-        scores = _scores(tiles[0], tiles[1], place, count % stages, scores_layout, SECOND)
-        scores = warpgroup_mma_wait(0, deps=[scores])
-        mbarrier.arrive(key_free.index(count % stages))
-        shares, most, total, _ = _shares(scores, most, total, scale)
-        factors = gl.convert_layout(shares.to(dtype), factor_layout)
-        for _ in range(1, blocks):
-            stage, last = (count + 1) % stages, count % stages
-            if TURNS:
-                # The first team's first turn comes by itself: the phase before the first counts as over.
-                before: gl.constexpr = 1 if team == 0 else 0
-                mbarrier.wait(turn.index(team), (asked + before) % 2)
-                asked += 1
-            mbarrier.wait(key_full.index(stage), (count + 1) // stages % 2)
-            scores = _scores(tiles[0], tiles[1], place, stage, scores_layout, SECOND)
-            mbarrier.wait(value_full.index(last), count // stages % 2)
-            sums, end = _add(factors, tiles[2], last, sums, end, SECOND)
-            if TURNS:
-                mbarrier.arrive(turn.index((team + 1) % TEAMS))
-            # Leaves the sums under way.
-            scores = warpgroup_mma_wait(parts, deps=[scores])
-            mbarrier.arrive(key_free.index(stage))
-            shares, most, total, shrink = _shares(scores, most, total, scale)
-            # Is over already; but the assembler moves the wait for the sums over arithmetic that stands before it,
-            # and not over a branch: without this one shares would be worked out behind the sums.
-            mbarrier.wait(value_full.index(last), count // stages % 2)
-            sums, end, factors = _wait(sums, end, factors, SECOND)
-            mbarrier.arrive(value_free.index(last))
-            sums *= _as_rows_of(shrink, layout)
-            if SECOND > 0:
-                end *= _as_rows_of(shrink, end_layout)
-            factors = gl.convert_layout(shares.to(dtype), factor_layout)
-            count += 1
-        # All scores are there: the next queries may come.
-        mbarrier.arrive(query_free.index(place))
-        last = count % stages
-        mbarrier.wait(value_full.index(last), count // stages % 2)
-        sums, end = _add(factors, tiles[2], last, sums, end, SECOND)
-        sums, end, factors = _wait(sums, end, factors, SECOND)
-        mbarrier.arrive(value_free.index(last))
-        count, turns = count + 1, turns + 1
+        sums, end, total = _walk(
+            team,
+            sums,
+            end,
+            tiles,
+            place,
+            signals,
+            count,
+            turns,
+            blocks,
+            scale,
+            outs[0].dtype,
+            layout,
+            end_layout,
+            TEAMS,
+            SECOND,
+            TURNS,
+        )
+        count += blocks
+        turns += 1  # noqa: SIM113 - Triton's language has no enumerate
+        top = (below * TEAMS + team) * queries
         # What the tile before wrote may still be read from where this one is to wait.
         tma.store_wait(0)
-        top = (below * TEAMS + team) * queries
-        _tile(tiles[3][0], team).store((sums * _as_rows_of(1 / total, layout)).to(dtype))
+        _tile(tiles[3][0], team).store((sums * _as_rows_of(1 / total, layout)).to(outs[0].dtype))
         if SECOND > 0:
-            _tile(tiles[3][1], team).store((end * _as_rows_of(1 / total, end_layout)).to(dtype))
+            _tile(tiles[3][1], team).store((end * _as_rows_of(1 / total, end_layout)).to(outs[0].dtype))
         fence_async_shared()
         tma.async_copy_shared_to_global(outs[0], [row, top, head, 0], tiles[3][0].index(team))
         if SECOND > 0:
             tma.async_copy_shared_to_global(outs[1], [row, top, head, first], tiles[3][1].index(team))
     tma.store_wait(0)
+
+
+@gluon.jit
+def _walk(
+    team: gl.constexpr,
+    sums,
+    end,
+    tiles,
+    place,
+    signals,
+    count,
+    turns,
+    blocks,
+    scale,
+    dtype: gl.constexpr,
+    layout: gl.constexpr,
+    end_layout: gl.constexpr,
+    TEAMS: gl.constexpr,
+    SECOND: gl.constexpr,
+    TURNS: gl.constexpr,
+):
+    """Some queries over all blocks of keys and values: sums of values by shares, and the shares' totals."""
+    queries: gl.constexpr = tiles[0][0].shape[2]
+    keys: gl.constexpr = tiles[1][0].shape[2]
+    stages: gl.constexpr = tiles[1][0].shape[0]
+    scores_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, keys, 16])
+    factor_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
+    # Of the sums; so many products are left under way while scores are waited for.
+    products: gl.constexpr = 2 if SECOND > 0 else 1
+    key_full, key_free = signals[1]
+    value_full, value_free = signals[2]
+    most = gl.full([queries], float("-inf"), gl.float32, gl.SliceLayout(1, scores_layout))
+    total = gl.zeros([queries], gl.float32, gl.SliceLayout(1, scores_layout))
+    mbarrier.wait(key_full.index(count % stages), count // stages % 2)
+    scores = _scores(tiles[0], tiles[1], place, count % stages, scores_layout, SECOND)
+    scores = warpgroup_mma_wait(0, deps=[scores])
+    mbarrier.arrive(key_free.index(count % stages))
+    shares, most, total, _ = _shares(scores, most, total, scale)
+    factors = gl.convert_layout(shares.to(dtype), factor_layout)
+    for block in range(1, blocks):
+        stage, last = (count + 1) % stages, count % stages
+        if TURNS:
+            # The first team's first turn comes by itself: the phase before the first counts as over.
+            before: gl.constexpr = 1 if team == 0 else 0
+            mbarrier.wait(signals[3].index(team), (turns * (blocks - 1) + block - 1 + before) % 2)
+        mbarrier.wait(key_full.index(stage), (count + 1) // stages % 2)
+        scores = _scores(tiles[0], tiles[1], place, stage, scores_layout, SECOND)
+        mbarrier.wait(value_full.index(last), count // stages % 2)
+        sums, end = _add(factors, tiles[2], last, sums, end, SECOND)
+        if TURNS:
+            mbarrier.arrive(signals[3].index((team + 1) % TEAMS))
+        scores = warpgroup_mma_wait(products, deps=[scores])
+        mbarrier.arrive(key_free.index(stage))
+        shares, most, total, shrink = _shares(scores, most, total, scale)
+        # Is over already. But the assembler moves the wait for the sums before arithmetic that stands before
+        # it, only not over a branch: without this one the shares would be worked out behind the sums.
+        mbarrier.wait(value_full.index(last), count // stages % 2)
+        sums, end, factors = _wait(sums, end, factors, SECOND)
+        mbarrier.arrive(value_free.index(last))
+        sums *= _as_rows_of(shrink, layout)
+        if SECOND > 0:
+            end *= _as_rows_of(shrink, end_layout)
+        factors = gl.convert_layout(shares.to(dtype), factor_layout)
+        count += 1
+    # All scores are there: the next queries may come.
+    mbarrier.arrive(signals[0][1].index(place))
+    last = count % stages
+    mbarrier.wait(value_full.index(last), count // stages % 2)
+    sums, end = _add(factors, tiles[2], last, sums, end, SECOND)
+    sums, end, factors = _wait(sums, end, factors, SECOND)
+    mbarrier.arrive(value_free.index(last))
+    return sums, end, total
 
 
 @gluon.jit
