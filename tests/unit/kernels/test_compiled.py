@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from calotype.engine.kernels.attention import PLANS
 from tests.gpu.attention import CANDIDATES as ATTENTIONS
 from tests.gpu.int8_products import CANDIDATES
 from tests.unit.kernels.asked import ask
@@ -59,9 +60,15 @@ WALKING: dict[str, dict[str, Any]] = {
 }
 # All plans of attention that are measured on a GPU; those that are not split are the same for heads of 64.
 ATTENTION: dict[str, dict[str, Any]] = {
-    f"attention, {way.name}": {"operation": "attention", "shape": [2, 8, 4096, 40], "plan": asdict(plan)}
+    f"attention, {way.name}": {"operation": "attention", "shape": [2, 8, 4096, 40], "plan": asdict(way.plan)}
     for way in ATTENTIONS
-    if (plan := way.plan)
+    if way.plan
+}
+ATTENTION["attention in bf16"] = {
+    "operation": "attention",
+    "shape": [2, 10, 1024, 64],
+    "dtype": "bfloat16",
+    "plan": asdict(PLANS[64]),
 }
 _SHARED = 228 * 1024
 """Bytes of shared memory of one of Hopper's multiprocessors; each program's takes a kilobyte more."""
