@@ -34,6 +34,8 @@ _TYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}
 def launch(query: Tensor, key: Tensor, value: Tensor, plan: Plan) -> Tensor:
     """All are (rows, heads, places, channels), and so is the result, where heads lie inside places."""
     rows, heads, places, channels = query.shape
+    # Queries may end inside a tile; keys that are read as zeros would have a share.
+    assert key.shape[2] % plan.keys == 0
     out = torch.empty_permuted(query.shape, (0, 2, 1, 3), dtype=query.dtype, device=query.device)
     down = triton.cdiv(places, plan.teams * plan.queries)
     num_tiles = rows * heads * down
@@ -48,7 +50,7 @@ def launch(query: Tensor, key: Tensor, value: Tensor, plan: Plan) -> Tensor:
             num_tiles,
             heads,
             down,
-            triton.cdiv(key.shape[2], plan.keys),
+            key.shape[2] // plan.keys,
             math.log2(math.e) / math.sqrt(channels),
             QUERIES=plan.queries,
             KEYS=plan.keys,
