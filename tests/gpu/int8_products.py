@@ -7,13 +7,8 @@ processes of their own: a kernel that waits for itself for ever is given up with
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -25,11 +20,10 @@ from calotype.engine.kernels.int8_product import plain, planned
 from calotype.engine.kernels.quantise import Quantised
 from calotype.engine.kernels.quantise import plain as quantised
 from calotype.models import catalogue
+from tests.gpu import apart
 
 NAME = "int8 products of SDXL"
 PICTURES = 8
-LONGEST_SILENCE = 25.0
-"""Seconds for one way at one shape, with the start of a process and the compiler."""
 RUNS_TO_COMPARE = 3
 TOLERANCE = 2e-4
 
@@ -70,23 +64,6 @@ CANDIDATES = (
 WAYS = (HALF, TILE, *CANDIDATES)
 
 
-@dataclass
-class Row:
-    """One way: microseconds by shape, or what was wrong there."""
-
-    times: dict[Shape, float] = field(default_factory=dict)
-    complaints: dict[Shape, str] = field(default_factory=dict)
-
-    def milliseconds(self, counts: Mapping[Shape, int]) -> float | None:
-        """Of one evaluation, if it can do all of it."""
-        if self.times.keys() != counts.keys():
-            return None
-        return sum(count * self.times[shape] for shape, count in counts.items()) / 1e3
-
-
-Rows = dict[str, Row]
-
-
 def products(pictures: int) -> Counter[Shape]:
     """The products of one guided evaluation that `int8` does in eight bits, and how often it does each."""
     unet = catalogue.architecture("sdxl").unet
@@ -115,99 +92,39 @@ def _layers_at(unet: Mapping[str, Any], level: int) -> int:
 def measure(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     """Prints the table; returns the same as JSON takes it, and whether the kernel in use was right."""
     counts = products(PICTURES)
-    rows: Rows = {way.name: Row() for way in WAYS}
+    rows: apart.Rows = {way.name: apart.Row() for way in WAYS}
     for teams in (0, 1, 2):
         ways = [way for way in WAYS if (way.plan.teams if way.plan else 0) == teams]
-        _in_a_process(_Job(device.type, dtype, list(counts), ways), rows)
+        apart.fill(rows, _microseconds, [(way, shape) for way in ways for shape in counts], device, dtype)
     show(rows, counts)
     return {
         "pictures": PICTURES,
         "passed": not rows[TILE.name].complaints,
         "counts": {str(shape): count for shape, count in counts.items()},
         "ways": {
-            name: {
-                "microseconds": {str(shape): round(time, 2) for shape, time in row.times.items()},
-                "complaints": {str(shape): words for shape, words in row.complaints.items()},
-                "milliseconds": row.milliseconds(counts),
-            }
-            for name, row in rows.items()
+            name: {**row.as_dict(), "milliseconds": row.milliseconds(counts)} for name, row in rows.items()
         },
     }
 
 
-class _Job(NamedTuple):
-    device: str
-    dtype: torch.dtype
-    shapes: Sequence[Shape]
-    ways: Sequence[Way]
-
-
-class _Found(NamedTuple):
-    way: str
-    shape: Shape
-    time: float
-    complaint: str
-
-
-def _in_a_process(job: _Job, rows: Rows) -> None:
-    """Fills the rows with what is found as long as something is, and says of the rest that it was not."""
-    processes = multiprocessing.get_context("spawn")
-    here, there = processes.Pipe(duplex=False)
-    child = processes.Process(target=_find_all, args=(job, there), daemon=True)
-    child.start()
-    there.close()
-    try:
-        while here.poll(LONGEST_SILENCE):
-            found: _Found = here.recv()
-            if found.complaint:
-                rows[found.way].complaints[found.shape] = found.complaint
-            else:
-                rows[found.way].times[found.shape] = found.time
-    except EOFError:
-        pass  # it has said all, or has died
-    child.kill()
-    child.join()
-    for way in job.ways:
-        row = rows[way.name]
-        for shape in job.shapes:
-            if shape not in row.times:
-                row.complaints.setdefault(shape, "no answer: it hung or died, or one before it did")
-
-
-@torch.inference_mode()
-def _find_all(job: _Job, connection: Connection) -> None:
-    """In a process of its own. A compiler that fails writes the whole kernel to stderr: not here."""
-    with Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    for way in job.ways:
-        for shape in job.shapes:
-            time, complaint = 0.0, ""
-            try:
-                time = _microseconds(way, shape, job)
-            except Exception as error:
-                complaint = f"{type(error).__name__}: {' '.join(str(error).split())[:90]}"
-            connection.send(_Found(way.name, shape, time, complaint))
-    connection.close()
-
-
-def _microseconds(way: Way, shape: Shape, job: _Job) -> float:
+def _microseconds(way: Way, shape: Shape, device: torch.device, dtype: torch.dtype) -> float:
     from tests.gpu.kernels import microseconds  # which imports this module
 
     rows, depth, width = shape[:3]
-    if job.device == "cpu":
+    if device.type == "cpu":
         rows, depth, width = 300, depth // 8, width // 8  # a rehearsal
     torch.manual_seed(0)
-    x = torch.randn(rows, depth, device=job.device, dtype=job.dtype)
-    weight = torch.randn(width, depth, device=job.device, dtype=job.dtype)
-    bias = torch.randn(width, device=job.device, dtype=job.dtype) if shape.bias else None
+    x = torch.randn(rows, depth, device=device, dtype=dtype)
+    weight = torch.randn(width, depth, device=device, dtype=dtype)
+    bias = torch.randn(width, device=device, dtype=dtype) if shape.bias else None
     if way == HALF:
         return microseconds(lambda x: functional.linear(x, weight, bias), (x,))
     given, factors = quantised(x, "int8"), quantised(weight, "int8")
 
     def run(values: Tensor) -> Tensor:
-        return planned(Quantised(values, given.scale), factors, bias, job.dtype, way.plan)
+        return planned(Quantised(values, given.scale), factors, bias, dtype, way.plan)
 
-    _compare(run, given, factors, bias, job.dtype)
+    _compare(run, given, factors, bias, dtype)
     return microseconds(run, (given.values,))
 
 
@@ -230,7 +147,7 @@ def _compare(
             raise ArithmeticError(f"{wrong} of {wanted.numel()} numbers are others")
 
 
-def show(rows: Rows, counts: Mapping[Shape, int]) -> None:
+def show(rows: apart.Rows, counts: Mapping[Shape, int]) -> None:
     """TOP/s by way and shape and milliseconds of an evaluation; the fastest way of each shape; complaints."""
     print(f"{NAME}, {PICTURES} pictures: TOP/s, and ms of one evaluation's products", flush=True)
     print(
@@ -243,21 +160,19 @@ def show(rows: Rows, counts: Mapping[Shape, int]) -> None:
     print(f"{'fastest of int8':22}" + "".join(f"{_fastest(rows, shape):>21}" for shape in counts), end="")
     best = [min(_times(rows, shape).values(), default=torch.nan) for shape in counts]
     print(f"{sum(count * time for count, time in zip(counts.values(), best, strict=True)) / 1e3:9.2f}")
-    for name, row in rows.items():
-        for words in sorted(set(row.complaints.values())):
-            print(f"{name}: {words}", flush=True)
+    apart.show_complaints(rows)
 
 
-def _cell(row: Row, shape: Shape) -> str:
+def _cell(row: apart.Row, shape: Shape) -> str:
     if shape not in row.times:
         return "failed"
     return f"{shape.operations / row.times[shape] / 1e6:.0f}"
 
 
-def _fastest(rows: Rows, shape: Shape) -> str:
+def _fastest(rows: apart.Rows, shape: Shape) -> str:
     times = _times(rows, shape)
     return min(times, key=times.__getitem__, default="none")
 
 
-def _times(rows: Rows, shape: Shape) -> dict[str, float]:
+def _times(rows: apart.Rows, shape: Shape) -> dict[str, float]:
     return {name: row.times[shape] for name, row in rows.items() if name != HALF.name and shape in row.times}

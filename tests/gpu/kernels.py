@@ -44,7 +44,7 @@ from calotype.engine.kernels.layer_norm import add_layer_norm, layer_norm, layer
 from calotype.engine.kernels.quantise import LARGEST, Kind, Quantised, plain, quantise_rows
 from calotype.engine.kernels.upsample import upsample_nearest2x
 from calotype.engine.probe import full_fingerprint
-from tests.gpu import int8_products
+from tests.gpu import attention, int8_products
 
 EPS = 1e-5
 # Beyond the rounding of the result's own dtype, of numbers around one.
@@ -542,15 +542,18 @@ def main() -> None:
                     show(rows[-1])
     show_fastest([row for row in rows if row.layer and row.passed])
     products = int8_products.measure(device, bench.dtype) if chosen.only in int8_products.NAME else None
+    attentions = attention.measure(device, bench.dtype) if chosen.only in attention.NAME else None
     if chosen.out:
         found = {
             "environment": full_fingerprint().as_dict(),
             "dtype": dtype,
             "kernels": [asdict(row) for row in rows],
             "int8_products": products,
+            "attention": attentions,
         }
         chosen.out.write_text(json.dumps(found, indent=1) + "\n")
-    raise SystemExit(any(not row.passed for row in rows) or not (products is None or products["passed"]))
+    tables = [each["passed"] for each in (products, attentions) if each is not None]
+    raise SystemExit(not all([*tables, *(row.passed for row in rows)]))
 
 
 def show(row: Row) -> None:

@@ -17,6 +17,7 @@ from calotype.engine.network import operations
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.attention import CUDNN_ATTENTION, FLASH_ATTENTION
 from calotype.engine.passes.large_batches import LARGE_BATCHES
+from calotype.engine.passes.own_attention import OWN_ATTENTION
 from calotype.engine.presets import PRESETS, networks_of, pass_names, put_together
 from calotype.models.model import Model
 from calotype.spec.request import GenerateRequest
@@ -152,6 +153,29 @@ def test_attention_is_asked_of_the_kernel_that_was_named(
     torch.testing.assert_close(assembly.operations.attention(query, key, value, None), wanted)
     assert [each[0] for each in asked] == [first]
     assert one.missing(engine.model) == "a CPU has one attention kernel"
+
+
+def test_our_own_attention_leaves_the_rest_as_it_was(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assembly = Assembly(engine.model)
+    FLASH_ATTENTION.apply(assembly)
+    OWN_ATTENTION.apply(assembly)
+    query, key, value = torch.randn(3, 2, 4, 9, 16)
+    ours = torch.zeros(())
+    monkeypatch.setattr("calotype.engine.kernels.attention.attention", lambda *_: ours)
+    wanted = operations.attention(query, key, value, None)
+    torch.testing.assert_close(assembly.operations.attention(query, key, value, None), wanted)
+    monkeypatch.setattr("calotype.engine.kernels.attention.suits", lambda *_: True)
+    assert assembly.operations.attention(query, key, value, None) is ours
+    mask = torch.ones(2, 1, 9, 9, dtype=torch.bool)
+    torch.testing.assert_close(assembly.operations.attention(query, key, value, mask), wanted)
+
+
+def test_our_own_attention_says_what_it_needs(engine: Engine) -> None:
+    with pytest.raises(NotFoundError, match=r"for GPUs of compute capability 9\.0; this is a CPU"):
+        networks_of(engine.model, "passes:own_forward+own_attention")
+    with pytest.raises(NotFoundError, match="'own_attention' builds on 'own_forward'"):
+        networks_of(engine.model, "passes:own_attention")
+    assert not any(OWN_ATTENTION in passes for passes in PRESETS.values())
 
 
 def test_large_batches_make_more_pictures_at_once(engine: Engine) -> None:

@@ -25,6 +25,8 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from calotype.engine.kernels import (
+    attention,
+    attention_gluon,
     fp8_convolution,
     fp8_convolution_triton,
     geglu,
@@ -58,7 +60,10 @@ def resources(kernel: Any) -> Found:
         "copied_in_boxes": "cp.async.bulk.tensor" in text,
         "waits_after_each": waits_after_each(text),
         "some_under_way": bool(re.search(r"wgmma\.wait_group\.sync\.aligned [1-9]", text)),
-        "copy_engine": [way for way in ("shared", "global") if f"cp.async.bulk.tensor.2d.{way}" in text],
+        "copy_engine": [
+            way for way in ("shared", "global") if re.search(rf"cp\.async\.bulk\.tensor\.\dd\.{way}", text)
+        ],
+        "powers_under_way": powers_under_way(kernel.asm["cubin"]),
         "shares_registers": "setmaxnreg" in text,
         "shared_bytes": kernel.metadata.shared,
         "registers": int(used["REG"]),
@@ -82,6 +87,26 @@ def waits_after_each(text: str) -> bool:
 def asked(*command: str | Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     return done.stdout + done.stderr
+
+
+def powers_under_way(cubin: bytes) -> list[int]:
+    """Powers of two that are worked out while products are under way: behind each wait that leaves some.
+
+    In the order of the machine's own instructions, which the assembler chooses.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = asked(_TOOLS / "cuobjdump", "-sass", file.name)
+    found: list[int] = []
+    under_way = False
+    for wait, left, power in re.findall(r"(DEPBAR\.LE gsb0, 0x(\d))|(MUFU\.EX2)", text):
+        if wait:
+            under_way = left != "0"
+            found += [0] * under_way
+        elif power and under_way:
+            found[-1] += 1
+    return found
 
 
 def wide_share(text: str, instruction: str, least: int) -> float:
@@ -163,11 +188,19 @@ def run_convolution(case: Found) -> None:
     fp8_convolution_triton.launch(values, *settings, tile)
 
 
+def run_attention(case: Found) -> None:
+    rows, heads, places, channels = case["shape"]
+    joined = torch.empty(rows, places, 3, heads, channels, dtype=getattr(torch, case.get("dtype", "float16")))
+    query, key, value = joined.permute(2, 0, 3, 1, 4).unbind()
+    attention_gluon.launch(query, key, value, attention.Plan(**case["plan"]))
+
+
 RUNS: dict[str, Callable[[Found], object]] = {
     "group_norm": run_group_norm,
     "rows": run_rows,
     "product": run_product,
     "convolution": run_convolution,
+    "attention": run_attention,
     "upsample": lambda case: upsample.upsample_nearest2x(pictures(case, case["shape"][1])),
 }
 

@@ -1,33 +1,36 @@
-"""Runs the kernel written in Gluon, which has no interpreter, as threads over torch's tensors on a CPU.
+"""Runs the kernels written in Gluon, which has no interpreter, as threads over torch's tensors on a CPU.
 
 What is asked of a GPU there is done as late as it may be, and spoils at once what it may spoil: where a copy
-goes to is overwritten when it is asked for and filled later, in any order; a product reads its factors when
-it is waited for. So a wait that is missing shows in the numbers, one too many as threads that are stuck.
-It says nothing of layouts, registers and instructions: `compiled.py` has those.
+goes to is overwritten when it is asked for and filled later, in any order; a product is there when it is
+waited for, and its factors must be the same from when it was asked for until then. So a wait that is missing
+shows in the numbers or is refused, one too many shows as threads that are stuck. It says nothing of layouts,
+registers and instructions: `compiled.py` has those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from calotype.engine.kernels import int8_product_triton, int8_specialised_triton
+from calotype.engine.kernels import attention, attention_gluon, int8_product_triton, int8_specialised_triton
 from calotype.engine.kernels.int8_plans import Plan
 from calotype.engine.kernels.quantise import Quantised
 from tests.unit.kernels.turns import Turns
 
 SPOILT = 77
+Function = Callable[..., Any]
 
 
 @dataclass
 class Descriptor:
-    """Of a whole matrix, in tiles."""
+    """Of a whole tensor, in tiles."""
 
     whole: Tensor
     shape: list[int]
@@ -37,12 +40,14 @@ class Descriptor:
     def dtype(self) -> torch.dtype:
         return self.whole.dtype
 
-    def inside(self, corner: Sequence[int]) -> tuple[slice, slice]:
-        rows, columns = (
-            slice(start, max(start, min(start + size, limit)))
-            for start, size, limit in zip(corner, self.shape, self.whole.shape, strict=True)
-        )
-        return rows, columns
+    def inside(self, corner: Sequence[int]) -> Tensor:
+        """What of the whole is in the tile at this corner."""
+        return self.whole[
+            tuple(
+                slice(start, max(start, min(start + size, limit)))
+                for start, size, limit in zip(corner, self.shape, self.whole.shape, strict=True)
+            )
+        ]
 
 
 @dataclass
@@ -67,7 +72,6 @@ class Shared:
 
     numbers: Tensor
     machine: Machine
-    unfenced: bool = False
     parts: dict[int, Shared] = field(default_factory=dict)
 
     @property
@@ -81,11 +85,13 @@ class Shared:
     def permute(self, order: Sequence[int]) -> Shared:
         return Shared(self.numbers.permute(*order), self.machine)
 
+    def reshape(self, shape: Sequence[int]) -> Shared:
+        return Shared(self.numbers.view(*shape), self.machine)
+
     def store(self, numbers: Tensor) -> None:
         self.machine.turns.until()
         self.numbers.copy_(numbers)
-        self.unfenced = True
-        self.machine.unfenced.append(self)
+        self.machine.unfenced[self.numbers.data_ptr()] = self.machine.turns.me
 
 
 @dataclass
@@ -103,6 +109,24 @@ class Barrier:
             self.phase, self.missing = self.phase + 1, self.count
 
 
+@dataclass
+class Product:
+    """Under way."""
+
+    factors: tuple[Tensor, ...]
+    then: tuple[Tensor, ...]
+    """The factors as they were when it was asked for."""
+    sums: Tensor
+    add: bool
+
+    def end(self) -> None:
+        same = all(torch.equal(*pair) for pair in zip(self.factors, self.then, strict=True))
+        assert same, "a factor came or went while its product was under way"
+        x, weight = (each.double() for each in self.then)
+        found = (x @ weight).to(self.sums.dtype)
+        self.sums.copy_(self.sums + found if self.add else found)
+
+
 class Machine:
     """One program: its warps, its copy engine, its shared memory."""
 
@@ -111,9 +135,11 @@ class Machine:
         self.turns = Turns(seed)
         self.barriers: dict[int, Barrier] = {}
         self.copies: list[Callable[[], None]] = []
-        self.going_out: dict[int, int] = {}
-        self.unfenced: list[Shared] = []
-        self.under_way: dict[int, list[tuple[Shared, Shared, Tensor]]] = {}
+        self.going_out: dict[int, list[Callable[[], None]]] = {}
+        """By whom it was asked for: read when it is waited for."""
+        self.unfenced: dict[int, int] = {}
+        """Where something was stored that the copy engine may not see yet, and by whom."""
+        self.under_way: dict[int, list[Product]] = {}
         self.done = 0
 
     def barrier(self, place: Shared) -> Barrier:
@@ -131,6 +157,7 @@ class Machine:
 
         def do(function: Callable[..., None], given: tuple[Any, ...]) -> None:
             function(*given)
+            assert not self.going_out.get(self.turns.me), "shared memory may be gone before it is read"
             self.done += 1
 
         def copy() -> None:
@@ -163,50 +190,53 @@ class Machine:
         into.numbers.fill_(SPOILT)
 
         def copy() -> None:
-            rows, columns = source.inside(corner)
-            found = source.whole[rows, columns]
+            found = source.inside(corner)
             into.numbers.zero_()
-            into.numbers[: found.shape[0], : found.shape[1]] = found
+            into.numbers[tuple(map(slice, found.shape))] = found
             self.barrier(place).change(new_bytes=-into.numbers.nbytes)
 
         self.copies.append(copy)
 
     def write(self, target: Descriptor, corner: Sequence[int], source: Shared) -> None:
         self.turns.until()
-        assert not source.unfenced, "the copy engine may not see what was stored"
-        me = self.turns.me
+        assert source.numbers.data_ptr() not in self.unfenced, "the copy engine may not see what was stored"
 
         def copy() -> None:
-            rows, columns = target.inside(corner)
-            found = target.whole[rows, columns]
-            found.copy_(source.numbers[: found.shape[0], : found.shape[1]])
-            self.going_out[me] -= 1
+            found = target.inside(corner)
+            found.copy_(source.numbers[tuple(map(slice, found.shape))])
 
-        self.going_out[me] = self.going_out.get(me, 0) + 1
-        self.copies.append(copy)
+        self.going_out.setdefault(self.turns.me, []).append(copy)
 
     def store_wait(self, pending: int) -> None:
-        me = self.turns.me
-        self.turns.until(lambda: self.going_out.get(me, 0) <= pending)
+        self.turns.until()
+        waiting = self.going_out.get(self.turns.me, [])
+        while len(waiting) > pending:
+            waiting.pop(0)()
 
     def fence(self) -> None:
-        for each in self.unfenced:
-            each.unfenced = False
-        self.unfenced.clear()
+        """Of the one who asks; before anyone runs there is nothing to be seen."""
+        if self.unfenced:
+            me = self.turns.me
+            self.unfenced = {place: who for place, who in self.unfenced.items() if who != me}
 
-    def multiply(self, x: Shared, weight: Shared, sums: Tensor, *, is_async: bool) -> Tensor:
+    def multiply(
+        self, x: Shared | Tensor, weight: Shared, sums: Tensor, *, use_acc: bool = True, is_async: bool
+    ) -> Tensor:
         assert is_async
         self.turns.until()
-        self.under_way.setdefault(self.turns.me, []).append((x, weight, sums))
+        factors = (x.numbers if isinstance(x, Shared) else x, weight.numbers)
+        if not use_acc:
+            sums.fill_(SPOILT)
+        product = Product(factors, tuple(each.clone() for each in factors), sums, use_acc)
+        self.under_way.setdefault(self.turns.me, []).append(product)
         return sums
 
-    def multiply_wait(self, pending: int, deps: list[Tensor]) -> Tensor:
+    def multiply_wait(self, pending: int, deps: list[Tensor]) -> Any:
         self.turns.until()
         waiting = self.under_way.get(self.turns.me, [])
         while len(waiting) > pending:
-            x, weight, sums = waiting.pop(0)
-            sums += (x.numbers.double() @ weight.numbers.double()).to(torch.int32)
-        return deps[0]
+            waiting.pop(0).end()
+        return deps[0] if len(deps) == 1 else tuple(deps)
 
     def language(self) -> SimpleNamespace:
         return SimpleNamespace(
@@ -219,6 +249,11 @@ class Machine:
             cdiv=lambda a, b: -(-a // b),
             arange=lambda start, end, **_: torch.arange(start, end),
             zeros=lambda shape, dtype, _: torch.zeros(shape, dtype=dtype).as_subclass(Sums),
+            full=lambda shape, number, dtype, _: torch.full(shape, number, dtype=dtype),
+            max=torch.amax,
+            sum=torch.sum,
+            maximum=torch.maximum,
+            exp2=torch.exp2,
             convert_layout=lambda numbers, *_, **__: numbers,
             load=_load,
             int32=torch.int32,
@@ -226,6 +261,7 @@ class Machine:
             float32=torch.float32,
             SliceLayout=lambda *_: None,
             NVMMADistributedLayout=lambda *_: None,
+            DotOperandLayout=lambda *_: None,
         )
 
 
@@ -234,13 +270,12 @@ def _load(pointer: Pointer, mask: Tensor, other: float) -> Tensor:
     return torch.where(mask, pointer.numbers.flatten()[pointer.places * mask], other)
 
 
-def launch(
-    x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype, plan: Plan, seed: int
-) -> Tensor:
-    """The module's own launch, with this machine behind it."""
-    module = int8_specialised_triton
-    kernel = {name: getattr(module, name).fn for name in ("_fetch", "_multiply", "_write", "_place")}
-    whole = module._product_specialised.fn
+@contextmanager
+def standing_in(
+    module: ModuleType, whole: str, seed: int, changed: Mapping[str, Function]
+) -> Iterator[pytest.MonkeyPatch]:
+    """The module with this machine behind its kernel `whole`, and with some of its functions changed."""
+    functions = {name: each.fn for name, each in vars(module).items() if hasattr(each, "fn")} | {**changed}
 
     class Kernel:
         def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
@@ -250,17 +285,44 @@ def launch(
                     machine = Machine(program, *grid, num_warps, seed + program)
                     for name, value in _names(machine).items():
                         patched.setattr(module, name, value)
-                    whole(*wrapped, **settings)
+                    functions[whole](*wrapped, **settings)
 
             return run
 
     with pytest.MonkeyPatch.context() as patched:
-        for name, function in kernel.items():
+        for name, function in functions.items():
             patched.setattr(module, name, function)
-        patched.setattr(module, "_product_specialised", Kernel())
+        patched.setattr(module, whole, Kernel())
+        yield patched
+
+
+def launch(
+    x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype, plan: Plan, seed: int
+) -> Tensor:
+    """The product's own launch, on this machine."""
+    module = int8_specialised_triton
+    with standing_in(module, "_product_specialised", seed, {}) as patched:
         patched.setattr(module, "_tiles_of", Descriptor)
         patched.setattr(int8_product_triton, "tl", SimpleNamespace(minimum=min))
         return module.launch(x, weight, bias, dtype, plan)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    plan: attention.Plan,
+    seed: int,
+    changed: Mapping[str, Function] | None = None,
+) -> Tensor:
+    """Attention's own launch, on this machine."""
+
+    def tiles_of(x: Tensor, size: int, width: int) -> Descriptor:
+        return Descriptor(x.transpose(1, 2), [1, size, 1, width])
+
+    with standing_in(attention_gluon, "_attention", seed, changed or {}) as patched:
+        patched.setattr(attention_gluon, "_tiles_of", tiles_of)
+        return attention_gluon.launch(query, key, value, plan)
 
 
 def _names(machine: Machine) -> dict[str, object]:

@@ -17,7 +17,7 @@ CAPABILITIES = {0: (9, 0), 1: (8, 0)}
 @pytest.fixture(autouse=True)
 def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "_has_triton", lambda: True)
-    monkeypatch.setattr(choice, "_capability", lambda device: CAPABILITIES[device.index])
+    monkeypatch.setattr(choice, "capability", lambda device: CAPABILITIES[device.index])
 
 
 def on_gpu(**changes: Any) -> Tensor:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from calotype.engine.kernels.attention import PLANS
+from tests.gpu.attention import CANDIDATES as ATTENTIONS
 from tests.gpu.int8_products import CANDIDATES
 from tests.unit.kernels.asked import ask
 
@@ -75,6 +77,18 @@ WALKING: dict[str, dict[str, Any]] = {
     for way in CANDIDATES
     if (plan := way.plan)
 }
+# All plans of attention that are measured on a GPU; those that are not split are the same for heads of 64.
+ATTENTION: dict[str, dict[str, Any]] = {
+    f"attention, {way.name}": {"operation": "attention", "shape": [2, 8, 4096, 40], "plan": asdict(way.plan)}
+    for way in ATTENTIONS
+    if way.plan
+}
+ATTENTION["attention in bf16"] = {
+    "operation": "attention",
+    "shape": [2, 10, 1024, 64],
+    "dtype": "bfloat16",
+    "plan": asdict(PLANS[64]),
+}
 _SHARED = 228 * 1024
 """Bytes of shared memory of one of Hopper's multiprocessors; each program's takes a kilobyte more."""
 # A picture of each width of SDXL as it is tiled, then what `tests/gpu/kernels.py` tries besides.
@@ -104,7 +118,7 @@ MOST_SHARED_BYTES = 227 * 1024
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     cache: Path = tmp_path_factory.mktemp("compiled")
-    cases = {**CASES, **PRODUCTS, **WALKING, **CONVOLUTIONS}
+    cases = {**CASES, **PRODUCTS, **WALKING, **CONVOLUTIONS, **ATTENTION}
     answers = ask("compiled", list(cases.values()), TRITON_CACHE_DIR=str(cache))
     return dict(zip(cases, answers, strict=True))
 
@@ -172,3 +186,24 @@ def test_a_convolution_keeps_the_tensor_cores_busy(found: dict[str, list[dict[st
     assert not kernel["waits_after_each"]
     assert kernel["some_under_way"]
     assert kernel["copied_in_boxes"] == (name != "by pointers")
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_works_out_shares_while_products_are_under_way(
+    found: dict[str, list[dict[str, Any]]], name: str
+) -> None:
+    """The assembler moves waits and puts products one behind the other as it likes; here it must not."""
+    (kernel,) = found[name]
+    plan = ATTENTION[name]["plan"]
+    each = plan["queries"] * plan["keys"] // 128  # threads of a team
+    assert len(kernel["powers_under_way"]) == plan["teams"]
+    assert all(powers >= each for powers in kernel["powers_under_way"]), kernel
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_finds_room(found: dict[str, list[dict[str, Any]]], name: str) -> None:
+    (kernel,) = found[name]
+    assert kernel["copy_engine"] == ["shared", "global"]
+    assert kernel["shares_registers"]
+    assert kernel["spilled_bytes"] == 0, kernel
+    assert kernel["shared_bytes"] + 1024 <= _SHARED

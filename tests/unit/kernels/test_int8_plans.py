@@ -5,7 +5,8 @@ import torch
 
 from calotype.engine.kernels import int8_plans, int8_product
 from calotype.engine.kernels.int8_plans import Kernel, plan_of
-from tests.gpu.int8_products import CANDIDATES, TILE, Row, Shape, products, show
+from tests.gpu.apart import Row
+from tests.gpu.int8_products import CANDIDATES, TILE, Shape, products, show
 
 CPU = torch.device("cpu")
 WALKING: tuple[Kernel, ...] = ("persistent", "specialised")

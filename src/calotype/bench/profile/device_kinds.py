@@ -59,6 +59,7 @@ _ATTENTION: Final[list[tuple[str, Group, str]]] = [
     ),
     (r"fmha_cutlassB|AttentionBackwardKernel", "attention", "torch's memory-efficient attention, backward"),
     (r"fmha|AttentionKernel", "attention", "torch's memory-efficient attention (cutlass)"),
+    (r"^_attention$", "attention", "ours: attention of places to each other, written for Hopper"),
     (r"triton_tem_fused.*flex_attention", "attention", "flex attention, compiled by Triton"),
     (r"(?i)softmax", "attention", "a softmax by itself: attention that is not fused"),
 ]

@@ -31,7 +31,7 @@ def runs_triton_on(device: torch.device, *, fp8: bool = False) -> bool:
     if device.type != "cuda" or not _has_triton():
         return False
     # Ampere is the oldest that knows bf16, Ada the oldest that knows e4m3.
-    return _capability(device) >= ((8, 9) if fp8 else (8, 0))
+    return capability(device) >= ((8, 9) if fp8 else (8, 0))
 
 
 @cache
@@ -40,5 +40,5 @@ def _has_triton() -> bool:
 
 
 @cache
-def _capability(device: torch.device) -> tuple[int, int]:
+def capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)

@@ -1,0 +1,77 @@
+"""Attention of places to each other by a kernel of our own: what it takes, and how it cuts its work.
+
+Knows nothing of networks, nor of what is to be done with the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calotype.engine.kernels.choice import capability, runs_triton
+
+HOPPER = (9, 0)
+"""The only GPUs that have its instructions."""
+DTYPES = (torch.float16, torch.bfloat16)
+_FEWEST_PLACES = 1024
+"""Below, an evaluation spends little on attention, and there is little to walk over."""
+_ALIGNED = 16
+"""Bytes, of what the copy engine reads."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the kernel cuts its work."""
+
+    queries: int = 64
+    """Of each team at a time."""
+    keys: int = 128
+    """Fetched and multiplied at a time, and as many values."""
+    stages: int = 2
+    """Pieces of so many keys and values in shared memory."""
+    teams: int = 2
+    """Of four warps each, beside the one that fetches: one to three."""
+    turns: bool = False
+    """Whether teams ask for products in turn, so that one works out shares while another's are under way."""
+    split: bool = False
+    """Whether 33 to 48 channels are multiplied as 32 and 16 columns, not as 64 of which some are zeros."""
+
+    def columns(self, channels: int) -> tuple[int, int]:
+        """That a head takes in shared memory: the first part and the second, 0 if there is none."""
+        return (32, 16) if self.split and 32 < channels <= 48 else (64, 0)
+
+
+# By the channels of a head. The largest tiles whose shares and sums stay in registers. Not measured yet:
+# `python -m tests.gpu.kernels --only "attention"` compares others with them.
+PLANS = {64: Plan(turns=True), 40: Plan(turns=True, split=True)}
+
+
+def suits(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether the kernel takes them; all are (rows, heads, places, channels)."""
+    all_three = (query, key, value)
+    if not all(runs_triton(x) and x.dtype in DTYPES for x in all_three) or capability(query.device) != HOPPER:
+        return False
+    *_, places, channels = query.shape
+    plan = PLANS.get(channels)
+    if plan is None or not query.shape == key.shape == value.shape:
+        return False
+    return places >= _FEWEST_PLACES and places % plan.keys == 0 and all(map(_readable, all_three))
+
+
+def _readable(x: Tensor) -> bool:
+    """Whether the copy engine can read it where it lies: parts of one product with heads inside, for one."""
+    strides = (stride * x.element_size() for stride in x.stride()[:-1])
+    return x.stride(-1) == 1 and not any(each % _ALIGNED for each in (x.data_ptr(), *strides))
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Of what suits; scores are divided by the root of the channels, as usual.
+
+    The result is (rows, heads, places, channels) and lies as (rows, places, heads, channels): what the next
+    product reads is a view of it.
+    """
+    from calotype.engine.kernels import attention_gluon  # noqa: PLC0415 - needs Triton
+
+    return attention_gluon.launch(query, key, value, PLANS[query.shape[-1]])

@@ -1,0 +1,117 @@
+"""Ways to do the same, tried in other processes: one that waits for itself for ever is given up with its own.
+
+Knows nothing of what the ways do.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+import torch
+
+LONGEST_SILENCE = 25.0
+"""Seconds for one way at one shape, with the start of a process and the compiler."""
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+WayT = TypeVar("WayT", bound=Named)
+ShapeT = TypeVar("ShapeT", bound=Hashable)
+Find = Callable[[WayT, ShapeT, torch.device, torch.dtype], float]
+"""Microseconds of a way at a shape; raises where it is wrong."""
+
+
+@dataclass
+class Row:
+    """One way: microseconds by shape, or what was wrong there."""
+
+    times: dict[Hashable, float] = field(default_factory=dict)
+    complaints: dict[Hashable, str] = field(default_factory=dict)
+
+    def milliseconds(self, counts: Mapping[ShapeT, int]) -> float | None:
+        """Of so many of each, if it can do all of them."""
+        if not all(shape in self.times for shape in counts):
+            return None
+        return sum(count * self.times[shape] for shape, count in counts.items()) / 1e3
+
+    def as_dict(self) -> dict[str, dict[str, float] | dict[str, str]]:
+        """By the shapes' names."""
+        return {
+            "microseconds": {str(shape): round(time, 2) for shape, time in self.times.items()},
+            "complaints": {str(shape): words for shape, words in self.complaints.items()},
+        }
+
+
+Rows = dict[str, Row]
+
+
+class _Found(NamedTuple):
+    way: str
+    shape: Hashable
+    time: float
+    complaint: str
+
+
+def fill(
+    rows: Rows,
+    find: Find[WayT, ShapeT],
+    asked: Sequence[tuple[WayT, ShapeT]],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> None:
+    """Fills the rows with what is found as long as something is, and says of the rest that it was not."""
+    processes = multiprocessing.get_context("spawn")
+    here, there = processes.Pipe(duplex=False)
+    child = processes.Process(target=_find_all, args=(find, asked, device, dtype, there), daemon=True)
+    child.start()
+    there.close()
+    try:
+        while here.poll(LONGEST_SILENCE):
+            found: _Found = here.recv()
+            if found.complaint:
+                rows[found.way].complaints[found.shape] = found.complaint
+            else:
+                rows[found.way].times[found.shape] = found.time
+    except EOFError:
+        pass  # it has said all, or has died
+    child.kill()
+    child.join()
+    for way, shape in asked:
+        if shape not in rows[way.name].times:
+            rows[way.name].complaints.setdefault(shape, "no answer: it hung or died, or one before it did")
+
+
+@torch.inference_mode()
+def _find_all(
+    find: Find[WayT, ShapeT],
+    asked: Sequence[tuple[WayT, ShapeT]],
+    device: torch.device,
+    dtype: torch.dtype,
+    connection: Connection,
+) -> None:
+    """In a process of its own. A compiler that fails writes the whole kernel to stderr: not here."""
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    for way, shape in asked:
+        time, complaint = 0.0, ""
+        try:
+            time = find(way, shape, device, dtype)
+        except Exception as error:
+            complaint = f"{type(error).__name__}: {' '.join(str(error).split())[:90]}"
+        connection.send(_Found(way.name, shape, time, complaint))
+    connection.close()
+
+
+def show_complaints(rows: Rows) -> None:
+    for name, row in rows.items():
+        for words in sorted(set(row.complaints.values())):
+            print(f"{name}: {words}", flush=True)
