@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 
 # Because the tests themselves run side by side.
 torch.set_num_threads(1)
+# And processes that they start should not spin where another could compute: docs/log.md has what that costs.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Some virtual machines announce matrix instructions (AMX) that they cannot run; half precision on the CPU
 # would crash there. oneDNN reads this at its first operation.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
