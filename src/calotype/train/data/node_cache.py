@@ -89,7 +89,7 @@ class NodeCache:
         while (lease := Lease.of(path, file)) is None:
             with alone_with(path):
                 # Another process may have fetched it while this one waited.
-                if not path.exists() or path.stat().st_size != file.size_bytes:
+                if _size_of(path) != file.size_bytes:
                     self._fetch(file, path)
         return lease
 
@@ -152,6 +152,14 @@ class NodeCache:
 def _is_being_fetched(path: Path) -> bool:
     with held_now(path) as free:
         return not free
+
+
+def _size_of(path: Path) -> int | None:
+    """None if it is not there; whoever makes room may remove it at any moment."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _removed(path: Path) -> bool:
