@@ -8,18 +8,7 @@
 # and speed that are there are kept.
 set -uo pipefail
 out=$(realpath -m "${1:?say a folder for the results}")
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python3}
-if [ -d build/wheels ] && [ ! -d build/offline ]; then
-  for wheel in build/wheels/*.whl; do "$python" -m zipfile -e "$wheel" build/offline; done
-fi
-export PYTHONPATH=src:build/offline:.
-mkdir -p "$out"
-failed=0
-run() {
-  echo "== $*"
-  "$python" "$@" || failed=1
-}
+. "$(dirname "$0")/host.sh"
 run -m tests.gpu.kernels --out "$out/kernels.json"
 run -m tests.gpu.engine --out "$out/engine-checks.json"
 run -m tests.gpu.start --out "$out/start.json"

@@ -10,31 +10,18 @@
 # then stop between points. Goes on with the next when one fails, and ends with 1 then.
 set -uo pipefail
 out=$(realpath -m "${1:?say a folder for the results}")
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python3}
-if [ -d build/wheels ] && [ ! -d build/offline ]; then
-  for wheel in build/wheels/*.whl; do "$python" -m zipfile -e "$wheel" build/offline; done
-fi
-export PYTHONPATH=$PWD/src:$PWD/build/offline:$PWD
-mkdir -p "$out"
-failed=0
-run() {
-  local left=$((${LIMIT_S:-1000000} - SECONDS))
-  echo "== $SECONDS s: $*"
-  [ "$left" -gt 10 ] || { failed=1; return; }
-  timeout --kill-after=20 "$left" "$python" -m calotype "$@" || failed=1
-}
+. "$(dirname "$0")/host.sh"
 ablation=${ABLATION:-$out/sd1-ablation}
 mkdir -p "$out/ceiling"
-[ -f "$out/ceiling/records.jsonl" ] || run bench ceiling --again --out "$out/ceiling/records.jsonl"
-run bench inference sdxl-batch sdxl-resolution sdxl-steps sdxl-cfg --keep-loaded --rounds "${ROUNDS:-3}" --out "$out/sdxl"
+[ -f "$out/ceiling/records.jsonl" ] || run -m calotype bench ceiling --again --out "$out/ceiling/records.jsonl"
+run -m calotype bench inference sdxl-batch sdxl-resolution sdxl-steps sdxl-cfg --keep-loaded --rounds "${ROUNDS:-3}" --out "$out/sdxl"
 # The same steps and guidance on a model that has learned something, for pictures to look at.
 apple="a red apple, noto style, on a light blue background"
-run bench inference --model emoji --prompt "$apple" --rounds 1 --keep-loaded --out "$out/emoji-steps" \
+run -m calotype bench inference --model emoji --prompt "$apple" --rounds 1 --keep-loaded --out "$out/emoji-steps" \
   --sweep preset=fast cfg=4 steps=1,2,4,8,16,32,64
-run bench inference --model emoji --prompt "$apple" --rounds 1 --keep-loaded --out "$out/emoji-cfg" \
+run -m calotype bench inference --model emoji --prompt "$apple" --rounds 1 --keep-loaded --out "$out/emoji-cfg" \
   --sweep preset=fast steps=20 cfg=1,2,4,8,12
-[ -n "${ABLATION:-}" ] || run train table sd1-ablation --out "$ablation" --row-limit-s 280
-[ -d "$out/profile" ] || run profile generate random:sdxl "a lighthouse" --preset fast --steps 4 --out "$out/profile"
-run report "$out/ceiling" "$out/sdxl" "$out/emoji-steps" "$out/emoji-cfg" "$ablation" --out "$out/report"
+[ -n "${ABLATION:-}" ] || run -m calotype train table sd1-ablation --out "$ablation" --row-limit-s 280
+[ -d "$out/profile" ] || run -m calotype profile generate random:sdxl "a lighthouse" --preset fast --steps 4 --out "$out/profile"
+run -m calotype report "$out/ceiling" "$out/sdxl" "$out/emoji-steps" "$out/emoji-cfg" "$ablation" --out "$out/report"
 exit $failed

@@ -6,11 +6,6 @@
 #   benchmarks/serving.sh benchmarks/DATE-serving    # there; PYTHON names another interpreter that has torch
 set -euo pipefail
 out=$(realpath -m "${1:?say a folder for the results}")
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python3}
-if [ -d build/wheels ] && [ ! -d build/offline ]; then
-  for wheel in build/wheels/*.whl; do "$python" -m zipfile -e "$wheel" build/offline; done
-fi
-export PYTHONPATH=$PWD/src:$PWD/build/offline
+. "$(dirname "$0")/host.sh"
 exec "$python" -m calotype bench serve random:sd15 --steps 20 --clients 64 --duration 45 --warmup 20 --solo 30 \
   --share 0.5 --share 0.25 --interface grpc --offline --batches 16 --out "$out"

@@ -10,20 +10,7 @@
 set -uo pipefail
 out=$(realpath -m "${1:?say a folder for the results}")
 micro=${MICRO_BATCH:-96}
-cd "$(dirname "$0")/.."
-python=${PYTHON:-python3}
-if [ -d build/wheels ] && [ ! -d build/offline ]; then
-  for wheel in build/wheels/*.whl; do "$python" -m zipfile -e "$wheel" build/offline; done
-fi
-export PYTHONPATH=$PWD/src:$PWD/build/offline:$PWD
-mkdir -p "$out"
-failed=0
-run() {
-  local left=$((${LIMIT_S:-1000000} - SECONDS))
-  echo "== $SECONDS s: $*"
-  [ "$left" -gt 10 ] || { failed=1; return; }
-  timeout --kill-after=20 "$left" "$python" "$@" || failed=1
-}
+. "$(dirname "$0")/host.sh"
 run benchmarks/training.py --out "$out" --fill --micro-batch "$micro" \
   --only ours-in-loop plain-compile-in-loop ours-sdxl-precomputed
 run -m calotype train table sd1-ablation --out "$out/sd1-ablation" --row-limit-s 280
