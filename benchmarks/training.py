@@ -17,6 +17,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,11 @@ BESIDE = {
 """Rows of the ablation that are compiled beside these: the memory of one GPU has room for both."""
 
 
-def rows(micro: int, steps: int, warmup: int) -> dict[str, list[str]]:
-    """Command lines by name, ours first."""
+def rows(micro: int, steps: int, warmup: int, also: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Command lines by name, ours first; `also` are settings of ours."""
     batch = (f"model.micro_batch_size={micro}", f"model.global_batch_size={micro}")
     window = (f"--benchmark-steps={steps}", f"--warmup-steps={warmup}", "--benchmark", "--json")
-    ours = ["-m", "calotype", "train", "sd2-base", *batch, *FAST, *window]
+    ours = ["-m", "calotype", "train", "sd2-base", *batch, *FAST, *also, *window]
     plain = ["benchmarks/plain_training.py", str(CATALOGUE), f"--micro-batch={micro}"]
     plain += [f"--steps={steps}", f"--warmup-steps={warmup}"]
     sdxl = [
@@ -50,7 +51,14 @@ def rows(micro: int, steps: int, warmup: int) -> dict[str, list[str]]:
     return {
         "ours-in-loop": ours,
         "plain-compile-in-loop": [*plain, "--compile"],
-        "ours-sdxl-precomputed": [*sdxl, "model.gradient_checkpointing=false", *FAST, *window, LATENTS],
+        "ours-sdxl-precomputed": [
+            *sdxl,
+            "model.gradient_checkpointing=false",
+            *FAST,
+            *also,
+            *window,
+            LATENTS,
+        ],
         "ours-precomputed": [*ours, LATENTS],
         "plain-compile-precomputed": [*plain, "--compile", "--latents"],
         "plain-eager-in-loop": plain,
@@ -61,19 +69,20 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--micro-batch", type=int, default=64, help="of SD 2-base")
+    parser.add_argument("--also", nargs="+", default=[], help="settings of ours, as optimizer.one_pass=true")
     parser.add_argument("--fill", action="store_true")
     parser.add_argument("--only", nargs="*", help="names of rows; all if not said")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no row later than this")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
-    made, started = rows(chosen.micro_batch, steps=20, warmup=6), time.monotonic()
+    made, started = rows(chosen.micro_batch, 20, 6, chosen.also), time.monotonic()
     for name in chosen.only or made:
         if is_there(chosen.out / f"{name}.json"):
             continue
         if time.monotonic() - started > chosen.limit_s:
             sys.exit(f"{name} and what follows it are left: {chosen.limit_s:.0f} s are over")
         if chosen.fill:
-            fill(name, chosen.micro_batch)
+            fill(name, chosen.micro_batch, chosen.also)
         result = run(made[name])
         (chosen.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         print(name, summary(result), flush=True)
@@ -84,9 +93,9 @@ def is_there(file: Path) -> bool:
     return file.is_file() and speed(json.loads(file.read_text())) is not None
 
 
-def fill(name: str, micro: int) -> None:
+def fill(name: str, micro: int, also: Sequence[str]) -> None:
     """Compile what a row will need, and a row of the ablation beside it."""
-    commands = [rows(micro, steps=1, warmup=1)[name]]
+    commands = [rows(micro, 1, 1, also)[name]]
     if name in BESIDE:
         short = ("--benchmark", "--benchmark-steps=1", "--warmup-steps=1", "--json")
         commands.append(["-m", "calotype", "train", "bench-sd1", *BESIDE[name], *short])

@@ -101,6 +101,10 @@ def switches(bench: Bench) -> dict[str, Callable[[], str]]:
         "low-precision weights": like_plain(LOSSY, model__low_precision_weights=True),
         "channels last, fp32": like_plain(EXACT, "fp32", model__channels_last=True),
         "not fused, fp32": like_plain(EXACT, "fp32", optimizer__fused=False),
+        "one pass, fp32": like_plain(EXACT, "fp32", optimizer__one_pass=True),
+        "one pass, channels last, fp32": like_plain(
+            EXACT, "fp32", optimizer__one_pass=True, model__channels_last=True
+        ),
         "AdamW in eight bits": like_plain(LOSSY, optimizer__name="adamw8bit"),
         "averages on the CPU, fp32": like_plain(EXACT, "fp32", ema__device="cpu"),
         "gradient checkpointing, fp32": like_plain(EXACT, "fp32", model__gradient_checkpointing=True),

@@ -150,6 +150,24 @@ class Recipe(Part):
             raise ValueError(f"trainer.strategy=fsdp does not go with {'; '.join(found)}")
         return self
 
+    @model_validator(mode="after")
+    def _one_pass_is_possible(self) -> Self:
+        if not self.optimizer.one_pass:
+            return self
+        problems = {
+            "optimizer.name=adamw8bit": self.optimizer.name != "adamw",
+            "optimizer.fused=false": not self.optimizer.fused,
+            "model.low_precision_weights=true": self.model.low_precision_weights,
+            "model.precision=fp16": self.model.precision == "fp16",
+            "trainer.strategy=fsdp": self.trainer.strategy == "fsdp",
+            "ema.device=cpu": self.model.use_ema and self.ema.device == "cpu",
+        }
+        found = [name for name, wrong in problems.items() if wrong]
+        if found:
+            rule = f"it needs whole weights in fp32 on one device, not {', '.join(found)}"
+            raise ValueError(f"optimizer.one_pass: {rule}; leave it out")
+        return self
+
 
 def with_tuples(value: object) -> Any:
     """Lists as tuples, however deep: what is frozen holds no lists."""

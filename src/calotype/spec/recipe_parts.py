@@ -84,6 +84,8 @@ class OptimizerPart(Part):
     weight_decay: NotNegative = 0.01
     fused: bool = True
     """One kernel for the whole update."""
+    one_pass: bool = False
+    """And for clipping and the running average besides: a quarter less to carry to and from memory."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_steps: Amount = 0
     final_share: Share = 0.0

@@ -26,23 +26,31 @@ class Ema:
     @torch.no_grad()
     def step(self, step: int) -> None:
         """Take the parameters into the average after update number `step` (from 1)."""
-        if step % self._part.every_steps:
+        share = self.share(step)
+        if not share:
             return
-        self.num_updates += 1
-        # Several steps at once: the average forgets as much as it would have, one by one.
-        share = 1 - self.decay() ** self._part.every_steps
         current = [
             p.detach().to(a.device, torch.float32)
             for p, a in zip(self._parameters, self.averages, strict=True)
         ]
         torch._foreach_lerp_(self.averages, current, share)
+        self.count(step)
 
-    def decay(self) -> float:
-        """The share of the old average that stays, per step."""
-        if not self._part.warmup:
-            return self._part.decay
-        steps = self.num_updates * self._part.every_steps
-        return min(self._part.decay, (1 + steps) / (10 + steps))
+    def share(self, step: int) -> float:
+        """Of the parameters in the average after that update; 0 where they are not taken in."""
+        every = self._part.every_steps
+        if step % every:
+            return 0.0
+        decay = self._part.decay
+        if self._part.warmup:
+            steps = (self.num_updates + 1) * every
+            decay = min(decay, (1 + steps) / (10 + steps))
+        # Several steps at once: the average forgets as much as it would have, one by one.
+        return 1 - decay**every
+
+    def count(self, step: int) -> None:
+        """Told that the parameters were taken in after that update."""
+        self.num_updates += step % self._part.every_steps == 0
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:

@@ -22,6 +22,7 @@ from calotype.spec.recipe import Recipe
 from calotype.train.compiling import compiled
 from calotype.train.data.batch import Batch
 from calotype.train.ema import Ema
+from calotype.train.one_pass import OnePass
 from calotype.train.optimizer import (
     build_optimizer,
     can_decide_itself,
@@ -79,6 +80,7 @@ class Loop:
         scaled = recipe.model.precision == "fp16" and not recipe.model.low_precision_weights
         self.scaler = torch.amp.GradScaler(process.device.type, enabled=scaled)
         self._decides_itself = can_decide_itself(self.optimizer) and not scaled
+        self._one_pass = OnePass(self.optimizer, self.ema) if recipe.optimizer.one_pass else None
         self.step, self.samples, self.skips = 0, 0, 0
         self._ahead: Loss | None = None
         self._names: list[str] = []
@@ -106,7 +108,10 @@ class Loop:
         self.scaler.unscale_(self.optimizer)
         figures = self.subject.figures()
         means = [self.process.mean(number) for number in (loss, *figures.values())]
-        numbers = torch.stack([means[0], self._clipped().to(loss), *means[1:]])
+        norm = self._norm()
+        if not self._one_pass:
+            nn.utils.clip_grads_with_norm_(self._parameters.values(), self._limit, norm)
+        numbers = torch.stack([means[0], norm.to(loss), *means[1:]])
         self.samples += self.recipe.model.global_batch_size
         self.step += 1
         # From the step alone: nothing to save, and a resumed run follows the recipe as it reads now.
@@ -116,23 +121,26 @@ class Loop:
         # out by itself is asked first, and the next micro-batch is prepared, so that the device has work
         # while the host looks and goes on.
         readback = Readback(numbers)
-        if self._decides_itself:
-            step_unless(self.optimizer, ~numbers[:2].isfinite().all())
+        left_out = ~numbers[:2].isfinite().all()
+        if self._one_pass:
+            self._one_pass.step(self.step, norm, self._limit, left_out)
+        elif self._decides_itself:
+            step_unless(self.optimizer, left_out)
         if self.step < self.recipe.trainer.max_steps:
             self._ahead = self._prepared(batches, 0)
-        total, norm, *others = readback.wait()
-        finite = math.isfinite(total) and (math.isfinite(norm) or self.scaler.is_enabled())
+        total, size, *others = readback.wait()
+        finite = math.isfinite(total) and (math.isfinite(size) or self.scaler.is_enabled())
         if not finite:
-            self._leave_out(f"loss {total}, gradient norm {norm}, learning rate {rate:g}", names)
+            self._leave_out(f"loss {total}, gradient norm {size}, learning rate {rate:g}", names)
         elif not self._decides_itself:
             self.scaler.step(self.optimizer)
         self.scaler.update()
         if finite and self.ema:
-            self.ema.step(self.step)
+            (self.ema.count if self._one_pass else self.ema.step)(self.step)
         return StepNews(
             step=self.step,
             loss=total,
-            gradient_norm=norm,
+            gradient_norm=size,
             learning_rate=rate,
             samples=self.samples,
             samples_per_s=self.recipe.model.global_batch_size / (time.perf_counter() - started),
@@ -162,14 +170,14 @@ class Loop:
         self._names += batch.keys
         return self.subject.prepare(batch, range(first, first + micro))
 
-    def _clipped(self) -> Tensor:
-        limit = self.recipe.optimizer.gradient_clip or math.inf
-        gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
-        norm = nn.utils.get_total_norm(gradients)
-        if isinstance(norm, DTensor):
-            norm = norm.full_tensor()
-        nn.utils.clip_grads_with_norm_(self._parameters.values(), limit, norm)
-        return norm
+    @property
+    def _limit(self) -> float:
+        """Of the gradient's norm."""
+        return self.recipe.optimizer.gradient_clip or math.inf
+
+    def _norm(self) -> Tensor:
+        norm = nn.utils.get_total_norm([p.grad for p in self._parameters.values() if p.grad is not None])
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
     def _leave_out(self, numbers: str, names: Sequence[str]) -> None:
         """Non-finite numbers never reach the weights: stop, or skip this update if the recipe allows it."""

@@ -25,6 +25,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from calotype.engine.kernels import (
+    adamw,
     attention,
     attention_gluon,
     fp8_convolution,
@@ -188,6 +189,16 @@ def run_convolution(case: Found) -> None:
     fp8_convolution_triton.launch(values, *settings, tile)
 
 
+def run_adamw(case: Found) -> None:
+    each = [torch.empty(size) for size in case["sizes"]]
+    averages = each if case["averaged"] else []
+    settings = adamw.Settings(1e-4, 0.01, (0.9, 0.999), 1e-8, 1e-4)
+    flag = torch.zeros((), dtype=torch.bool)
+    adamw.update(
+        adamw.Updated(each, each, each, each, averages), torch.ones(len(each)), flag.float(), flag, settings
+    )
+
+
 def run_attention(case: Found) -> None:
     rows, heads, places, channels = case["shape"]
     joined = torch.empty(rows, places, 3, heads, channels, dtype=getattr(torch, case.get("dtype", "float16")))
@@ -201,6 +212,7 @@ RUNS: dict[str, Callable[[Found], object]] = {
     "product": run_product,
     "convolution": run_convolution,
     "attention": run_attention,
+    "adamw": run_adamw,
     "upsample": lambda case: upsample.upsample_nearest2x(pictures(case, case["shape"][1])),
 }
 
@@ -222,6 +234,7 @@ def main() -> None:
         patched.setattr(JITFunction, "__getitem__", compiled_only)
         for module in (geglu, group_norm, layer_norm, quantise, upsample):
             patched.setattr(module, "runs_triton", lambda *_, **__: True)
+        patched.setattr(adamw, "runs_triton_on", lambda *_, **__: True)
         for case in json.load(sys.stdin):
             made.clear()
             RUNS[case["operation"]](case)

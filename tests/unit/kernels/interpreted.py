@@ -19,6 +19,7 @@ from torch.nn import functional
 from triton.runtime import interpreter
 
 from calotype.engine.kernels import (
+    adamw,
     add,
     fp8_convolution,
     fp8_convolution_triton,
@@ -256,6 +257,47 @@ def compare_convolution(case: Found) -> Found:
     }
 
 
+def compare_adamw(case: Found) -> Found:
+    """Against torch's own clipping and AdamW and an average by hand, all in fp64; one update is left out."""
+    shapes, limit, share = case["shapes"], case["limit"], case.get("share", 0.0)
+
+    def tensors(seed: int, spread: float = 1.0) -> list[Tensor]:
+        drawn = [numbers({"dtype": "fp32", "spread": spread}, *shape, seed=seed) for shape in shapes]
+        return [channels_last(each) if each.ndim == 4 else each for each in drawn]
+
+    weights, means, squares = tensors(0), [x.zero_() for x in tensors(0)], [x.zero_() for x in tensors(0)]
+    averages = tensors(0) if share else []
+    exact = [torch.nn.Parameter(weight.double()) for weight in weights]
+    exact_averages = [weight.double() for weight in weights]
+    group: Found = {"lr": 1e-2, "weight_decay": 0.1, "betas": (0.9, 0.99), "eps": 1e-8}
+    optimizer = torch.optim.AdamW(exact, **group)
+    settings = adamw.Settings(group["lr"], group["weight_decay"], group["betas"], group["eps"], share)
+    count = 0
+    for step in range(4):
+        # Of another alignment than the weights, as parts of a larger piece of memory are.
+        gradients = [torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape) for x in tensors(step, 3.0)]
+        gradients = [channels_last(x) if x.ndim == 4 else x for x in gradients]
+        left_out = torch.tensor(step == 2)
+        for parameter, gradient in zip(exact, gradients, strict=True):
+            parameter.grad = gradient.double()
+        norm = torch.nn.utils.clip_grad_norm_(exact, limit)
+        if not left_out:
+            count += 1
+            optimizer.step()
+            for average, parameter in zip(exact_averages, exact, strict=True):
+                average.lerp_(parameter.detach(), share)
+        together = adamw.Updated(weights, gradients, means, squares, averages)
+        factor = (limit / (norm + 1e-6)).clamp(max=1.0).float()
+        adamw.update(together, torch.full((len(shapes),), float(count)), factor, left_out, settings)
+    states = [optimizer.state[parameter] for parameter in exact]
+    return {
+        "weights": max(map(error, weights, [each.detach() for each in exact])),
+        "means": max(map(error, means, [state["exp_avg"] for state in states])),
+        "squares": max(map(error, squares, [state["exp_avg_sq"] for state in states])),
+        "averages": max(map(error, averages, exact_averages), default=0.0),
+    }
+
+
 def compare_quantised(case: Found) -> Found:
     """Errors are in units of the row's scale; rounding alone makes up to half a step."""
     x = numbers(case, *case["shape"])
@@ -321,6 +363,7 @@ COMPARISONS: dict[str, Callable[[Found], Found]] = {
     "quantised": compare_quantised,
     "product": compare_product,
     "convolution": compare_convolution,
+    "adamw": compare_adamw,
 }
 
 
@@ -330,7 +373,8 @@ def main() -> None:
         patched.setattr(interpreter, "_convert_float", rounded)
         patched.setattr(group_norm_triton, "_WHOLE", LARGEST_WHOLE_GROUP)
         patched.setattr(int8_plans, "_MULTIPROCESSORS", MULTIPROCESSORS)
-        patched.setattr(rescale, "runs_triton_on", lambda *_, **__: True)
+        for module in (adamw, rescale):
+            patched.setattr(module, "runs_triton_on", lambda *_, **__: True)
         for module in (add, geglu, group_norm, layer_norm, quantise, upsample):
             patched.setattr(module, "runs_triton", lambda *_, **__: True)
         print(json.dumps([COMPARISONS[case["operation"]](case) for case in json.load(sys.stdin)]))

@@ -111,6 +111,10 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
         "tile": {"places": 256, "channels": 128, "boxes": False},
     },
 }
+UPDATES: dict[str, dict[str, Any]] = {
+    "update": {"operation": "adamw", "sizes": [4096, 320], "averaged": False},
+    "update and average": {"operation": "adamw", "sizes": [4096, 320], "averaged": True},
+}
 MOST_SHARED_BYTES = 227 * 1024
 """Of a multiprocessor that one program may have."""
 
@@ -118,7 +122,7 @@ MOST_SHARED_BYTES = 227 * 1024
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     cache: Path = tmp_path_factory.mktemp("compiled")
-    cases = {**CASES, **PRODUCTS, **WALKING, **CONVOLUTIONS, **ATTENTION}
+    cases = {**CASES, **PRODUCTS, **WALKING, **CONVOLUTIONS, **ATTENTION, **UPDATES}
     answers = ask("compiled", list(cases.values()), TRITON_CACHE_DIR=str(cache))
     return dict(zip(cases, answers, strict=True))
 
@@ -207,3 +211,13 @@ def test_attention_finds_room(found: dict[str, list[dict[str, Any]]], name: str)
     assert kernel["shares_registers"]
     assert kernel["spilled_bytes"] == 0, kernel
     assert kernel["shared_bytes"] + 1024 <= _SHARED
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_an_update_moves_four_numbers_at_a_time(found: dict[str, list[dict[str, Any]]], name: str) -> None:
+    (kernel,) = found[name]
+    # Beside the numbers themselves it reads where they are.
+    assert kernel["wide_loads"] > 0.5, kernel
+    assert kernel["wide_stores"] == 1.0, kernel
+    assert kernel["spilled_bytes"] == 0, kernel
+    assert kernel["registers"] <= 64, kernel

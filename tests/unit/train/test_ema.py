@@ -52,7 +52,7 @@ def test_the_warm_up_follows_closely_at_first() -> None:
         average = decay * average + (1 - decay) * value
     torch.testing.assert_close(ema.averages[0], torch.full((3,), average), atol=1e-6, rtol=0)
     ema.num_updates = 10**6
-    assert ema.decay() == 0.9999
+    assert ema.share(1) == 1 - 0.9999
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -29,6 +29,7 @@ SWITCHES = {
     "channels_last": Switch("model.channels_last"),
     "cuda_graphs": Switch("model.cuda_graphs"),
     "fused": Switch("optimizer.fused"),
+    "one_pass": Switch("optimizer.one_pass"),
     "ema": Switch("model.use_ema"),
     "low_precision_weights": Switch("model.low_precision_weights"),
     "tune_convolutions": Switch("model.tune_convolutions"),
