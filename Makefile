@@ -54,8 +54,8 @@ tools:
 	scripts/test-tools
 
 lint: $(READY) web-lint
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks containers
+	$(BIN)/ruff format --check src tests benchmarks containers
 
 types: $(READY) web-types
 	$(BIN)/mypy
@@ -76,8 +76,8 @@ unit: tools $(COMPILED) web-unit $(PAGE)
 	$(PYTEST)
 
 format: $(READY) $(WEB_READY)
-	$(BIN)/ruff check --fix src tests benchmarks
-	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks containers
+	$(BIN)/ruff format src tests benchmarks containers
 	cd web && npm run --silent format
 
 clean:

@@ -1,4 +1,4 @@
-"""Print what Calotype depends on, with the extras that are named, from the file beside this one: `requirements.py serve train`."""
+"""Print what Calotype depends on by the file beside this one, extras if named: `requirements.py serve`."""
 
 import sys
 import tomllib
