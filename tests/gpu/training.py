@@ -105,6 +105,10 @@ def switches(bench: Bench) -> dict[str, Callable[[], str]]:
         "one pass, channels last, fp32": like_plain(
             EXACT, "fp32", optimizer__one_pass=True, model__channels_last=True
         ),
+        "encoding aside, fp32": like_plain(EXACT, "fp32", model__encode_aside=True),
+        "encoding aside, compile, CUDA graphs, one pass, fp32": like_plain(
+            EXACT, "fp32", model__encode_aside=True, model__cuda_graphs=True, optimizer__one_pass=True, **fast
+        ),
         "AdamW in eight bits": like_plain(LOSSY, optimizer__name="adamw8bit"),
         "averages on the CPU, fp32": like_plain(EXACT, "fp32", ema__device="cpu"),
         "gradient checkpointing, fp32": like_plain(EXACT, "fp32", model__gradient_checkpointing=True),

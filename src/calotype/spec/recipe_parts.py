@@ -59,6 +59,8 @@ class ModelPart(Part):
     """Replay the compiled step from a CUDA graph."""
     tune_convolutions: bool = False
     """Have cuDNN try its kernels on each shape of convolution and keep the fastest (`cudnn.benchmark`)."""
+    encode_aside: bool = False
+    """Encode the next pictures and captions while the GPU updates the weights; takes memory of its own."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, about a third more time."""
     use_ema: bool = True

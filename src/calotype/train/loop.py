@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from calotype.core.errors import CalotypeError
 from calotype.spec.recipe import Recipe
+from calotype.train.aside import Aside
 from calotype.train.compiling import compiled
 from calotype.train.data.batch import Batch
 from calotype.train.ema import Ema
@@ -83,6 +84,7 @@ class Loop:
         self._one_pass = OnePass(self.optimizer, self.ema) if recipe.optimizer.one_pass else None
         self.step, self.samples, self.skips = 0, 0, 0
         self._ahead: Loss | None = None
+        self._aside = Aside(process.device, wanted=recipe.model.encode_aside)
         self._names: list[str] = []
         # A replayed backward pass writes where it wrote before, so gradients that are summed need a place of
         # their own. It costs a kernel for each of them, and a single micro-batch has nothing to sum.
@@ -103,6 +105,7 @@ class Loop:
         started = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=not self._keeps_gradients)
         loss = self._accumulate(batches)
+        self._aside.begin()
         names, self._names = self._names, []
         exchange_after(list(self._parameters.values()), self.recipe, self.process)
         self.scaler.unscale_(self.optimizer)
@@ -127,7 +130,8 @@ class Loop:
         elif self._decides_itself:
             step_unless(self.optimizer, left_out)
         if self.step < self.recipe.trainer.max_steps:
-            self._ahead = self._prepared(batches, 0)
+            with self._aside.asked():
+                self._ahead = self._prepared(batches, 0)
         total, size, *others = readback.wait()
         finite = math.isfinite(total) and (math.isfinite(size) or self.scaler.is_enabled())
         if not finite:
@@ -152,6 +156,7 @@ class Loop:
     def _accumulate(self, batches: Iterator[Batch]) -> Tensor:
         count = self.recipe.accumulation
         total = torch.zeros((), device=self.process.device)
+        self._aside.join()
         for index in range(count):
             prepared, self._ahead = self._ahead or self._prepared(batches, index), None
             if self.recipe.model.cuda_graphs:

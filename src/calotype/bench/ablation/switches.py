@@ -33,6 +33,7 @@ SWITCHES = {
     "ema": Switch("model.use_ema"),
     "low_precision_weights": Switch("model.low_precision_weights"),
     "tune_convolutions": Switch("model.tune_convolutions"),
+    "encode_aside": Switch("model.encode_aside"),
     "gradient_checkpointing": Switch("model.gradient_checkpointing"),
     "attention": Switch("model.attention", on="auto", off="math"),
     "adamw8bit": Switch("optimizer.name", on="adamw8bit", off="adamw"),
