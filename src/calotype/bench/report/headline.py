@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from calotype.bench.references.comparing import Comparison, compare
 from calotype.bench.references.entry import Entry
 from calotype.bench.references.library import distinct
-from calotype.bench.references.measurements import entry_of_measurement
+from calotype.bench.references.measurements import entry_of_measurement, run_of
 from calotype.bench.references.report import flagged
 from calotype.bench.references.report import rows as reference_rows
 from calotype.bench.references.trials import trials_as_one
@@ -29,9 +30,13 @@ _WORK = {"inference": "Pictures", "train": "Training", "serve": "Serving"}
 
 def entries_of(points: Sequence[PointView]) -> dict[str, Entry]:
     """What references and conclusions know a point as, by the point's name."""
-    found = [entry_of_measurement(r.measurement, point.name) for point in points for r in point.rounds]
+    found = [
+        entry_of_measurement(r.measurement, point.name, run_of(r.file))
+        for point in points
+        for r in point.rounds
+    ]
     # Of a point that failed in some rounds the others count.
-    ordered = sorted(trials_as_one(found), key=lambda entry: entry.outcome == "ok")
+    ordered = sorted(trials_as_one(found, median), key=lambda entry: entry.outcome == "ok")
     return {entry.id: entry for entry in ordered}
 
 
