@@ -14,6 +14,7 @@ from calotype.bench.report.figures import SPREAD, scaling_figures, shape_figures
 from calotype.bench.report.headline import champions, entries_of, headline, peers
 from calotype.bench.report.pictures import contact_sheets
 from calotype.bench.report.points import PointView, points_of
+from calotype.bench.report.published import published
 from calotype.bench.report.reading import Material
 from calotype.bench.report.scaling import scaling_studies
 from calotype.bench.report.tables import all_points, commands, conclusions, failures, notes, unreadable
@@ -29,6 +30,7 @@ def compose(material: Material, title: str | None = None) -> Report:
     pictures = contact_sheets(points, faults)
     sections = (
         headline(points, entries),
+        published(points, entries),
         _of_tables("environment", "Environment", [environment(measurements)]),
         Section("shapes", "Batch, resolution, steps", SPREAD, figures=tuple(shape_figures(points))),
         Section("scaling", "More GPUs", SPREAD, figures=tuple(scaling_figures(points))),
