@@ -18,6 +18,7 @@ from calotype.bench.report.markdown import as_markdown, plain
 from calotype.bench.report.page import page
 from calotype.bench.report.points import points_of
 from calotype.bench.report.reading import gather
+from calotype.bench.sweep.ratios import ratio
 from calotype.spec.measurement import Measurement, Series
 from tests.unit.bench_report.conftest import of, section
 from tests.unit.bench_report.samples import batches, picture, scaling, served, stored, training, work
@@ -326,3 +327,39 @@ def test_one_machine_with_two_versions_of_ours_is_one_machine(tmp_path: Path) ->
 def test_a_cpu_is_no_gpu(tmp_path: Path) -> None:
     [card] = section(of(tmp_path, picture("one", 1.0, device="CPU Xeon", memory=[])), "headline").cards
     assert card.unit == "pictures/s on one CPU"
+
+
+def test_rows_around_a_base_are_held_against_it_by_the_sample(tmp_path: Path) -> None:
+    """A row that only had room for a smaller batch is not faster for taking less time a step."""
+    rows = {"base": ("all", 16, 64.0), "compile": ("with compile", 16, 128.0), "math": ("with math", 2, 10.0)}
+    points = [
+        training(name, rate, batch=batch, settings={"variant": variant})
+        for name, (variant, batch, rate) in rows.items()
+    ]
+    found = section(of(tmp_path, *points), "ablation")
+    assert "Each row changes something of base" in found.figures[0].says
+    assert found.figures[0].data.columns[1] == "milliseconds of one sample"
+    times = {row[0].text: round(row[1].order or 0) for row in found.figures[0].data.rows}
+    assert times == {"base": 16, "compile": 8, "math (batch 2)": 101}
+    [gains] = found.tables
+    assert {name: told.split("×")[0] for name, told in cells(gains, "times as fast as base").items()} == {
+        "compile": "2.00",
+        "math (batch 2)": "0.16",
+    }
+
+
+def test_training_is_divided_on_the_devices_clock_too() -> None:
+    def by_device(seconds: float) -> Measurement:
+        host = training("one", 32.0)
+        series = {**host.series, "device": Series.of("s", [seconds, seconds])}
+        return host.model_copy(update={"series": series})
+
+    found = ratio([by_device(1.0)], [by_device(3.0)])
+    assert found is not None
+    assert (found.value, found.low, found.high) == (3.0, 3.0, 3.0)
+
+
+def test_of_references_as_near_the_strongest_is_quoted(tmp_path: Path) -> None:
+    found = section(of(tmp_path, training("mine", 100.0)), "headline")
+    assert any("performance/peers-read/5/compile" in line for line in found.cards[0].beside)
+    assert not any("performance/peers-read/5/eager" in line for line in found.cards[0].beside)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calotype.bench.report.points import PointView
-from calotype.spec.measurement import identity_of
+from calotype.spec.measurement import VARIANT, identity_of
 
 _Words = Callable[[Any], str]
 
@@ -119,6 +119,7 @@ _WORDS: dict[str, _Words] = {
     "size": str,
     "device": str,
     "data": str,
+    VARIANT: str,
     "batch": lambda value: f"batch {value}",
     "steps": lambda value: "1 step" if value == 1 else f"{value} steps",
     "cfg": lambda value: f"cfg {value:g}",

@@ -15,7 +15,7 @@ from typing import Any
 
 from calotype.bench.records.store import Stored
 from calotype.spec.measurement import FILE, VARIANT, Measurement, Setting, identity_of
-from calotype.spec.measurement_statistics import Summary, summarise
+from calotype.spec.measurement_statistics import summarise
 
 GIB = 2**30
 _SHAPE = ("count", "width", "height", "steps", "cfg")
@@ -96,7 +96,7 @@ class PointView:
     @cached_property
     def seconds(self) -> Spread | None:
         """Of one unit of work: a batch of pictures, or a training step."""
-        walls = [wall for m in self.good if (wall := _steady(m))]
+        walls = [wall for m in self.good if (wall := m.steady)]
         if not walls:
             return None
         medians = [wall.median for wall in walls]
@@ -169,12 +169,6 @@ class PointView:
         if "model" in recipe:
             recipe["model"] = {k: v for k, v in recipe["model"].items() if k not in _SIZES}
         return identity_of({"file": str(self.rounds[0].file), "asked": asked, "recipe": recipe})
-
-
-def _steady(m: Measurement) -> Summary | None:
-    """Of training the device's own clock where there is one, since the host runs ahead of it."""
-    device = m.series.get("device") if m.kind == "train" else None
-    return device.summary if device else m.wall
 
 
 def points_of(stored: Sequence[Stored]) -> list[PointView]:

@@ -36,8 +36,8 @@ class Ratio:
 
 def ratio(one: Sequence[Measurement], other: Sequence[Measurement]) -> Ratio | None:
     """How many times faster `one` is than `other`; each holds a point's rounds. None if either failed."""
-    ours = {m.round: m.wall for m in one if m.wall}
-    theirs = {m.round: m.wall for m in other if m.wall}
+    ours = {m.round: m.steady for m in one if m.steady}
+    theirs = {m.round: m.steady for m in other if m.steady}
     both = sorted(ours.keys() & theirs.keys())
     if not both:
         return None
