@@ -7,7 +7,7 @@ from pathlib import Path
 from calotype.bench.report.compose import compose
 from calotype.bench.report.content import Report
 from calotype.bench.report.reading import gather
-from calotype.spec.measurement import Measurement
+from calotype.spec.measurement import Measurement, Series
 from tests.unit.bench_report.conftest import of, section
 from tests.unit.bench_report.samples import picture, served, stored, training
 
@@ -92,3 +92,36 @@ def test_switches_of_a_recipe_are_told_apart_whatever_part_they_are_in(tmp_path:
         "attention=math": "20 / 50 samples/s/GPU = 0.4000",
         "optimizer.fused=False": "40 / 50 samples/s/GPU = 0.8000",
     }
+
+
+def with_steps(point: str, seconds: float, each: float, **request: object) -> Measurement:
+    """A point one of whose batches was looked into: so long was each of its evaluations."""
+    made = picture(point, seconds, seconds, request=request)
+    count = (made.request or {})["steps"]
+    return made.model_copy(update={"series": {**made.series, "evaluation": Series.of("s", [each] * count)}})
+
+
+def test_what_is_outside_the_steps_is_told_once_of_a_run(tmp_path: Path) -> None:
+    """The least and the most; a batch that was slower than those by the clock tells nothing."""
+    points = (
+        with_steps("one step", 1.0, 0.5, steps=1),
+        with_steps("ten steps", 5.5, 0.5, steps=10),
+        with_steps("slow look", 1.0, 0.5, steps=4),
+        with_steps("in between", 2.5, 0.5, steps=4, seed=2),
+    )
+    found = [line for line in told(of(tmp_path, *points), "Shapes") if "outside" in line]
+    where = "1 × NVIDIA H200, calotype fast"
+    assert found == [f"ten steps: 9.1% to one step: 50.0% of the time is outside the steps on {where}"]
+
+
+def test_guidance_is_told_with_the_swing_and_without_what_has_none(tmp_path: Path) -> None:
+    seconds = {1.0: 1.0, 4.0: 2.0, 7.0: 2.02, 11.0: 1.98}
+    points = [
+        picture(f"cfg={cfg:g}", each * 0.97, each, each * 1.03, request={"cfg": cfg})
+        for cfg, each in seconds.items()
+    ]
+    report = of(tmp_path, *points)
+    [line] = [line for line in told(report, "Shapes") if line.startswith("guidance")]
+    assert line == "guidance between 4 and 11 moves the time by 2.0% on 1 × NVIDIA H200, calotype fast"
+    [shapes] = [t for t in section(report, "conclusions").tables if t.caption.startswith("Shapes")]
+    assert "no more than the runs themselves swing" in shapes.rows[0][shapes.columns.index("notes")].text

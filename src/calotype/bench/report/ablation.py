@@ -159,8 +159,8 @@ def _gains(points: Sequence[PointView], what: str, around: _Around) -> Table:
         "memory alone, GiB",
     )
     note = (
-        "A question mark: the spread does not bear the difference out. Memory: what it adds to the peak of "
-        "tensors."
+        "A question mark: the spread does not bear the difference out, or nobody knows it. Memory: what it "
+        "adds to the peak of tensors."
     )
     return table(f"What each part gives: {what}.", heads, rows, note, keep=2)
 

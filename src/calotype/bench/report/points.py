@@ -103,6 +103,11 @@ class PointView:
         low, high = (walls[0].p5, walls[0].p95) if len(walls) == 1 else (min(medians), max(medians))
         return Spread(summarise(medians).median, low, high)
 
+    @property
+    def repeated(self) -> bool:
+        """Whether anything is known of its spread."""
+        return sum(m.steady.count for m in self.good if m.steady) > 1
+
     @cached_property
     def rate(self) -> Spread | None:
         """Pictures or samples a second, of all devices."""
@@ -187,7 +192,7 @@ def points_of(stored: Sequence[Stored]) -> list[PointView]:
 def _names(groups: Sequence[Sequence[Stored]]) -> list[str]:
     """The points' own names; with their run where two share one, with their line where that is not enough."""
     plain = [group[0].measurement.point for group in groups]
-    again = [f"{name} ({_run(group[0].file)})" for name, group in zip(plain, groups, strict=True)]
+    again = [f"{name} ({run_of(group[0].file)})" for name, group in zip(plain, groups, strict=True)]
     lined = [f"{name} line {group[0].line}" for name, group in zip(again, groups, strict=True)]
     seen, seen_again = Counter(plain), Counter(again)
     return [
@@ -196,7 +201,8 @@ def _names(groups: Sequence[Sequence[Stored]]) -> list[str]:
     ]
 
 
-def _run(file: Path) -> str:
+def run_of(file: Path) -> str:
+    """What people call a run: its folder."""
     return file.parent.name if file.name == FILE and file.parent.name else file.stem
 
 

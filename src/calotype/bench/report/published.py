@@ -35,7 +35,7 @@ def _counts(point: PointView) -> bool:
 def _table(found: TableBeside) -> Table:
     unit = "s" if found.pairs[0].theirs.settings.work == "inference" else "samples/s/GPU"
     heads = (
-        *("published row", f"theirs, {unit}", f"ours, {unit}", _TIMES, "their GiB", "our GiB"),
+        *("published row", "theirs", "ours", _TIMES, "their GiB", "our GiB"),
         *("it gives there", "it gives here", "point of ours"),
     )
     shapes = [_shape(pair.theirs) for pair in found.pairs]
@@ -44,7 +44,8 @@ def _table(found: TableBeside) -> Table:
     rows = [_row(pair, name, unit) for pair, name in zip(found.pairs, names, strict=True)]
     about = found.table.about.partition(";")[0]
     told = f"{found.source.name}: {', '.join((about, *same))}"
-    caption = f"{told} ({found.source.file}, line {found.table.line})."
+    measure = "Seconds" if unit == "s" else "Samples a second of one GPU"
+    caption = f"{told} ({found.source.file}, line {found.table.line}). {measure}."
     return table(caption, heads, rows, _note(found), keep=4)
 
 
@@ -87,7 +88,7 @@ def _shape(entry: Entry) -> list[str]:
         parts = (
             " × ".join(filter(None, (str(settings.num_gpus or ""), settings.gpu))),
             f"batch {settings.micro_batch}" if settings.micro_batch else "",
-            f"global batch {settings.global_batch}" if settings.global_batch else "",
+            f"{settings.global_batch} an update" if settings.global_batch != settings.micro_batch else "",
             shown_switches(settings) if settings.switches else "",
         )
     return [part for part in parts if part]
@@ -128,10 +129,7 @@ def _note(found: TableBeside) -> str:
         f"Different in every row: {'; '.join(everywhere)}." if everywhere else "",
         f"Said by one only: {', '.join(unsaid)}." if unsaid else "",
         "Against a range its fast end counts." if ranges else "",
-        "It gives: times as fast as the row of the same source, or ours, that turns nothing."
-        if gains
-        else "",
+        "It gives: times as fast as the row, of theirs or of ours, that turns nothing." if gains else "",
         "Memory: theirs as the source has it, ours what torch reserved.",
-        *flags,
     )
-    return " ".join(filter(None, parts))
+    return "\n".join((" ".join(filter(None, parts)), *flags))
