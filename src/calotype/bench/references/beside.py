@@ -91,7 +91,8 @@ def _readings(own: Sequence[Entry]) -> bool:
 def _pair(theirs: Entry, source: str, records: Sequence[Entry]) -> Pair:
     wanted = _translated(theirs.settings.switches, source)
     alike = [entry for entry in records if wanted is not None and _same(entry, theirs, wanted)]
-    ours = max(alike, key=_speed, default=None)
+    # A source that says nothing of EMA is nearest to what has none.
+    ours = max(alike, key=lambda one: (not one.settings.ema, _speed(one)), default=None)
     gain = _gain_there(theirs)
     if ours is None:
         return Pair(theirs, None, None, gain, None)
@@ -119,7 +120,7 @@ def _same(ours: Entry, theirs: Entry, wanted: Mapping[str, _Value]) -> bool:
     if not comparable(ours, theirs) or theirs.outcome == "not_given":
         return False
     mine, other = ours.settings, theirs.settings
-    if bool(mine.ema) != bool(other.ema) and mine.work == "training" and other.ema is not None:
+    if other.ema is not None and mine.work == "training" and bool(mine.ema) != other.ema:
         return False
     if mine.work == "training" and mine.switches != wanted:
         return False
