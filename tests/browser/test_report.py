@@ -20,6 +20,8 @@ from tests.unit.bench_report.samples import everything, picture, stored
 
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text("utf-8")
 POINTS = "#points table"
+PAPER = 703
+"""Of A4 between its margins, in pixels."""
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +176,9 @@ def test_paper_has_all_of_it(opened: Opener, report: Path, tmp_path: Path) -> No
     assert len(with_rows) > 1
     assert all("record command" in sheet for sheet in with_rows)
     page.emulate_media(media="print")
+    page.set_viewport_size({"width": PAPER, "height": 900})
+    wide = "tables => tables.filter((t) => t.scrollWidth > innerWidth).map((t) => t.caption.textContent)"
+    assert page.locator("section > .table table").evaluate_all(wide) == [], "paper does not scroll"
     kept = "figures => figures.every((figure) => getComputedStyle(figure).breakInside === 'avoid')"
     assert page.locator(".figures > figure").evaluate_all(kept)
 

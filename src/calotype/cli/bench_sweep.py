@@ -167,7 +167,7 @@ def _sweeps(
     from calotype.core.errors import Problem, RequestError
 
     named = [word for word in words or [] if "=" not in word]
-    typed = [part for word in [*(axes or []), *(w for w in words or [] if "=" in w)] for part in word.split()]
+    typed = [*(axes or []), *(word for word in words or [] if "=" in word)]
     given = {name: value for name, value in settings.items() if value is not None}
     varied = parse_axes(typed)
     sweeps = [load_sweep(name) for name in named] or [parse_sweep({"kind": kind})]

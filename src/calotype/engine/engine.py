@@ -28,6 +28,7 @@ from calotype.engine.device import free_memory
 from calotype.engine.evaluation import Network
 from calotype.engine.inputs import Inputs, Source, gather
 from calotype.engine.memory import Budget, Demand, Plan, plan
+from calotype.engine.network.compiled import Workshop
 from calotype.engine.presets import Networks, networks_of
 from calotype.engine.preview import Preview
 from calotype.engine.record import records
@@ -167,6 +168,15 @@ class Engine:
                 steps=self._networks.settled_after,
             )
             watcher.advance()
+
+    def finish_compiling(self) -> int | None:
+        """Wait for whatever is compiled behind its back; how much has been since the start, None if nothing
+        ever is."""
+        runs = self._networks.runs
+        if not isinstance(runs, Workshop) or not runs.compiles:
+            return None
+        runs.finish()
+        return runs.changes
 
     def encode(self, prompt: str | tuple[str, ...], clip_skip: int = 0) -> Conditioning:
         """A prompt as the UNet reads it, or one prompt for each text encoder, with the LoRAs in use."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 COLUMNS = (
     "GPU Type",
@@ -86,6 +86,8 @@ class BenchmarkRecord(_Frozen):
     memory: list[DeviceMemory]
     """One for each device of the run; after a failure, of the device that failed. Empty on the CPU."""
     fingerprint: dict[str, Any]
+    started_at: AwareDatetime | None = None
+    """None in records from before it was noted."""
     seconds_in_all: float | None = None
     """Of the whole process, where whoever started it took the time."""
 

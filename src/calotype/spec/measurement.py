@@ -172,6 +172,12 @@ class Measurement(_Frozen):
         return found.summary if found else None
 
     @property
+    def steady(self) -> Summary | None:
+        """The same; of training on the device's own clock if it has one, since the host runs ahead of it."""
+        device = self.series.get("device") if self.kind == "train" else None
+        return device.summary if device else self.wall
+
+    @property
     def energy_per_sample_j(self) -> float | None:
         measured = self.series.get(WALL)
         if self.energy_j is None or measured is None or not self.samples_per_unit:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from calotype.spec.benchmark_record import BenchmarkRecord, Window
 from calotype.spec.measurement import (
@@ -26,7 +25,6 @@ def measurement_of(
     point: str,
     *,
     settings: Mapping[str, Setting] | None = None,
-    started_at: datetime | None = None,
     round_number: int = 1,
 ) -> Measurement:
     """A training record under the name its table or sweep has for it."""
@@ -48,7 +46,7 @@ def measurement_of(
         commit=machine.get("commit"),
         modified=machine.get("modified"),
         command=record.command,
-        started_at=started_at,
+        started_at=record.started_at,
         seconds_in_all=record.seconds_in_all,
         status=_STATUS[record.outcome],
         message=record.message,

@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -124,7 +125,8 @@ def benchmark(
         gc.collect()
         if process.device.type == "cuda":
             torch.cuda.empty_cache()
-        record = _record(recipe, plan, found, process)
+        began = datetime.fromtimestamp(started, UTC)
+        record = _record(recipe, plan, found, process).model_copy(update={"started_at": began})
         if plan.record_file and not _told_already(plan.record_file, found, process, started):
             with written_whole(plan.record_file, "w") as file:
                 file.write(record.model_dump_json(indent=1) + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,14 @@ from calotype.train.checkpoint import StopSignal
 
 _LOOKS_EVERY_S = 0.2
 _GRACE_S = 10
+_ENDS_WITH_US = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""Has Linux kill this process when the one that started it dies, however it does, and becomes the command."""
+_PYTHON = sys.executable
 
 
 def run_child(
@@ -26,8 +35,11 @@ def run_child(
     """Run it with all it says in `log`; None if it ended well, else why not.
 
     The keyboard and schedulers speak to us alone: the group is ended with all that it started, when `stop`
-    says so or the time is over. The limit begins anew whenever `got_on`, asked all the time, says so.
+    says so or the time is over. The limit begins anew whenever `got_on`, asked all the time, says so. Where
+    nobody is left to end it, it ends by itself: the next one would find its device in use.
     """
+    if sys.platform == "linux":
+        command = [_PYTHON, "-IS", "-c", _ENDS_WITH_US, str(os.getpid()), *command]
     started = time.monotonic()
     with (
         log.open("wb") as out,

@@ -112,7 +112,7 @@ def test_what_each_gives() -> None:
     assert decoder.alone
     assert int8.in_company
     assert (decoder.in_company.value, decoder.alone.value, int8.in_company.value) == (1.5, 2.0, 2.0)
-    assert together.cells()["gives alone"] == "4.00× (4.00–4.00)"
+    assert together.cells()["gives alone"] == "4.00× (once) ?"
     assert decoder.cells()["memory MiB"] == "-20"
     assert decoder.cells()["memory alone MiB"] == "-10"
     assert int8.cells()["memory MiB"] == "-40"

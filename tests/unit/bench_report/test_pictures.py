@@ -96,6 +96,6 @@ def test_pictures_that_generate_made_are_known_by_their_records(tmp_path: Path) 
     found = compose(gather(files))
     [sheet] = section(found, "pictures").sheets
     assert [one.caption for one in sheet.pictures] == ["8 steps", "20 steps"]
-    assert sheet.says == "emoji, fast, 64×64, cfg 7.5, seed 3: “a cat”"
+    assert sheet.says == "emoji, fast, 64×64, cfg 7.5, seed 3: “a cat”."
     assert sheet.commands[0].startswith("calotype generate --from ")
     assert "unreadable" not in [one.name for one in found.sections]

@@ -18,6 +18,7 @@ from calotype.bench.report.markdown import as_markdown, plain
 from calotype.bench.report.page import page
 from calotype.bench.report.points import points_of
 from calotype.bench.report.reading import gather
+from calotype.bench.sweep.ratios import ratio
 from calotype.spec.measurement import Measurement, Series
 from tests.unit.bench_report.conftest import of, section
 from tests.unit.bench_report.samples import batches, picture, scaling, served, stored, training, work
@@ -117,7 +118,7 @@ def test_a_server_is_told_by_its_rate_and_how_long_requests_take(tmp_path: Path)
     assert load.rate is not None
     assert (load.rate.low, load.rate.high) == (11.5, 11.5)
     [every] = section(found, "points").tables
-    assert cells(every, "load")["calotype solo"] == "engine=nothing, interface=grpc, clients=64"
+    assert cells(every, "asked how")["calotype solo"] == "engine=nothing, interface=grpc, clients=64"
 
 
 def test_a_server_without_an_engine_has_a_report_and_no_headline(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_an_ablation_divides_like_by_like(report: Report) -> None:
 
 def test_variants_that_come_to_the_same_are_one_bar_and_two_gains(tmp_path: Path) -> None:
     seconds = {"all": 1.0, "none": 4.0, "without a, only b": 2.0, "without b, only a": 1.6}
-    found = of(tmp_path, *(picture(name, s, settings={"variant": name}) for name, s in seconds.items()))
+    found = of(tmp_path, *(picture(name, s, s, settings={"variant": name}) for name, s in seconds.items()))
     [gains] = section(found, "ablation").tables
     assert cells(gains, "times as fast with it, among all") == {
         "a": "2.00× (2.00–2.00)",
@@ -326,3 +327,96 @@ def test_one_machine_with_two_versions_of_ours_is_one_machine(tmp_path: Path) ->
 def test_a_cpu_is_no_gpu(tmp_path: Path) -> None:
     [card] = section(of(tmp_path, picture("one", 1.0, device="CPU Xeon", memory=[])), "headline").cards
     assert card.unit == "pictures/s on one CPU"
+
+
+def test_rows_around_a_base_are_held_against_it_by_the_sample(tmp_path: Path) -> None:
+    """A row that only had room for a smaller batch is not faster for taking less time a step."""
+    rows = {"base": ("all", 16, 64.0), "compile": ("with compile", 16, 128.0), "math": ("with math", 2, 10.0)}
+    points = [
+        training(name, rate, batch=batch, settings={"variant": variant})
+        for name, (variant, batch, rate) in rows.items()
+    ]
+    found = section(of(tmp_path, *points), "ablation")
+    assert "Each row changes something of base" in found.figures[0].says
+    assert found.figures[0].data.columns[1] == "milliseconds of one sample"
+    times = {row[0].text: round(row[1].order or 0) for row in found.figures[0].data.rows}
+    assert times == {"base": 16, "compile": 8, "math (batch 2)": 101}
+    [gains] = found.tables
+    assert {name: told.split("×")[0] for name, told in cells(gains, "times as fast as base").items()} == {
+        "compile": "2.00",
+        "math (batch 2)": "0.16",
+    }
+
+
+def test_training_is_divided_on_the_devices_clock_too() -> None:
+    def by_device(seconds: float) -> Measurement:
+        host = training("one", 32.0)
+        series = {**host.series, "device": Series.of("s", [seconds, seconds])}
+        return host.model_copy(update={"series": series})
+
+    found = ratio([by_device(1.0)], [by_device(3.0)])
+    assert found is not None
+    assert (found.value, found.low, found.high) == (3.0, 3.0, 3.0)
+
+
+def test_of_references_as_near_the_strongest_is_quoted(tmp_path: Path) -> None:
+    found = section(of(tmp_path, training("mine", 100.0)), "headline")
+    assert any("performance/peers-read/5/compile" in line for line in found.cards[0].beside)
+    assert not any("performance/peers-read/5/eager" in line for line in found.cards[0].beside)
+
+
+def test_files_are_named_from_the_folder_that_holds_them_all(tmp_path: Path) -> None:
+    """Where a checkout lay on the machine that made a report is nobody's business."""
+    for run in ("a", "b"):
+        stored(tmp_path / "runs" / run, picture(run, 1.0))
+    with (tmp_path / "runs" / "b" / "records.jsonl").open("a") as out:
+        out.write("torn\n")
+    found = compose(gather([tmp_path / "runs"]))
+    assert cells(section(found, "commands").tables[0], "record") == {
+        "a": "runs/a/records.jsonl:1",
+        "b": "runs/b/records.jsonl:1",
+    }
+    assert cells(section(found, "unreadable").tables[0], "file") == {
+        "runs/b/records.jsonl": "runs/b/records.jsonl"
+    }
+    assert str(tmp_path) not in page(found)
+
+
+def test_pictures_without_guidance_are_no_record(tmp_path: Path) -> None:
+    """Their steps are half the work."""
+    found = of(tmp_path, picture("guided", 1.0), picture("unguided", 0.6, request={"cfg": 1.0}))
+    assert "cfg 8" in " ".join(section(found, "headline").cards[0].beside)
+
+
+def test_what_was_measured_once_has_no_spread(tmp_path: Path) -> None:
+    peer = picture("peer", 2.0, system="diffusers-eager", preset=None)
+    found = of(tmp_path, picture("one", 1.0), peer)
+    assert "measured once: nobody knows the spread" in section(found, "headline").cards[0].beside
+    assert "spread, s" not in section(found, "points").tables[0].columns
+    assert cells(section(found, "peers").tables[0], "times as fast") == {"one": "2.00× (once) ?"}
+
+
+def test_a_note_of_many_points_is_told_once(tmp_path: Path) -> None:
+    found = of(tmp_path, *(picture(name, 1.0, notes=["weights were there"]) for name in ("one", "two")))
+    assert cells(section(found, "notes").tables[0], "points") == {"weights were there": "one; two"}
+
+
+def test_a_table_of_one_point_says_beside_it_what_ran(tmp_path: Path) -> None:
+    [every] = section(of(tmp_path, picture("one", 1.0)), "points").tables
+    assert every.caption.endswith(
+        "It: software calotype fast, precision fp16, device NVIDIA H200, GPUs 1, rounds 1."
+    )
+    assert "device" not in every.columns
+
+
+def test_a_word_among_numbers_stands_where_they_do() -> None:
+    mixed = table("Mixed.", ("name", "rate"), [[words("a"), words("oom")], [words("b"), number(2)]], keep=2)
+    assert [mixed.holds_numbers(column) for column in range(2)] == [False, True]
+
+
+def test_records_of_several_machines_are_told_in_one_order(tmp_path: Path) -> None:
+    cpu = picture(
+        "one", 1.0, device="CPU X", fingerprint={"machine": {"python": "3.12", "cpu": {"model": "X"}}}
+    )
+    [machines] = section(of(tmp_path, cpu, picture("two", 1.0)), "environment").tables
+    assert [row[0].text for row in machines.rows][:4] == ["device", "GPUs in the machine", "driver", "CUDA"]

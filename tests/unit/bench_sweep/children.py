@@ -11,7 +11,7 @@ STAND_IN = """
 import hashlib, json, os, signal, sys
 place, *files = sys.argv[1:]
 with open(f"{place}/processes", "a") as begun:
-    begun.write("x\\n")
+    begun.write(f"{os.getpid()}\\n")
 for ticket_file, out in zip(files[::2], files[1::2]):
     ticket = json.load(open(ticket_file))
     point, name = ticket["point"], ticket["point"]["name"]
@@ -69,7 +69,10 @@ class Children:
 
     def processes(self) -> int:
         """How many there have been."""
-        return len((self.place / "processes").read_text().splitlines())
+        return len(self.pids())
+
+    def pids(self) -> list[int]:
+        return [int(line) for line in (self.place / "processes").read_text().splitlines()]
 
     def command(self, ticket: Path, measurement: Path, _point: Point) -> list[str]:
         return [sys.executable, "-c", STAND_IN, str(self.place), str(ticket), str(measurement)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -122,3 +123,24 @@ def test_an_ablation_says_what_each_switch_gives(
     assert "with ema, only ema: oom: too large" in done.err
     assert "report/report.html" in done.out
     assert "only compile" in (tmp_path / "run" / "report" / "figures" / "ablation-time-1.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--model", "emoji", "--prompt", "a red apple, noto style", "--sweep", "steps=1 cfg=4.5", "seed=3"],
+        ["--sweep", "negative_prompt=blurred\\, dark", "size=64x64", "--units", "2", "--warmup", "0"],
+        ["--against", "diffusers-eager", "--sweep", "batch=2", "preset=fast", "--device", "cpu"],
+    ],
+)
+def test_the_command_of_a_record_measures_the_same_point(
+    words: list[str], calotype: Calotype, stand_ins: Children, tmp_path: Path
+) -> None:
+    done = calotype("bench", "inference", *words, "--out", tmp_path / "one")
+    assert done.code == 0, done.err
+    for measured in read(tmp_path / "one" / FILE).measurements:
+        out = tmp_path / "again" / measured.id
+        again = [str(out) if word == "OUT" else word for word in shlex.split(measured.command)]
+        done = calotype(*again[1:])
+        assert done.code == 0, done.err
+        assert measured.id in [one.id for one in read(out / FILE).measurements]

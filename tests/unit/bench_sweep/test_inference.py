@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,20 @@ import torch
 from PIL import Image
 
 from calotype.bench.inference.keeping import Keeper
+from calotype.bench.inference.measure import until_compiled
 from calotype.bench.inference.work import decode_tflop, tflop_per_picture, unet_tflop
 from calotype.bench.sweep.child import main, verdict
 from calotype.bench.sweep.points import parse_sweep, points_of
 from calotype.core.errors import DoesNotFitError
+from calotype.engine.engine import Engine
+from calotype.engine.load import load
+from calotype.engine.network.compiled import Workshop
+from calotype.engine.presets import networks_of
 from calotype.models import catalogue
 from calotype.spec.measurement import Measurement
 from calotype.spec.measurement_job import InferenceJob, Point, Ticket
 from calotype.spec.request import GenerateRequest
+from tests.unit.network.test_compiled import Compiler, asked, check, layer_of, region
 
 Narrow = Callable[[str], str]
 
@@ -184,3 +191,49 @@ def test_the_work_is_what_others_have_counted() -> None:
     assert tflop_per_picture(architecture, asked, sigmas) == pytest.approx(5 * unet + decode)
     guided = asked.with_changes(cfg=7.5, sampler="euler")
     assert tflop_per_picture(architecture, guided, sigmas) == pytest.approx(2 * 3 * unet + decode)
+
+
+class Compiles:
+    """An engine that has so many regions compiled after each unit; None never compiles."""
+
+    def __init__(self, counts: list[int] | None) -> None:
+        self._counts = counts
+        self.clock = 0.0
+
+    def unit(self) -> None:
+        self.clock += 1.0
+
+    def finish_compiling(self) -> int | None:
+        if self._counts is None:
+            return None
+        self.clock += 10.0
+        return self._counts.pop(0) if len(self._counts) > 1 else self._counts[0]
+
+
+@pytest.mark.parametrize(
+    ("counts", "seconds"),
+    [
+        (None, 0.0),
+        # Nothing is left to compile: one unit tells.
+        ([0], 21.0),
+        # The first unit orders one region, the second another.
+        ([0, 1, 2, 2], 43.0),
+    ],
+)
+def test_nothing_is_measured_before_all_is_compiled(counts: list[int] | None, seconds: float) -> None:
+    engine = Compiles(counts)
+    assert until_compiled(engine, engine.unit, lambda: engine.clock) == seconds
+
+
+def test_an_engine_waits_for_what_is_compiled_behind_its_back(narrow: Narrow) -> None:
+    engine = load(narrow("emoji"), device="cpu", preset="baseline")
+    assert engine.finish_compiling() is None
+    compiler = Compiler()
+    workshop = Workshop({}, compiler.load, compiler.compile)
+    told = replace(networks_of(engine.model, "baseline"), runs=workshop)
+    compiling = Engine(engine.model, networks=told)
+    assert compiling.finish_compiling() == 0
+    layer = layer_of()
+    check(workshop.run(region(layer)), layer, asked())
+    compiler.go_on.set()
+    assert compiling.finish_compiling() == 1

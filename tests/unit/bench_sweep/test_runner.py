@@ -16,6 +16,7 @@ from tests.unit.bench_records.conftest import made_up
 from tests.unit.bench_sweep.children import Children
 from tests.unit.bench_sweep.conftest import points
 from tests.unit.train.children import surroundings
+from tests.until import until
 
 SWEEP = """
 import sys
@@ -28,6 +29,15 @@ place, run, *points = sys.argv[1:]
 asked = [Point.model_validate_json(point) for point in points]
 run_sweep(SweepPlan(asked, Path(run), command=Children(Path(place)).command), Silent())
 """
+
+
+def runs(pid: int) -> bool:
+    """Whether there is such a process that somebody has yet to end."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
 
 
 def test_rounds_go_over_all_points(children: Children, tmp_path: Path) -> None:
@@ -154,8 +164,8 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(children: Children, tmp_pat
     with subprocess.Popen([*command, *(p.model_dump_json() for p in asked)], env=surroundings()) as sweep:
         (children.place / "begun").read_text()
         sweep.kill()
-    # Nobody was left to end the process of its point.
-    (children.place / "release").write_text("")
+    # Nobody was left to end the process of its point, which would hold the device.
+    until(lambda: not runs(children.pids()[-1]), "the point's process ends with the sweep")
     whole = read(run / FILE)
     assert ([m.point for m in whole.measurements], whole.faults) == (["batch=1"], ())
     children.forget("batch=2")

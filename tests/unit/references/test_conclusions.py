@@ -258,8 +258,8 @@ def test_records_are_concluded_from_like_references() -> None:
     assert says["latents", "one"].value == pytest.approx(1.4)
     assert says["one", "other"].value == pytest.approx(2.0)
     near = [s for s in found.statements if s.topic == "against references" and s.inputs[0] == "one"]
-    assert near[0].inputs[1] == "performance/peers-read/5/eager"
-    assert near[0].value == pytest.approx(100 / 66)
+    assert near[0].inputs[1] == "performance/peers-read/5/compile"
+    assert near[0].value == pytest.approx(100 / 96.1)
     assert any("not said" in note for note in near[0].notes)
 
 

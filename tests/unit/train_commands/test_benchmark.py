@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from calotype.core.errors import RequestError
 from calotype.models import catalogue
 from calotype.spec.benchmark_record import COLUMNS, BenchmarkRecord, DeviceMemory
+from calotype.spec.measurement_training import measurement_of
 from calotype.spec.recipe import Recipe
 from calotype.train import benchmark as module
 from calotype.train.benchmark import BenchmarkPlan, benchmark
@@ -72,7 +74,7 @@ def _failing(monkeypatch: pytest.MonkeyPatch, error: Exception, after: int) -> N
 
 
 def test_the_row_and_the_record(calotype: Calotype, recipe_file: Path, tmp_path: Path) -> None:
-    before = set(tmp_path.rglob("*"))
+    before, asked_at = set(tmp_path.rglob("*")), datetime.now(UTC)
     seen = calotype(
         "train", recipe_file, *SHORT, "--record", "out.json", "data.kind=synthetic", "data.path=null"
     )
@@ -104,6 +106,9 @@ def test_the_row_and_the_record(calotype: Calotype, recipe_file: Path, tmp_path:
     assert Recipe.parse(record["recipe"]).model.micro_batch_size == MICRO
     assert {"machine", "torch"} <= set(record["fingerprint"])
     assert record["fingerprint"]["torch"]["version"] == str(torch.__version__)
+    told = measurement_of(BenchmarkRecord.model_validate(record), "one")
+    assert told.started_at
+    assert asked_at <= told.started_at <= datetime.now(UTC)
 
 
 @pytest.mark.usefixtures("quick_fingerprint")

@@ -121,7 +121,7 @@ def test_reports_read_a_table_as_measurements(child: Child, tmp_path: Path) -> N
     (group,) = re.findall(r"What each part gives: (.*)\.\*\*", shown)
     assert group == f"train sd15 on {found[0].device}"
     # One sample in the time of sixteen.
-    assert re.search(r"\| small \| 0\.06× ", shown)
+    assert re.search(r"\| small \(batch 1\) \| 0\.06× ", shown)
     assert re.search(r"\| dead \| \*\*failed\*\*", shown)
 
 

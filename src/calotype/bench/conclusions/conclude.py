@@ -28,6 +28,8 @@ class Conclusions:
 def conclude(records: Sequence[Entry] = ()) -> Conclusions:
     """From all references, and from `records` among themselves and against the references."""
     references = distinct()
+    # What a server or a loader did is no work that settings describe: any two would seem alike.
+    records = [entry for entry in records if entry.settings.work]
     everything = [*references, *records]
     derived = (gpu_ratios, scaling, effects, precision_gains, straight_lines, shapes)
     statements = [statement for derive in derived for statement in derive(everything)]

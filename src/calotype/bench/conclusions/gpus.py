@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from calotype.bench.conclusions.groups import alike_but, speed, with_speed
+from calotype.bench.conclusions.groups import alike_across, speed, with_speed
 from calotype.bench.conclusions.statement import Statement, doubts
 from calotype.bench.references.entry import Entry
 
@@ -16,7 +16,7 @@ def gpu_ratios(entries: Sequence[Entry]) -> list[Statement]:
     """For every two GPUs of a source that did the same work on as many devices."""
     plain = [entry for entry in entries if not entry.settings.switches and entry.settings.gpu]
     statements = []
-    for group in alike_but(plain, "gpu", "micro_batch", "global_batch", "batch"):
+    for group in alike_across(plain, "gpu", "micro_batch", "global_batch", "batch"):
         runs: dict[str, _Runs] = {}
         for entry, value in with_speed(group):
             runs.setdefault(str(entry.settings.gpu), []).append((entry, value))
@@ -58,11 +58,19 @@ def _shown(run: tuple[Entry, float]) -> str:
 
 
 def _equal_batches(high: _Runs, low: _Runs) -> list[str]:
-    notes = []
-    for fast, slow in ((f, s) for f in high for s in low):
-        sizes = [(run[0].settings.micro_batch, run[0].settings.batch) for run in (fast, slow)]
-        same_global = fast[0].settings.global_batch == slow[0].settings.global_batch
-        if sizes[0] == sizes[1] and same_global:
-            quotient = f"{fast[1]:.4g} / {slow[1]:.4g} = {fast[1] / slow[1]:.3f}"
-            notes.append(f"at batch {batch_of(fast[0])} on both: {quotient}")
-    return notes
+    """Where a GPU ran a batch more than once, the best of it."""
+    fast, slow = _by_batch(high), _by_batch(low)
+    return [
+        f"at batch {batch_of(one[0])} on both: {one[1]:.4g} / {slow[batch][1]:.4g} = "
+        f"{one[1] / slow[batch][1]:.3f}"
+        for batch, one in fast.items()
+        if batch in slow
+    ]
+
+
+def _by_batch(runs: _Runs) -> dict[tuple[int | None, ...], tuple[Entry, float]]:
+    found: dict[tuple[int | None, ...], _Runs] = {}
+    for run in runs:
+        settings = run[0].settings
+        found.setdefault((settings.micro_batch, settings.batch, settings.global_batch), []).append(run)
+    return {batch: best(several) for batch, several in found.items()}

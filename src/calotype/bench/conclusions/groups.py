@@ -9,17 +9,34 @@ from calotype.bench.references.units import SPEEDS, Measure, measures
 
 RECORDS = "records"
 """The source of what was measured here, of any number of systems."""
-_NEVER = {"command", "weights", "num_workers"}
+_NEVER = {"command", "num_workers"}
 """Settings that set no two measurements of one source apart."""
 
 
 def alike_but(entries: Iterable[Entry], *free: str) -> list[list[Entry]]:
-    """Entries of one source that share every setting but `free`, in the order they come."""
+    """Entries of one run that share every setting but `free`, in the order they come.
+
+    Other days, machines and versions are other runs: between them more differs than the settings say.
+    """
     groups: dict[Hashable, list[Entry]] = {}
     for entry in entries:
-        rest = entry.settings.model_dump(mode="json", exclude=_NEVER | set(free))
-        groups.setdefault((entry.source, repr(rest)), []).append(entry)
+        groups.setdefault((entry.run, *_key(entry, free)), []).append(entry)
     return list(groups.values())
+
+
+def alike_across(entries: Iterable[Entry], *free: str) -> list[list[Entry]]:
+    """The same over all runs of ours, for what cannot be in one: other GPUs, and more of them."""
+    groups: dict[Hashable, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(_key(entry, free), []).append(entry)
+    return list(groups.values())
+
+
+def _key(entry: Entry, free: Iterable[str]) -> tuple[str, str]:
+    # A source has one checkpoint of each model; records of ours may be of any two.
+    named = set() if entry.source == RECORDS else {"weights"}
+    rest = entry.settings.model_dump(mode="json", exclude=_NEVER | named | set(free))
+    return entry.source, repr(rest)
 
 
 def speed(entry: Entry) -> tuple[Measure, float] | None:

@@ -81,7 +81,7 @@ def _statement(curve: _Curve, points: _Points) -> Statement:
         f"{curve.unit} a {curve.per}, residual {line.residual:.2g} {curve.unit} ({share:.1%} of the mean)",
         value=line.slope,
         unit=f"{curve.unit} a {curve.per}",
-        arithmetic="least squares over " + ", ".join(f"({x:g}, {y:.4g})" for x, y, _ in points),
+        arithmetic="least squares over " + ", ".join(f"({x:.4g}, {y:.4g})" for x, y, _ in points),
         inputs=tuple(entry.id for entry in entries),
         notes=(f"the farthest point is {line.worst:.2g} {curve.unit} off", *doubts(entries)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.bench.conclusions.groups import alike_but, speed, subject, with_speed
+from calotype.bench.conclusions.groups import RECORDS, alike_but, speed, subject, with_speed
 from calotype.bench.conclusions.statement import Statement, doubts
 from calotype.bench.references.entry import Entry
 from calotype.bench.references.units import first, seconds
@@ -53,50 +53,73 @@ def guidance_spread(group: Sequence[Entry]) -> tuple[float, str] | None:
     if len({entry.settings.cfg for _, entry in times}) < 3:
         return None
     low, high = min(value for value, _ in times), max(value for value, _ in times)
-    return (high - low) / low, f"({high:g} - {low:g}) / {low:g} = {(high - low) / low:.4f}"
+    return (high - low) / low, f"({high:.4g} - {low:.4g}) / {low:.4g} = {(high - low) / low:.4f}"
 
 
 def _guidance(entries: Sequence[Entry]) -> list[Statement]:
-    statements = []
-    for group in alike_but(entries, "cfg"):
-        spread = guidance_spread(group)
-        if spread:
-            statements.append(
-                Statement(
-                    topic="shapes",
-                    source=group[0].source,
-                    says=f"guidance between {min(e.settings.cfg or 0 for e in group):g} and "
-                    f"{max(e.settings.cfg or 0 for e in group):g} moves the time by {spread[0]:.1%}",
-                    value=spread[0],
-                    unit="share",
-                    arithmetic=spread[1],
-                    inputs=tuple(entry.id for entry in group),
-                    notes=doubts(group),
-                )
-            )
-    return statements
+    """Where there is guidance at all: at 1 a step is half the work."""
+    guided = [entry for entry in entries if entry.settings.cfg != 1]
+    return [
+        _guidance_of(group, *spread)
+        for group in alike_but(guided, "cfg")
+        if (spread := guidance_spread(group))
+    ]
+
+
+def _guidance_of(group: Sequence[Entry], spread: float, arithmetic: str) -> Statement:
+    ours = f" on {subject(group[0])}" if group[0].source == RECORDS else ""
+    swing = max(entry.swing for entry in group)
+    within = [f"no more than the runs themselves swing: ±{swing:.1%}"] if spread <= 2 * swing else []
+    return Statement(
+        topic="shapes",
+        source=group[0].source,
+        says=f"guidance between {min(e.settings.cfg or 0 for e in group):g} and "
+        f"{max(e.settings.cfg or 0 for e in group):g} moves the time by {spread:.1%}{ours}",
+        value=spread,
+        unit="share",
+        arithmetic=arithmetic,
+        inputs=tuple(entry.id for entry in group),
+        notes=(*within, *doubts(group)),
+    )
 
 
 def _outside(entries: Sequence[Entry]) -> list[Statement]:
-    statements = []
-    for entry in entries:
-        whole, steps = first(entry, "time"), _steps(entry)
-        if whole is None or steps is None:
-            continue
-        share = 1 - steps[0] / seconds(whole)
-        statements.append(
-            Statement(
-                topic="shapes",
-                source=entry.source,
-                says=f"{entry.id}: {share:.1%} of the time is outside the steps",
-                value=share,
-                unit="share",
-                arithmetic=f"({seconds(whole):.4g} - {steps[1]}) / {seconds(whole):.4g} = {share:.4f}",
-                inputs=(entry.id,),
-                notes=doubts((entry,)),
-            )
-        )
+    """Row by row of what others published; of a run of ours the least and the most."""
+    told = [(entry, found) for entry in entries if (found := _share_outside(entry))]
+    statements = [_outside_of([one]) for one in told if one[0].source != RECORDS]
+    shares = {entry.id: found for entry, found in told}
+    own = [entry for entry, _ in told if entry.source == RECORDS]
+    for group in alike_but(own, "steps", "batch", "width", "height", "cfg"):
+        ordered = sorted(((entry, shares[entry.id]) for entry in group), key=lambda one: one[1][0])
+        statements.append(_outside_of(ordered[:1] + ordered[1:][-1:]))
     return statements
+
+
+def _outside_of(told: Sequence[tuple[Entry, tuple[float, str]]]) -> Statement:
+    entries = [entry for entry, _ in told]
+    says = [f"{entry.id}: {share:.1%}" for entry, (share, _) in told]
+    ours = f" on {subject(entries[0])}" if entries[0].source == RECORDS else ""
+    return Statement(
+        topic="shapes",
+        source=entries[0].source,
+        says=f"{' to '.join(says)} of the time is outside the steps{ours}",
+        value=told[-1][1][0],
+        unit="share",
+        arithmetic="; ".join(arithmetic for _, (_, arithmetic) in told),
+        inputs=tuple(entry.id for entry in entries),
+        notes=doubts(entries),
+    )
+
+
+def _share_outside(entry: Entry) -> tuple[float, str] | None:
+    """None too where the one batch that was looked into took longer than those by the clock."""
+    whole, steps = first(entry, "time"), _steps(entry)
+    if whole is None or steps is None:
+        return None
+    share = 1 - steps[0] / seconds(whole)
+    if entry.source == RECORDS and share < 0:
+        return None
+    return share, f"({seconds(whole):.4g} - {steps[1]}) / {seconds(whole):.4g} = {share:.4f}"
 
 
 def _steps(entry: Entry) -> tuple[float, str] | None:

@@ -54,9 +54,10 @@ def comparable(one: Entry, other: Entry) -> bool:
     return _ALIKE.get(first.model, first.model) == _ALIKE.get(second.model, second.model)
 
 
-def _farness(beside: Beside) -> float:
+def _farness(beside: Beside) -> tuple[float, float]:
+    """Of those that are as near, the fastest first: whoever quotes one quotes the strongest."""
     doubts = sum(flag.certainty == "doubtful" for flag in beside.reference.flags)
-    return beside.differences.distance + doubts
+    return beside.differences.distance + doubts, beside.ratio or 0.0
 
 
 def _beside(record: Entry, reference: Entry) -> list[Beside]:

@@ -26,5 +26,7 @@ class Entry:
     """The id that it and other repetitions have as one."""
     trials: int = 1
     """How many repetitions the figures are the mean of."""
+    run: str = ""
+    """Of records of ours, the folder they lie in: what was measured together."""
     swing: float = 0.0
     """How far repetitions lie to either side of the first figure, as a share of it; 0 without any."""

@@ -25,11 +25,13 @@ def sources() -> tuple[Source, ...]:
 def entries() -> tuple[Entry, ...]:
     """Every row as it is reckoned with: over its table's settings, corrected where that is known."""
     return tuple(
-        _entry(source.name, table, row)
-        for source in sources()
-        for table in source.tables
-        for row in table.rows
+        entry for source in sources() for table in source.tables for entry in entries_in(source, table)
     )
+
+
+def entries_in(source: Source, table: Table) -> list[Entry]:
+    """Of one table, in its order."""
+    return [_entry(source.name, table, row) for row in table.rows]
 
 
 def distinct() -> tuple[Entry, ...]:

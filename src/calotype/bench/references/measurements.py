@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 from calotype.bench.references.entry import Entry
@@ -18,10 +19,15 @@ def of_measurement(values: Mapping[str, Any], place: str) -> Entry:
     """A line of a run's file."""
     measurement = Measurement.model_validate(values)
     file = place.rpartition(":")[0] or place
-    return entry_of_measurement(measurement, f"{file}: {measurement.point}")
+    return entry_of_measurement(measurement, f"{file}: {measurement.point}", run_of(Path(file)))
 
 
-def entry_of_measurement(measurement: Measurement, name: str) -> Entry:
+def run_of(file: Path) -> str:
+    """What was measured together lies together, be it lines of a file or files of one record each."""
+    return str(file.parent)
+
+
+def entry_of_measurement(measurement: Measurement, name: str, run: str = "") -> Entry:
     """Under the name that all rounds of its point share."""
     return Entry(
         id=f"{name}, round {measurement.round}",
@@ -31,6 +37,7 @@ def entry_of_measurement(measurement: Measurement, name: str) -> Entry:
         label=measurement.point,
         outcome=measurement.status,
         trial_of=name,
+        run=run,
         swing=_swing(measurement),
     )
 
@@ -57,6 +64,8 @@ def _settings(m: Measurement) -> Settings:
     return Settings.model_validate(
         {
             "work": "inference" if m.kind == "inference" else None,
+            # A batch is timed from text to pixels.
+            "loop": ("text", "vae", "unet") if m.kind == "inference" else None,
             "model": FAMILIES.get(m.model.removeprefix(_RANDOM)),
             "weights": m.model,
             "precision": m.precision if m.precision in _PRECISIONS else None,

@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pydantic import ValidationError
 
 from calotype.bench.records.store import files_in
 from calotype.bench.references.entry import Entry
-from calotype.bench.references.measurements import of_measurement
+from calotype.bench.references.measurements import of_measurement, run_of
 from calotype.bench.references.training_settings import training_settings
 from calotype.bench.references.trials import trials_as_one
 from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
@@ -46,7 +47,7 @@ def read_records(paths: Sequence[Path]) -> ReadRecords:
                 skipped.append(Problem(place, f"is no record: {_reason(error)}"))
     if paths and not entries:
         raise RequestError(skipped or [Problem("records", "the files are empty; give files with records")])
-    return ReadRecords(tuple(trials_as_one(entries)), tuple(skipped))
+    return ReadRecords(tuple(trials_as_one(entries, median)), tuple(skipped))
 
 
 def _reason(error: Exception) -> str:
@@ -103,6 +104,7 @@ def _of_training(values: Mapping[str, Any], place: str) -> Entry:
         figures=tuple(figures),
         label=str(record.recipe.get("name", "")),
         outcome=_OUTCOMES[record.outcome],
+        run=run_of(Path(place)),
     )
 
 

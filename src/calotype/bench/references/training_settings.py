@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from calotype.spec.recipe import Recipe
 from calotype.spec.reference import Family, Part, Settings
 
 FAMILIES: dict[str, Family] = {"sd15": "sd1", "sd2-base": "sd2", "sdxl": "sdxl"}
 _SIDES = {"sd15": 512, "sd2-base": 512, "sdxl": 1024}
 _MADE_BEFOREHAND = ("synthetic_latents", "precomputed")
-_SWITCHES = ("compile", "channels_last", "cuda_graphs", "gradient_checkpointing", "low_precision_weights")
+_SWITCHES = (
+    *("model.compile", "model.channels_last", "model.cuda_graphs", "model.gradient_checkpointing"),
+    *("model.low_precision_weights", "model.attention", "model.tune_convolutions", "model.width"),
+    *("optimizer.name", "optimizer.fused", "optimizer.one_pass"),
+    *("trainer.gradient_as_bucket_view", "trainer.overlap"),
+)
+"""What a recipe may turn and be the same training; the strategy follows from the number of GPUs."""
 
 
 def training_settings(recipe: Mapping[str, Any]) -> Settings:
@@ -35,5 +42,17 @@ def training_settings(recipe: Mapping[str, Any]) -> Settings:
         ema=model["use_ema"],
         loop=loop,
         software="calotype",
-        switches={key: model[key] for key in _SWITCHES if model.get(key) not in (None, False)},
+        switches=_switches(recipe),
     )
+
+
+def _switches(recipe: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
+    """What is not as a recipe is by itself; a model's switches without saying so."""
+    plain = Recipe().model_dump(mode="json")
+    found = {}
+    for name in _SWITCHES:
+        part, key = name.split(".")
+        value = recipe.get(part, {}).get(key)
+        if value is not None and value != plain[part][key]:
+            found[name.removeprefix("model.")] = value
+    return found

@@ -1,27 +1,34 @@
-"""Repetitions of one measurement as one, with the mean of each figure. Knows nothing of what was measured."""
+"""Repetitions of one measurement as one, with the mean or median of each figure. Knows nothing of what was
+measured.
+
+Sources that repeat give means; rounds of ours are told by their median wherever else they are told.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from statistics import fmean
 
 from calotype.bench.references.entry import Entry
 from calotype.spec.reference import Figure
 
+Middle = Callable[[Iterable[float]], float]
 
-def trials_as_one(entries: Iterable[Entry]) -> list[Entry]:
+
+def trials_as_one(entries: Iterable[Entry], middle: Middle = fmean) -> list[Entry]:
     """Entries that share `trial_of` as one, where the first stood; those that ended otherwise apart."""
     groups: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         groups.setdefault((entry.trial_of or entry.id, entry.outcome), []).append(entry)
-    return [_mean(group) if group[0].trial_of else group[0] for group in groups.values()]
+    return [_as_one(group, middle) if group[0].trial_of else group[0] for group in groups.values()]
 
 
-def _mean(group: list[Entry]) -> Entry:
+def _as_one(group: list[Entry], middle: Middle) -> Entry:
     figures = tuple(
-        same[0].model_copy(update={"value": fmean(figure.value for figure in same)}) for same in _alike(group)
+        same[0].model_copy(update={"value": middle([figure.value for figure in same])})
+        for same in _alike(group)
     )
     flags = tuple(flag for entry in group for flag in entry.flags)
     place = group[0].trial_of or group[0].id

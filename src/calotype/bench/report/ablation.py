@@ -26,18 +26,45 @@ def ablation(points: Sequence[PointView]) -> Section:
     for count, ((kind, model, _), group) in enumerate(groups.items(), start=1):
         # What failed before it had a device is of the others' device.
         device = next((point.first.device for point in group if point.first.device), "an unknown device")
+        around = _Around(group)
         ordered = sorted(group, key=lambda point: _ORDER.index(_how(point)))
         what = f"{kind} {model} on {device}"
-        figures += _figures(ordered, what, count)
-        tables.append(_gains(ordered, what))
-    return Section(
-        "ablation",
-        "What each part gives",
-        "Each pass or switch taken away from all of them, and on alone. The dashed line is all of them "
-        f"together. {SPREAD}",
-        figures=tuple(figures),
-        tables=tuple(tables),
-    )
+        figures += _figures(ordered, what, around, count)
+        tables.append(_gains(ordered, what, around))
+    return Section("ablation", "What each part gives", SPREAD, figures=tuple(figures), tables=tuple(tables))
+
+
+class _Around:
+    """What the variants are held against: all parts together, or the base that each row changes."""
+
+    def __init__(self, points: Sequence[PointView]) -> None:
+        self.base = next((point for point in points if "all" in _labels(point)), None)
+        # Rows that somebody wrote down, not parts that were taken away.
+        self.is_table = {_how(point) for point in points} <= {"all", "with"} and self.base is not None
+        sizes = {point.first.samples_per_unit for point in points if point.good}
+        self.same_size = len(sizes) < 2
+
+    @property
+    def level(self) -> str:
+        return self.base.first.point if self.is_table and self.base else "all"
+
+    @property
+    def says(self) -> str:
+        if self.is_table:
+            return f"Each row changes something of {self.level}, which is the dashed line."
+        return (
+            "Each pass or switch taken away from all of them, and on alone; the dashed line is all of them "
+            "together."
+        )
+
+    def label(self, point: PointView) -> str:
+        name = point.first.point if self.is_table else str(point.variant)
+        odd = self.base is not None and point.batch != self.base.batch
+        return f"{name} (batch {point.batch})" if odd else name
+
+
+def _labels(point: PointView) -> list[str]:
+    return str(point.variant).split(VARIANTS_APART)
 
 
 def _how(point: PointView) -> str:
@@ -45,30 +72,38 @@ def _how(point: PointView) -> str:
     return how if how in _ORDER else "only"
 
 
-def _figures(points: Sequence[PointView], what: str, count: int) -> list[Figure]:
+def _figures(points: Sequence[PointView], what: str, around: _Around, count: int) -> list[Figure]:
     unit = "seconds of one step" if points[0].first.kind == "train" else "seconds of one batch"
-    time = [_time_bar(point) for point in points]
-    space = [_space_bar(point) for point in points]
-    found = [_figure(f"ablation-time-{count}", "Time of each variant", what, unit, time, points)]
+    if not around.same_size:
+        unit = "milliseconds of one sample"
+    time = [_time_bar(point, around) for point in points]
+    space = [_space_bar(point, around) for point in points]
+    about = "GiB held by tensors, at the peak"
+    found = [_figure(f"ablation-time-{count}", "Time of each variant", what, unit, time, points, around)]
     if any(bar.value is not None for bar in space):
-        about = "GiB held by tensors, at the peak"
-        found.append(
-            _figure(f"ablation-memory-{count}", "Memory of each variant", what, about, space, points)
-        )
+        name = f"ablation-memory-{count}"
+        found.append(_figure(name, "Memory of each variant", what, about, space, points, around))
     return found
 
 
 def _figure(
-    name: str, title: str, what: str, unit: str, bars: Sequence[Bar], points: Sequence[PointView]
+    name: str,
+    title: str,
+    what: str,
+    unit: str,
+    bars: Sequence[Bar],
+    points: Sequence[PointView],
+    around: _Around,
 ) -> Figure:
-    together = next((bar.value for bar in bars if "all" in bar.name.split(VARIANTS_APART)), None)
+    of_base = [bar.value for bar, point in zip(bars, points, strict=True) if point is around.base]
+    level = next(iter(of_base), None)
     plot = bar_chart(
         BarChart(
             title=f"{title}: {what}",
             description=f"{unit}; " + "; ".join(f"{bar.name}: {bar.text}" for bar in bars),
             x_label=unit,
             bars=tuple(bars),
-            level=None if together is None else ("all", together),
+            level=None if level is None else (around.level, level),
         )
     )
     rows = [
@@ -76,34 +111,36 @@ def _figure(
         for bar, point in zip(bars, points, strict=True)
     ]
     data = table(f"{title}, the numbers.", ("variant", unit, "lowest", "highest", "status"), rows, keep=2)
-    return Figure(name, title, f"{what}.", plot, data, commands_of(p.first.command for p in points))
+    commands = commands_of(p.first.command for p in points)
+    return Figure(name, title, f"{what}. {around.says}", plot, data, commands)
 
 
 def _status(point: PointView) -> Cell:
     return Cell(point.status, mark="" if point.status == "ok" else "bad")
 
 
-def _time_bar(point: PointView) -> Bar:
-    spread, name = point.seconds, str(point.variant)
+def _time_bar(point: PointView, around: _Around) -> Bar:
+    spread, name = point.seconds, around.label(point)
     if spread is None:
         return Bar(name, None, point.status)
-    colour = _COLOURS.get(_how(point), 0)
-    return Bar(name, spread.middle, figure(spread.middle), spread.low, spread.high, colour)
+    # Steps of different batches take as long as they like: only a sample's time can be compared.
+    each = 1.0 if around.same_size else 1000 / (point.good[0].samples_per_unit or 1)
+    middle, low, high = (each * value for value in (spread.middle, spread.low, spread.high))
+    return Bar(name, middle, figure(middle), low, high, _COLOURS.get(_how(point), 0))
 
 
 _COLOURS = {"without": 1, "with": 1, "only": 2}
 
 
-def _space_bar(point: PointView) -> Bar:
-    held, name = point.tensors_gib, str(point.variant)
+def _space_bar(point: PointView, around: _Around) -> Bar:
+    held, name = point.tensors_gib, around.label(point)
     if held is None:
         return Bar(name, None, point.status if point.failed else "not known")
-    colour = _COLOURS.get(_how(point), 0)
-    return Bar(name, held, figure(held), colour=colour)
+    return Bar(name, held, figure(held), colour=_COLOURS.get(_how(point), 0))
 
 
-def _gains(points: Sequence[PointView], what: str) -> Table:
-    by_variant = {label: point for point in points for label in str(point.variant).split(VARIANTS_APART)}
+def _gains(points: Sequence[PointView], what: str, around: _Around) -> Table:
+    by_variant = {label: point for point in points for label in _labels(point)}
     parts = dict.fromkeys(name.split(" ", 1)[1] for name in by_variant if " " in name)
     rows = []
     for part in parts:
@@ -112,17 +149,18 @@ def _gains(points: Sequence[PointView], what: str) -> Table:
         on, off = every, by_variant.get(f"without {part}")
         if f"with {part}" in by_variant:
             on, off = by_variant[f"with {part}"], every
-        rows.append((words(part), *_cells(on, off), *_cells(alone, nothing)))
+        name = around.label(on) if around.is_table and on else part
+        rows.append((words(name), *_cells(on, off), *_cells(alone, nothing)))
     heads = (
-        "part",
-        "times as fast with it, among all",
+        "row" if around.is_table else "part",
+        f"times as fast as {around.level}" if around.is_table else "times as fast with it, among all",
         "memory, GiB",
         "times as fast alone",
         "memory alone, GiB",
     )
     note = (
-        "A question mark: the spread does not bear the difference out. Memory: what it adds to the peak of "
-        "tensors."
+        "A question mark: the spread does not bear the difference out, or nobody knows it. Memory: what it "
+        "adds to the peak of tensors."
     )
     return table(f"What each part gives: {what}.", heads, rows, note, keep=2)
 

@@ -14,9 +14,18 @@ from calotype.bench.report.figures import SPREAD, scaling_figures, shape_figures
 from calotype.bench.report.headline import champions, entries_of, headline, peers
 from calotype.bench.report.pictures import contact_sheets
 from calotype.bench.report.points import PointView, points_of
+from calotype.bench.report.published import published
 from calotype.bench.report.reading import Material
 from calotype.bench.report.scaling import scaling_studies
-from calotype.bench.report.tables import all_points, commands, conclusions, failures, notes, unreadable
+from calotype.bench.report.tables import (
+    all_points,
+    commands,
+    conclusions,
+    failures,
+    meanings,
+    notes,
+    unreadable,
+)
 
 
 def compose(material: Material, title: str | None = None) -> Report:
@@ -25,10 +34,11 @@ def compose(material: Material, title: str | None = None) -> Report:
     roofs = [m for m in measurements if m.kind == "ceiling"]
     entries = entries_of(points)
     best = [point.name for point in champions(points)]
-    faults = list(material.faults)
+    faults, listed = list(material.faults), all_points(points)
     pictures = contact_sheets(points, faults)
     sections = (
         headline(points, entries),
+        published(points, entries),
         _of_tables("environment", "Environment", [environment(measurements)]),
         Section("shapes", "Batch, resolution, steps", SPREAD, figures=tuple(shape_figures(points))),
         Section("scaling", "More GPUs", SPREAD, figures=tuple(scaling_figures(points))),
@@ -44,13 +54,13 @@ def compose(material: Material, title: str | None = None) -> Report:
             conclusions(_comparable(points, entries), best),
             "What follows from the records, with the arithmetic that gives it.",
         ),
-        _of_tables("failures", "What failed", failures(points)),
-        _of_tables("points", "All points", all_points(points)),
-        _of_tables("commands", "Commands", [commands(points)] if points else []),
+        _of_tables("failures", "What failed", failures(points, material.named)),
+        _of_tables("points", "All points", listed, meanings(listed)),
+        _of_tables("commands", "Commands", [commands(points, material.named)] if points else []),
         _of_tables("notes", "Notes", notes(points)),
-        _of_tables("unreadable", "Lines that could not be read", unreadable(faults)),
+        _of_tables("unreadable", "Lines that could not be read", unreadable(faults, material.named)),
     )
-    devices = dict.fromkeys(m.device for m in measurements) or ["published points"]
+    devices = dict.fromkeys(m.device for m in measurements if m.device) or ["published points"]
     return Report(
         title or f"Measurements on {', '.join(devices)}",
         _summary(material, points, len(faults)),

@@ -25,6 +25,10 @@ class Table:
     still: bool = False
     """Whether the order of its rows is part of what it says: neither sorted nor filtered."""
 
+    def holds_numbers(self, column: int) -> bool:
+        """What else stands in such a column, a failure or a word, stands where its numbers do."""
+        return any(row[column].order is not None for row in self.rows)
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -106,20 +110,26 @@ def _plain(value: float, text: str) -> str:
 
 
 def table(
-    caption: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]], note: str = "", keep: int = 1
+    caption: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    note: str = "",
+    keep: int = 1,
+    alone: Sequence[str] = (),
 ) -> Table:
     """Without columns that say nothing; what is the same in every row is said once, in the caption.
 
-    The first `keep` columns stay whatever is in them.
+    The first `keep` columns stay whatever is in them. Of a single row the columns `alone` go to the caption.
     """
     kept = [tuple(row) for row in rows]
     spoken = [{row[i].text for row in kept} for i in range(len(columns))]
     used = [i for i, found in enumerate(spoken) if i < keep or found - {""}]
-    same = [i for i in used if i >= keep and len(spoken[i]) == 1 and len(kept) > 1]
+    same = [i for i in used if i >= keep and len(spoken[i]) == 1 and (len(kept) > 1 or columns[i] in alone)]
     shared = [f"{columns[i]} {next(iter(spoken[i]))}" for i in same]
     shown = [i for i in used if i not in same]
+    every = "All rows" if len(kept) > 1 else "It"
     return Table(
-        caption=f"{caption} All rows: {', '.join(shared)}." if shared else caption,
+        caption=f"{caption} {every}: {', '.join(shared)}." if shared else caption,
         columns=tuple(columns[i] for i in shown),
         rows=tuple(tuple(row[i] for i in shown) for row in kept),
         note=note,

@@ -9,6 +9,8 @@ from calotype.bench.report.content import Cell, Table, words
 from calotype.spec.measurement import Measurement
 
 _GIB = 2**30
+_ORDER = ("device", "GPUs in the machine", "driver", "CUDA", "cuDNN")
+"""What comes first, whichever machine has it."""
 
 
 def environment(measurements: Sequence[Measurement]) -> Table:
@@ -22,7 +24,8 @@ def environment(measurements: Sequence[Measurement]) -> Table:
     machines = [{**found, "Calotype": "; ".join(versions[key])} for key, found in facts.items()]
     if not machines:
         machines = [{"device": ", ".join(dict.fromkeys(m.device for m in measurements))}]
-    keys = dict.fromkeys(key for machine in machines for key in machine)
+    known = dict.fromkeys(key for machine in machines for key in machine)
+    keys = sorted(known, key=lambda key: _ORDER.index(key) if key in _ORDER else len(_ORDER))
     heads = ["machine"] if len(machines) == 1 else [f"machine {n}" for n in range(1, len(machines) + 1)]
     rows = [(Cell(key), *(words(machine.get(key, "")) for machine in machines)) for key in keys]
     return Table("Where the measurements were taken.", ("what", *heads), tuple(rows), still=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from calotype.bench.references.comparing import Comparison, compare
 from calotype.bench.references.entry import Entry
 from calotype.bench.references.library import distinct
-from calotype.bench.references.measurements import entry_of_measurement
+from calotype.bench.references.measurements import entry_of_measurement, run_of
 from calotype.bench.references.report import flagged
 from calotype.bench.references.report import rows as reference_rows
 from calotype.bench.references.trials import trials_as_one
@@ -29,9 +30,13 @@ _WORK = {"inference": "Pictures", "train": "Training", "serve": "Serving"}
 
 def entries_of(points: Sequence[PointView]) -> dict[str, Entry]:
     """What references and conclusions know a point as, by the point's name."""
-    found = [entry_of_measurement(r.measurement, point.name) for point in points for r in point.rounds]
+    found = [
+        entry_of_measurement(r.measurement, point.name, run_of(r.file))
+        for point in points
+        for r in point.rounds
+    ]
     # Of a point that failed in some rounds the others count.
-    ordered = sorted(trials_as_one(found), key=lambda entry: entry.outcome == "ok")
+    ordered = sorted(trials_as_one(found, median), key=lambda entry: entry.outcome == "ok")
     return {entry.id: entry for entry in ordered}
 
 
@@ -50,9 +55,11 @@ def champions(points: Sequence[PointView]) -> list[PointView]:
 
 
 def _done(point: PointView) -> float:
-    """Pixels times steps a second: fewer steps of smaller pictures are not better."""
+    """Pixels times evaluations a second: fewer steps of smaller pictures are not better, nor are unguided
+    ones, whose steps are half the work."""
     pixels = point.size[0] * point.size[1] if point.size else 1
-    return _each(point) * pixels * (point.steps or 1)
+    guided = 1 if point.cfg == 1 else 2
+    return _each(point) * pixels * (point.steps or 1) * guided
 
 
 def _each(point: PointView) -> float:
@@ -108,6 +115,8 @@ def _spread(point: PointView, rate: Spread) -> str:
     took = point.seconds
     if point.first.kind == "serve" and took:
         return f"a request took {figure(took.middle)} s ({figure(took.low)} to {figure(took.high)})"
+    if not point.repeated:
+        return "measured once: nobody knows the spread"
     return f"spread {figure(rate.low / point.gpus)} to {figure(rate.high / point.gpus)}"
 
 
@@ -146,7 +155,8 @@ def peers(points: Sequence[PointView]) -> Section:
     ]
     heads = ("point", "model", "what", "peer", "times as fast")
     note = (
-        "Lowest and highest round in brackets. A question mark: the spread does not bear the difference out."
+        "Lowest and highest round in brackets. A question mark: the spread does not bear the difference out, "
+        "or nobody knows it."
     )
     tables = (table("Ours against peers in the same run.", heads, rows, note, keep=1),) if rows else ()
     return Section("peers", "Peers in the same run", tables=tables)
@@ -202,7 +212,7 @@ def _table(point: PointView, comparison: Comparison) -> Table:
         for row, ratio in zip(shown_rows, (one.ratio for one in comparison.besides), strict=False)
     ]
     left = len(comparison.besides) - len(rows)
-    flags = " ".join(f"{line}." for line in flagged(comparison, _NEAREST))
-    more = f"{left} references are further away; `calotype bench compare --all` shows them." if left else ""
+    flags = [f"{line}." for line in flagged(comparison, _NEAREST)]
+    more = f"{left} references are further away; calotype bench compare --all shows them." if left else ""
     caption = f"{point.first.kind} {point.first.model} ({point.name}) beside its nearest references."
-    return Table(caption, tuple(shown_rows[0]), tuple(rows), " ".join(filter(None, (more, flags))))
+    return Table(caption, tuple(shown_rows[0]), tuple(rows), "\n".join(filter(None, (more, *flags))))

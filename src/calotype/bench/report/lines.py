@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calotype.bench.report.points import PointView
-from calotype.spec.measurement import identity_of
+from calotype.bench.report.points import PointView, run_of
+from calotype.spec.measurement import VARIANT, identity_of
 
 _Words = Callable[[Any], str]
 
@@ -97,7 +97,7 @@ def labels(bundles: Sequence[Bundle]) -> list[str]:
     ]
     if len(set(told)) == len(told):
         return told
-    files = [str(bundle.points[0].rounds[0].file) for bundle in bundles]
+    files = [run_of(bundle.points[0].rounds[0].file) for bundle in bundles]
     return [f"{name} {file}".strip() for name, file in zip(told, files, strict=True)]
 
 
@@ -119,6 +119,7 @@ _WORDS: dict[str, _Words] = {
     "size": str,
     "device": str,
     "data": str,
+    VARIANT: str,
     "batch": lambda value: f"batch {value}",
     "steps": lambda value: "1 step" if value == 1 else f"{value} steps",
     "cfg": lambda value: f"cfg {value:g}",

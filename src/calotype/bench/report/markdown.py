@@ -50,7 +50,7 @@ def _sheet(sheet: Sheet) -> list[str]:
     told = ", ".join(plain(picture.caption) for picture in sheet.pictures)
     return [
         f"### {plain(sheet.title)}",
-        f"{plain(sheet.says)}. On the page: {told}.",
+        f"{plain(sheet.says)} On the page: {told}.",
         _commands(sheet.commands),
     ]
 
@@ -58,14 +58,10 @@ def _sheet(sheet: Sheet) -> list[str]:
 def _table(table: Table) -> list[str]:
     lines = [
         "| " + " | ".join(map(plain, table.columns)) + " |",
-        "|" + "|".join("--:" if _numbers(table, i) else "---" for i in range(len(table.columns))) + "|",
+        "|" + "|".join("--:" if table.holds_numbers(i) else "---" for i in range(len(table.columns))) + "|",
         *("| " + " | ".join(map(_cell, row)) + " |" for row in table.rows),
     ]
     return [f"**{plain(table.caption)}**", "\n".join(lines), plain(table.note)]
-
-
-def _numbers(table: Table, column: int) -> bool:
-    return any(row[column].order is not None for row in table.rows)
 
 
 def _cell(cell: Cell) -> str:

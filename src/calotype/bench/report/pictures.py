@@ -134,4 +134,7 @@ def _shared(one: _Made, axis: Literal["steps", "cfg"]) -> str:
     parts = [one.model, one.software, f"{asked.get('width')}×{asked.get('height')}"]
     parts += [_told(other, asked[other])] if asked.get(other) is not None else []
     parts += [f"seed {asked['seed']}"] if asked.get("seed") is not None else []
-    return f"{', '.join(parts)}: “{asked.get('prompt', '')}”"
+    unknown = (
+        " Random weights know no prompt: alike is all they can be." if one.model.startswith("random:") else ""
+    )
+    return f"{', '.join(parts)}: “{asked.get('prompt', '')}”.{unknown}"

@@ -15,7 +15,7 @@ from typing import Any
 
 from calotype.bench.records.store import Stored
 from calotype.spec.measurement import FILE, VARIANT, Measurement, Setting, identity_of
-from calotype.spec.measurement_statistics import Summary, summarise
+from calotype.spec.measurement_statistics import summarise
 
 GIB = 2**30
 _SHAPE = ("count", "width", "height", "steps", "cfg")
@@ -96,12 +96,17 @@ class PointView:
     @cached_property
     def seconds(self) -> Spread | None:
         """Of one unit of work: a batch of pictures, or a training step."""
-        walls = [wall for m in self.good if (wall := _steady(m))]
+        walls = [wall for m in self.good if (wall := m.steady)]
         if not walls:
             return None
         medians = [wall.median for wall in walls]
         low, high = (walls[0].p5, walls[0].p95) if len(walls) == 1 else (min(medians), max(medians))
         return Spread(summarise(medians).median, low, high)
+
+    @property
+    def repeated(self) -> bool:
+        """Whether anything is known of its spread."""
+        return sum(m.steady.count for m in self.good if m.steady) > 1
 
     @cached_property
     def rate(self) -> Spread | None:
@@ -171,12 +176,6 @@ class PointView:
         return identity_of({"file": str(self.rounds[0].file), "asked": asked, "recipe": recipe})
 
 
-def _steady(m: Measurement) -> Summary | None:
-    """Of training the device's own clock where there is one, since the host runs ahead of it."""
-    device = m.series.get("device") if m.kind == "train" else None
-    return device.summary if device else m.wall
-
-
 def points_of(stored: Sequence[Stored]) -> list[PointView]:
     """In the order they come, each under a name of its own."""
     groups: dict[tuple[Any, ...], list[Stored]] = {}
@@ -193,7 +192,7 @@ def points_of(stored: Sequence[Stored]) -> list[PointView]:
 def _names(groups: Sequence[Sequence[Stored]]) -> list[str]:
     """The points' own names; with their run where two share one, with their line where that is not enough."""
     plain = [group[0].measurement.point for group in groups]
-    again = [f"{name} ({_run(group[0].file)})" for name, group in zip(plain, groups, strict=True)]
+    again = [f"{name} ({run_of(group[0].file)})" for name, group in zip(plain, groups, strict=True)]
     lined = [f"{name} line {group[0].line}" for name, group in zip(again, groups, strict=True)]
     seen, seen_again = Counter(plain), Counter(again)
     return [
@@ -202,7 +201,8 @@ def _names(groups: Sequence[Sequence[Stored]]) -> list[str]:
     ]
 
 
-def _run(file: Path) -> str:
+def run_of(file: Path) -> str:
+    """What people call a run: its folder."""
     return file.parent.name if file.name == FILE and file.parent.name else file.stem
 
 

@@ -7,6 +7,7 @@ file and line.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,11 @@ class Material:
     ceilings: list[CeilingRecord] = field(default_factory=list)
     studies: list[ScalingRecord] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+
+    def named(self, file: Path) -> str:
+        """A file from the folder up that holds all of them: where that lies says nothing to a reader."""
+        above = Path(os.path.commonpath([one.absolute().parent for one in self.files])).parent
+        return str(file.absolute().relative_to(above)) if file in self.files else str(file)
 
 
 def gather(places: Iterable[Path]) -> Material:

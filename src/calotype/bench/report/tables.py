@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from pathlib import Path
 
 from calotype.bench.conclusions.conclude import conclude, only
 from calotype.bench.conclusions.groups import RECORDS
@@ -17,6 +17,8 @@ from calotype.spec.measurement_statistics import summarise
 
 _AGAINST = "against references"
 _Reading = Callable[[PointView], Cell]
+Named = Callable[[Path], str]
+"""What a report calls a file."""
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -49,7 +51,7 @@ _COLUMNS: dict[str, _Reading] = {
     "status": lambda p: Cell(p.status, mark="" if p.status == "ok" else "bad"),
     "per second": lambda p: number(p.rate.middle if p.rate else None),
     "seconds": lambda p: number(p.seconds.middle if p.seconds else None),
-    "spread, s": lambda p: _between(p.seconds),
+    "spread, s": lambda p: _between(p.seconds if p.repeated else None),
     "peak GiB": lambda p: number(p.memory_gib, ".1f"),
     "tensors GiB": lambda p: number(p.tensors_gib, ".1f"),
     "TFLOP/s": lambda p: number(p.tflops),
@@ -59,7 +61,7 @@ _COLUMNS: dict[str, _Reading] = {
     "PSNR dB": _quality,
     "SSIM": lambda p: number(_median(m.quality.ssim if m.quality else None for m in p.good), ".4f"),
     "J each": lambda p: number(_median(m.energy_per_sample_j for m in p.good), ".3g"),
-    "load": _load,
+    "asked how": _load,
     "software": lambda p: words(p.facets["software"]),
     "precision": lambda p: words(p.first.precision),
     "device": lambda p: words(p.first.device),
@@ -70,6 +72,8 @@ _COLUMNS: dict[str, _Reading] = {
     "cfg": lambda p: number(p.cfg, "g"),
     "rounds": lambda p: number(len(p.rounds), "d"),
 }
+_FACETS = ("asked how", "software", "precision", "device", "GPUs", "rounds")
+"""What a table of one row says in its caption, as one of many rows does where they are all the same."""
 
 
 def all_points(points: Sequence[PointView]) -> list[Table]:
@@ -77,18 +81,22 @@ def all_points(points: Sequence[PointView]) -> list[Table]:
     groups: dict[str, list[PointView]] = {}
     for point in points:
         groups.setdefault(f"{point.first.kind} {point.first.model}", []).append(point)
-    return [_explained(what, group) for what, group in groups.items()]
+    return [_listed(what, group) for what, group in groups.items()]
 
 
-def _explained(what: str, points: Sequence[PointView]) -> Table:
+def _listed(what: str, points: Sequence[PointView]) -> Table:
     rows = [[read(point) for read in _COLUMNS.values()] for point in points]
-    found = table(f"Every point of {what}.", tuple(_COLUMNS), rows, keep=2)
-    meanings = [meaning for column, meaning in _MEANINGS.items() if column in found.columns]
-    return replace(found, note=" ".join(meanings))
+    return table(f"Every point of {what}.", tuple(_COLUMNS), rows, keep=2, alone=_FACETS)
+
+
+def meanings(tables: Sequence[Table]) -> str:
+    """What the columns are, once for all tables."""
+    heads = {column for found in tables for column in found.columns}
+    return " ".join(meaning for column, meaning in _MEANINGS.items() if column in heads)
 
 
 _MEANINGS = {
-    "per second": "Per second: pictures or samples, of all GPUs.",
+    "per second": "Per second: pictures, samples or requests, of all GPUs.",
     "seconds": "Seconds: the median of one batch of pictures, of one training step, or of one request.",
     "spread, s": "Spread: lowest to highest round, or 5th to 95th percentile of single units where there is "
     "one round.",
@@ -97,17 +105,19 @@ _MEANINGS = {
     "of ceiling": "Of ceiling: share of the most that was measured on the device, or given for it.",
     "compile s": "Compile: how much longer the very first unit took than a usual one.",
     "PSNR dB": "PSNR and SSIM: to the plain picture of the same seed.",
-    "J each": "J each: energy of one picture or sample.",
+    "J each": "J each: energy of one picture or sample, in joules.",
+    "asked how": "Asked how: what server and load it was; engine=nothing runs no model and shows "
+    "what stands around one.",
 }
 
 
-def failures(points: Sequence[PointView]) -> list[Table]:
+def failures(points: Sequence[PointView], named: Named) -> list[Table]:
     rows = [
         (
             words(point.name),
             Cell(point.status, mark="bad"),
             words(point.message),
-            words(_places(r for r in point.rounds if r.measurement.status != "ok")),
+            words(_places((r for r in point.rounds if r.measurement.status != "ok"), named)),
             Cell(point.first.command, mark="code"),
         )
         for point in points
@@ -117,17 +127,17 @@ def failures(points: Sequence[PointView]) -> list[Table]:
     return [Table("What failed.", heads, tuple(rows))] if rows else []
 
 
-def _places(rounds: Iterable[Stored]) -> str:
+def _places(rounds: Iterable[Stored], named: Named) -> str:
     """All rounds of a point lie in one file."""
     [first, *others] = rounds
-    return f"{first.file}:{', '.join(str(one.line) for one in (first, *others))}"
+    return f"{named(first.file)}:{', '.join(str(one.line) for one in (first, *others))}"
 
 
-def commands(points: Sequence[PointView]) -> Table:
+def commands(points: Sequence[PointView], named: Named) -> Table:
     rows = [
         (
             words(point.name),
-            words(_places(point.rounds)),
+            words(_places(point.rounds, named)),
             words(f"{point.first.started_at:%Y-%m-%d %H:%M} UTC" if point.first.started_at else ""),
             words(point.first.commit[:12] if point.first.commit else ""),
             Cell("; ".join(dict.fromkeys(r.measurement.command for r in point.rounds)), mark="code"),
@@ -139,16 +149,19 @@ def commands(points: Sequence[PointView]) -> Table:
 
 
 def notes(points: Sequence[PointView]) -> list[Table]:
+    found: dict[str, dict[str, None]] = {}
+    for point in points:
+        for note in (note for r in point.rounds for note in r.measurement.notes):
+            found.setdefault(note, {})[point.name] = None
+    rows = [(words(note), words("; ".join(names))) for note, names in found.items()]
+    return [Table("Notes that were taken while measuring.", ("note", "points"), tuple(rows))] if rows else []
+
+
+def unreadable(faults: Sequence[Fault], named: Named) -> list[Table]:
     rows = [
-        (words(point.name), words(note))
-        for point in points
-        for note in dict.fromkeys(note for r in point.rounds for note in r.measurement.notes)
+        (words(named(fault.file)), number(fault.line, "d"), Cell(fault.reason, mark="bad"))
+        for fault in faults
     ]
-    return [Table("Notes that were taken while measuring.", ("point", "note"), tuple(rows))] if rows else []
-
-
-def unreadable(faults: Sequence[Fault]) -> list[Table]:
-    rows = [(words(fault.file), number(fault.line, "d"), Cell(fault.reason, mark="bad")) for fault in faults]
     heads = ("file", "line", "why it could not be read")
     return [Table("Lines that are in no table above.", heads, tuple(rows))] if rows else []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
@@ -9,16 +10,19 @@ from calotype.core.errors import Problem, RequestError
 from calotype.spec.measurement import Setting
 
 LARGEST_SWEEP = 10_000
+_BETWEEN_AXES = re.compile(r"\s+(?=[\w.]+=)")
+_BETWEEN_VALUES = re.compile(r"(?<!\\),")
 _WORDS: dict[str, Setting] = {"true": True, "false": False, "none": None, "null": None}
 
 
 def parse_axes(words: Iterable[str]) -> dict[str, tuple[Setting, ...]]:
-    """`batch=1,2,4 size=512x512,768x768` as values by axis."""
+    """`batch=1,2,4 size=512x512,768x768` as values by axis; `\\,` is a comma inside a value."""
     axes: dict[str, tuple[Setting, ...]] = {}
     problems = []
-    for word in words:
+    for word in (axis for several in words for axis in _BETWEEN_AXES.split(several.strip())):
         name, equals, text = word.partition("=")
-        values = tuple(_value(part.strip()) for part in text.split(",") if part.strip())
+        parts = (part.strip().replace("\\,", ",") for part in _BETWEEN_VALUES.split(text))
+        values = tuple(_value(part) for part in parts if part)
         if not equals or not name.strip() or not values:
             rule = f"{word!r} should be NAME=VALUE,VALUE,…, for instance batch=1,2,4"
             problems.append(Problem("--sweep", rule, word))
@@ -54,8 +58,14 @@ def name_of(settings: Mapping[str, Setting]) -> str:
     return " ".join(f"{name}={shown(value)}" for name, value in settings.items())
 
 
+def typed(name: str, value: Setting) -> str:
+    """An axis of one value, such that `parse_axes` reads it."""
+    text = repr(value) if isinstance(value, float) else shown(value)
+    return f"{name}={text}".replace(",", "\\,")
+
+
 def shown(value: Setting) -> str:
-    """A value as it is typed."""
+    """A value as people write it."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)

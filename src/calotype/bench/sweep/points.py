@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from calotype.bench.inference import points as inference
-from calotype.bench.sweep.axes import combinations, name_of, shown
+from calotype.bench.sweep.axes import combinations, name_of, typed
 from calotype.bench.training import points as training
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.measurement import Setting
@@ -23,6 +23,8 @@ from calotype.spec.recipe import with_tuples
 from calotype.train.recipes import named_values
 
 OURS_ALONE = {"inference": inference.OURS_ALONE, "train": training.OURS_ALONE}
+_OPTIONS = {"inference": ("model", "prompt"), "train": ("recipe",)}
+"""Settings that a command has options for, since they may hold anything."""
 
 
 def load_sweep(name: str) -> Sweep:
@@ -69,17 +71,20 @@ def _point(sweep: Sweep, varied: Mapping[str, Setting], system: System, device: 
         name=" ".join(word for word in words if word) or "only",
         settings=own,
         job=job,
-        command=_command(sweep, everything, system),
+        command=_command(sweep, everything, system, device),
     )
 
 
-def _command(sweep: Sweep, settings: Mapping[str, Setting], system: System) -> str:
+def _command(sweep: Sweep, settings: Mapping[str, Setting], system: System, device: str | None) -> str:
     """What measures the point again, beside ours if it is a peer's."""
     words = ["calotype", "bench", sweep.kind, "--out", "OUT"]
     words += [] if system == OURS else ["--against", system]
-    counts = {"--units": sweep.units, "--warmup": sweep.warmup}
+    counts = {"--units": sweep.units, "--warmup": sweep.warmup, "--device": device}
     words += [f"{option}={count}" for option, count in counts.items() if count is not None]
-    return shlex.join([*words, "--sweep", *(f"{name}={shown(value)}" for name, value in settings.items())])
+    own = {name: value for name, value in settings.items() if name in _OPTIONS[sweep.kind]}
+    words += [f"--{name}={value}" for name, value in own.items() if value is not None]
+    axes = [typed(name, value) for name, value in settings.items() if name not in own]
+    return shlex.join([*words, *(["--sweep", *axes] if axes else [])])
 
 
 def with_systems(sweep: Sweep, against: Sequence[System]) -> Sweep:

@@ -22,22 +22,26 @@ class Ratio:
     high: float
     """The spread: over rounds, or over single units where there is one round."""
     rounds: int
+    repeated: bool = True
+    """Whether both sides were measured more than once: else nothing is known of the spread."""
 
     @property
     def separated(self) -> bool:
         """Whether the spread leaves no doubt which of the two is faster."""
-        return not self.low <= 1 <= self.high
+        return self.repeated and not self.low <= 1 <= self.high
 
     def __str__(self) -> str:
-        """A question mark says that the spread is larger than the difference."""
+        """A question mark says that the spread is larger than the difference, or not known."""
+        if not self.repeated:
+            return f"{self.value:.2f}× (once) ?"
         doubt = "" if self.separated else " ?"
         return f"{self.value:.2f}× ({self.low:.2f}–{self.high:.2f}){doubt}"
 
 
 def ratio(one: Sequence[Measurement], other: Sequence[Measurement]) -> Ratio | None:
     """How many times faster `one` is than `other`; each holds a point's rounds. None if either failed."""
-    ours = {m.round: m.wall for m in one if m.wall}
-    theirs = {m.round: m.wall for m in other if m.wall}
+    ours = {m.round: m.steady for m in one if m.steady}
+    theirs = {m.round: m.steady for m in other if m.steady}
     both = sorted(ours.keys() & theirs.keys())
     if not both:
         return None
@@ -45,7 +49,8 @@ def ratio(one: Sequence[Measurement], other: Sequence[Measurement]) -> Ratio | N
     if len(both) == 1:
         mine, yours = ours[both[0]], theirs[both[0]]
         low, high = yours.p5 / mine.p95, yours.p95 / mine.p5
-        return Ratio(more * yours.median / mine.median, more * low, more * high, 1)
+        repeated = min(mine.count, yours.count) > 1
+        return Ratio(more * yours.median / mine.median, more * low, more * high, 1, repeated)
     each = [more * theirs[number].median / ours[number].median for number in both]
     return Ratio(summarise(each).median, min(each), max(each), len(both))
 

@@ -43,10 +43,10 @@ def warnings_of(measurements: Sequence[Measurement]) -> list[str]:
         for peer in dict.fromkeys(m.system for m in measurements if m.system != OURS):
             compared = against(rounds, measurements, peer)
             if compared and not compared.separated:
-                found.append(
-                    f"{rounds[0].point}: {compared.value:.2f}× of {peer} is within the spread of "
-                    f"{compared.low:.2f} to {compared.high:.2f}; add --rounds before saying so"
-                )
+                why = f"is within the spread of {compared.low:.2f} to {compared.high:.2f}"
+                why = why if compared.repeated else "was measured once, so nobody knows its spread"
+                claim = f"{rounds[0].point}: {compared.value:.2f}× of {peer}"
+                found.append(f"{claim} {why}; add --rounds before saying so")
     return found
 
 

@@ -56,6 +56,11 @@ class Workshop:
         self.changes = 0
         """How often something has been compiled since the start."""
 
+    @property
+    def compiles(self) -> bool:
+        """Whether anything is compiled that is not there already."""
+        return self._compile is not None
+
     def run(self, region: Region) -> Compiled:
         """The region as a network is to run it."""
         return Compiled(region, self)

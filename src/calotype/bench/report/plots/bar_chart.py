@@ -18,7 +18,7 @@ from calotype.bench.report.plots.canvas import (
 )
 from calotype.bench.report.plots.scales import Scale, round_ticks, shown
 
-_TOP, _NAMES, _ROW = 26, 150, 18
+_TOP, _NAMES, _ROW = 26, 164, 18
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class BarChart:
 
 
 def bar_chart(chart: BarChart) -> Element:
-    names = [wrapped(bar.name, _NAMES - 10, most=3) for bar in chart.bars]
+    names = [wrapped(bar.name, _NAMES - 10, most=4) for bar in chart.bars]
     heights = [max(_ROW, len(lines) * LINE) + 8 for lines in names]
     bottom = _TOP + sum(heights)
     root = canvas(bottom + 40, chart.title, chart.description)

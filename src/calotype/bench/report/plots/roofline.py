@@ -43,7 +43,8 @@ def roofline(chart: Roofline) -> Element:
         (x(slope_from), y(slope_from * tera_bytes)),
         (x(top / tera_bytes), y(top)),
     )
-    write(root, x(slope_from) + 18, y(slope_from * tera_bytes) - 10, f"copy {tera_bytes:.2g} TB/s", "faint")
+    # Above the roof, where nothing that was reached can lie.
+    write(root, x.start + 6, y(top) - 8, f"slope: copy {tera_bytes:.2g} TB/s", "faint")
     named: list[tuple[str, float, str]] = []
     for name, value in chart.roofs.items():
         _segment(root, "roof", (x(value / tera_bytes), y(value)), (x.end, y(value)))
