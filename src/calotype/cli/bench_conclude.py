@@ -26,8 +26,8 @@ def command(
     """Derive ratios, scaling, fits and gains from references and records, and check what sources conclude."""
     from calotype.bench.conclusions import report
     from calotype.bench.conclusions.conclude import conclude, only
-    from calotype.bench.conclusions.groups import RECORDS
     from calotype.bench.conclusions.statement import TOPICS
+    from calotype.bench.references.entry import RECORDS
     from calotype.bench.references.library import sources
     from calotype.bench.references.records import read_records
     from calotype.cli.output import print_json

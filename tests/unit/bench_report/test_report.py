@@ -420,3 +420,15 @@ def test_records_of_several_machines_are_told_in_one_order(tmp_path: Path) -> No
     )
     [machines] = section(of(tmp_path, cpu, picture("two", 1.0)), "environment").tables
     assert [row[0].text for row in machines.rows][:4] == ["device", "GPUs in the machine", "driver", "CUDA"]
+
+
+def test_no_ratio_is_quoted_of_fewer_steps_or_of_a_bound(tmp_path: Path) -> None:
+    """Twenty steps are not fourteen times as fast as fifty; what nobody ran is nobody's speed."""
+    twenty = picture("twenty", 1.0, model="random:sd15", request={"cfg": 7.5})
+    fifty = picture("fifty", 2.0, model="random:sd15", request={"cfg": 7.5, "steps": 50})
+    few = section(of(tmp_path / "few", twenty), "headline")
+    assert not [line for line in few.cards[0].beside if "DeepSpeed" in line or "bound" in line]
+    assert "steps: 20 against 50" in cells(few.tables[0], "not comparable")["deepspeed-mii/mii (mean of 5)"]
+    many = section(of(tmp_path / "many", fifty), "headline")
+    assert [line for line in many.cards[0].beside if "0.63× DeepSpeed-MII" in line]
+    assert not [bar for figure in many.figures for bar in figure.data.rows if "bound" in bar[0].text]

@@ -115,3 +115,12 @@ def test_the_tables_people_compare_with_come_along(name: str, varied: dict[str, 
 
 def test_the_training_sweep_that_comes_along_is_whole() -> None:
     assert len(points_of(load_sweep("sd1-train-batch"))) == 6
+
+
+def test_what_is_wrong_with_a_point_and_its_peer_is_said_once() -> None:
+    values = {"kind": "train", "settings": {"recipe": "emoji"}, "axes": {"data.kind": ["synthetic_latents"]}}
+    with pytest.raises(RequestError) as raised:
+        points_of(parse_sweep({**values, "systems": ["calotype", "diffusers-eager"]}))
+    [problem] = raised.value.problems
+    assert problem.field == "data.kind=synthetic_latents"
+    assert "needs captions" in problem.message

@@ -16,7 +16,7 @@ def against_references(records: Sequence[Entry], references: Sequence[Entry]) ->
     return [
         _statement(record, beside, ratio)
         for record in records
-        for beside in [one for one in compare(record, references).besides if one.ratio][:_NEAREST]
+        for beside in [one for one in compare(record, references).besides if one.quotable][:_NEAREST]
         if (ratio := beside.ratio)
     ]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.bench.conclusions.groups import RECORDS, alike_but, speed
+from calotype.bench.conclusions.groups import alike_but, speed
 from calotype.bench.conclusions.statement import Statement, doubts
 from calotype.bench.references.differences import shown_switches
-from calotype.bench.references.entry import Entry
+from calotype.bench.references.entry import RECORDS, Entry
 from calotype.bench.references.units import measures
 from calotype.spec.measurement_job import OURS
 from calotype.spec.reference import Settings

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from calotype.bench.references.entry import Entry
+from calotype.bench.references.entry import RECORDS, Entry
 from calotype.bench.references.units import SPEEDS, Measure, measures
 
-RECORDS = "records"
-"""The source of what was measured here, of any number of systems."""
 _NEVER = {"command", "num_workers"}
 """Settings that set no two measurements of one source apart."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.bench.conclusions.groups import RECORDS, alike_but, speed, subject, with_speed
+from calotype.bench.conclusions.groups import alike_but, speed, subject, with_speed
 from calotype.bench.conclusions.statement import Statement, doubts
-from calotype.bench.references.entry import Entry
+from calotype.bench.references.entry import RECORDS, Entry
 from calotype.bench.references.units import first, seconds
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from calotype.bench.references.differences import Differences, differences
-from calotype.bench.references.entry import Entry
-from calotype.bench.references.units import SPEEDS, Measure, measures
+from calotype.bench.references.entry import RECORDS, Entry
+from calotype.bench.references.units import SPEEDS, STEPS, Measure, measures
 
 _ALIKE = {"sd1": "sd1/sd2", "sd2": "sd1/sd2"}
 """Their UNets do the same work to a tenth of a per cent."""
+_BOUNDS = "performance/floors/"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,15 @@ class Beside:
     def ratio(self) -> float | None:
         """How many times the reference's speed per GPU."""
         return self.ours / self.theirs if self.ours and self.theirs else None
+
+    @property
+    def quotable(self) -> bool:
+        """Whether the ratio says what it seems to, read without its differences: a run, no bound that nobody
+        ran, of pictures as large and, unless steps are counted, of as many steps."""
+        apart = {difference.what for difference in self.differences.found}
+        work = {"resolution"} if self.measure == STEPS else {"resolution", "steps"}
+        bound = self.reference.id.startswith(_BOUNDS)
+        return self.ratio is not None and not bound and not apart & work
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,10 @@ def _beside(record: Entry, reference: Entry) -> list[Beside]:
     if shared:
         # Arithmetic rates come last: two sources may count work otherwise.
         name = shared[0]
+        if name == STEPS and record.source == RECORDS:
+            # Ours are the evaluations of one batch, on the device's clock.
+            bare = record.settings.model_copy(update={"loop": ("unet",)})
+            apart = differences(bare, reference.settings)
         return [Beside(reference, name, mine[name], other[name], *memory, apart)]
     if record.outcome == "ok" and reference.outcome == "ok":
         return []

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from calotype.spec.reference import Figure, Flag, Outcome, Settings
 
+RECORDS = "records"
+"""The source of what was measured here, of any number of systems."""
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from calotype.bench.references.entry import Entry
+from calotype.bench.references.entry import RECORDS, Entry
 from calotype.bench.references.training_settings import FAMILIES, training_settings
 from calotype.spec.measurement import Measurement
 from calotype.spec.reference import Figure, Settings
@@ -31,7 +31,7 @@ def entry_of_measurement(measurement: Measurement, name: str, run: str = "") -> 
     """Under the name that all rounds of its point share."""
     return Entry(
         id=f"{name}, round {measurement.round}",
-        source="records",
+        source=RECORDS,
         settings=_settings(measurement),
         figures=tuple(_figures(measurement)),
         label=measurement.point,

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from calotype.bench.records.store import files_in
-from calotype.bench.references.entry import Entry
+from calotype.bench.references.entry import RECORDS, Entry
 from calotype.bench.references.measurements import of_measurement, run_of
 from calotype.bench.references.training_settings import training_settings
 from calotype.bench.references.trials import trials_as_one
@@ -92,7 +92,7 @@ def _of_training(values: Mapping[str, Any], place: str) -> Entry:
     figures += [Figure(what="peak_memory", value=m.reserved_bytes, unit="bytes") for m in record.memory]
     return Entry(
         id=place,
-        source="records",
+        source=RECORDS,
         settings=training_settings(record.recipe).model_copy(
             update={
                 "gpu": record.gpu,

@@ -10,6 +10,7 @@ from calotype.spec.reference import Figure
 
 Measure = Literal["samples/s/GPU", "pictures × steps/s/GPU", "GiB", "TFLOP/s"]
 """Samples and pictures are the same; a higher number is better, but for memory."""
+STEPS: Measure = "pictures × steps/s/GPU"
 SPEEDS: tuple[Measure, ...] = ("samples/s/GPU", "pictures × steps/s/GPU", "TFLOP/s")
 _GIB = {"GiB": 1.0, "MiB": 2**-10, "GB": 1e9 / 2**30, "KiB": 2**-20, "bytes": 2**-30}
 _SECONDS = {"s": 1.0, "ms": 1e-3, "s/step": 1.0, "ms/step": 1e-3, "s/batch": 1.0}

@@ -78,7 +78,7 @@ def headline(points: Sequence[PointView], entries: Mapping[str, Entry]) -> Secti
         figures=tuple(
             _figure(point, beside[point.name], count)
             for count, point in enumerate(best, start=1)
-            if any(one.ratio for one in beside[point.name].besides)
+            if any(one.quotable for one in beside[point.name].besides)
         ),
         tables=tuple(_table(point, beside[point.name]) for point in best if beside[point.name].besides),
     )
@@ -96,7 +96,7 @@ def _card(point: PointView, points: Sequence[PointView], comparison: Comparison)
     lines += [_quality(point)] if first.kind == "inference" else []
     for peer, found in peer_ratios(point, points).items():
         lines.append(f"{found} as fast as {peer} in the same run")
-    nearest = next((one for one in comparison.besides if one.ratio), None)
+    nearest = next((one for one in comparison.besides if one.quotable), None)
     if nearest and nearest.ratio:
         reference = nearest.reference
         system = reference.settings.software or reference.label
@@ -163,7 +163,7 @@ def peers(points: Sequence[PointView]) -> Section:
 
 
 def _figure(point: PointView, comparison: Comparison, count: int) -> Figure:
-    known = [beside for beside in comparison.besides if beside.ratio][:_NEAREST]
+    known = [beside for beside in comparison.besides if beside.quotable][:_NEAREST]
     measure = known[0].measure
     known = [beside for beside in known if beside.measure == measure]
     ours = known[0].ours or 0.0

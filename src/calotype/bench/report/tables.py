@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from calotype.bench.conclusions.conclude import conclude, only
-from calotype.bench.conclusions.groups import RECORDS
 from calotype.bench.conclusions.report import tables as conclusion_tables
 from calotype.bench.conclusions.statement import Statement
 from calotype.bench.records.store import Fault, Stored
-from calotype.bench.references.entry import Entry
+from calotype.bench.references.entry import RECORDS, Entry
 from calotype.bench.report.content import Cell, Table, number, table, words
 from calotype.bench.report.points import PointView, Spread
 from calotype.spec.measurement_statistics import summarise

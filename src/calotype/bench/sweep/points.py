@@ -50,11 +50,17 @@ def points_of(sweep: Sweep, *, device: str | None = None) -> list[Point]:
                 point = _point(sweep, varied, system, device)
                 points.setdefault(point.id, point)
             except RequestError as error:
-                place = f"{name_of(varied)}: " if varied else ""
-                problems += [Problem(place + one.field, one.message, one.value) for one in error.problems]
+                problems += [_placed(varied, one) for one in error.problems]
     if problems:
-        raise RequestError(problems)
+        # What is wrong beside a peer too is wrong once.
+        raise RequestError(list({(one.field, one.message): one for one in problems}.values()))
     return list(points.values())
+
+
+def _placed(varied: Mapping[str, Setting], problem: Problem) -> Problem:
+    """With the point that it is about, by its name."""
+    field = ": ".join(filter(None, (name_of(varied), problem.field)))
+    return Problem(field, problem.message, problem.value)
 
 
 def _point(sweep: Sweep, varied: Mapping[str, Setting], system: System, device: str | None) -> Point:
