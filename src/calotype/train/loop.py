@@ -222,7 +222,9 @@ class Loop:
         for name, parameter in self._parameters.items():
             parameter.copy_(split(state["parameters"][name], parameter))
         self._load_optimizer(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
+        if state["scaler"]:
+            # Empty where the run did not scale so far.
+            self.scaler.load_state_dict(state["scaler"])
         if self.ema and state["ema"]:
             pairs = zip(state["ema"]["averages"], self._ordered(), strict=True)
             self.ema.load_state({**state["ema"], "averages": [own_part(split(a, p)) for a, p in pairs]})
@@ -239,7 +241,9 @@ class Loop:
             }
             for index, values in state["state"].items()
         }
-        self.optimizer.load_state_dict({**state, "state": moments})
+        # Only the moments are the checkpoint's; how they are used, the recipe says as it reads now.
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
 
     def _whole_averages(self) -> dict[str, Any]:
         assert self.ema is not None

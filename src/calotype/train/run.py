@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from calotype.train.full_memory import explained_if_full
 from calotype.train.judging import Judge
 from calotype.train.live import build_subject, load_model, needs_of, open_training_feed
 from calotype.train.loop import Loop, NonFiniteError, StepNews, Watcher
+from calotype.train.origin import origin_of, refuse_other
 from calotype.train.peers import SAVES_TAKE, PeersLostError, is_under_torchrun, peers_stopped
 from calotype.train.processes import Process, as_started, joined
 from calotype.train.profiling import ProfileWindow
@@ -169,6 +169,7 @@ class _Checkpoints:
     def _state(self, loop: Loop) -> dict[str, Any] | None:
         # All ask, because gathering split weights takes all; the first one's answer counts.
         state = {**loop.state(), "data_identity": self._identity, "judged": self._judge.state()}
+        state["origin"] = origin_of(loop.subject.model, loop.recipe)
         return state if loop.process.is_first else None
 
 
@@ -193,19 +194,11 @@ def _resume(loop: Loop, judge: Judge, store: CheckpointStore, ranks: Ranks, reci
     found = store.load_newest(ranks.rank, ranks.lowest)
     if found is None:
         return None
-    _same_subject(found.shared["parameters"], loop.subject.parameters(), recipe)
+    refuse_other(found.shared, loop.subject.parameters(), loop.subject.model, recipe)
     loop.load_state(found.shared)
     if "judged" in found.shared:
         judge.load_state(found.shared["judged"])
     return str(found.shared["data_identity"])
-
-
-def _same_subject(saved: Collection[str], now: Collection[str], recipe: Recipe) -> None:
-    different = sorted(set(saved) ^ set(now))
-    if different:
-        rule = f"holds a checkpoint of something else than a {recipe.model.train} like this one"
-        example = f"{different[0]!r} is only in one of them"
-        raise RequestError([Problem("checkpoint.folder", f"{rule}: {example}; use another name or folder")])
 
 
 def _same_data(saved: str | None, now: str) -> None:
