@@ -209,6 +209,12 @@ def _same_data(saved: str | None, now: str) -> None:
         )
 
 
+def _pictures(recipe: Recipe, folder: Path, loop: Loop) -> Watcher:
+    if recipe.model.train == "vae":
+        return Reconstructions(recipe, folder)
+    return SamplePictures(recipe, folder, loop.subject)
+
+
 def _watchers(
     recipe: Recipe, folder: Path, loop: Loop, progress: Progress, open_things: ExitStack, readings: Readings
 ) -> list[Watcher]:
@@ -217,8 +223,7 @@ def _watchers(
         window = ProfileWindow(recipe.profile, folder, loop.process.rank, loop.step + 1)
         watchers.append(open_things.enter_context(window))
     if recipe.logging.sample_every_steps:
-        pictures = Reconstructions if recipe.model.train == "vae" else SamplePictures
-        watchers.append(pictures(recipe, folder / "samples"))
+        watchers.append(_pictures(recipe, folder / "samples", loop))
     if not loop.process.is_first:
         return watchers
     metrics = MetricsFile(folder / "metrics.jsonl", loop.step + 1, readings)
