@@ -80,6 +80,8 @@ class Loop:
         self.scaler = torch.amp.GradScaler(process.device.type, enabled=scaled)
         self._decides_itself = can_decide_itself(self.optimizer) and not scaled
         self.step, self.samples, self.skips = 0, 0, 0
+        self.is_whole = True
+        """Whether all of it belongs to `step`; where a step fails on its way, nothing has moved yet."""
         self._ahead: Loss | None = None
         self._names: list[str] = []
         # A replayed backward pass writes where it wrote before, so gradients that are summed need a place of
@@ -107,6 +109,7 @@ class Loop:
         figures = self.subject.figures()
         means = [self.process.mean(number) for number in (loss, *figures.values())]
         numbers = torch.stack([means[0], self._clipped().to(loss), *means[1:]])
+        self.is_whole = False
         self.samples += self.recipe.model.global_batch_size
         self.step += 1
         # From the step alone: nothing to save, and a resumed run follows the recipe as it reads now.
@@ -119,7 +122,7 @@ class Loop:
         if self._decides_itself:
             step_unless(self.optimizer, ~numbers[:2].isfinite().all())
         if self.step < self.recipe.trainer.max_steps:
-            self._ahead = self._prepared(batches, 0)
+            self._ahead = self._prepared_ahead(batches)
         total, norm, *others = readback.wait()
         finite = math.isfinite(total) and (math.isfinite(norm) or self.scaler.is_enabled())
         if not finite:
@@ -129,6 +132,7 @@ class Loop:
         self.scaler.update()
         if finite and self.ema:
             self.ema.step(self.step)
+        self.is_whole = True
         return StepNews(
             step=self.step,
             loss=total,
@@ -162,6 +166,18 @@ class Loop:
         self._names += batch.keys
         return self.subject.prepare(batch, range(first, first + micro))
 
+    def _prepared_ahead(self, batches: Iterator[Batch]) -> Loss:
+        """The next update's first micro-batch; what goes wrong with it is that update's to say."""
+        try:
+            return self._prepared(batches, 0)
+        except Exception as error:
+            failure = error
+
+        def failed(_network: nn.Module) -> Tensor:
+            raise failure
+
+        return failed
+
     def _clipped(self) -> Tensor:
         limit = self.recipe.optimizer.gradient_clip or math.inf
         gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
@@ -179,6 +195,7 @@ class Loop:
             return
         # What is saved now goes on with this step, by then perhaps with other settings.
         self.step, self.samples = step - 1, self.samples - self.recipe.model.global_batch_size
+        self.is_whole = True
         shown = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
         what = f"step {step}: {numbers}" + (f", samples {shown}" if names else "")
         if trainer.on_non_finite == "skip":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from calotype.core.errors import Problem, RequestError
+from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.core.progress import Progress, Silent
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
@@ -31,6 +32,8 @@ from calotype.train.unreadable import UnreadableSamples
 from calotype.train.validation import Validation
 from calotype.train.wandb_run import WandbRun
 from calotype.train.watching import MetricsFile, ProgressBar, TensorBoard
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -122,10 +125,10 @@ def _train(
         watchers += [unreadable, *extra_watchers, checkpoints]
         try:
             loop.run(feed, watchers, lambda: process.any(stop.requested))
-        except NonFiniteError:
-            # All ranks saw the same numbers, so all are here.
-            if loop.step:
-                checkpoints.last(loop)
+        except (CalotypeError, OSError, torch.OutOfMemoryError) as error:
+            # Saving takes all ranks. All saw the same numbers; of anything else only this one knows.
+            if isinstance(error, NonFiniteError) or process.world_size == 1:
+                checkpoints.after_failure(loop)
             raise
         checkpoints.last(loop)
         finished = loop.step >= recipe.trainer.max_steps
@@ -165,6 +168,14 @@ class _Checkpoints:
         self._saver.wait()
         if loop.step not in (self._saver.saved_step, self._resumed_step):
             self._saver.save_now(loop.step, self._state(loop), {}, metric=self._judge.metric(loop.step))
+
+    def after_failure(self, loop: Loop) -> None:
+        """What was learned before it, if it is whole; where that fails too, the first error says more."""
+        if loop.step and loop.is_whole:
+            try:
+                self.last(loop)
+            except (CalotypeError, OSError, torch.OutOfMemoryError) as error:
+                _log.warning("step %d could not be saved either: %s", loop.step, error)
 
     def _state(self, loop: Loop) -> dict[str, Any] | None:
         # All ask, because gathering split weights takes all; the first one's answer counts.

@@ -20,6 +20,7 @@ from calotype.train import live
 from calotype.train import run as run_module
 from calotype.train.data.batch import Batch
 from calotype.train.data.feed import open_feed
+from calotype.train.data.report import TooManyCorruptError
 from calotype.train.loop import NonFiniteError
 from tests.unit.train.runs import (
     assert_same,
@@ -30,6 +31,7 @@ from tests.unit.train.runs import (
     small_recipe,
     trained,
 )
+from tests.unit.train_data.specimens import fill_folder
 
 
 def poisoned(batches: Iterator[Batch], *bad: int) -> Iterator[Batch]:
@@ -128,6 +130,36 @@ def test_what_was_learned_before_a_bad_step_is_on_disk_and_goes_on(
     # With the cause gone it is as if nothing had been.
     trained(recipe)
     assert_same(saved_state(recipe), saved_state(straight))
+
+
+def test_what_was_learned_before_the_data_went_bad_is_on_disk_and_goes_on(base: Path, tmp_path: Path) -> None:
+    pictures = fill_folder(tmp_path / "pictures", 10, ((64, 64),))
+    (pictures / "p006.png").write_bytes(b"no picture")
+    changes = {"data__kind": "folder", "data__path": pictures, "data__shuffle": False}
+    straight = small_recipe(base, tmp_path / "straight", **changes)
+    trained(straight)
+    with pytest.raises(TooManyCorruptError):
+        trained(small_recipe(base, tmp_path / "run", **changes, data__most_corrupt=0))
+    recipe = small_recipe(base, tmp_path / "run", **changes)
+    # The bad one was met while the third step was still under way.
+    assert saved_state(recipe)["step"] == 3
+    trained(recipe)
+    assert_same(saved_state(recipe), saved_state(straight))
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "straight")
+
+
+def test_a_picture_that_cannot_be_written_costs_no_step(base: Path, tmp_path: Path) -> None:
+    pictures = {
+        "logging__sample_every_steps": 2,
+        "logging__sample_prompts": ["a"],
+        "logging__sample_steps": 1,
+    }
+    recipe = small_recipe(base, tmp_path / "run", **pictures)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "samples").write_text("in the way")
+    with pytest.raises(OSError, match="samples"):
+        trained(recipe)
+    assert saved_state(recipe)["step"] == 2
 
 
 @pytest.mark.parametrize(
