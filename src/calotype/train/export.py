@@ -95,7 +95,7 @@ def export(
     place = device if device and recipe.model.train == "vae" else cpu
     model = load_model(recipe.model_copy(update={"model": whole}), place, models=models)
     subject = build_subject(model, recipe)
-    refuse_other(state, subject.parameters(), model, recipe)
+    refuse_other(state, subject.parameters(), model, recipe, with_moments=False)
     if isinstance(subject, LoraSubject | InversionSubject):
         subject.export(destination, tensors)
     elif isinstance(subject, VaeSubject):

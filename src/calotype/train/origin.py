@@ -19,6 +19,7 @@ from calotype.train.lora import alpha_of
 
 _SHOWN_OF_DIGEST = 12
 _WEIGHTS = "weights of model.base"
+_OPTIMIZER = "optimizer.name"
 
 
 def origin_of(model: Model, recipe: Recipe) -> dict[str, Any]:
@@ -28,6 +29,7 @@ def origin_of(model: Model, recipe: Recipe) -> dict[str, Any]:
         _WEIGHTS: model.identity.sha256[:_SHOWN_OF_DIGEST],
         "model.vae": model.vae_sha256[:_SHOWN_OF_DIGEST] if model.vae_sha256 else None,
         "objective.prediction_type": model.architecture.prediction_type,
+        _OPTIMIZER: recipe.optimizer.name,
     }
     if recipe.model.train == "lora":
         origin |= {"lora.rank": recipe.lora.rank, "lora.alpha": alpha_of(recipe.lora)}
@@ -35,12 +37,24 @@ def origin_of(model: Model, recipe: Recipe) -> dict[str, Any]:
 
 
 def refuse_other(
-    saved: Mapping[str, Any], parameters: Mapping[str, nn.Parameter], model: Model, recipe: Recipe
+    saved: Mapping[str, Any],
+    parameters: Mapping[str, nn.Parameter],
+    model: Model,
+    recipe: Recipe,
+    *,
+    with_moments: bool = True,
 ) -> None:
-    """Refuse a checkpoint's state that was made of something else than the recipe describes now."""
-    now, begun = origin_of(model, recipe), saved.get("origin", {})
+    """Refuse a checkpoint's state that was made of something else than the recipe describes now.
+
+    Moments are of one optimizer, and no other can read them; who does not want them says so.
+    """
+    begun, now = saved.get("origin", {}), origin_of(model, recipe)
+    if not with_moments:
+        del now[_OPTIMIZER]
     changed = [
-        f"{name} {value!r}, now {now.get(name)!r}" for name, value in begun.items() if now.get(name) != value
+        f"{name} {begun[name]!r}, now {value!r}"
+        for name, value in now.items()
+        if name in begun and begun[name] != value
     ]
     if changed:
         rule = f"holds a run that was begun with {'; '.join(changed)}"

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.optim import AdamW
 
 from calotype.core.errors import RequestError
 from calotype.spec.recipe import Recipe
+from calotype.train import loop as loop_module
 from calotype.train.export import export
 from tests.shrunk import shallow_folder
 from tests.unit.train.runs import saved_state, small_feed, small_loop, small_recipe, trained
@@ -67,6 +69,17 @@ def test_another_prediction_is_refused(runs: dict[str, Path], base: Path, tmp_pa
     other = {"epsilon": "v_prediction", "v_prediction": "epsilon"}[own]
     recipe = small_recipe(base, runs["unet"], trainer__max_steps=2, objective__prediction_type=other)
     refused(recipe, tmp_path / "made", rf"prediction_type '{own}', now '{other}'")
+
+
+def test_moments_of_another_optimizer_are_refused_but_not_for_export(
+    runs: dict[str, Path], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = small_recipe(base, runs["unet"], trainer__max_steps=2, optimizer__name="adamw8bit")
+    # What it would be built with is an extra.
+    monkeypatch.setattr(loop_module, "build_optimizer", lambda ordered, _part: AdamW(ordered))
+    with pytest.raises(RequestError, match=r"optimizer\.name 'adamw', now 'adamw8bit'"):
+        trained(recipe)
+    assert export(recipe, tmp_path / "made") == 1
 
 
 def test_a_word_of_another_length_is_refused(base: Path, tmp_path: Path) -> None:
