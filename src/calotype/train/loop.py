@@ -124,8 +124,8 @@ class Loop:
         if self.step < self.recipe.trainer.max_steps:
             self._ahead = self._prepared_ahead(batches)
         total, norm, *others = readback.wait()
-        finite = math.isfinite(total) and (math.isfinite(norm) or self.scaler.is_enabled())
-        if not finite:
+        finite = math.isfinite(total) and math.isfinite(norm)
+        if not finite and not (math.isfinite(total) and self._scale_can_fall()):
             self._leave_out(f"loss {total}, gradient norm {norm}, learning rate {rate:g}", names)
         elif not self._decides_itself:
             self.scaler.step(self.optimizer)
@@ -186,6 +186,13 @@ class Loop:
             norm = norm.full_tensor()
         nn.utils.clip_grads_with_norm_(self._parameters.values(), limit, norm)
         return norm
+
+    def _scale_can_fall(self) -> bool:
+        """Whether gradients may only be out of range: the scaler leaves such updates out and halves itself.
+
+        Down to one there is something to halve. Below, it would go on for ever and nothing would be learned.
+        """
+        return self.scaler.is_enabled() and self.scaler.get_scale() > 1
 
     def _leave_out(self, numbers: str, names: Sequence[str]) -> None:
         """Non-finite numbers never reach the weights: stop, or skip this update if the recipe allows it."""

@@ -132,6 +132,23 @@ def test_what_was_learned_before_a_bad_step_is_on_disk_and_goes_on(
     assert_same(saved_state(recipe), saved_state(straight))
 
 
+def test_a_scale_that_cannot_help_ends_the_run(base: Path, tmp_path: Path) -> None:
+    """In fp16 gradients out of range halve the scale; ones that are no numbers at any scale are an error."""
+    recipe = small_recipe(base, tmp_path, model__precision="fp16")
+    loop = small_loop(recipe)
+    loop.scaler.load_state_dict({**loop.scaler.state_dict(), "scale": 2.0})
+    before = {name: p.detach().clone() for name, p in loop.subject.parameters().items()}
+    next(iter(loop.subject.parameters().values())).register_hook(lambda grad: grad * math.nan)
+    feed = small_feed(recipe, loop)
+    news = loop.update(feed)
+    assert (news.skipped, math.isfinite(news.loss), loop.scaler.get_scale()) == (True, True, 1.0)
+    assert loop.ema is not None
+    assert loop.ema.num_updates == 0
+    with pytest.raises(NonFiniteError, match=r"step 2: loss .*, gradient norm nan"):
+        loop.update(feed)
+    assert_same(loop.state()["parameters"], before)
+
+
 def test_what_was_learned_before_the_data_went_bad_is_on_disk_and_goes_on(base: Path, tmp_path: Path) -> None:
     pictures = fill_folder(tmp_path / "pictures", 10, ((64, 64),))
     (pictures / "p006.png").write_bytes(b"no picture")
