@@ -214,6 +214,13 @@ class Loop:
             fix += ", or use model.precision=bf16"
         raise NonFiniteError(f"{what}. The weights are those of step {step - 1}. {why}, or {fix}")
 
+    def least_bytes(self) -> int:
+        """What a checkpoint takes at least, also before there are any moments."""
+        numbers = sum(p.numel() for p in self._parameters.values())
+        weights = sum(p.numel() * p.element_size() for p in self._parameters.values())
+        moments = 2 * numbers if self.recipe.optimizer.name == "adamw8bit" else 2 * weights
+        return weights + moments + (4 * numbers if self.ema else 0)
+
     def averaged(self) -> AbstractContextManager[None]:
         """The averaged weights in place of the live ones, where the run keeps any."""
         return self.ema.swapped_in() if self.ema else nullcontext()

@@ -14,7 +14,13 @@ from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.core.progress import Progress, Silent
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.checkpoint import BackgroundSaver, CheckpointStore, Ranks, separate_ranks
+from calotype.train.checkpoint import (
+    BackgroundSaver,
+    CheckpointStore,
+    Ranks,
+    check_room,
+    separate_ranks,
+)
 from calotype.train.data.needs import Needs
 from calotype.train.full_memory import explained_if_full
 from calotype.train.judging import Judge
@@ -107,6 +113,9 @@ def _train(
         loop = Loop(subject, recipe, process)
         judge = Judge(recipe, readings)
         identity = _resume(loop, judge, store, ranks, recipe)
+        if process.is_first and loop.step < recipe.trainer.max_steps:
+            # Now, not after the thousand steps until the first checkpoint.
+            check_room(store.folder, loop.least_bytes())
         feed = open_things.enter_context(
             open_training_feed(model, recipe, process, samples_seen=loop.samples, progress=watched)
         )
@@ -118,7 +127,9 @@ def _train(
         resumed_step = loop.step if identity else None
         checkpoints = _Checkpoints(saver, recipe, judge, feed.facts.identity, resumed_step)
         watchers: list[Watcher] = [stop, judge, *_validation(recipe, loop, needs_of(model, recipe), readings)]
-        watchers += _watchers(recipe, folder, loop, watched, open_things, readings)
+        watchers += _onlookers(recipe, folder, loop, stop, open_things)
+        if process.is_first:
+            watchers += _watchers(recipe, folder, loop, watched, open_things, readings)
         unreadable = UnreadableSamples(feed, folder, process.rank)
         # Also of a run that fails, perhaps because they are too many.
         open_things.callback(unreadable.keep)
@@ -220,23 +231,26 @@ def _same_data(saved: str | None, now: str) -> None:
         )
 
 
-def _pictures(recipe: Recipe, folder: Path, loop: Loop) -> Watcher:
+def _onlookers(
+    recipe: Recipe, folder: Path, loop: Loop, stop: TrainingStop, open_things: ExitStack
+) -> list[Watcher]:
+    """Those that every process may have."""
+    watchers: list[Watcher] = []
+    if recipe.profile.enabled and loop.process.rank in recipe.profile.ranks:
+        window = ProfileWindow(recipe.profile, folder, loop.process.rank, loop.step + 1)
+        watchers.append(open_things.enter_context(window))
+    if not recipe.logging.sample_every_steps:
+        return watchers
     if recipe.model.train == "vae":
-        return Reconstructions(recipe, folder)
-    return SamplePictures(recipe, folder, loop.subject)
+        return [*watchers, Reconstructions(recipe, folder / "samples")]
+    return [*watchers, SamplePictures(recipe, folder / "samples", loop.subject, lambda: stop.requested)]
 
 
 def _watchers(
     recipe: Recipe, folder: Path, loop: Loop, progress: Progress, open_things: ExitStack, readings: Readings
 ) -> list[Watcher]:
+    """Those of the first process, which write what all share."""
     watchers: list[Watcher] = []
-    if recipe.profile.enabled and loop.process.rank in recipe.profile.ranks:
-        window = ProfileWindow(recipe.profile, folder, loop.process.rank, loop.step + 1)
-        watchers.append(open_things.enter_context(window))
-    if recipe.logging.sample_every_steps:
-        watchers.append(_pictures(recipe, folder / "samples", loop))
-    if not loop.process.is_first:
-        return watchers
     metrics = MetricsFile(folder / "metrics.jsonl", loop.step + 1, readings)
     open_things.callback(metrics.close)
     if recipe.logging.tensorboard:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,32 @@ from calotype.train.subject import Subject
 
 
 class SamplePictures:
-    """One sheet every so many steps: every prompt on the same seed, from the averaged weights if any."""
+    """One sheet every so many steps: every prompt on the same seed, from the averaged weights if any.
 
-    def __init__(self, recipe: Recipe, folder: Path, subject: Subject) -> None:
+    Told to stop, it leaves the sheet: the step still has to be saved, and who tells may not wait for long.
+    """
+
+    def __init__(
+        self, recipe: Recipe, folder: Path, subject: Subject, told_to_stop: Callable[[], bool]
+    ) -> None:
         self._part, self._folder, self._side = recipe.logging, folder, recipe.model.resolution
+        self._told_to_stop = told_to_stop
         self._prompts = [_spelled(prompt, subject) for prompt in recipe.logging.sample_prompts]
 
     def after_step(self, news: StepNews, loop: Loop) -> None:
         # With split weights no process can make a picture alone: all make the same, and the first keeps it.
-        makes = loop.process.is_first or loop.recipe.trainer.strategy == "fsdp"
-        if news.step % self._part.sample_every_steps or not makes:
+        together = loop.recipe.trainer.strategy == "fsdp"
+        if news.step % self._part.sample_every_steps or not (loop.process.is_first or together):
             return
         engine = Engine(loop.subject.model)
         size: dict[str, Any] = {"width": self._side, "height": self._side} if self._side else {}
+        row = []
         with loop.averaged():
-            row = [
-                engine.generate(prompt, steps=self._part.sample_steps, seed=0, **size).images[0]
-                for prompt in self._prompts
-            ]
+            for prompt in self._prompts:
+                if self._told_to_stop() and not together:
+                    return
+                made = engine.generate(prompt, steps=self._part.sample_steps, seed=0, **size)
+                row.append(made.images[0])
         if not row or not loop.process.is_first:
             return
         sheet = contact_sheet([row], Axis("prompt", self._part.sample_prompts), None, f"step {news.step}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle, islice
@@ -16,12 +18,15 @@ import torch
 from PIL import Image
 
 from calotype.core.errors import DoesNotFitError
+from calotype.engine.engine import Engine
 from calotype.train import live
 from calotype.train import run as run_module
+from calotype.train.checkpoint import NoRoomError
 from calotype.train.data.batch import Batch
 from calotype.train.data.feed import open_feed
 from calotype.train.data.report import TooManyCorruptError
 from calotype.train.loop import NonFiniteError
+from tests.stop_signals import tell_to_stop
 from tests.unit.train.runs import (
     assert_same,
     metrics,
@@ -177,6 +182,40 @@ def test_a_picture_that_cannot_be_written_costs_no_step(base: Path, tmp_path: Pa
     with pytest.raises(OSError, match="samples"):
         trained(recipe)
     assert saved_state(recipe)["step"] == 2
+
+
+def test_being_told_to_stop_does_not_wait_for_pictures(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    generate = Engine.generate
+
+    def told_meanwhile(self: Engine, prompt: str, **settings: Any) -> Any:
+        asked.append(prompt)
+        tell_to_stop(signal.SIGTERM)
+        return generate(self, prompt, **settings)
+
+    monkeypatch.setattr(Engine, "generate", told_meanwhile)
+    prompts = {"logging__sample_prompts": ["a", "b", "c"], "logging__sample_steps": 1}
+    recipe = small_recipe(base, tmp_path / "run", **prompts, logging__sample_every_steps=2)
+    outcome = trained(recipe)
+    assert (outcome.step, outcome.stopped_early, asked) == (2, True, ["a"])
+    assert saved_state(recipe)["step"] == 2
+
+
+def test_a_disk_that_is_too_small_is_told_before_the_first_step(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = small_recipe(base, tmp_path / "run", trainer__max_steps=1)
+    trained(recipe)
+    least = small_loop(recipe).least_bytes()
+    written = sum(file.stat().st_size for file in (tmp_path / "run" / "checkpoints").rglob("*.*"))
+    assert 0.8 * written < least < written
+    free = shutil.disk_usage(tmp_path)._replace(free=least - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+    with pytest.raises(NoRoomError, match="too little room"):
+        trained(small_recipe(base, tmp_path / "other"))
+    assert not (tmp_path / "other" / "metrics.jsonl").exists()
 
 
 @pytest.mark.parametrize(
