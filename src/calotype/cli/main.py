@@ -3,6 +3,7 @@
 Knows no verb's insides.
 """
 
+import errno
 import sys
 from typing import Annotated
 
@@ -36,6 +37,11 @@ _EXIT_CODES = (
     "4 not found · 5 does not fit in memory · 6 needs the network · 7 the GPU or its driver refused · "
     "8 other processes of the run were lost · 130 cancelled."
 )
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_OF_THE_DISK = (*_NO_ROOM, *_LOCKED, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
+"""What a file system says no with, and no code of ours can help."""
 
 app = typer.Typer(
     name="calotype",
@@ -85,7 +91,10 @@ def _root(
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code. All but a CalotypeError is a bug and shows its trace."""
+    """Run one command line and return its exit code.
+
+    All but a CalotypeError, and a disk that refuses, is a bug and shows its trace.
+    """
     try:
         app(arguments)
     except SystemExit as stop:
@@ -93,7 +102,22 @@ def run(arguments: list[str] | None = None) -> int:
     except CalotypeError as error:
         print(f"error: {error}", file=sys.stderr)
         return int(error.exit_code)
+    except OSError as error:
+        if error.errno not in _OF_THE_DISK:
+            raise
+        print(f"error: {_told(error)}", file=sys.stderr)
+        return int(ExitCode.DOES_NOT_FIT if error.errno in _NO_ROOM else ExitCode.BAD_REQUEST)
     except KeyboardInterrupt:
         print("cancelled", file=sys.stderr)
         return int(ExitCode.CANCELLED)
     return int(ExitCode.OK)
+
+
+def _told(error: OSError) -> str:
+    """What the system says, of which file, and what to do."""
+    fixes = {
+        **dict.fromkeys(_NO_ROOM, "make room there, or "),
+        **dict.fromkeys(_LOCKED, "make it writable, or "),
+    }
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror}; {fixes.get(error.errno or 0, '')}name another place"

@@ -256,7 +256,8 @@ class LoraPart(Part):
 
 class TextualInversionPart(Part):
     word: str = "learned"
-    """What the learned word will be called; `embedding:NAME` in prompts."""
+    """What the learned word will be called; `embedding:NAME` in prompts. Captions that do not name it become
+    "a photo of NAME"."""
     num_vectors: Annotated[int, Field(ge=1, le=75)] = 1
     initial_word: str = "object"
 

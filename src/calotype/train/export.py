@@ -28,6 +28,7 @@ from calotype.train.inversion import InversionSubject
 from calotype.train.latent_scale import latent_deviation
 from calotype.train.live import build_subject, load_model
 from calotype.train.lora import LoraSubject
+from calotype.train.origin import refuse_other
 from calotype.train.run import run_folder
 from calotype.train.text_encoders import by_part
 from calotype.train.vae import VaeSubject
@@ -94,6 +95,7 @@ def export(
     place = device if device and recipe.model.train == "vae" else cpu
     model = load_model(recipe.model_copy(update={"model": whole}), place, models=models)
     subject = build_subject(model, recipe)
+    refuse_other(state, subject.parameters(), model, recipe, with_moments=False)
     if isinstance(subject, LoraSubject | InversionSubject):
         subject.export(destination, tensors)
     elif isinstance(subject, VaeSubject):

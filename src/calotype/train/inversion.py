@@ -41,6 +41,8 @@ class InversionSubject(UnetSubject):
         model.unet.requires_grad_(False)
         part = recipe.textual_inversion
         self._words = nn.ModuleList()
+        tokens = [f"{part.word}_{i}" for i in range(part.num_vectors)]
+        self._tokens = " ".join(tokens)
         for encoder, tokenizer in zip(model.text_encoders, model.tokenizers, strict=True):
             ids = tokenizer(part.initial_word, add_special_tokens=False).input_ids
             if not ids:
@@ -54,7 +56,7 @@ class InversionSubject(UnetSubject):
             learned = LearnedWord(table, table.weight[rows].detach())
             body.embeddings.token_embedding = learned
             body.eos_token_id = tokenizer.eos_token_id
-            tokenizer.add_tokens([f"{part.word}_{i}" for i in range(part.num_vectors)])
+            tokenizer.add_tokens(tokens)
             self._words.append(learned)
 
         self._network = PromptedUnet(model, self._words)
@@ -70,11 +72,14 @@ class InversionSubject(UnetSubject):
         captions = [self._with_word(caption) for caption in batch.captions]
         return answer_to_captions(self.model, question, batch, draws, captions)
 
+    def spelled(self, prompt: str) -> str:
+        """The prompt with the vectors' own tokens wherever the word is named, plainly or as `embedding:`."""
+        named = rf"(?<!\w)(?:embedding:)?{re.escape(self._recipe.textual_inversion.word)}(?!\w)"
+        return re.sub(named, lambda _: self._tokens, prompt)
+
     def _with_word(self, caption: str) -> str:
-        part = self._recipe.textual_inversion
-        spelled = " ".join(f"{part.word}_{i}" for i in range(part.num_vectors))
-        named, count = re.subn(rf"(?<!\w){re.escape(part.word)}(?!\w)", lambda _: spelled, caption)
-        return named if count else f"a photo of {spelled}"
+        named = self.spelled(caption)
+        return named if self._tokens in named else f"a photo of {self._tokens}"
 
     def export(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
         """Write the word in the form that ComfyUI, diffusers and Calotype read."""

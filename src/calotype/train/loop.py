@@ -83,6 +83,8 @@ class Loop:
         self._decides_itself = can_decide_itself(self.optimizer) and not scaled
         self._one_pass = OnePass(self.optimizer, self.ema) if recipe.optimizer.one_pass else None
         self.step, self.samples, self.skips = 0, 0, 0
+        self.is_whole = True
+        """Whether all of it belongs to `step`; where a step fails on its way, nothing has moved yet."""
         self._ahead: Loss | None = None
         self._aside = Aside(process.device, wanted=recipe.model.encode_aside)
         self._names: list[str] = []
@@ -115,6 +117,7 @@ class Loop:
         if not self._one_pass:
             nn.utils.clip_grads_with_norm_(self._parameters.values(), self._limit, norm)
         numbers = torch.stack([means[0], norm.to(loss), *means[1:]])
+        self.is_whole = False
         self.samples += self.recipe.model.global_batch_size
         self.step += 1
         # From the step alone: nothing to save, and a resumed run follows the recipe as it reads now.
@@ -130,17 +133,17 @@ class Loop:
         elif self._decides_itself:
             step_unless(self.optimizer, left_out)
         if self.step < self.recipe.trainer.max_steps:
-            with self._aside.asked():
-                self._ahead = self._prepared(batches, 0)
+            self._ahead = self._prepared_ahead(batches)
         total, size, *others = readback.wait()
-        finite = math.isfinite(total) and (math.isfinite(size) or self.scaler.is_enabled())
-        if not finite:
+        finite = math.isfinite(total) and math.isfinite(size)
+        if not finite and not (math.isfinite(total) and self._scale_can_fall()):
             self._leave_out(f"loss {total}, gradient norm {size}, learning rate {rate:g}", names)
         elif not self._decides_itself:
             self.scaler.step(self.optimizer)
         self.scaler.update()
         if finite and self.ema:
             (self.ema.count if self._one_pass else self.ema.step)(self.step)
+        self.is_whole = True
         return StepNews(
             step=self.step,
             loss=total,
@@ -175,6 +178,19 @@ class Loop:
         self._names += batch.keys
         return self.subject.prepare(batch, range(first, first + micro))
 
+    def _prepared_ahead(self, batches: Iterator[Batch]) -> Loss:
+        """The next update's first micro-batch; what goes wrong with it is that update's to say."""
+        try:
+            with self._aside.asked():
+                return self._prepared(batches, 0)
+        except Exception as error:
+            failure = error
+
+        def failed(_network: nn.Module) -> Tensor:
+            raise failure
+
+        return failed
+
     @property
     def _limit(self) -> float:
         """Of the gradient's norm."""
@@ -184,6 +200,13 @@ class Loop:
         norm = nn.utils.get_total_norm([p.grad for p in self._parameters.values() if p.grad is not None])
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
+    def _scale_can_fall(self) -> bool:
+        """Whether gradients may only be out of range: the scaler leaves such updates out and halves itself.
+
+        Down to one there is something to halve. Below, it would go on for ever and nothing would be learned.
+        """
+        return self.scaler.is_enabled() and self.scaler.get_scale() > 1
+
     def _leave_out(self, numbers: str, names: Sequence[str]) -> None:
         """Non-finite numbers never reach the weights: stop, or skip this update if the recipe allows it."""
         trainer, step = self.recipe.trainer, self.step
@@ -192,6 +215,7 @@ class Loop:
             return
         # What is saved now goes on with this step, by then perhaps with other settings.
         self.step, self.samples = step - 1, self.samples - self.recipe.model.global_batch_size
+        self.is_whole = True
         shown = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
         what = f"step {step}: {numbers}" + (f", samples {shown}" if names else "")
         if trainer.on_non_finite == "skip":
@@ -202,6 +226,13 @@ class Loop:
         if self.recipe.model.precision == "fp16":
             fix += ", or use model.precision=bf16"
         raise NonFiniteError(f"{what}. The weights are those of step {step - 1}. {why}, or {fix}")
+
+    def least_bytes(self) -> int:
+        """What a checkpoint takes at least, also before there are any moments."""
+        numbers = sum(p.numel() for p in self._parameters.values())
+        weights = sum(p.numel() * p.element_size() for p in self._parameters.values())
+        moments = 2 * numbers if self.recipe.optimizer.name == "adamw8bit" else 2 * weights
+        return weights + moments + (4 * numbers if self.ema else 0)
 
     def averaged(self) -> AbstractContextManager[None]:
         """The averaged weights in place of the live ones, where the run keeps any."""
@@ -235,7 +266,9 @@ class Loop:
         for name, parameter in self._parameters.items():
             parameter.copy_(split(state["parameters"][name], parameter))
         self._load_optimizer(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
+        if state["scaler"]:
+            # Empty where the run did not scale so far.
+            self.scaler.load_state_dict(state["scaler"])
         if self.ema and state["ema"]:
             pairs = zip(state["ema"]["averages"], self._ordered(), strict=True)
             self.ema.load_state({**state["ema"], "averages": [own_part(split(a, p)) for a, p in pairs]})
@@ -252,7 +285,9 @@ class Loop:
             }
             for index, values in state["state"].items()
         }
-        self.optimizer.load_state_dict({**state, "state": moments})
+        # Only the moments are the checkpoint's; how they are used, the recipe says as it reads now.
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
 
     def _whole_averages(self) -> dict[str, Any]:
         assert self.ema is not None

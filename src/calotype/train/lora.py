@@ -19,6 +19,7 @@ from calotype.models.architecture import published_name
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
+from calotype.spec.recipe_parts import LoraPart
 from calotype.train.data.batch import Batch
 from calotype.train.draws import Draws
 from calotype.train.objective import Question
@@ -43,7 +44,7 @@ class LoraSubject(UnetSubject):
     def __init__(self, model: Model, recipe: Recipe) -> None:
         super().__init__(model, recipe)
         model.unet.requires_grad_(False)
-        self._alpha = recipe.lora.alpha or float(recipe.lora.rank)
+        self._alpha = alpha_of(recipe.lora)
         self._encoders: dict[str, Any] = {}
         if recipe.lora.text_encoder:
             self._encoders = encoders_by_part(model)
@@ -84,6 +85,11 @@ class LoraSubject(UnetSubject):
     def export(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
         """Write the updates; `tensors` are the parameters by name, or their averages."""
         write_lora(file, tensors, self._alpha, self._recipe.lora.dialect)
+
+
+def alpha_of(part: LoraPart) -> float:
+    """The rank's where the recipe says none: updates then count as they are."""
+    return part.alpha or float(part.rank)
 
 
 def write_lora(file: Path, tensors: Mapping[str, Tensor], alpha: float, dialect: str) -> None:

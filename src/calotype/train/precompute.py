@@ -164,8 +164,16 @@ class _Work:
 
     def writer(self, feed: Feed) -> PrecomputedWriter:
         """What keeps them; refuses to go on with what was begun from other data or in other numbers."""
-        dtypes = (str(self.encoders.dtype), self.recipe.model.precision)
-        origin = Origin(feed.facts.identity, *(name.removeprefix("torch.") for name in dtypes))
+        data = self.recipe.data
+        origin = Origin(
+            feed.facts.identity,
+            str(self.encoders.dtype).removeprefix("torch."),
+            self.recipe.model.precision,
+            data.buckets,
+            data.crop,
+            data.random_flip,
+            data.default_caption,
+        )
         origin.settle(self.destination, self.process.rank, self.process.world_size)
         return self._writer(self.encoders.empty_text())
 

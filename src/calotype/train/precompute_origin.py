@@ -23,6 +23,11 @@ class Origin:
     """Of what is kept."""
     precision: str
     """Of the arithmetic."""
+    buckets: bool
+    """Another answer is another order, in which a position means another sample."""
+    crop: str
+    random_flip: bool
+    default_caption: str | None
 
     def settle(self, folder: Path, part: int, num_parts: int) -> None:
         """Note it beside a part that is new; refuse to go on with one that was begun differently."""
@@ -32,14 +37,15 @@ class Origin:
                 json.dump(asdict(self), out, indent=1)
             return
         try:
-            begun = Origin(**json.loads(file.read_text(encoding="utf-8")))
+            begun = dict(json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             rule = f"does not say what the folder was begun from ({error}); use an empty folder"
             raise DataError(file, rule) from None
+        # Folders of earlier versions say less.
         different = [
-            f"{name} {value!r} (now {getattr(self, name)!r})"
-            for name, value in asdict(begun).items()
-            if value != getattr(self, name)
+            f"{name} {begun[name]!r} (now {value!r})"
+            for name, value in asdict(self).items()
+            if name in begun and begun[name] != value
         ]
         if different:
             rule = f"was begun with {', '.join(different)}; ask for the same again or use an empty folder"

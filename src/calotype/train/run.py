@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,16 +10,23 @@ from typing import Any
 
 import torch
 
-from calotype.core.errors import Problem, RequestError
+from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.core.progress import Progress, Silent
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.checkpoint import BackgroundSaver, CheckpointStore, Ranks, separate_ranks
+from calotype.train.checkpoint import (
+    BackgroundSaver,
+    CheckpointStore,
+    Ranks,
+    check_room,
+    separate_ranks,
+)
 from calotype.train.data.needs import Needs
 from calotype.train.full_memory import explained_if_full
 from calotype.train.judging import Judge
 from calotype.train.live import build_subject, load_model, needs_of, open_training_feed
 from calotype.train.loop import Loop, NonFiniteError, StepNews, Watcher
+from calotype.train.origin import origin_of, refuse_other
 from calotype.train.peers import SAVES_TAKE, PeersLostError, is_under_torchrun, peers_stopped
 from calotype.train.processes import Process, as_started, joined
 from calotype.train.profiling import ProfileWindow
@@ -31,6 +38,8 @@ from calotype.train.unreadable import UnreadableSamples
 from calotype.train.validation import Validation
 from calotype.train.wandb_run import WandbRun
 from calotype.train.watching import MetricsFile, ProgressBar, TensorBoard
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,9 @@ def _train(
         loop = Loop(subject, recipe, process)
         judge = Judge(recipe, readings)
         identity = _resume(loop, judge, store, ranks, recipe)
+        if process.is_first and loop.step < recipe.trainer.max_steps:
+            # Now, not after the thousand steps until the first checkpoint.
+            check_room(store.folder, loop.least_bytes())
         feed = open_things.enter_context(
             open_training_feed(model, recipe, process, samples_seen=loop.samples, progress=watched)
         )
@@ -115,17 +127,19 @@ def _train(
         resumed_step = loop.step if identity else None
         checkpoints = _Checkpoints(saver, recipe, judge, feed.facts.identity, resumed_step)
         watchers: list[Watcher] = [stop, judge, *_validation(recipe, loop, needs_of(model, recipe), readings)]
-        watchers += _watchers(recipe, folder, loop, watched, open_things, readings)
+        watchers += _onlookers(recipe, folder, loop, stop, open_things)
+        if process.is_first:
+            watchers += _watchers(recipe, folder, loop, watched, open_things, readings)
         unreadable = UnreadableSamples(feed, folder, process.rank)
         # Also of a run that fails, perhaps because they are too many.
         open_things.callback(unreadable.keep)
         watchers += [unreadable, *extra_watchers, checkpoints]
         try:
             loop.run(feed, watchers, lambda: process.any(stop.requested))
-        except NonFiniteError:
-            # All ranks saw the same numbers, so all are here.
-            if loop.step:
-                checkpoints.last(loop)
+        except (CalotypeError, OSError, torch.OutOfMemoryError) as error:
+            # Saving takes all ranks. All saw the same numbers; of anything else only this one knows.
+            if isinstance(error, NonFiniteError) or process.world_size == 1:
+                checkpoints.after_failure(loop)
             raise
         checkpoints.last(loop)
         finished = loop.step >= recipe.trainer.max_steps
@@ -166,9 +180,18 @@ class _Checkpoints:
         if loop.step not in (self._saver.saved_step, self._resumed_step):
             self._saver.save_now(loop.step, self._state(loop), {}, metric=self._judge.metric(loop.step))
 
+    def after_failure(self, loop: Loop) -> None:
+        """What was learned before it, if it is whole; where that fails too, the first error says more."""
+        if loop.step and loop.is_whole:
+            try:
+                self.last(loop)
+            except (CalotypeError, OSError, torch.OutOfMemoryError) as error:
+                _log.warning("step %d could not be saved either: %s", loop.step, error)
+
     def _state(self, loop: Loop) -> dict[str, Any] | None:
         # All ask, because gathering split weights takes all; the first one's answer counts.
         state = {**loop.state(), "data_identity": self._identity, "judged": self._judge.state()}
+        state["origin"] = origin_of(loop.subject.model, loop.recipe)
         return state if loop.process.is_first else None
 
 
@@ -193,19 +216,11 @@ def _resume(loop: Loop, judge: Judge, store: CheckpointStore, ranks: Ranks, reci
     found = store.load_newest(ranks.rank, ranks.lowest)
     if found is None:
         return None
-    _same_subject(found.shared["parameters"], loop.subject.parameters(), recipe)
+    refuse_other(found.shared, loop.subject.parameters(), loop.subject.model, recipe)
     loop.load_state(found.shared)
     if "judged" in found.shared:
         judge.load_state(found.shared["judged"])
     return str(found.shared["data_identity"])
-
-
-def _same_subject(saved: Collection[str], now: Collection[str], recipe: Recipe) -> None:
-    different = sorted(set(saved) ^ set(now))
-    if different:
-        rule = f"holds a checkpoint of something else than a {recipe.model.train} like this one"
-        example = f"{different[0]!r} is only in one of them"
-        raise RequestError([Problem("checkpoint.folder", f"{rule}: {example}; use another name or folder")])
 
 
 def _same_data(saved: str | None, now: str) -> None:
@@ -216,18 +231,26 @@ def _same_data(saved: str | None, now: str) -> None:
         )
 
 
-def _watchers(
-    recipe: Recipe, folder: Path, loop: Loop, progress: Progress, open_things: ExitStack, readings: Readings
+def _onlookers(
+    recipe: Recipe, folder: Path, loop: Loop, stop: TrainingStop, open_things: ExitStack
 ) -> list[Watcher]:
+    """Those that every process may have."""
     watchers: list[Watcher] = []
     if recipe.profile.enabled and loop.process.rank in recipe.profile.ranks:
         window = ProfileWindow(recipe.profile, folder, loop.process.rank, loop.step + 1)
         watchers.append(open_things.enter_context(window))
-    if recipe.logging.sample_every_steps:
-        pictures = Reconstructions if recipe.model.train == "vae" else SamplePictures
-        watchers.append(pictures(recipe, folder / "samples"))
-    if not loop.process.is_first:
+    if not recipe.logging.sample_every_steps:
         return watchers
+    if recipe.model.train == "vae":
+        return [*watchers, Reconstructions(recipe, folder / "samples")]
+    return [*watchers, SamplePictures(recipe, folder / "samples", loop.subject, lambda: stop.requested)]
+
+
+def _watchers(
+    recipe: Recipe, folder: Path, loop: Loop, progress: Progress, open_things: ExitStack, readings: Readings
+) -> list[Watcher]:
+    """Those of the first process, which write what all share."""
+    watchers: list[Watcher] = []
     metrics = MetricsFile(folder / "metrics.jsonl", loop.step + 1, readings)
     open_things.callback(metrics.close)
     if recipe.logging.tensorboard:

@@ -60,6 +60,18 @@ def test_an_exported_folder_is_a_model_diffusers_loads(
         assert_same(getattr(made, part).state_dict(), getattr(began, part).state_dict())
 
 
+def test_a_place_that_cannot_be_written_is_no_bug_of_ours(
+    ran: Recipe, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "empty.yaml"
+    recipe.write_text("{}", encoding="utf-8")
+    chosen = arguments(settings(base, Path(ran.checkpoint.folder), **CHANGES))
+    assert run(["train", "export", str(recipe), str(recipe / "made.safetensors"), *chosen]) == 2
+    said = capsys.readouterr().err
+    assert f"error: {recipe}" in said
+    assert "; name another place" in said
+
+
 def test_an_exported_file_holds_the_same(ran: Recipe, tmp_path: Path) -> None:
     file = tmp_path / "made.safetensors"
     assert export(ran, file, dtype="fp32") == 2

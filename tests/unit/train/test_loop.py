@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle, islice
@@ -16,11 +18,15 @@ import torch
 from PIL import Image
 
 from calotype.core.errors import DoesNotFitError
+from calotype.engine.engine import Engine
 from calotype.train import live
 from calotype.train import run as run_module
+from calotype.train.checkpoint import NoRoomError
 from calotype.train.data.batch import Batch
 from calotype.train.data.feed import open_feed
+from calotype.train.data.report import TooManyCorruptError
 from calotype.train.loop import NonFiniteError
+from tests.stop_signals import tell_to_stop
 from tests.unit.train.runs import (
     assert_same,
     metrics,
@@ -30,6 +36,7 @@ from tests.unit.train.runs import (
     small_recipe,
     trained,
 )
+from tests.unit.train_data.specimens import fill_folder
 
 
 def poisoned(batches: Iterator[Batch], *bad: int) -> Iterator[Batch]:
@@ -128,6 +135,87 @@ def test_what_was_learned_before_a_bad_step_is_on_disk_and_goes_on(
     # With the cause gone it is as if nothing had been.
     trained(recipe)
     assert_same(saved_state(recipe), saved_state(straight))
+
+
+def test_a_scale_that_cannot_help_ends_the_run(base: Path, tmp_path: Path) -> None:
+    """In fp16 gradients out of range halve the scale; ones that are no numbers at any scale are an error."""
+    recipe = small_recipe(base, tmp_path, model__precision="fp16")
+    loop = small_loop(recipe)
+    loop.scaler.load_state_dict({**loop.scaler.state_dict(), "scale": 2.0})
+    before = {name: p.detach().clone() for name, p in loop.subject.parameters().items()}
+    next(iter(loop.subject.parameters().values())).register_hook(lambda grad: grad * math.nan)
+    feed = small_feed(recipe, loop)
+    news = loop.update(feed)
+    assert (news.skipped, math.isfinite(news.loss), loop.scaler.get_scale()) == (True, True, 1.0)
+    assert loop.ema is not None
+    assert loop.ema.num_updates == 0
+    with pytest.raises(NonFiniteError, match=r"step 2: loss .*, gradient norm nan"):
+        loop.update(feed)
+    assert_same(loop.state()["parameters"], before)
+
+
+def test_what_was_learned_before_the_data_went_bad_is_on_disk_and_goes_on(base: Path, tmp_path: Path) -> None:
+    pictures = fill_folder(tmp_path / "pictures", 10, ((64, 64),))
+    (pictures / "p006.png").write_bytes(b"no picture")
+    changes = {"data__kind": "folder", "data__path": pictures, "data__shuffle": False}
+    straight = small_recipe(base, tmp_path / "straight", **changes)
+    trained(straight)
+    with pytest.raises(TooManyCorruptError):
+        trained(small_recipe(base, tmp_path / "run", **changes, data__most_corrupt=0))
+    recipe = small_recipe(base, tmp_path / "run", **changes)
+    # The bad one was met while the third step was still under way.
+    assert saved_state(recipe)["step"] == 3
+    trained(recipe)
+    assert_same(saved_state(recipe), saved_state(straight))
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "straight")
+
+
+def test_a_picture_that_cannot_be_written_costs_no_step(base: Path, tmp_path: Path) -> None:
+    pictures = {
+        "logging__sample_every_steps": 2,
+        "logging__sample_prompts": ["a"],
+        "logging__sample_steps": 1,
+    }
+    recipe = small_recipe(base, tmp_path / "run", **pictures)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "samples").write_text("in the way")
+    with pytest.raises(OSError, match="samples"):
+        trained(recipe)
+    assert saved_state(recipe)["step"] == 2
+
+
+def test_being_told_to_stop_does_not_wait_for_pictures(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    generate = Engine.generate
+
+    def told_meanwhile(self: Engine, prompt: str, **settings: Any) -> Any:
+        asked.append(prompt)
+        tell_to_stop(signal.SIGTERM)
+        return generate(self, prompt, **settings)
+
+    monkeypatch.setattr(Engine, "generate", told_meanwhile)
+    prompts = {"logging__sample_prompts": ["a", "b", "c"], "logging__sample_steps": 1}
+    recipe = small_recipe(base, tmp_path / "run", **prompts, logging__sample_every_steps=2)
+    outcome = trained(recipe)
+    assert (outcome.step, outcome.stopped_early, asked) == (2, True, ["a"])
+    assert saved_state(recipe)["step"] == 2
+
+
+def test_a_disk_that_is_too_small_is_told_before_the_first_step(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = small_recipe(base, tmp_path / "run", trainer__max_steps=1)
+    trained(recipe)
+    least = small_loop(recipe).least_bytes()
+    written = sum(file.stat().st_size for file in (tmp_path / "run" / "checkpoints").rglob("*.*"))
+    assert 0.8 * written < least < written
+    free = shutil.disk_usage(tmp_path)._replace(free=least - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+    with pytest.raises(NoRoomError, match="too little room"):
+        trained(small_recipe(base, tmp_path / "other"))
+    assert not (tmp_path / "other" / "metrics.jsonl").exists()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from calotype.core.errors import RequestError
+from calotype.engine.engine import Engine
 from calotype.models.embeddings import read_embedding
 from calotype.models.lora import AdapterStack, read_adapter
 from calotype.spec.recipe import Recipe
@@ -181,6 +182,26 @@ def test_the_word_stands_where_captions_name_it(base: Path, tmp_path: Path) -> N
     ids = subject.model.tokenizers[0]("thingy_0 thingy_1", add_special_tokens=False).input_ids
     assert len(ids) == 2
     assert min(ids) >= subject.model.architecture.text_encoders[0]["vocab_size"]
+
+
+def test_sample_pictures_show_the_word_that_is_learned(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    generate = Engine.generate
+
+    def listening(self: Engine, prompt: str, **settings: Any) -> Any:
+        asked.append(prompt)
+        return generate(self, prompt, **settings)
+
+    monkeypatch.setattr(Engine, "generate", listening)
+    pictures = {"logging__sample_every_steps": 2, "logging__sample_steps": 1}
+    prompts = ["a thingy", "embedding:thingy, red", "an apple"]
+    trained(small_recipe(base, tmp_path / "run", **WORD, **pictures, logging__sample_prompts=prompts))
+    assert asked == ["a thingy_0 thingy_1", "thingy_0 thingy_1, red", "an apple"]
+    other = small_recipe(base, tmp_path / "b", **pictures, logging__sample_prompts=["embedding:other"])
+    with pytest.raises(RequestError, match=r"'embedding:other' asks for a word from a file"):
+        trained(other)
 
 
 def test_dropped_captions_are_the_empty_one(base: Path, tmp_path: Path) -> None:

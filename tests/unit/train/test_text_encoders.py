@@ -207,7 +207,7 @@ def test_text_is_not_made_beforehand(base: Path, tmp_path: Path) -> None:
 def test_a_run_of_the_unet_alone_is_not_gone_on_with(base: Path, tmp_path: Path) -> None:
     alone = {**BOTH, "model__train": "unet", "trainer__max_steps": 1}
     trained(small_recipe(base, tmp_path / "run", **alone))
-    with pytest.raises(RequestError, match="only in one of them"):
+    with pytest.raises(RequestError, match=r"model\.train 'unet', now 'unet_and_text'"):
         trained(small_recipe(base, tmp_path / "run", **BOTH))
 
 

@@ -190,6 +190,9 @@ def test_going_on_differently_is_refused(recipe_of: Recipes, pictures: Path, tmp
     before = _files(tmp_path / "made")
     with pytest.raises(DataError, match=r"dtype 'float16' \(now 'float32'\)"):
         precompute(recipe_of(), tmp_path / "made", dtype="fp32", device=CPU)
+    # With buckets the same position is another sample: some would be there twice, others never.
+    with pytest.raises(DataError, match=r"buckets False \(now True\), crop 'centre' \(now 'random'\)"):
+        precompute(recipe_of(data={"buckets": True, "crop": "random"}), tmp_path / "made", device=CPU)
     fewer = tmp_path / "fewer"
     fewer.mkdir()
     for file in sorted(pictures.iterdir())[2:]:

@@ -45,6 +45,25 @@ def test_captions_from_metadata_as_hugging_face_writes_it(tmp_path: Path) -> Non
     assert captions(FolderSource(tmp_path)) == {"cat.png": "eine Katze", "train/dog.png": "a dog"}
 
 
+def test_a_mark_that_an_editor_put_before_the_text_is_no_part_of_it(tmp_path: Path) -> None:
+    put(tmp_path, "cat.png", "dog.png", "hen.png")
+    (tmp_path / "cat.txt").write_text("a cat", encoding="utf-8-sig")
+    line = '{"file_name": "dog.png", "text": "a dog"}'
+    (tmp_path / "metadata.jsonl").write_text(line, encoding="utf-8-sig")
+    (tmp_path / "captions.json").write_text('{"hen.png": "a hen"}', encoding="utf-8-sig")
+    wanted = {"cat.png": "a cat", "dog.png": "a dog", "hen.png": "a hen"}
+    assert captions(FolderSource(tmp_path)) == wanted
+
+
+def test_a_line_of_metadata_ends_where_json_lines_do(tmp_path: Path) -> None:
+    """Captions from the web hold characters that some programs take for the end of a line."""
+    put(tmp_path, "cat.png")
+    said = "a cat\u2028on a mat\u0085again"
+    line = json.dumps({"file_name": "cat.png", "text": said}, ensure_ascii=False)
+    (tmp_path / "metadata.jsonl").write_text(f"{line}\r\n", encoding="utf-8")
+    assert captions(FolderSource(tmp_path)) == {"cat.png": said}
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -131,6 +131,9 @@ def test_damaged_pictures_are_refused(data: bytes, reason: str) -> None:
 def test_a_picture_of_absurd_size_is_refused_before_it_is_decoded() -> None:
     with pytest.raises(PictureError, match="12000×12000 is over the limit of 134217728"):
         centre(encoded(Image.new("1", (12000, 12000))))
+    # So large that Pillow does not even open it.
+    with pytest.raises(PictureError, match="over the limit of 134217728"):
+        centre(encoded(Image.new("1", (20000, 12000))))
 
 
 def test_the_size_is_read_from_the_start_alone() -> None:

@@ -104,6 +104,17 @@ def test_members_need_not_lie_together_and_captions_may_be_json(tmp_path: Path) 
     assert source.damage == ()
 
 
+def test_a_mark_before_the_text_is_no_part_of_a_caption(tmp_path: Path) -> None:
+    members = {
+        "1.png": picture(1),
+        "1.txt": "one".encode("utf-8-sig"),
+        "2.png": picture(2),
+        "2.json": '{"caption": "two"}'.encode("utf-8-sig"),
+    }
+    source = ShardSource([write_tar(tmp_path / "a.tar", members)])
+    assert [sample.caption for sample in map(source.read, range(2))] == ["one", "two"]
+
+
 def test_json_may_list_several_captions(tmp_path: Path) -> None:
     sayings: dict[str, object] = {
         "0": {"caption": "a cat", "captions": ["a cat", "cat, sitting "]},

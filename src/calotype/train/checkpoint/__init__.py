@@ -17,6 +17,7 @@ from calotype.train.checkpoint.errors import (
 )
 from calotype.train.checkpoint.folder_lock import claimed
 from calotype.train.checkpoint.preemption import StopSignal, agreed
+from calotype.train.checkpoint.room import check_room
 from calotype.train.checkpoint.saver import BackgroundSaver
 from calotype.train.checkpoint.store import CheckpointStore, Loaded
 from calotype.train.checkpoint.survey import Checkpoint
@@ -34,6 +35,7 @@ __all__ = [
     "Ranks",
     "StopSignal",
     "agreed",
+    "check_room",
     "claimed",
     "separate_ranks",
 ]

@@ -12,6 +12,8 @@ from calotype.train.data.report import CorruptSampleError, DataError
 
 METADATA = "metadata.jsonl"
 CAPTIONS = "captions.json"
+UTF8 = "utf-8-sig"
+"""Some editors put a mark in front of the text, which would become part of the caption."""
 _CAPTION_FIELDS = ("text", "caption")
 
 
@@ -36,7 +38,7 @@ class Captions:
         """The caption of a picture; None if nobody wrote one."""
         beside = (self._folder / name).with_suffix(".txt")
         try:
-            return beside.read_text(encoding="utf-8").strip()
+            return beside.read_text(encoding=UTF8).strip()
         except FileNotFoundError:
             return self._listed.get(name)
         except UnicodeDecodeError as error:
@@ -53,7 +55,7 @@ class Captions:
 def _from_metadata(file: Path) -> list[tuple[str, str]]:
     """One JSON object a line, with file_name and text."""
     found = []
-    for number, line in enumerate(_text(file).splitlines(), start=1):
+    for number, line in enumerate(_text(file).split("\n"), start=1):
         if line.strip():
             found.append(_entry(f"{file}, line {number}", _parsed(f"{file}, line {number}", line)))
     return found
@@ -87,6 +89,6 @@ def _parsed(place: object, text: str) -> object:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding=UTF8)
     except UnicodeDecodeError as error:
         raise DataError(file, f"is not UTF-8 text (byte {error.start} is wrong)") from None

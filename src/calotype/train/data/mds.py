@@ -21,6 +21,7 @@ from calotype.core.errors import ModelFileError, RequestError
 from calotype.core.paths import check_name
 from calotype.models.files.opened import OpenedFile, open_regular
 from calotype.train.data.batch import Text
+from calotype.train.data.captions import UTF8
 from calotype.train.data.open_files import OpenFiles
 from calotype.train.data.pictures import Size, size_in
 from calotype.train.data.report import CorruptSampleError, DataError, Unreadable
@@ -169,7 +170,7 @@ def _caption(columns: Mapping[str, tuple[str, bytes]]) -> str:
     encoding, data = _first(columns, CAPTION_COLUMNS, "caption")
     if encoding not in ("str", "bytes"):
         raise ValueError(f"its caption is encoded as {encoding!r}, known are str, bytes")
-    return data.decode("utf-8").strip()
+    return data.decode(UTF8).strip()
 
 
 def _first(columns: Mapping[str, tuple[str, bytes]], names: tuple[str, ...], what: str) -> tuple[str, bytes]:

@@ -141,4 +141,6 @@ def _reason(error: Exception) -> str:
     # For an unknown format Pillow only repeats what it was given.
     if isinstance(error, UnidentifiedImageError):
         return "the picture is no PNG, WebP or JPEG"
+    if isinstance(error, Image.DecompressionBombError):
+        return f"the picture is over the limit of {MOST_PIXELS} pixels"
     return f"the picture cannot be decoded: {error}"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from calotype.models.files.opened import OpenedFile, open_regular
 from calotype.train.data.batch import Text
+from calotype.train.data.captions import UTF8
 from calotype.train.data.open_files import OpenFiles
 from calotype.train.data.pictures import HEADER_BYTES, Size, size_in
 from calotype.train.data.report import CorruptSampleError, DataError, Unreadable
@@ -125,7 +126,7 @@ class ShardSource:
 
 def _decoded(text: bytes, name: str) -> str:
     try:
-        return text.decode("utf-8").strip()
+        return text.decode(UTF8).strip()
     except UnicodeDecodeError as error:
         raise CorruptSampleError(
             name, f"its caption is not UTF-8 text (byte {error.start} is wrong)"
