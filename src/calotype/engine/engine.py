@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ from calotype.spec.request import GenerateRequest, LoraUse
 
 AESTHETIC_SCORES = (6.0, 2.5)
 """What SDXL's refiner is told of the wanted picture, and of the unwanted; as its authors do."""
+MOST_SIZES = 64
+"""Of SDXL's that are remembered."""
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +112,8 @@ class Engine:
             aside=self._networks.text_aside,
             run=self._networks.run_text,
         )
+        # The same tensor for the same sizes: networks remember by it what they made of it.
+        self._sizes_row = lru_cache(MOST_SIZES)(partial(_row_of, model.device))
         self._preview = Preview(model)
         self._settled = False
 
@@ -324,7 +329,7 @@ class Engine:
         negative: Conditioning | None = None
         if request.cfg != 1:
             if request.negative_prompt is None and self.model.architecture.force_zeros_for_empty_prompt:
-                negative = positive.zeros()
+                negative = self._text.nothing(positive)
             else:
                 negative = self._text.encode(request.negative_prompt or "", request.clip_skip)
         wanted, unwanted = (self._time_ids(request, score) for score in AESTHETIC_SCORES)
@@ -337,7 +342,11 @@ class Engine:
         micro = request.micro
         numbers: list[Any] = [*(micro.original_size or size), *micro.crop_top_left]
         numbers += [score] if self.model.architecture.reads_aesthetic_score else micro.target_size or size
-        return torch.tensor([numbers], dtype=torch.float32, device=self.model.device)
+        return self._sizes_row(*numbers)
+
+
+def _row_of(device: torch.device, *numbers: float) -> Tensor:
+    return torch.tensor([numbers], dtype=torch.float32, device=device)
 
 
 def picture_of(what: Shown, inputs: Inputs) -> Image.Image:

@@ -74,6 +74,7 @@ class TextConditioner:
         self._encodings: dict[tuple[int, int], Encoding] = {}
         self._learned: dict[str, list[list[int]]] = {}
         self._remembered: OrderedDict[Hashable, Conditioning] = OrderedDict()
+        self._nothing: Conditioning | None = None
 
     def forget(self) -> None:
         """Drop what is remembered: the encoders' weights have changed."""
@@ -99,6 +100,12 @@ class TextConditioner:
         conditioning = Conditioning(torch.cat([c[:, :shortest] for c in contexts], dim=-1), pooled)
         self._remember(key, conditioning)
         return conditioning
+
+    def nothing(self, like: Conditioning) -> Conditioning:
+        """`like.zeros()`, the very same for all prompts of a length: what is made of it is made once."""
+        if self._nothing is None or self._nothing.context.shape != like.context.shape:
+            self._nothing = like.zeros()
+        return self._nothing
 
     @contextmanager
     def _at_hand(self) -> Iterator[None]:
