@@ -175,6 +175,7 @@ class Engine:
 
     def encode(self, prompt: str | tuple[str, ...], clip_skip: int = 0) -> Conditioning:
         """A prompt as the UNet reads it, or one prompt for each text encoder, with the LoRAs in use."""
+        self._look_again()
         return self._text.encode(prompt, clip_skip)
 
     def answer(self, questions: Sequence[Question], network: Network | None = None) -> list[Tensor]:
@@ -236,6 +237,7 @@ class Engine:
         assert request.width
         assert request.height
         assert request.strength
+        self._look_again()
         self._resources.use_vae(request.vae)
         self.use_loras(request.loras)
         sigmas = self.sigmas(request)
@@ -309,6 +311,11 @@ class Engine:
         if self._resources.use_loras(loras):
             self._text.forget()
             self._networks.unet.forget()
+
+    def _look_again(self) -> None:
+        """At the start of a picture and not between its steps: it is to be made with one LoRA."""
+        if words := self._resources.look_again():
+            self._text.forget_words(words)
 
     def sigmas(self, request: GenerateRequest) -> tuple[float, ...]:
         """The noise levels that a resolved request visits."""

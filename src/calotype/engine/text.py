@@ -8,7 +8,7 @@ from, or towards, what the empty prompt has at that place.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +79,12 @@ class TextConditioner:
     def forget(self) -> None:
         """Drop what is remembered: the encoders' weights have changed."""
         self._remembered.clear()
+
+    def forget_words(self, words: Iterable[str]) -> None:
+        """Learned words that have been written anew: they are read again when they are said."""
+        for word in words:
+            self._learned.pop(word, None)
+        self.forget()
 
     @torch.inference_mode()
     def encode(self, prompt: str | tuple[str, ...], clip_skip: int = 0) -> Conditioning:
