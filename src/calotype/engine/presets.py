@@ -182,6 +182,11 @@ def _listed(names: list[str]) -> tuple[Pass, ...]:
         lacking = [needed for needed in PASSES[name].after if needed not in names[:place]]
         if lacking:
             raise NotFoundError(f"the pass {name!r} builds on {lacking[0]!r}; name that before it")
+        if name in names[:place]:
+            raise NotFoundError(f"the pass {name!r} is named twice; name it once")
+        for other in names[:place]:
+            if other in PASSES[name].excludes or name in PASSES[other].excludes:
+                raise NotFoundError(f"the passes {other!r} and {name!r} do not go together; leave one out")
     return tuple(PASSES[name] for name in names)
 
 
