@@ -59,7 +59,7 @@ class Made:
         return sum(each() is not None for each in self._all)
 
 
-SIZE = {"width": 16, "height": 16, "steps": 2}
+SIZE: dict[str, Any] = {"width": 16, "height": 16, "steps": 2}
 
 
 def picture(engine: Engine, prompt: str) -> None:
