@@ -213,7 +213,7 @@ def put_together(
             finalize(runs, behind.end)
     decode: Decode = plain_decode
     if assembly.own_decoder:
-        decode = OwnDecoders(assembly.operations, model.dtype, assembly.prepare)
+        decode = OwnDecoders(assembly.operations, model.dtype, assembly.prepare, otherwise=plain_decode)
     return Networks(
         _unet(assembly, runs),
         decode,

@@ -146,6 +146,17 @@ def test_a_separate_vae_in_a_folder_brings_its_own_scale(own: Engine, folder: Pa
     assert difference(plain, scaled) > 5
 
 
+def test_a_separate_vae_of_another_kind_is_decoded_as_usual(folder: Path) -> None:
+    """Our own decoder knows one attention in the middle; others are not refused for that."""
+    small = shrunk("emoji")
+    unusual = replace(small, vae={**small.vae, "mid_block_add_attention": False})
+    write_vae_folder(RandomWeights(unusual, seed=3), folder / "vae" / "unusual")
+    plain, fast = (small_engine("emoji", models_folder=folder, preset=name) for name in ("baseline", "fast"))
+    for vae in ("unusual", None, "unusual"):
+        wanted, found = (each.generate("an apple", **SIZE, vae=vae).images[0] for each in (plain, fast))
+        assert difference(found, wanted) <= 1
+
+
 def test_a_run_is_decoded_with_its_own_vae_whoever_began_since(own: Engine) -> None:
     expected = own.generate("an apple", **SIZE, vae="warm").images[0]
     run, request = begun(own, {**SIZE, "prompt": "an apple", "vae": "warm"})
