@@ -221,6 +221,9 @@ class Engine:
             encodes=request.image is not None,
             tile_vae=request.tile_vae,
             most_at_once=self._networks.most_at_once,
+            prompt_windows=max(
+                self._text.num_windows(each) for each in (request.prompt, request.negative_prompt or "")
+            ),
         )
         budget = Budget(free, where, self.model.dtype.itemsize, vae_bytes)
         extras = self._networks.extras

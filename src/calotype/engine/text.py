@@ -107,6 +107,10 @@ class TextConditioner:
         self._remember(key, conditioning)
         return conditioning
 
+    def num_windows(self, prompt: str | tuple[str, ...]) -> int:
+        """Windows of tokens that the prompt takes."""
+        return max(len(windows) for windows in self._all_windows(prompt))
+
     def nothing(self, like: Conditioning) -> Conditioning:
         """`like.zeros()`, the very same for all prompts of a length: what is made of it is made once."""
         if self._nothing is None or self._nothing.context.shape != like.context.shape:
