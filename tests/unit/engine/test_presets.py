@@ -79,6 +79,7 @@ def test_passes_that_somebody_named_are_not_left_out(engine: Engine) -> None:
         ("own_forward+compile_whole+int8", "'compile_whole' and 'int8' do not go together"),
         ("own_forward+fp8+compile_blocks", "'fp8' and 'compile_blocks' do not go together"),
         ("own_forward+step_cache+compile_whole", "'step_cache' and 'compile_whole' do not go together"),
+        ("text_aside+text_graph", "'text_aside' and 'text_graph' do not go together"),
         ("own_forward+int8_static", "'int8_static' builds on 'fused_norms'; name that before it"),
         ("own_forward+fused_norms+fused_norms", "'fused_norms' is named twice"),
     ],
