@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from calotype.engine.kernels.attention import PLANS, Plan
 from tests.gpu import apart
+from tests.gpu.timing import microseconds
 
 NAME = "attention of places"
 RUNS_TO_COMPARE = 3
@@ -111,8 +112,6 @@ def applies(way: Way, shape: Shape) -> bool:
 
 
 def microseconds_of(way: Way, shape: Shape, device: torch.device, dtype: torch.dtype) -> float:
-    from tests.gpu.kernels import microseconds  # which imports this module
-
     query, key, value = given(shape, device, dtype)
 
     def run(query: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from calotype.engine.kernels.quantise import Quantised
 from calotype.engine.kernels.quantise import plain as quantised
 from calotype.models import catalogue
 from tests.gpu import apart
+from tests.gpu.timing import microseconds
 
 NAME = "int8 products of SDXL"
 PICTURES = 8
@@ -108,8 +109,6 @@ def measure(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def _microseconds(way: Way, shape: Shape, device: torch.device, dtype: torch.dtype) -> float:
-    from tests.gpu.kernels import microseconds  # which imports this module
-
     rows, depth, width = shape[:3]
     if device.type == "cpu":
         rows, depth, width = 300, depth // 8, width // 8  # a rehearsal

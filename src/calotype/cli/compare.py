@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 def command(
     presets: Annotated[
-        str, typer.Option(help="Names with commas between; fp8:bf16 names a precision with one.")
+        str,
+        typer.Option(
+            help="Names with commas between, or passes:NAME+NAME; fp8:bf16 names a precision with one."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for record, summary and contact sheet.")],
     prompts: Annotated[list[str] | None, typer.Argument(metavar="PROMPT...", help="What to show.")] = None,
@@ -108,9 +111,10 @@ def _show(record: "CompareRecord") -> None:
 
     lines = brief_rows(record)
     table = Table(box=SIMPLE_HEAD, padding=0)
-    for head in lines[0]:
-        # Heads in two lines, so that all columns of a GPU's table fit into a terminal.
-        table.add_column("\n".join(head.rsplit(" ", 1)), no_wrap=True)
+    for place, head in enumerate(lines[0]):
+        # Heads in two lines, so that all columns of a GPU's table fit into a terminal. Of a list of passes
+        # the name takes several, and never the room of numbers.
+        table.add_column("\n".join(head.rsplit(" ", 1)), no_wrap=place > 0, overflow="fold")
     for line in lines:
         table.add_row(*line.values())
     console().print(table)

@@ -109,9 +109,19 @@ def _wrapped(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, widt
     lines, line = [], ""
     for word in text.split():
         longer = f"{line} {word}".strip()
-        if font.getlength(longer) <= width or not line:
-            line = longer
-        else:
-            lines.append(line)
-            line = word
+        if font.getlength(longer) > width:
+            lines += [line] if line else []
+            *cut, longer = _cut(word, font, width)
+            lines += cut
+        line = longer
     return [*lines, line] if line else lines
+
+
+def _cut(word: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> list[str]:
+    """A word in pieces that each fit: a list of passes has no spaces."""
+    pieces = [""]
+    for letter in word:
+        if pieces[-1] and font.getlength(pieces[-1] + letter) > width:
+            pieces.append("")
+        pieces[-1] += letter
+    return pieces

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ from calotype.spec.request import GenerateRequest, LoraUse
 
 AESTHETIC_SCORES = (6.0, 2.5)
 """What SDXL's refiner is told of the wanted picture, and of the unwanted; as its authors do."""
+MOST_SIZES = 64
+"""Of SDXL's that are remembered."""
 
 _log = logging.getLogger(__name__)
 
@@ -110,6 +113,8 @@ class Engine:
             aside=self._networks.text_aside,
             run=self._networks.run_text,
         )
+        # The same tensor for the same sizes: networks remember by it what they made of it.
+        self._sizes_row = lru_cache(MOST_SIZES)(partial(_row_of, model.device))
         self._preview = Preview(model)
         self._settled = False
 
@@ -180,6 +185,7 @@ class Engine:
 
     def encode(self, prompt: str | tuple[str, ...], clip_skip: int = 0) -> Conditioning:
         """A prompt as the UNet reads it, or one prompt for each text encoder, with the LoRAs in use."""
+        self._look_again()
         return self._text.encode(prompt, clip_skip)
 
     def answer(self, questions: Sequence[Question], network: Network | None = None) -> list[Tensor]:
@@ -225,6 +231,9 @@ class Engine:
             encodes=request.image is not None,
             tile_vae=request.tile_vae,
             most_at_once=self._networks.most_at_once,
+            prompt_windows=max(
+                self._text.num_windows(each) for each in (request.prompt, request.negative_prompt or "")
+            ),
         )
         budget = Budget(free, where, self.model.dtype.itemsize, vae_bytes)
         extras = self._networks.extras
@@ -241,6 +250,7 @@ class Engine:
         assert request.width
         assert request.height
         assert request.strength
+        self._look_again()
         self._resources.use_vae(request.vae)
         self.use_loras(request.loras)
         sigmas = self.sigmas(request)
@@ -315,6 +325,11 @@ class Engine:
             self._text.forget()
             self._networks.unet.forget()
 
+    def _look_again(self) -> None:
+        """At the start of a picture and not between its steps: it is to be made with one LoRA."""
+        if words := self._resources.look_again():
+            self._text.forget_words(words)
+
     def sigmas(self, request: GenerateRequest) -> tuple[float, ...]:
         """The noise levels that a resolved request visits."""
         assert request.strength
@@ -334,7 +349,7 @@ class Engine:
         negative: Conditioning | None = None
         if request.cfg != 1:
             if request.negative_prompt is None and self.model.architecture.force_zeros_for_empty_prompt:
-                negative = positive.zeros()
+                negative = self._text.nothing(positive)
             else:
                 negative = self._text.encode(request.negative_prompt or "", request.clip_skip)
         wanted, unwanted = (self._time_ids(request, score) for score in AESTHETIC_SCORES)
@@ -347,7 +362,11 @@ class Engine:
         micro = request.micro
         numbers: list[Any] = [*(micro.original_size or size), *micro.crop_top_left]
         numbers += [score] if self.model.architecture.reads_aesthetic_score else micro.target_size or size
-        return torch.tensor([numbers], dtype=torch.float32, device=self.model.device)
+        return self._sizes_row(*numbers)
+
+
+def _row_of(device: torch.device, *numbers: float) -> Tensor:
+    return torch.tensor([numbers], dtype=torch.float32, device=device)
 
 
 def picture_of(what: Shown, inputs: Inputs) -> Image.Image:

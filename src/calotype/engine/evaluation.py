@@ -26,7 +26,7 @@ class Row:
     time_ids: Tensor | None = None
     """SDXL's sizes and crop, (1, 6)."""
     of: object = None
-    """Whose row it is: the same object at every step of a sampling."""
+    """Whose row it is: the same object at every step of a sampling, and gone with it."""
 
 
 class Network(Protocol):

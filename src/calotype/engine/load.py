@@ -17,7 +17,7 @@ from calotype.engine.passes.text_aside import TEXT_ASIDE
 from calotype.engine.presets import pass_names
 from calotype.engine.store.shapes import Shape
 from calotype.engine.store.target import target_of
-from calotype.engine.store.use import regions_of, use_engine
+from calotype.engine.store.use import use_engines
 from calotype.models.model import Model, assemble
 from calotype.models.reference import find_model
 from calotype.models.weights import Weights
@@ -40,7 +40,7 @@ def load(
     """Load a model and make an engine of it, with what `calotype engine build` has prepared for it.
 
     `model` is a catalogue name, a file, a folder, a name in the model folder, a hub id, or `random:NAME`.
-    `shapes` are what will be asked for. `warm` runs them, or all that the prepared engine was built for if
+    `shapes` are what will be asked for. `warm` runs them, or all that prepared engines were built for if
     none are said, so that the first request is as quick as the next.
     """
     folder = None if models_folder is None else Path(models_folder)
@@ -63,11 +63,10 @@ def engine_on(
 ) -> Engine:
     """The engine that `load` makes, of a model that is loaded already."""
     target = target_of(live.architecture, preset=preset, shapes=shapes, dtype=live.dtype, device=live.device)
-    prepared = use_engine(target)
-    compiled = regions_of(prepared) if prepared else None
-    engine = Engine(live, preset=preset, models_folder=models_folder, compiled=compiled)
+    prepared = use_engines(target)
+    engine = Engine(live, preset=preset, models_folder=models_folder, compiled=prepared.regions)
     if warm:
-        engine.warm_up(shapes or (prepared.shapes if prepared else ()), progress)
+        engine.warm_up(shapes or prepared.shapes, progress)
     return engine
 
 

@@ -41,7 +41,10 @@ class Extras:
     decoder_dtype_bytes: int | None = None
     """Of our own decoder; an autoencoder may be in a wider precision."""
     prompt_bytes: int = 0
-    """What is kept of a row's prompt until the picture is done: its keys and values in every layer."""
+    """What is kept of a row's prompt until the picture is done: its keys and values in every layer.
+
+    Of a prompt of one window.
+    """
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class Demand:
     """Whether to encode and decode in tiles; when needed if not said."""
     most_at_once: int = MOST_AT_ONCE
     """Pictures at once where nobody says how many."""
+    prompt_windows: int = 1
+    """Windows of tokens that the longer of both prompts takes."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +178,7 @@ def fp8_convolution_bytes(architecture: Architecture) -> int:
 
 
 def prompt_bytes(architecture: Architecture, dtype_bytes: int) -> int:
-    """Keys and values of one row's prompt in every layer; a longer one than usual takes a multiple."""
+    """Keys and values of one row's prompt in every layer; of one window of tokens."""
     tokens = int(architecture.text_encoders[0]["max_position_embeddings"])
     shapes = architecture.tensor_shapes("unet").items()
     return tokens * dtype_bytes * sum(shape[0] for name, shape in shapes if name.endswith(_OF_PROMPTS))
@@ -242,7 +247,8 @@ def _costs(architecture: Architecture, budget: Budget, demand: Demand) -> _Costs
     tiled = demand.tile_vae if demand.tile_vae is not None else whole > budget.usable_bytes
     if tiled:
         whole = _tiled_bytes(architecture, budget, demand)
-    return _Costs(each, rows * budget.extras.prompt_bytes, whole, budget.extras.graphed, tiled)
+    kept = rows * demand.prompt_windows * budget.extras.prompt_bytes
+    return _Costs(each, kept, whole, budget.extras.graphed, tiled)
 
 
 def _tiled_bytes(architecture: Architecture, budget: Budget, demand: Demand) -> int:

@@ -171,17 +171,22 @@ def all_passes(preset: str) -> tuple[Pass, ...]:
     if preset.startswith(CUSTOM):
         return _listed([name for name in preset.removeprefix(CUSTOM).split("+") if name])
     if preset not in PRESETS:
-        raise NotFoundError(f"no preset {preset!r}; {near_matches(preset, PRESETS)}")
+        raise NotFoundError(f"no preset {preset[:60]!r}; {near_matches(preset[:60], PRESETS)}")
     return PRESETS[preset]
 
 
 def _listed(names: list[str]) -> tuple[Pass, ...]:
     for place, name in enumerate(names):
         if name not in PASSES:
-            raise NotFoundError(f"no pass {name!r}; {near_matches(name, PASSES)}")
+            raise NotFoundError(f"no pass {name[:60]!r}; {near_matches(name[:60], PASSES)}")
         lacking = [needed for needed in PASSES[name].after if needed not in names[:place]]
         if lacking:
             raise NotFoundError(f"the pass {name!r} builds on {lacking[0]!r}; name that before it")
+        if name in names[:place]:
+            raise NotFoundError(f"the pass {name!r} is named twice; name it once")
+        for other in names[:place]:
+            if other in PASSES[name].excludes or name in PASSES[other].excludes:
+                raise NotFoundError(f"the passes {other!r} and {name!r} do not go together; leave one out")
     return tuple(PASSES[name] for name in names)
 
 
@@ -208,7 +213,7 @@ def put_together(
             finalize(runs, behind.end)
     decode: Decode = plain_decode
     if assembly.own_decoder:
-        decode = OwnDecoders(assembly.operations, model.dtype, assembly.prepare)
+        decode = OwnDecoders(assembly.operations, model.dtype, assembly.prepare, otherwise=plain_decode)
     return Networks(
         _unet(assembly, runs),
         decode,

@@ -23,6 +23,9 @@ from calotype.spec.request import GenerateRequest, LoraUse
 
 REMEMBERED = 16
 
+Written = tuple[str, Path, int]
+"""A file of some kind as it was written at some time: one that was written anew is another."""
+
 
 class Resources:
     """The model folder as one model sees it."""
@@ -30,9 +33,11 @@ class Resources:
     def __init__(self, model: Model, folder: Path) -> None:
         self._model = model
         self._folder = folder
-        self._opened: dict[tuple[str, Path, int], Any] = {}
+        self._opened: dict[Written, Any] = {}
         self._stack = AdapterStack(model.parts())
         self._active: tuple[LoraUse, ...] | None = ()
+        self._active_files: list[Written] = []
+        self._words: dict[str, Written] = {}
         self._own_vae: nn.Module = model.vae
 
     def use_loras(self, loras: Sequence[LoraUse]) -> bool:
@@ -41,14 +46,25 @@ class Resources:
         if wanted == self._active:
             return False
         uses = []
-        for use in wanted:
+        files = [_written("loras", self._path("loras", use.name, "loras")) for use in wanted]
+        for use, file in zip(wanted, files, strict=True):
             text_strength = use.strength if use.text_strength is None else use.text_strength
-            uses.append((self._adapter(use.name), use.strength, text_strength))
+            uses.append((self._adapter(file), use.strength, text_strength))
         # Nothing counts as active until it has worked: a failure half-way must not pass for success later.
         self._active = None
         self._stack.use(uses)
-        self._active = wanted
+        self._active, self._active_files = wanted, files
         return True
+
+    def look_again(self) -> list[str]:
+        """Notice files that were written anew since they were read: LoRAs, which are then put in anew, and
+        learned words, which are returned."""
+        if any(map(_changed, self._active_files)):
+            self._active = None
+        words = [word for word, file in self._words.items() if _changed(file)]
+        for word in words:
+            del self._words[word]
+        return words
 
     def use_vae(self, name: str | None) -> None:
         """Put a separate VAE in, or the model's own back."""
@@ -56,7 +72,9 @@ class Resources:
 
     def embedding(self, name: str) -> list[Tensor]:
         """The vectors of a learned word."""
-        return read_embedding(self._path("embeddings", name, "prompt"), self._model.architecture)
+        path = self._path("embeddings", name, "prompt")
+        self._words[name] = _written("embeddings", path)
+        return read_embedding(path, self._model.architecture)
 
     def digests(self, request: GenerateRequest) -> dict[str, str]:
         """sha256 of every file of the folder that a request uses, by its name there."""
@@ -70,23 +88,32 @@ class Resources:
     def _path(self, kind: str, name: str, field: str) -> Path:
         return resolve_inside(self._folder / kind, name, field=field)
 
-    def _adapter(self, name: str) -> Adapter:
-        path = self._path("loras", name, "loras")
-        return self._remember("loras", path, partial(read_adapter, path, self._model.architecture))
+    def _adapter(self, file: Written) -> Adapter:
+        return self._remember(file, partial(read_adapter, file[1], self._model.architecture))
 
     def _vae(self, name: str) -> nn.Module:
         path, model = self._path("vae", name, "vae"), self._model
         read = partial(read_vae, path, model.architecture, model.dtype, model.device)
-        return self._remember("vae", path, read)
+        return self._remember(_written("vae", path), read)
 
-    def _remember(self, kind: str, path: Path, read: Callable[[], Any]) -> Any:
-        # A file that was written anew is another one.
-        key = (kind, path, path.stat().st_mtime_ns)
-        if key not in self._opened:
+    def _remember(self, file: Written, read: Callable[[], Any]) -> Any:
+        if file not in self._opened:
             while len(self._opened) >= REMEMBERED:
                 self._opened.pop(next(iter(self._opened)))
-            self._opened[key] = read()
-        return self._opened[key]
+            self._opened[file] = read()
+        return self._opened[file]
+
+
+def _written(kind: str, path: Path) -> Written:
+    return kind, path, path.stat().st_mtime_ns
+
+
+def _changed(file: Written) -> bool:
+    kind, path, _ = file
+    try:
+        return _written(kind, path) != file
+    except OSError:
+        return True
 
 
 def _sha256(path: Path) -> str:

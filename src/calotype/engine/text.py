@@ -8,7 +8,7 @@ from, or towards, what the empty prompt has at that place.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -74,10 +74,17 @@ class TextConditioner:
         self._encodings: dict[tuple[int, int], Encoding] = {}
         self._learned: dict[str, list[list[int]]] = {}
         self._remembered: OrderedDict[Hashable, Conditioning] = OrderedDict()
+        self._nothing: Conditioning | None = None
 
     def forget(self) -> None:
         """Drop what is remembered: the encoders' weights have changed."""
         self._remembered.clear()
+
+    def forget_words(self, words: Iterable[str]) -> None:
+        """Learned words that have been written anew: they are read again when they are said."""
+        for word in words:
+            self._learned.pop(word, None)
+        self.forget()
 
     @torch.inference_mode()
     def encode(self, prompt: str | tuple[str, ...], clip_skip: int = 0) -> Conditioning:
@@ -99,6 +106,16 @@ class TextConditioner:
         conditioning = Conditioning(torch.cat([c[:, :shortest] for c in contexts], dim=-1), pooled)
         self._remember(key, conditioning)
         return conditioning
+
+    def num_windows(self, prompt: str | tuple[str, ...]) -> int:
+        """Windows of tokens that the prompt takes."""
+        return max(len(windows) for windows in self._all_windows(prompt))
+
+    def nothing(self, like: Conditioning) -> Conditioning:
+        """`like.zeros()`, the very same for all prompts of a length: what is made of it is made once."""
+        if self._nothing is None or self._nothing.context.shape != like.context.shape:
+            self._nothing = like.zeros()
+        return self._nothing
 
     @contextmanager
     def _at_hand(self) -> Iterator[None]:

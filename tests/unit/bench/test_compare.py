@@ -185,6 +185,16 @@ def test_a_preset_may_name_its_precision() -> None:
         parse_presets("", None)
 
 
+def test_lists_of_passes_are_compared_too() -> None:
+    passes = "passes:own_forward+channels_last+fused_norms+fp8_convolutions"
+    found = parse_presets(f"{passes},{passes}:bf16,passes:", "fp16")
+    assert found == (Candidate(passes, "fp16"), Candidate(passes, "bf16"), Candidate("passes:", "fp16"))
+    with pytest.raises(RequestError, match="no pass 'own_foreward'; did you mean 'own_forward'"):
+        parse_presets("passes:own_foreward", None)
+    with pytest.raises(RequestError, match="'fp7' is no precision"):
+        parse_presets("passes:own_forward:fp7", None)
+
+
 @pytest.mark.parametrize(
     ("prompt", "asked"),
     [

@@ -1,6 +1,7 @@
 """Contact sheets: labels keep to their place, and a sheet stays a file that opens anywhere."""
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from calotype.engine.contact_sheet import LARGEST_SIDE, Axis, contact_sheet
@@ -13,8 +14,9 @@ def row_of(number: int, side: int) -> list[list[Image.Image]]:
     return [[Image.new("RGB", (side, side), RED) for _ in range(number)]]
 
 
-def test_labels_of_columns_are_wrapped_between_the_columns() -> None:
-    sheet = contact_sheet(row_of(2, 128), Axis("prompt", (LONG, LONG)), None, "")
+@pytest.mark.parametrize("label", [LONG, "passes:own_forward+channels_last+fused_norms+fp8"])
+def test_labels_of_columns_are_wrapped_between_the_columns(label: str) -> None:
+    sheet = contact_sheet(row_of(2, 128), Axis("prompt", (label, label)), None, "")
     pixels = np.asarray(sheet).astype(int)
     red = (pixels == RED).all(axis=2)
     top = int(red.any(axis=1).argmax())

@@ -231,6 +231,22 @@ class TestWhatPassesTake:
         taken = sum(each.nbytes for name, each in buffers if name.endswith("winograd"))
         assert winograd_bytes(engine.model.architecture) == taken > 0
 
+    def test_keys_and_values_of_a_long_prompt(self) -> None:
+        engine = small_engine("sdxl", preset="fast")
+
+        def predicted(**knobs: Any) -> int:
+            return engine.plan(
+                engine.resolve(GenerateRequest.parse({"prompt": "an apple", **knobs}))
+            ).peak_bytes
+
+        long = "a red apple " * 100
+        windows = engine.encode(long).context.shape[1] // 77
+        more = 2 * (windows - 1) * prompt_bytes(engine.model.architecture, 4)
+        assert windows > 3
+        assert predicted(prompt=long) == predicted() + more
+        # The shorter prompt is made as long as the longer.
+        assert predicted(negative_prompt=long) == predicted(prompt=long, negative_prompt=long)
+
     def test_a_decoder_of_our_own(self) -> None:
         model = small_engine("emoji").model
         parts = (model.vae.decoder, model.vae.post_quant_conv)

@@ -146,6 +146,17 @@ def test_a_separate_vae_in_a_folder_brings_its_own_scale(own: Engine, folder: Pa
     assert difference(plain, scaled) > 5
 
 
+def test_a_separate_vae_of_another_kind_is_decoded_as_usual(folder: Path) -> None:
+    """Our own decoder knows one attention in the middle; others are not refused for that."""
+    small = shrunk("emoji")
+    unusual = replace(small, vae={**small.vae, "mid_block_add_attention": False})
+    write_vae_folder(RandomWeights(unusual, seed=3), folder / "vae" / "unusual")
+    plain, fast = (small_engine("emoji", models_folder=folder, preset=name) for name in ("baseline", "fast"))
+    for vae in ("unusual", None, "unusual"):
+        wanted, found = (each.generate("an apple", **SIZE, vae=vae).images[0] for each in (plain, fast))
+        assert difference(found, wanted) <= 1
+
+
 def test_a_run_is_decoded_with_its_own_vae_whoever_began_since(own: Engine) -> None:
     expected = own.generate("an apple", **SIZE, vae="warm").images[0]
     run, request = begun(own, {**SIZE, "prompt": "an apple", "vae": "warm"})
@@ -165,13 +176,35 @@ def test_the_record_says_which_files_were_used(own: Engine, folder: Path) -> Non
     assert made.records[0].files == expected
 
 
-def test_a_lora_written_anew_is_read_anew(folder: Path) -> None:
-    own, file = small_engine("emoji", models_folder=folder), folder / "loras" / "changing.safetensors"
-    save_file(lora(1, UNET), file)
-    first = latents_of(own, **SIZE, loras=[{"name": "changing"}])
-    latents_of(own, **SIZE)
+@pytest.mark.parametrize("preset", ["baseline", "fast", "int8"])
+def test_a_lora_written_anew_is_read_anew(preset: str, folder: Path) -> None:
+    """Also while it is in use: the picture is the one its record tells of."""
+    own = small_engine("emoji", models_folder=folder, preset=preset)
+    file, asked = folder / "loras" / "changing.safetensors", {**SIZE, "loras": [{"name": "changing"}]}
     save_file(lora(2, UNET), file)
-    assert relative(latents_of(own, **SIZE, loras=[{"name": "changing"}]), first) > 1e-3
+    second = latents_of(own, **asked)
+    for between in ([], [SIZE]):
+        save_file(lora(1, UNET), file)
+        first = latents_of(own, **asked)
+        assert relative(first, second) > 1e-3
+        for knobs in between:
+            latents_of(own, **knobs)
+        save_file(lora(2, UNET), file)
+        assert torch.equal(latents_of(own, **asked), second)
+
+
+def test_a_lora_written_anew_while_a_picture_is_made_waits_for_the_next(folder: Path) -> None:
+    own = small_engine("emoji", models_folder=folder)
+    file, asked = folder / "loras" / "changing.safetensors", {**SIZE, "loras": [{"name": "changing"}]}
+    save_file(lora(1, UNET), file)
+    whole = latents_of(own, **asked)
+    run, _ = begun(own, asked)
+    own.advance([run])
+    save_file(lora(2, UNET), file)
+    assert torch.equal(to_the_end(own, run), whole)
+    file.unlink()
+    with pytest.raises(NotFoundError, match="no 'changing' in"):
+        begun(own, asked)
 
 
 @pytest.mark.parametrize("kind", ["loras", "vae"])

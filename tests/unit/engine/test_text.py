@@ -185,6 +185,16 @@ class TestLearnedWords:
         assert difference(own.generate("a red apple", **knobs).images[0], before) == 0
         assert learned.records[0].files.keys() == {"embeddings/shiny"}
 
+    def test_one_that_was_written_anew_is_read_anew(self, tmp_path: Path) -> None:
+        folder = self.folder(tmp_path, {"emb_params": torch.full((2, 32), 0.5)})
+        own, said = small_engine("emoji", models_folder=folder), "a embedding:shiny apple"
+        before = own.encode(said).context
+        assert torch.equal(own.encode(said).context, before)
+        save_file({"emb_params": torch.full((3, 32), -0.5)}, folder / "embeddings" / "shiny.safetensors")
+        fresh = small_engine("emoji", models_folder=folder).encode(said).context
+        assert not torch.allclose(fresh, before)
+        assert torch.equal(own.encode(said).context, fresh)
+
     def test_its_vectors_stand_where_its_name_stood(self, tmp_path: Path) -> None:
         vectors = torch.randn(2, 32, generator=torch.Generator().manual_seed(1))
         own = small_engine("emoji", models_folder=self.folder(tmp_path, {"emb_params": vectors}))

@@ -91,7 +91,7 @@ ATTENTION["attention in bf16"] = {
 }
 _SHARED = 228 * 1024
 """Bytes of shared memory of one of Hopper's multiprocessors; each program's takes a kilobyte more."""
-# A picture of each width of SDXL as it is tiled, then what `tests/gpu/kernels.py` tries besides.
+# A picture of each width of SDXL as it is tiled, then what `tests/gpu/fp8_convolutions.py` tries besides.
 CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "at 1280": {"operation": "convolution", "shape": [16, 2560, 32, 32], "made": 1280},
     "at 640": {"operation": "convolution", "shape": [16, 960, 64, 64], "made": 640},

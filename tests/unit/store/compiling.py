@@ -20,7 +20,7 @@ from calotype.engine.kernels import geglu, layer_norm
 from calotype.engine.store.artefact import write
 from calotype.engine.store.build import TRITON
 from calotype.engine.store.triton_cache import compiled_into
-from calotype.engine.store.use import use_engine
+from calotype.engine.store.use import use_engines
 from tests.unit.store.kept import SMALL, target
 
 
@@ -66,5 +66,5 @@ def build() -> list[bool]:
 
 def start() -> list[bool]:
     """Begin with that engine."""
-    assert use_engine(target()) == target(SMALL)
+    assert use_engines(target()).shapes == (SMALL,)
     return compile_kernels()

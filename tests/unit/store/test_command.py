@@ -18,7 +18,7 @@ from calotype.engine.network.region import Order
 from calotype.engine.store import build as building
 from calotype.engine.store.artefact import engines_dir
 from calotype.engine.store.target import Device, Target
-from calotype.engine.store.use import regions_of
+from calotype.engine.store.use import use_engines
 from tests.unit.cli.conftest import Calotype, calotype
 from tests.unit.store.kept import KERNEL, SMALL, WIDE, keep, leftovers, target
 
@@ -81,8 +81,8 @@ def test_build_on_a_cpu_compiles_each_shape_once(
     # With guidance there are two prompts for each picture, and its latent is handed in once.
     assert [form.shape for form in latents if form] == [(1, 4, 16, 16), (2, 4, 16, 32)]
     assert [form.shape[0] for form in prompts if form] == [2, 4]
-    kept = {path.stem for path in regions_of(ok()).values()}
-    assert kept == set(regions_of(ok())) == {order.signature for order in orders}
+    regions = use_engines(target(SMALL, WIDE)).regions
+    assert {path.stem for path in regions.values()} == set(regions) == {order.signature for order in orders}
     again = calotype(*arguments, "--json")
     assert json.loads(again.out)["already"] is True
     assert json.loads(again.out)["key"] == ok().key

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 import torch
 
+from calotype.core.progress import Progress
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
 from calotype.engine.store.artefact import Artefact, engines_dir
+from calotype.engine.store.build import INDUCTOR, REGIONS
 from calotype.engine.store.shapes import Shape
-from calotype.engine.store.target import Device
-from calotype.engine.store.use import use_engine
+from calotype.engine.store.target import Device, Target
+from calotype.engine.store.use import use_engines
+from calotype.models.model import Model
 from tests.engines import small_engine
 from tests.shrunk import shrunk_folder
 from tests.unit.store.kept import KERNEL, LIST, SMALL, WIDE, built, keep, target
@@ -61,7 +64,6 @@ def test_other_weights_of_the_same_architecture_are_served(
         {"preset": "cached"},
         {"passes": tuple(name for name in target().passes if name != "shared_guidance")},
         {"precision": "bf16"},
-        {"shapes": (SMALL, Shape(32, 32))},
         {"device": Device(name="NVIDIA H200", capability="9.0")},
         {"software": target().software.model_copy(update={"torch": "2.0.0"})},
     ],
@@ -71,16 +73,32 @@ def test_what_was_built_for_something_else_is_not_used(
     loaded: Loaded, other: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     keep(target(SMALL))
-    assert use_engine(target(SMALL).model_copy(update=other)) is None
+    assert not use_engines(target(SMALL).model_copy(update=other)).shapes
     assert loaded == []
     assert not caplog.records
 
 
-def test_of_several_the_one_with_most_shapes_serves() -> None:
-    for shapes in ((SMALL,), (SMALL, WIDE), (WIDE,)):
-        keep(target(*shapes))
-    assert use_engine(target()) == target(SMALL, WIDE)
-    assert use_engine(target(WIDE)) == target(SMALL, WIDE)
+@pytest.mark.parametrize("asked", [(), (WIDE,), (WIDE, Shape(32, 32))], ids=str)
+def test_all_that_were_built_one_after_the_other_serve_together(
+    asked: tuple[Shape, ...], model: Path, loaded: Loaded
+) -> None:
+    """Whoever builds another size later keeps the first; a size nobody built for is not in the way."""
+    signatures = {SMALL: "a" * 32, WIDE: "b" * 32}
+
+    def compiled_for(_model: Model, wanted: Target, folder: Path, _progress: Progress) -> None:
+        (folder / REGIONS).mkdir()
+        for shape in wanted.shapes:
+            (folder / REGIONS / f"{signatures[shape]}.pt2").write_bytes(b"machine code")
+        (folder / INDUCTOR).write_text(str(wanted.shapes))
+
+    small, wide = (built(model, shape, collect=compiled_for).artefact for shape in (SMALL, WIDE))
+    found = use_engines(target(*asked))
+    assert found.shapes == (SMALL, WIDE)
+    assert found.regions == {
+        signatures[shape]: kept.folder / REGIONS / f"{signatures[shape]}.pt2"
+        for shape, kept in ((SMALL, small), (WIDE, wide))
+    }
+    assert len(loaded) == 2
 
 
 def damage_kernel(folder: Path) -> None:
@@ -119,7 +137,7 @@ def test_a_damaged_engine_is_refused_with_a_warning(
 ) -> None:
     keep(target(SMALL))
     damage(engines_dir() / target(SMALL).key)
-    assert use_engine(target()) is None
+    assert not use_engines(target()).shapes
     assert loaded == []
     assert in_triton(tmp_path) == []
     [said] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -145,7 +163,7 @@ def test_a_cache_that_cannot_be_read_is_not_in_the_way(
 
     monkeypatch.setattr(torch.compiler, "load_cache_artifacts", refused)
     keep(target(SMALL))
-    assert use_engine(target()) is None
+    assert not use_engines(target()).shapes
     assert "written by another torch" in caplog.text
 
 
@@ -153,7 +171,7 @@ def test_a_store_that_cannot_be_read_is_not_in_the_way(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CALOTYPE_CACHE", "/" + 300 * "x")
-    assert use_engine(target()) is None
+    assert not use_engines(target()).shapes
     assert "prepared engines are not used" in caplog.text
 
 
@@ -161,22 +179,22 @@ def test_another_serves_in_the_place_of_a_damaged_one() -> None:
     for shapes in ((SMALL,), (SMALL, WIDE)):
         keep(target(*shapes))
     damage_kernel(engines_dir() / target(SMALL, WIDE).key)
-    assert use_engine(target()) == target(SMALL)
+    assert use_engines(target()).shapes == (SMALL,)
 
 
 def test_a_file_that_was_slipped_in_is_not_used(tmp_path: Path) -> None:
     keep(target(SMALL))
     (engines_dir() / target(SMALL).key / KERNEL).with_name("slipped.so").write_bytes(b"")
-    assert use_engine(target())
+    assert use_engines(target()).shapes
     assert "ABC/slipped.so" not in in_triton(tmp_path)
 
 
 def test_an_engine_is_not_changed_by_its_use(tmp_path: Path) -> None:
     """Triton writes beside what it finds."""
     keep(target(SMALL))
-    use_engine(target())
+    use_engines(target())
     (tmp_path / "triton" / "ABC" / "kernel.cubin").write_bytes(b"another")
-    assert use_engine(target()) == target(SMALL)
+    assert use_engines(target()).shapes == (SMALL,)
 
 
 def sizes_made(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
@@ -231,4 +249,4 @@ def test_an_artefact_is_what_its_folder_says(model: Path) -> None:
     made: Artefact = built(model).artefact
     moved = made.folder.rename(made.folder.with_name("0" * 16))
     assert moved.is_dir()
-    assert use_engine(target()) is None
+    assert not use_engines(target()).shapes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calotype.core.errors import Problem, RequestError, near_matches
-from calotype.engine.presets import PRESETS
+from calotype.core.errors import NotFoundError, Problem, RequestError
+from calotype.engine.presets import CUSTOM, PRESETS, all_passes
 from calotype.spec.names import PRECISIONS
 
 
@@ -19,7 +19,7 @@ class Candidate:
 
 
 def parse_presets(text: str, precision: str | None) -> tuple[Candidate, ...]:
-    """`fast,int8,fp8:bf16`; `precision` is that of all that name none."""
+    """`fast,int8,fp8:bf16,passes:own_forward+fp8:bf16`; `precision` is that of all that name none."""
     field = "--presets"
     names = [name.strip() for name in text.split(",") if name.strip()]
     problems = [problem for name in names for problem in _problems(field, name)]
@@ -40,16 +40,25 @@ def parse_reference(text: str) -> Candidate:
 
 
 def _candidate(name: str, precision: str | None) -> Candidate:
-    preset, _, own = name.partition(":")
+    preset, own = _apart(name)
     return Candidate(preset, own or precision)
 
 
+def _apart(name: str) -> tuple[str, str | None]:
+    """The preset and the precision behind it; a list of passes has a colon of its own."""
+    start = CUSTOM if name.startswith(CUSTOM) else ""
+    preset, colon, precision = name.removeprefix(start).partition(":")
+    return start + preset, precision if colon else None
+
+
 def _problems(field: str, name: str) -> list[Problem]:
-    preset, colon, precision = name.partition(":")
+    preset, precision = _apart(name)
     found = []
-    if preset not in PRESETS:
-        found.append(Problem(field, f"no preset {preset[:60]!r}; {near_matches(preset[:60], PRESETS)}", name))
-    if colon and precision not in PRECISIONS:
+    try:
+        all_passes(preset)
+    except NotFoundError as error:
+        found.append(Problem(field, str(error), name))
+    if precision is not None and precision not in PRECISIONS:
         found.append(Problem(field, f"{precision[:60]!r} is no precision; {', '.join(PRECISIONS)}", name))
     return found
 

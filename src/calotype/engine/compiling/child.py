@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from calotype.core.errors import CalotypeError
 from calotype.engine.compiling.hollow import hollow_model
 from calotype.engine.compiling.package import write_package
 from calotype.engine.device import DTYPES
@@ -63,6 +64,8 @@ def main() -> None:
         error = None
         try:
             carry_out(json.loads(line))
+        except CalotypeError as raised:
+            error = str(raised)
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"[:500]
         print(json.dumps({"error": error}), file=answers, flush=True)

@@ -7,13 +7,14 @@ holds no weights. Loading it runs no compiler and asks no guards: it is machine 
 from __future__ import annotations
 
 import warnings
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from calotype.core.errors import CalotypeError
+from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.engine.network.compiled import Made
 from calotype.engine.network.region import Form, Order, Region
 
@@ -47,12 +48,23 @@ class _Around(nn.Module):
 
 _OPTIONS = {"cpp.dynamic_threads": True}
 """Else the number of threads would be what it was where this was compiled."""
+_LONGEST = 500
+"""Of what a compiler says."""
+
+
+def write_package(order: Order, path: Path) -> None:
+    """Compile a region for inputs of one kind. Takes a minute or more."""
+    try:
+        package = _compiled(order)
+    # Whatever a compiler may raise, in words.
+    except Exception as error:
+        raise _explained(error) from error
+    path.write_bytes(package.getbuffer())
 
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def write_package(order: Order, path: Path) -> None:
-    """Compile a region for inputs of one kind. Takes a minute or more."""
+def _compiled(order: Order) -> BytesIO:
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - only compiling needs it
     from torch.export import Dim, export  # noqa: PLC0415 - takes a second, and most processes only read
 
@@ -67,12 +79,28 @@ def write_package(order: Order, path: Path) -> None:
         for place, each in enumerate(inputs)
     ]
     arguments, open_sizes = (inputs, weights), (sizes, [None for _ in weights])
+    # Not to a file: where a disk is full torch's own writer ends the process instead of raising.
+    package = BytesIO()
     # torch warns of its own internals.
     with warnings.catch_warnings(action="ignore", category=FutureWarning):
         program = export(_Walk(region), arguments, dynamic_shapes=open_sizes, strict=False)
         torch._inductor.aoti_compile_and_package(
-            program, package_path=str(path), inductor_configs=dict(_OPTIONS)
+            program, package_path=package, inductor_configs=dict(_OPTIONS)
         )
+    return package
+
+
+def _explained(error: Exception) -> CalotypeError:
+    # torch wraps what its compiler was stopped by.
+    inner = getattr(error, "inner_exception", error)
+    said = " ".join(f"{type(inner).__name__}: {inner}".split())[:_LONGEST]
+    if isinstance(inner, OSError):
+        from torch._inductor.runtime.cache_dir_utils import cache_dir  # noqa: PLC0415 - as above
+
+        return DoesNotFitError(f"{said} (while compiling in {cache_dir()}); make room there or set TMPDIR")
+    if type(inner).__name__ == "InvalidCxxCompiler":
+        said += "; install g++, or name another compiler with CXX"
+    return CalotypeError(said)
 
 
 def read_package(path: Path) -> Made:

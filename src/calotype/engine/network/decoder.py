@@ -8,6 +8,7 @@ Knows nothing of latents' scale.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
@@ -22,8 +23,11 @@ from calotype.engine.network.resnet import Resnet
 from calotype.engine.network.resnet import reason_against as reason_against_resnet
 
 Prepare = Callable[[nn.Module], None]
+Decode = Callable[[Any, Tensor], Tensor]
 _SMALLER = 2.0**-6
 _BLOCKS = {"UNetMidBlock2D", "UpDecoderBlock2D"}
+
+_log = logging.getLogger(__name__)
 
 
 class Decoder:
@@ -105,15 +109,31 @@ def _shrink(module: Any) -> None:
 class OwnDecoders:
     """A decoder for whichever autoencoder is in use: a request may bring its own."""
 
-    def __init__(self, operations: Operations, dtype: torch.dtype, prepare: Sequence[Prepare] = ()) -> None:
-        """`prepare` is called with every network that will be walked, before it is."""
+    def __init__(
+        self,
+        operations: Operations,
+        dtype: torch.dtype,
+        prepare: Sequence[Prepare] = (),
+        *,
+        otherwise: Decode,
+    ) -> None:
+        """`prepare` is called with every network that will be walked, before it is.
+
+        `otherwise` is for autoencoders of a kind that cannot be.
+        """
         self._operations, self._dtype, self._prepare = operations, dtype, prepare
-        self._made: WeakKeyDictionary[nn.Module, Decoder] = WeakKeyDictionary()
+        self._otherwise = otherwise
+        self._made: WeakKeyDictionary[nn.Module, Decoder | None] = WeakKeyDictionary()
 
     def __call__(self, vae: Any, latents: Tensor) -> Tensor:
         if vae not in self._made:
-            self._made[vae] = Decoder(vae, self._operations, self._dtype, self._prepare)
-        return self._made[vae](latents)
+            reason = reason_against(vae)
+            if reason:
+                _log.info("decoded as usual, and slower: %s", reason)
+            own = None if reason else Decoder(vae, self._operations, self._dtype, self._prepare)
+            self._made[vae] = own
+        made = self._made[vae]
+        return self._otherwise(vae, latents) if made is None else made(latents)
 
 
 def reason_against(vae: Any) -> str | None:

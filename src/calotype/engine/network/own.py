@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -22,8 +23,15 @@ Runner = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 Fill = Callable[[Conditioning, int], Tensor]
 """A prompt made so many tokens long."""
 
-_MOST_SHIFTS = 4096
-"""Of remembered timesteps; a row of SDXL's takes 70 kB."""
+_MOST_SHIFT_BYTES = 64 * 2**20
+"""Of remembered timesteps: nine hundred of SDXL's, whose rows take 70 kB."""
+
+
+@dataclass(frozen=True, eq=False)
+class _KeysValues:
+    """Of one prompt; there as long as somebody keeps it."""
+
+    rows: Tensor
 
 
 class OwnNetwork:
@@ -41,9 +49,12 @@ class OwnNetwork:
         """`on_change` is called when weights have changed."""
         self._unet, self._run, self._on_change = unet, runner, on_change
         self._prompts_once, self._times_once = prompts_once, times_once
-        self._keys_values: WeakKeyDictionary[Conditioning, dict[tuple[int, Fill], Tensor]] = (
-            WeakKeyDictionary()
+        # 26 MB each in SDXL: kept as long as a picture that asks with them is under way, and not as long as
+        # prompts are remembered.
+        self._keys_values: WeakValueDictionary[tuple[Conditioning, int, Fill], _KeysValues] = (
+            WeakValueDictionary()
         )
+        self._needed: WeakKeyDictionary[object, set[_KeysValues]] = WeakKeyDictionary()
         self._shifts: OrderedDict[Hashable, Tensor] = OrderedDict()
         self._last_prompts: tuple[Hashable, tuple[Tensor, Tensor | None]] | None = None
 
@@ -59,6 +70,7 @@ class OwnNetwork:
     def forget(self) -> None:
         for follow in self._on_change:
             follow()
+        self._needed.clear()
         self._keys_values.clear()
         self._shifts.clear()
         self._last_prompts = None
@@ -69,23 +81,27 @@ class OwnNetwork:
         key = tuple((row.prompt, count) for row, count in runs(rows))
         if self._prompts_once and self._last_prompts is not None and self._last_prompts[0] == key:
             return self._last_prompts[1]
+        # Those of before are not to lie beside the next.
+        self._last_prompts = None
         lengths = {row.prompt.context.shape[1] for row in rows}
         longest = max(lengths)
         # Attention to keys that are repeated is what it was, and needs no mask, nor what is made for one.
         fill = repeated if all(longest % length == 0 for length in lengths) else padded
-        parts = [
-            self._prompt(row.prompt, longest, fill, dtype).expand(count, -1) for row, count in runs(rows)
-        ]
+        parts = [self._prompt(row, longest, fill, dtype).expand(count, -1) for row, count in runs(rows)]
         found = torch.cat(parts), said(rows, longest) if fill is padded else None
         self._last_prompts = (key, found)
         return found
 
-    def _prompt(self, prompt: Conditioning, tokens: int, fill: Fill, dtype: torch.dtype) -> Tensor:
-        """Keys and values of one prompt, filled up to so many tokens."""
-        known = self._keys_values.setdefault(prompt, {}) if self._prompts_once else {}
-        if (tokens, fill) not in known:
-            known[tokens, fill] = self._unet.prompt_rows(fill(prompt, tokens).to(dtype))
-        return known[tokens, fill]
+    def _prompt(self, row: Row, tokens: int, fill: Fill, dtype: torch.dtype) -> Tensor:
+        """Keys and values of a row's prompt, filled up to so many tokens."""
+        key = (row.prompt, tokens, fill)
+        known = self._keys_values.get(key)
+        if known is None:
+            known = _KeysValues(self._unet.prompt_rows(fill(row.prompt, tokens).to(dtype)))
+        if self._prompts_once:
+            self._keys_values[key] = known
+            self._needed.setdefault(row.prompt if row.of is None else row.of, set()).add(known)
+        return known.rows
 
     def _times(self, rows: Sequence[Row], sample: Tensor) -> Tensor:
         if not self._times_once:
@@ -93,12 +109,13 @@ class OwnNetwork:
         return torch.cat([self._time(row, sample).expand(count, -1) for row, count in runs(rows)])
 
     def _time(self, row: Row, sample: Tensor) -> Tensor:
-        # Only SDXL's depends on the prompt; objects in a key live as long as the key.
-        key = (row.timestep,) if row.time_ids is None else (row.timestep, row.prompt, row.time_ids)
+        # Only SDXL's depends on the prompt's summary; objects in a key live as long as the key.
+        key = (row.timestep,) if row.time_ids is None else (row.timestep, row.prompt.pooled, row.time_ids)
         if key not in self._shifts:
-            self._shifts[key] = self._unet.shift_rows(
+            made = self._unet.shift_rows(
                 timesteps([row], sample.device), added_conditions([row], sample.dtype)
             )
-            while len(self._shifts) > _MOST_SHIFTS:
+            while self._shifts and (len(self._shifts) + 1) * made.nbytes > _MOST_SHIFT_BYTES:
                 self._shifts.popitem(last=False)
+            self._shifts[key] = made
         return self._shifts[key]

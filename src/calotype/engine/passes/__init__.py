@@ -68,6 +68,8 @@ class Pass:
     apply: Callable[[Assembly], None]
     after: tuple[str, ...] = ()
     """Passes it builds on."""
+    excludes: tuple[str, ...] = ()
+    """Passes that cannot be in one list with it: one would undo what the other does, or get in its way."""
 
     @property
     def about(self) -> str:

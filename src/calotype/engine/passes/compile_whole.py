@@ -12,4 +12,11 @@ def _apply(assembly: Assembly) -> None:
     assembly.compiled, assembly.compiled_behind = "whole", True
 
 
-COMPILE_WHOLE = Pass("compile_whole", "rounding", nothing_more, _apply, after=(OWN_FORWARD.name,))
+COMPILE_WHOLE = Pass(
+    "compile_whole",
+    "rounding",
+    nothing_more,
+    _apply,
+    after=(OWN_FORWARD.name,),
+    excludes=("compile_blocks", "compiled_ahead"),
+)

@@ -12,4 +12,11 @@ def _apply(assembly: Assembly) -> None:
     assembly.compiled = "whole"
 
 
-COMPILED_AHEAD = Pass("compiled_ahead", "rounding", nothing_more, _apply, after=(OWN_FORWARD.name,))
+COMPILED_AHEAD = Pass(
+    "compiled_ahead",
+    "rounding",
+    nothing_more,
+    _apply,
+    after=(OWN_FORWARD.name,),
+    excludes=("compile_blocks", "compile_whole"),
+)

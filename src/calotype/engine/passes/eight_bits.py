@@ -64,5 +64,21 @@ def _apply(kind: Kind) -> Callable[[Assembly], None]:
     return apply
 
 
-INT8 = Pass("int8", "lossy", _missing("int8"), _apply("int8"), after=(OWN_FORWARD.name,))
-FP8 = Pass("fp8", "lossy", _missing("fp8"), _apply("fp8"), after=(OWN_FORWARD.name,))
+# Weights are found and quantised as they are met, which no compiler can follow.
+UNCOMPILED = ("compile_blocks", "compile_whole", "compiled_ahead")
+INT8 = Pass(
+    "int8",
+    "lossy",
+    _missing("int8"),
+    _apply("int8"),
+    after=(OWN_FORWARD.name,),
+    excludes=("fp8", "int8_static", *UNCOMPILED),
+)
+FP8 = Pass(
+    "fp8",
+    "lossy",
+    _missing("fp8"),
+    _apply("fp8"),
+    after=(OWN_FORWARD.name,),
+    excludes=("int8", "int8_static", *UNCOMPILED),
+)

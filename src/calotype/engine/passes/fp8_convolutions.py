@@ -25,6 +25,7 @@ from calotype.engine.network.fp8_convolution import Fp8Convolution, suits
 from calotype.engine.network.operations import Sum
 from calotype.engine.passes import Assembly, Pass, fused_norms
 from calotype.engine.passes.channels_last import CHANNELS_LAST
+from calotype.engine.passes.eight_bits import UNCOMPILED
 from calotype.engine.passes.fused_norms import FUSED_NORMS
 from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.models.model import Model
@@ -99,4 +100,5 @@ FP8_CONVOLUTIONS = Pass(
     _missing,
     _apply,
     after=(OWN_FORWARD.name, CHANNELS_LAST.name, FUSED_NORMS.name),
+    excludes=("winograd", *UNCOMPILED),
 )

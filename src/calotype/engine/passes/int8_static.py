@@ -23,7 +23,8 @@ from calotype.engine.kernels.quantise import LARGEST, Quantised
 from calotype.engine.memory import quantised_bytes
 from calotype.engine.network.quantised import QuantisedLinear
 from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.eight_bits import INT8
+from calotype.engine.passes.eight_bits import INT8, UNCOMPILED
+from calotype.engine.passes.fused_norms import FUSED_NORMS
 from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.models.model import Model
 
@@ -101,4 +102,12 @@ def _apply(assembly: Assembly) -> None:
     )
 
 
-INT8_STATIC = Pass("int8_static", "lossy", _missing, _apply, after=(OWN_FORWARD.name,))
+# After the norms of others: its weights hold for what its own write and nothing else.
+INT8_STATIC = Pass(
+    "int8_static",
+    "lossy",
+    _missing,
+    _apply,
+    after=(OWN_FORWARD.name, FUSED_NORMS.name),
+    excludes=("int8", "fp8", *UNCOMPILED),
+)

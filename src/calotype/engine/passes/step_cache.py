@@ -11,4 +11,12 @@ def _apply(assembly: Assembly) -> None:
     assembly.whole_every = 2
 
 
-STEP_CACHE = Pass("step_cache", "lossy", nothing_more, _apply, after=(OWN_FORWARD.name,))
+# What is compiled as a whole cannot leave out a part.
+STEP_CACHE = Pass(
+    "step_cache",
+    "lossy",
+    nothing_more,
+    _apply,
+    after=(OWN_FORWARD.name,),
+    excludes=("compile_whole", "compiled_ahead"),
+)

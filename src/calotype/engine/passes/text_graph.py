@@ -16,4 +16,5 @@ def _apply(assembly: Assembly) -> None:
     assembly.text_graphed = True
 
 
-TEXT_GRAPH = Pass("text_graph", "exact", _missing, _apply)
+# A graph reads weights where they were when it was recorded, and encoders that wait aside come and go.
+TEXT_GRAPH = Pass("text_graph", "exact", _missing, _apply, excludes=("text_aside",))

@@ -68,9 +68,11 @@ class Target(Frozen):
         return _digest(values)[:KEY_LENGTH]
 
     def serves(self, other: Target) -> bool:
-        """Whether what was compiled for this is what `other` needs: all alike, and no shape missing."""
-        alike = self.model_copy(update={"shapes": ()}) == other.model_copy(update={"shapes": ()})
-        return alike and set(other.shapes) <= set(self.shapes)
+        """Whether what was compiled for this is what `other` needs: all alike but for shapes.
+
+        Each shape is compiled by itself, so one that `other` does not ask for is not in the way.
+        """
+        return self.model_copy(update={"shapes": ()}) == other.model_copy(update={"shapes": ()})
 
 
 def target_of(

@@ -1,25 +1,39 @@
-"""Finds the engine that was built for a target and puts its caches to use. Knows nothing of building."""
+"""Finds the engines that were built for a target and puts their caches to use. Knows nothing of building."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from calotype.engine.store.artefact import Artefact, artefacts, check_files, engines_dir, read
+from calotype.engine.store.artefact import Artefact, Description, artefacts, check_files
 from calotype.engine.store.build import INDUCTOR, REGIONS, TRITON
+from calotype.engine.store.shapes import Shape
 from calotype.engine.store.target import Target
 from calotype.engine.store.triton_cache import hand_to_triton
 
 _log = logging.getLogger(__name__)
 
 
-def use_engine(target: Target) -> Target | None:
-    """Make what was compiled for the target known, before anything is compiled; what it was built for.
+@dataclass(frozen=True)
+class Prepared:
+    """What was built before, all engines together: each may have been built for other shapes."""
 
-    None when nothing serves. A damaged engine is refused with a warning, and the work goes on without it.
+    shapes: tuple[Shape, ...] = ()
+    regions: Mapping[str, Path] = field(default_factory=dict)
+    """Compiled regions by their signatures."""
+
+
+def use_engines(target: Target) -> Prepared:
+    """Make what was compiled for the target known, whatever its shapes, before anything is compiled.
+
+    A damaged engine is refused with a warning, and the work goes on without it.
     """
+    shapes: set[Shape] = set()
+    regions: dict[str, Path] = {}
     for one in _candidates(target):
         try:
             description = check_files(one)
@@ -29,32 +43,26 @@ def use_engine(target: Target) -> Target | None:
             fix = f"`calotype engine remove {one.key}`, then build it again"
             _log.warning("engine %s is not used: %s; %s", one.key, error, fix)
             continue
-        shapes = ", ".join(str(shape) for shape in description.target.shapes)
-        _log.info("engine: %s, built for %s", one.key, shapes)
-        return description.target
-    return None
+        built_for = description.target.shapes
+        _log.info("engine: %s, built for %s", one.key, ", ".join(str(shape) for shape in built_for))
+        shapes.update(built_for)
+        regions.update(_regions(one, description))
+    return Prepared(tuple(sorted(shapes)), regions)
 
 
-def regions_of(target: Target) -> dict[str, Path]:
-    """The compiled regions of the engine that was built for a target, by their signatures."""
-    one = read(engines_dir() / target.key)
-    names = [file.name for file in one.description.files] if one.description else []
-    return {Path(name).stem: one.folder / name for name in names if Path(name).is_relative_to(REGIONS)}
+def _regions(one: Artefact, description: Description) -> dict[str, Path]:
+    names = [Path(file.name) for file in description.files]
+    return {name.stem: one.folder / name for name in names if name.is_relative_to(REGIONS)}
 
 
 def _candidates(target: Target) -> list[Artefact]:
-    """Those that say they serve the target, with the most shapes first; then those that say nothing."""
-
-    def num_shapes(one: Artefact) -> int:
-        return len(one.description.target.shapes) if one.description else 0
-
+    """Those that say they serve the target, and those that say nothing."""
     try:
         kept = [one for one in artefacts() if not one.other_format]
     except OSError as error:
         _log.warning("prepared engines are not used: %s", error)
         return []
-    serving = [one for one in kept if one.description is None or one.description.target.serves(target)]
-    return sorted(serving, key=num_shapes, reverse=True)
+    return [one for one in kept if one.description is None or one.description.target.serves(target)]
 
 
 def _hand_over(folder: Path, files: list[Path]) -> None:

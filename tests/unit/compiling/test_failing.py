@@ -1,0 +1,64 @@
+"""What is said where nothing can be compiled or kept: no compiler, no room."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._inductor.exc import InductorError, InvalidCxxCompiler
+
+from calotype.core.errors import CalotypeError, DoesNotFitError
+from calotype.engine.compiling.package import write_package
+from calotype.engine.network.region import Form, Order, Region
+
+GIVEN = torch.ones(2, 4)
+
+
+def order() -> Order:
+    layer = nn.Linear(4, 4)
+
+    def walk(x: Tensor) -> Tensor:
+        return layer(x)
+
+    return Order("signature", Region("layer", layer, walk), (Form.of(GIVEN),))
+
+
+@pytest.mark.parametrize(
+    ("stopped_by", "kind", "said"),
+    [
+        (InvalidCxxCompiler(), CalotypeError, r"No working C\+\+ compiler found .*; install g\+\+"),
+        (OSError(errno.ENOSPC, "No space left on device"), DoesNotFitError, "No space left .*set TMPDIR"),
+    ],
+    ids=["no compiler", "no room"],
+)
+def test_a_compiler_that_is_stopped_says_by_what(
+    stopped_by: Exception,
+    kind: type[Exception],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise InductorError(stopped_by, None)
+
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", stopped)
+    with pytest.raises(kind, match=said):
+        write_package(order(), tmp_path / "layer.pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_kept_is_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no end of the process, which torch's own writer makes of a full disk."""
+
+    def compiled(_program: Any, *, package_path: Any, **_: Any) -> None:
+        package_path.write(b"machine code")
+
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", compiled)
+    write_package(order(), tmp_path / "layer.pt2")
+    assert (tmp_path / "layer.pt2").read_bytes() == b"machine code"
+    with pytest.raises(FileNotFoundError):
+        write_package(order(), tmp_path / "missing" / "layer.pt2")
