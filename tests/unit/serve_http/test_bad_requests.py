@@ -57,6 +57,16 @@ def test_bad_values_in_other_dialects(server: Running, address: str, name: str) 
     assert error["param"] == next(iter(values))
 
 
+def test_half_a_character_is_refused_even_where_nobody_looks(server: Running) -> None:
+    """What is taken and has no effect is told back, for which it has to be text."""
+    body = json.dumps({"prompt": "a", "comments": {"a": ["b", "c\ud800"]}})
+    error = refused(server.client.post("/sdapi/v1/txt2img", content=body, headers=JSON), 400)
+    assert (error["param"], error["problems"][0]["rule"]) == (
+        "comments.a.1",
+        "holds half a character at position 1; remove it",
+    )
+
+
 @pytest.mark.parametrize(
     ("address", "field"),
     [("/v1/jobs", "request.steps"), ("/v1/images/generations", "steps"), ("/sdapi/v1/txt2img", "steps")],
@@ -99,7 +109,11 @@ def test_bad_names(server: Running, name: str, place: str) -> None:
         request["vae"] = value
     address = "/v1/loaded-models" if place == "load" else "/v1/jobs"
     content = json.dumps({"model": value} if place == "load" else body)
-    refused(server.client.post(address, content=content, headers=JSON), 400, "is not a usable name")
+    refused(
+        server.client.post(address, content=content, headers=JSON),
+        400,
+        "is not a usable name|half a character",
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
