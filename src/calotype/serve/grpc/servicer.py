@@ -123,7 +123,7 @@ class Servicer(CalotypeServicer):
             asked_s = values.get("deadline_s", LONGEST_DEADLINE_S)
             # A deadline that is wrong by itself stays to be refused.
             values["deadline_s"] = min(left_s, asked_s) if asked_s > 0 else asked_s
-        return await submit(self._service, caller(), await self._asked(values))
+        return await submit(self._service, caller(), await self._asked(values), waited_for=True)
 
     async def _asked(self, values: dict[str, Any]) -> Asked:
         given = {name: values.pop(name, None) for name in ("image", "mask")}
