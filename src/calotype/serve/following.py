@@ -20,7 +20,7 @@ from calotype.spec.job import Job, JobNews
 
 
 async def submit(service: Service, caller: Caller, asked: Asked, *, waited_for: bool = False) -> Job:
-    """Hand a job in. That is done to its end whoever leaves meanwhile: half of it would be a job nobody begins.
+    """Hand a job in, to the end whoever leaves meanwhile: half of that would be a job which nobody begins.
 
     `waited_for`: one who leaves would have waited for it, so it is given up then.
     """

@@ -1,7 +1,7 @@
 """What stands before every method: its name in the log, its caller's key, errors as status codes.
 
-Nothing of a message is read before its sender is known, and none may take for ever to arrive: so whoever holds
-no key holds nothing here. Knows nothing of methods but which service is open to anybody.
+Nothing of a message is read before its sender is known, and none may take for ever to arrive: so whoever
+holds no key holds nothing here. Knows nothing of methods but which service is open to anybody.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _behaviour(handler: Handler) -> Any:
 
 
 def _handler(handler: Handler, behaviour: Any) -> Handler:
-    """One that answers in the same way, and reads its messages itself: others are called when one is there."""
+    """One that answers in the same way and reads messages itself: others are called when one is there."""
     make: Any = (
         grpc.stream_stream_rpc_method_handler
         if handler.response_streaming
