@@ -91,6 +91,8 @@ class StandIn:
             and (job.client, job.idempotency_key) == (client, submission.idempotency_key)
         ]
         if known:
+            if known[0].request != submission.request.as_dict():
+                raise RequestError([Problem("idempotency_key", "stands for something else")])
             return known[0]
         self._check(submission)
         now = time.time()

@@ -212,3 +212,13 @@ def test_characters_that_json_writes_in_two_halves_are_whole(server: Running) ->
         "/sdapi/v1/txt2img", content=body, headers={"Content-Type": "application/json"}
     )
     assert answer.json()["parameters"]["comments"] == {"apple": "🍎"}
+
+
+def test_the_same_key_is_the_same_job_where_no_seed_is_given(server: Running) -> None:
+    made = [
+        server.client.post(
+            "/sdapi/v1/txt2img", json={"prompt": "a"}, headers={"Idempotency-Key": "again"}
+        ).json()
+        for _ in range(2)
+    ]
+    assert json.loads(made[0]["info"])["job"] == json.loads(made[1]["info"])["job"]
