@@ -30,7 +30,7 @@ from calotype.serve.messages import (
 from calotype.serve.queue.database import Database
 from calotype.serve.queue.queue import Clock
 from calotype.serve.service import Service, UnavailableError
-from calotype.spec.job import JobFailure, JobNews
+from calotype.spec.job import Job, JobFailure, JobNews
 from tests.unit.serve_deployment.conftest import (
     EMOJI,
     OpenDeployment,
@@ -355,6 +355,27 @@ async def test_a_job_that_no_worker_can_be_told_of_fails_and_kills_nobody(deploy
         picky.finish(await picky.told(Work))
         assert (await soon(deployment.wait(good.id))).state == "done"
         assert not picky.killed
+
+
+async def test_a_job_that_ends_while_it_is_cancelled_is_counted_once(
+    deployed: OpenDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        (job,) = await submitted(deployment, 1)
+        work = await worker.told(Work)
+        running = await deployment.job(job.id)
+        worker.finish(work)
+        await soon(deployment.wait(job.id))
+
+        async def as_it_was(*_: object) -> Job:
+            return running
+
+        monkeypatch.setattr(deployment._queue, "job", as_it_was)
+        assert (await deployment.cancel(job.id)).state == "done"
+        assert metric(deployment, "calotype_jobs_ended_total", state="done") == 1
+        assert metric(deployment, "calotype_images_total", model="emoji") == 1
 
 
 async def test_a_suspect_waits_until_a_worker_has_nothing_else(deployed: OpenDeployment) -> None:
