@@ -57,6 +57,9 @@ class StandInKeys:
     def all(self) -> Sequence[str]:
         return list(self.names.values())
 
+    def were_made(self) -> bool:
+        return bool(self.names)
+
     def check(self, token: str) -> str | None:
         if token == "spent-key":
             raise QueueFullError("'spent' may ask for 5 pictures a minute", retry_after_s=7.2)
