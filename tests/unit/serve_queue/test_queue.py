@@ -452,3 +452,18 @@ async def test_given_pictures_stay_until_the_end(open_queue: OpenQueue, tmp_path
         await queue.put_back([jobs[2].id], lost=False)
         await queue.ask_to_stop(jobs[2].id)
         assert list((queue.folder / "pictures").iterdir()) == []
+
+
+async def test_jobs_without_pictures_are_not_remembered_without_end(open_queue: OpenQueue) -> None:
+    async with open_queue(max_record_bytes=2**20) as queue:
+        for number in range(100):
+            job = await queue.submit(asked(f"{number} {'x' * 20_000}"))
+            await queue.ask_to_stop(job.id)
+        waiting = await queue.submit(asked("the one that waits"))
+        await queue.forget_old()
+        kept = [job.request["prompt"].split()[0] for job in await queue.jobs(state="cancelled")]
+        assert kept == [str(number) for number in range(99, 99 - len(kept), -1)]
+        assert 20 <= len(kept) < 100
+        assert (await queue.job(waiting.id)).state == "queued"
+        await queue.forget_old()
+        assert len(await queue.jobs(state="cancelled")) == len(kept)
