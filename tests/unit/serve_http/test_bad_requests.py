@@ -161,6 +161,7 @@ def test_brackets_inside_strings_are_no_depth(server: Running) -> None:
     ("body", "words"),
     [
         (b"[" + b"[]," * 100_000 + b"1]", "more than 50000 parts"),
+        (b"[" + b"1," * 300_000 + b"1]", "more than 200000 values"),
         (b'{"request": {"prompt": "a"', "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
         ('{"request": {"prompt": "∀"}}'.encode("utf-16"), "is not JSON"),

@@ -16,16 +16,25 @@ from calotype.serve.settings import ServeSettings
 _MAY_HALVE = re.compile(rb"\\u[dD][89a-fA-F]")
 """The only way into a text that is UTF-8 for half a character, or for both halves of one."""
 # Possessive, so that a string of any length leaves nothing to go back to.
-_PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
+VALUES_A_PART = 4
+"""So many times as many commas as other parts: numbers are small, but each takes its time and memory too."""
 
 
 def check_shape(data: bytes, settings: ServeSettings) -> None:
     """Refuse what is nested too deeply or made of too many parts; says nothing of whether it is JSON."""
-    depth = 0
-    for count, part in enumerate(_PART.finditer(data)):
-        if count >= settings.most_json_parts:
-            raise _refused(f"has more than {settings.most_json_parts} parts; send fewer")
+    depth = count = commas = 0
+    most_values = VALUES_A_PART * settings.most_json_parts
+    for part in _PART.finditer(data):
         opening = data[part.start()]
+        if opening in b",":
+            commas += 1
+            if commas > most_values:
+                raise _refused(f"has more than {most_values} values; send fewer")
+            continue
+        count += 1
+        if count > settings.most_json_parts:
+            raise _refused(f"has more than {settings.most_json_parts} parts; send fewer")
         if opening in b"[{":
             depth += 1
             if depth > settings.deepest_json:
