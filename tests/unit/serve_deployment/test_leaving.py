@@ -25,9 +25,14 @@ ANN = Caller("ann", admin=False)
 async def being_written(deployment: Deployment) -> AsyncIterator[None]:
     """What is asked of the queue at the beginning is under way inside of this, and done after it."""
     begin, began, go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def hold(_: object) -> bool:
+        began.set()
+        return go_on.wait(20)
+
     database = deployment._queue._database
     first = asyncio.ensure_future(database.call(lambda _: begin.wait(20)))
-    second = asyncio.ensure_future(database.call(lambda _: (began.set(), go_on.wait(20))))
+    second = asyncio.ensure_future(database.call(hold))
     await asyncio.sleep(0)
     # Whoever calls this has asked by now: the next round of the loop has both in one group of calls.
     await asyncio.sleep(0)

@@ -258,12 +258,13 @@ def test_whoever_holds_no_key_holds_nothing() -> None:
         for _ in range(20):
             refused(partial(call_silently, few), Code.UNAUTHENTICATED, "API key")
         health = health_pb2_grpc.HealthStub(few.channel)
-        watching = [health.Watch(health_pb2.HealthCheckRequest()) for _ in range(20)]
-        assert next(watching[0]).status
-        for call in watching[1:]:
-            refused(partial(next, call), Code.RESOURCE_EXHAUSTED, "too many ask for its health")
+        watching = health.Watch(health_pb2.HealthCheckRequest())
+        assert next(watching).status
+        for _ in range(20):
+            another = health.Watch(health_pb2.HealthCheckRequest())
+            refused(partial(next, another), Code.RESOURCE_EXHAUSTED, "too many ask for its health")
         assert few.stub.Generate(submission(), metadata=alice).job.state == pb.JOB_STATE_DONE
-        watching[0].cancel()
+        watching.cancel()
 
 
 def test_a_message_that_does_not_come_is_not_waited_for() -> None:
