@@ -41,14 +41,18 @@ def list_keys(deployment: Deployment = _DEFAULT, as_json: AsJson = False) -> Non
     from calotype.serve.keys import ApiKeys
     from calotype.serve.lifecycle.places import place_of
 
-    keys = ApiKeys(place_of(deployment).folder).all()
+    kept = ApiKeys(place_of(deployment).folder)
+    keys = kept.all()
     if as_json:
         print_json([key.model_dump(mode="json", exclude={"salt", "hash"}) for key in keys])
         return
     table = Table("name", "jobs waiting at most", "pictures a minute")
     for key in keys:
         table.add_row(key.name, str(key.max_queued or "—"), str(key.pictures_per_minute or "—"))
-    console().print(table if keys else "no keys; only this machine may ask")
+    nobody = (
+        "all keys are revoked; nobody may ask" if kept.were_made() else "no keys; only this machine may ask"
+    )
+    console().print(table if keys else nobody)
 
 
 @app.command()
@@ -59,5 +63,8 @@ def revoke(
     from calotype.serve.keys import ApiKeys
     from calotype.serve.lifecycle.places import place_of
 
-    ApiKeys(place_of(deployment).folder).revoke(name)
+    keys = ApiKeys(place_of(deployment).folder)
+    keys.revoke(name)
     typer.echo(f"{name} is let in no more")
+    if not keys.all():
+        typer.echo("that was the last key: nobody is let in until you make another", err=True)

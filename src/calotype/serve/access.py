@@ -20,6 +20,10 @@ class KeyCheck(Protocol):
         """The keys that let somebody in."""
         ...
 
+    def were_made(self) -> bool:
+        """Whether there is any, even if all are revoked."""
+        ...
+
     def check(self, token: str) -> str | None:
         """The name of the client a token belongs to; raises QueueFullError when its quota is used up."""
         ...
@@ -52,7 +56,10 @@ class Caller:
 
 
 class Access:
-    """Lets clients in by their key; where no keys exist, anybody on this machine and nobody else."""
+    """Lets clients in by their key; where none was made, anybody on this machine and nobody else.
+
+    Who revokes the last key wants to let somebody in no more, not everybody from then on.
+    """
 
     def __init__(self, settings: ServeSettings, keys: KeyCheck | None) -> None:
         if not settings.loopback_only and not (keys and keys.all()):
@@ -68,11 +75,11 @@ class Access:
     @property
     def has_keys(self) -> bool:
         """Whether anybody needs one."""
-        return bool(self._keys and self._keys.all())
+        return bool(self._keys and self._keys.were_made())
 
     def caller(self, token: str | None) -> Caller:
         """The client with this token."""
-        if self._loopback_only and not (self._keys and self._keys.all()):
+        if self._loopback_only and not self.has_keys:
             return Caller(LOCAL, admin=True)
         name = self._keys.check(token) if self._keys and token else None
         if name is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,6 +74,14 @@ def ask(values: Mapping[str, Any], image: bytes | None = None, mask: bytes | Non
     if problems:
         raise RequestError(problems)
     return Asked(submission, image, mask)
+
+
+def seed_for(idempotency_key: str | None) -> int:
+    """Of a request that leaves it to us: random, but the same for the same key, which means the same job."""
+    if idempotency_key is None:
+        return secrets.randbelow(2**32)
+    digest = hashlib.sha256(idempotency_key.encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:4])
 
 
 @contextmanager

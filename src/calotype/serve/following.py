@@ -6,6 +6,7 @@ key, which says that the client may ask again.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
@@ -18,9 +19,22 @@ from calotype.serve.service import Service
 from calotype.spec.job import Job, JobNews
 
 
-async def submit(service: Service, caller: Caller, asked: Asked) -> Job:
-    """Hand a job in."""
-    return await service.submit(asked.submission, client=caller.name, image=asked.image, mask=asked.mask)
+async def submit(service: Service, caller: Caller, asked: Asked, *, waited_for: bool = False) -> Job:
+    """Hand a job in, to the end whoever leaves meanwhile: half of that would be a job which nobody begins.
+
+    `waited_for`: one who leaves would have waited for it, so it is given up then.
+    """
+    handing_in = asyncio.ensure_future(
+        service.submit(asked.submission, client=caller.name, image=asked.image, mask=asked.mask)
+    )
+    try:
+        return await asyncio.shield(handing_in)
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True), contextlib.suppress(CalotypeError):
+            job = await handing_in
+            if waited_for:
+                await give_up(service, job)
+        raise
 
 
 @contextlib.asynccontextmanager

@@ -111,6 +111,10 @@ class ApiKeys:
         """Every key that lets somebody in."""
         return _valid(self._current())
 
+    def were_made(self) -> bool:
+        """Whether there is any, even if all are revoked."""
+        return bool(self._current())
+
     def check(self, token: str) -> str | None:
         """The client that a key lets in. Takes as long for a wrong secret as for a right one."""
         _, _, rest = token[:LONGEST_TOKEN].partition("-")

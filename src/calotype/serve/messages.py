@@ -10,7 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from calotype.core.errors import CalotypeError
 from calotype.spec.job import JobFailure, NodeFailure, PictureFile
+
+
+class UnsendableError(CalotypeError):
+    """A message that no channel can carry. Nothing of it was sent: the other side knows nothing of it."""
 
 
 class _Message(BaseModel):

@@ -47,7 +47,7 @@ class ServeSettings(BaseModel):
     deepest_json: Annotated[int, Field(ge=4, le=500)] = 32
     """Brackets inside brackets."""
     most_json_parts: Annotated[int, Field(ge=100)] = 50_000
-    """Strings, brackets and braces of one JSON body."""
+    """Strings, brackets and braces of one JSON body; commas may be four times as many."""
     most_pixels: Annotated[int, Field(ge=1)] = 8192 * 8192
     """Of a given picture."""
     ping_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 15.0

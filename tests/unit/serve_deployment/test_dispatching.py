@@ -23,13 +23,14 @@ from calotype.serve.messages import (
     Models,
     Stop,
     Stopped,
+    UnsendableError,
     Watch,
     Work,
 )
 from calotype.serve.queue.database import Database
 from calotype.serve.queue.queue import Clock
 from calotype.serve.service import Service, UnavailableError
-from calotype.spec.job import JobFailure, JobNews
+from calotype.spec.job import Job, JobFailure, JobNews
 from tests.unit.serve_deployment.conftest import (
     EMOJI,
     OpenDeployment,
@@ -299,6 +300,82 @@ async def test_a_job_that_kills_workers_fails_alone(deployed: OpenDeployment) ->
             worker.finish(await worker.told(Work))
             done = await soon(deployment.wait(other.id))
             assert (done.state, done.attempts) == ("done", 3)
+
+
+async def test_jobs_that_kill_workers_do_not_take_the_deployment_with_them(deployed: OpenDeployment) -> None:
+    stage = Stage(lambda puppet: puppet.greet(room=1))
+    async with deployed(stage.start, settings={"max_deaths": 4}) as deployment:
+        for number in range(3):
+            (poison,) = await submitted(deployment, 1)
+            for _ in range(3):
+                worker = await stage.next()
+                assert (await worker.told(Work)).job_id == poison.id
+                worker.die()
+            assert (await soon(deployment.wait(poison.id))).state == "failed", number
+        (good,) = await submitted(deployment, 1)
+        worker = await stage.next()
+        worker.finish(await worker.told(Work))
+        assert (await soon(deployment.wait(good.id))).state == "done"
+        # Where every job kills its worker, it is the worker's own doing.
+        for _ in range(4):
+            (unlucky,) = await submitted(deployment, 1)
+            for _ in range(3):
+                await worker.told(Work)
+                worker.die()
+                await until(lambda: deployment.status().workers[0].state != "ready")
+                if deployment.status().workers[0].state == "given up":
+                    break
+                worker = await stage.next()
+            assert (await soon(deployment.wait(unlucky.id))).state == "failed"
+        await until(lambda: deployment.status().workers[0].state == "given up")
+        assert deployment.status().problem is not None
+
+
+async def test_a_job_that_no_worker_can_be_told_of_fails_and_kills_nobody(deployed: OpenDeployment) -> None:
+    class Picky(Puppet):
+        async def send(self, message: BaseModel, attachments: Sequence[bytes] = ()) -> None:
+            if isinstance(message, Work) and "unsayable" in message.request["prompt"]:
+                raise UnsendableError("a frame is too large")
+            await super().send(message, attachments)
+
+    picky = Picky(1)
+    picky.greet()
+    starts = iter([picky])
+
+    async def start() -> Puppet:
+        return next(starts)
+
+    async with deployed(start) as deployment:
+        bad = await deployment.submit(asking("unsayable"), client="ann")
+        failed = await soon(deployment.wait(bad.id))
+        assert failed.failure == JobFailure(
+            kind="bad_request", message="no worker can be told of it: a frame is too large"
+        )
+        (good,) = await submitted(deployment, 1)
+        picky.finish(await picky.told(Work))
+        assert (await soon(deployment.wait(good.id))).state == "done"
+        assert not picky.killed
+
+
+async def test_a_job_that_ends_while_it_is_cancelled_is_counted_once(
+    deployed: OpenDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        (job,) = await submitted(deployment, 1)
+        work = await worker.told(Work)
+        running = await deployment.job(job.id)
+        worker.finish(work)
+        await soon(deployment.wait(job.id))
+
+        async def as_it_was(*_: object) -> Job:
+            return running
+
+        monkeypatch.setattr(deployment._queue, "job", as_it_was)
+        assert (await deployment.cancel(job.id)).state == "done"
+        assert metric(deployment, "calotype_jobs_ended_total", state="done") == 1
+        assert metric(deployment, "calotype_images_total", model="emoji") == 1
 
 
 async def test_a_suspect_waits_until_a_worker_has_nothing_else(deployed: OpenDeployment) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from calotype.core.errors import NotFoundError, RequestError
+from calotype.serve.access import Access, UnknownClientError
 from calotype.serve.keys import FILE_NAME, ApiKeys
 from calotype.serve.service import QueueFullError, UnavailableError
+from calotype.serve.settings import ServeSettings
 
 
 def test_a_key_lets_its_client_in_and_no_other(tmp_path: Path) -> None:
@@ -52,6 +54,19 @@ def test_a_running_server_hears_of_new_and_revoked_keys(tmp_path: Path) -> None:
         server.revoke("ann")
     renewed = command.create("ann")
     assert (server.check(token), server.check(renewed)) == (None, "ann")
+
+
+def test_revoking_the_last_key_lets_nobody_in(tmp_path: Path) -> None:
+    keys = ApiKeys(tmp_path)
+    access = Access(ServeSettings(), keys)
+    assert access.caller(None).name == "local"
+    token = keys.create("ann")
+    assert access.caller(token).name == "ann"
+    keys.revoke("ann")
+    for nobody in (None, token):
+        with pytest.raises(UnknownClientError):
+            access.caller(nobody)
+    assert access.caller(keys.create("bob")).name == "bob"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,35 @@ from tests.unit.serve_deployment.conftest import (
 pytestmark = pytest.mark.anyio
 
 
+async def test_a_stop_that_somebody_in_haste_left_is_carried_through(deployed: OpenDeployment) -> None:
+    class Slow(Puppet):
+        gone = asyncio.Event()
+
+        async def wait(self) -> int:
+            await self.gone.wait()
+            return 0
+
+    slow = Slow(1)
+    slow.greet()
+
+    async def start() -> Puppet:
+        return slow
+
+    async with deployed(start) as deployment:
+        (job,) = await submitted(deployment, 1)
+        await slow.told(Work)
+        hasty = asyncio.create_task(deployment.close())
+        await until(lambda: slow.closed)
+        hasty.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hasty
+        slow.gone.set()
+        await soon(deployment.close())
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        assert (await (await stage.next()).told(Work)).job_id == job.id
+
+
 async def test_a_drain_lets_running_jobs_end(deployed: OpenDeployment) -> None:
     stage = Stage(lambda puppet: puppet.greet(room=1))
     async with deployed(stage.start) as deployment:

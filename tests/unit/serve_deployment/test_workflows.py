@@ -10,6 +10,7 @@ import pytest
 from calotype.core.errors import RequestError
 from calotype.serve.deployment.deployment import Deployment
 from calotype.serve.deployment.followers import MOST_UNREAD, Followers
+from calotype.serve.deployment.settings import RequestLimits
 from calotype.serve.deployment.workflow_admission import WorkflowAdmission
 from calotype.serve.deployment.workflow_desk import WorkflowDesk
 from calotype.serve.messages import (
@@ -171,6 +172,17 @@ async def test_a_slow_follower_misses_steps_and_one_far_behind_is_left() -> None
         assert len([one async for one in happenings]) == MOST_UNREAD + 1
         followers.close()
         assert [one async for one in others] == []
+
+
+async def test_a_picture_for_workflows_has_the_bounds_of_any_other(deployed: OpenDeployment) -> None:
+    admission = WorkflowAdmission(
+        Registry([SAVE]), models=("emoji",), limits=RequestLimits(max_given_bytes=10)
+    )
+    async with deployed(Stage(None).start) as deployment:
+        desk = WorkflowDesk(deployment, deployment._queue, admission)
+        with pytest.raises(RequestError, match="image: is 11 bytes, the limit here is 10"):
+            await desk.upload(FILE, b"x" * 11, client="ann")
+        assert await desk.upload(FILE, b"x" * 10, client="ann") == FILE
 
 
 async def test_quotas_and_bad_graphs(deployed: OpenDeployment) -> None:

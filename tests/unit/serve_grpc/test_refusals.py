@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from calotype.core.errors import RequestError
@@ -237,6 +239,39 @@ def test_no_method_without_a_key(keyed: Running, name: str, streams: bool, token
     else:
         # An empty message is no good request of the others, but now its sender is known.
         refused(lambda: call("Bearer root-key"), Code.NOT_FOUND if name in BY_ID else Code.INVALID_ARGUMENT)
+
+
+def call_silently(server: Running) -> None:
+    """Begin a call and never say what it wants."""
+
+    async def call() -> None:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            await asyncio.wait_for(channel.stream_unary("/calotype.v1.Calotype/Submit")(), 20)
+
+    asyncio.run(call())
+
+
+def test_whoever_holds_no_key_holds_nothing() -> None:
+    """Neither a call that waits for its message, nor one that is open to anybody, keeps others out."""
+    alice = (("authorization", "Bearer alice-key"),)
+    with running(keys=StandInKeys(), most_connections=10) as few:
+        for _ in range(20):
+            refused(partial(call_silently, few), Code.UNAUTHENTICATED, "API key")
+        health = health_pb2_grpc.HealthStub(few.channel)
+        watching = health.Watch(health_pb2.HealthCheckRequest())
+        assert next(watching).status
+        for _ in range(20):
+            another = health.Watch(health_pb2.HealthCheckRequest())
+            refused(partial(next, another), Code.RESOURCE_EXHAUSTED, "too many ask for its health")
+        assert few.stub.Generate(submission(), metadata=alice).job.state == pb.JOB_STATE_DONE
+        watching.cancel()
+
+
+def test_a_message_that_does_not_come_is_not_waited_for() -> None:
+    with running(body_timeout_s=0.05) as hasty:
+        words = r"no message was there after 0\.05 seconds"
+        refused(partial(call_silently, hasty), Code.DEADLINE_EXCEEDED, words)
+        hasty.good()
 
 
 def test_no_reflection_without_a_key(keyed: Running) -> None:

@@ -57,6 +57,9 @@ class StandInKeys:
     def all(self) -> Sequence[str]:
         return list(self.names.values())
 
+    def were_made(self) -> bool:
+        return bool(self.names)
+
     def check(self, token: str) -> str | None:
         if token == "spent-key":
             raise QueueFullError("'spent' may ask for 5 pictures a minute", retry_after_s=7.2)
@@ -91,6 +94,8 @@ class StandIn:
             and (job.client, job.idempotency_key) == (client, submission.idempotency_key)
         ]
         if known:
+            if known[0].request != submission.request.as_dict():
+                raise RequestError([Problem("idempotency_key", "stands for something else")])
             return known[0]
         self._check(submission)
         now = time.time()

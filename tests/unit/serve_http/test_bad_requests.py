@@ -7,16 +7,18 @@ import contextlib
 import gzip
 import json
 import re
+import socket
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from tests.unit.serve_http.bad_requests import BAD_NAMES, BAD_PICTURES, BAD_REQUESTS, DEEP_JSON
 from tests.unit.serve_http.running import Running, running
-from tests.unit.serve_http.stand_in import StandIn
+from tests.unit.serve_http.stand_in import StandIn, StandInKeys
 
 JSON = {"Content-Type": "application/json"}
 GOOD = {"request": {"prompt": "a red apple", "steps": 2}}
@@ -55,6 +57,16 @@ def test_bad_values_in_other_dialects(server: Running, address: str, name: str) 
     values, _ = BAD_REQUESTS[name]
     error = refused(server.client.post(address, json={"prompt": "a", **values}), 400)
     assert error["param"] == next(iter(values))
+
+
+def test_half_a_character_is_refused_even_where_nobody_looks(server: Running) -> None:
+    """What is taken and has no effect is told back, for which it has to be text."""
+    body = json.dumps({"prompt": "a", "comments": {"a": ["b", "c\ud800"]}})
+    error = refused(server.client.post("/sdapi/v1/txt2img", content=body, headers=JSON), 400)
+    assert (error["param"], error["problems"][0]["rule"]) == (
+        "comments.a.1",
+        "holds half a character at position 1; remove it",
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +111,11 @@ def test_bad_names(server: Running, name: str, place: str) -> None:
         request["vae"] = value
     address = "/v1/loaded-models" if place == "load" else "/v1/jobs"
     content = json.dumps({"model": value} if place == "load" else body)
-    refused(server.client.post(address, content=content, headers=JSON), 400, "is not a usable name")
+    refused(
+        server.client.post(address, content=content, headers=JSON),
+        400,
+        "is not a usable name|half a character",
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
@@ -145,6 +161,7 @@ def test_brackets_inside_strings_are_no_depth(server: Running) -> None:
     ("body", "words"),
     [
         (b"[" + b"[]," * 100_000 + b"1]", "more than 50000 parts"),
+        (b"[" + b"1," * 300_000 + b"1]", "more than 200000 values"),
         (b'{"request": {"prompt": "a"', "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
         ('{"request": {"prompt": "∀"}}'.encode("utf-16"), "is not JSON"),
@@ -246,6 +263,45 @@ def test_a_body_that_never_arrives() -> None:
         assert "was not there after 0.05 seconds" in json.load(answer)["error"]["message"]
         connection.close()
         assert hasty.client.post("/v1/jobs?wait=true", json=GOOD).json()["state"] == "done"
+
+
+def connected(server: Running, said: bytes) -> socket.socket:
+    place = urlsplit(server.url)
+    found = socket.create_connection((place.hostname, place.port), timeout=20)
+    found.sendall(said)
+    return found
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "])
+def test_connections_that_never_say_what_they_want_are_closed(said: bytes) -> None:
+    with running(keys=StandInKeys(), body_timeout_s=0.05) as hasty, connected(hasty, said) as slow:
+        assert slow.recv(1) == b""
+
+
+def test_who_was_refused_cannot_go_on_talking() -> None:
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    with (
+        running(keys=StandInKeys(), body_timeout_s=0.5) as hasty,
+        connected(hasty, head + b"Content-Length: 1000000\r\n\r\n") as slow,
+    ):
+        assert slow.recv(12) == b"HTTP/1.1 401"
+        slow.sendall(b"x")
+        with contextlib.suppress(ConnectionError):
+            while slow.recv(4096):
+                pass
+
+
+@pytest.mark.parametrize(("method", "address"), [("POST", "/calotype/session"), ("GET", "/healthz")])
+def test_what_anybody_may_ask_takes_no_large_body(server: Running, method: str, address: str) -> None:
+    answer = server.client.request(method, address, content=b"{" + b" " * 100_000, headers=JSON)
+    refused(answer, 413, "the limit of one request is 65536")
+
+
+def test_a_form_says_its_text_in_utf_8(server: Running) -> None:
+    form = {"Content-Type": "multipart/form-data; boundary=B; charset=punycode"}
+    body = b'--B\r\nContent-Disposition: form-data; name="prompt"\r\n\r\na-99\r\n--B--\r\n'
+    answer = server.client.post("/v1/images/edits", content=body, headers=form)
+    refused(answer, 415, "charset 'punycode' is not read here; send UTF-8")
 
 
 def test_a_full_queue_says_when_to_come_back() -> None:

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from calotype.engine.pictures import encode_picture, record_in
+from calotype.serve.asked import seed_for
 from calotype.serve.http.recoding import recoded
 from tests.unit.engine.test_pictures import record
 from tests.unit.serve_http.running import Running, running
@@ -50,6 +51,16 @@ def test_seeds_differ_where_none_is_given(client: openai.OpenAI, keyed: Running)
         client.images.generate(prompt="a red apple")
     one, other = keyed.await_(keyed.service.jobs(limit=2))
     assert one.request["seed"] != other.request["seed"]
+
+
+def test_the_same_key_is_the_same_job_where_no_seed_is_given(client: openai.OpenAI) -> None:
+    made = [
+        client.images.generate(prompt="a red apple", extra_headers={"Idempotency-Key": key}).created
+        for key in ("one", "one")
+    ]
+    assert len(set(made)) == 1
+    seeds = {seed_for("one"), seed_for("other"), seed_for("one")}
+    assert len(seeds) == 2
 
 
 @pytest.mark.parametrize(("quality", "steps"), [("low", 10), ("auto", 20), ("high", 40)])

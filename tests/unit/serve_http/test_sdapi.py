@@ -203,3 +203,22 @@ def test_models_and_options(server: Running) -> None:
     refused = server.client.post("/sdapi/v1/options", json={"sd_model_checkpoint": "sd15"})
     assert refused.status_code == 400
     assert "override_settings" in refused.json()["error"]["message"]
+
+
+def test_characters_that_json_writes_in_two_halves_are_whole(server: Running) -> None:
+    body = json.dumps({"prompt": "a", "comments": {"apple": "\U0001f34e"}})
+    assert "\\ud83c\\udf4e" in body
+    answer = server.client.post(
+        "/sdapi/v1/txt2img", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.json()["parameters"]["comments"] == {"apple": "🍎"}
+
+
+def test_the_same_key_is_the_same_job_where_no_seed_is_given(server: Running) -> None:
+    made = [
+        server.client.post(
+            "/sdapi/v1/txt2img", json={"prompt": "a"}, headers={"Idempotency-Key": "again"}
+        ).json()
+        for _ in range(2)
+    ]
+    assert json.loads(made[0]["info"])["job"] == json.loads(made[1]["info"])["job"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from select import poll
@@ -20,6 +22,7 @@ import calotype
 from calotype.cli.main import run
 from calotype.core.errors import CalotypeError, NotFoundError, RequestError
 from calotype.core.hardware import Gpu, GpuSurvey, MigDevice, MigMode
+from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.keys import ApiKeys
 from calotype.serve.lifecycle.deploying import DeployError
 from calotype.serve.lifecycle.devices import worker_places
@@ -384,3 +387,34 @@ def test_systemd_is_told_when_it_is_ready(tmp_path: Path, state: Path) -> None:
         finally:
             process.terminate()
             assert process.wait(60) == 0
+
+
+def test_stopping_at_once_waits_for_no_job_however_late_the_server_hears_of_it() -> None:
+    with calotype.deploy("emoji", name="hasty", drain_s=3600.0, **IDLE) as handle:
+        handle.submit("fault:hang")
+        until(lambda: handle.status().running == 1, "the job runs")
+    pid = running_place("hasty")[1].pid
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: set(_told_of(pid, "State")) == {"T"}, "all its threads stand still", patience_s=30)
+    with ThreadPoolExecutor() as threads:
+        stopped = threads.submit(calotype.undeploy, "hasty", at_once=True)
+        try:
+            until(lambda: _waiting_signals(pid) >= {2, 15}, "both signals wait", patience_s=30)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        stopped.result(timeout=60)
+    with calotype.deploy("emoji", name="hasty", **IDLE) as handle:
+        (job,) = handle.jobs()
+        assert pb.JobState.Name(job.state) in ("JOB_STATE_QUEUED", "JOB_STATE_RUNNING")
+
+
+def _told_of(pid: int, what: str) -> list[str]:
+    """What the kernel says of each thread of a process."""
+    threads = Path(f"/proc/{pid}/task").glob("*/status")
+    return [re.findall(rf"^{what}:\t(\w+)", each.read_text(), re.MULTILINE)[0] for each in threads]
+
+
+def _waiting_signals(pid: int) -> set[int]:
+    """Those that were sent to a process and that it has not heard yet."""
+    mask = int(_told_of(pid, "ShdPnd")[0], 16)
+    return {number for number in range(1, 32) if mask & 1 << (number - 1)}

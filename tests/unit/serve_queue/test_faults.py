@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from calotype.serve.queue import opening
 from calotype.serve.queue.database import Database
 from calotype.serve.queue.opening import DATABASE
 from calotype.serve.queue.queue import JobQueue
@@ -141,6 +142,21 @@ async def test_damage_while_it_runs_is_said(open_queue: OpenQueue) -> None:
             await queue.jobs()
     async with open_queue() as queue:
         assert len(list(folder.glob("damaged-*"))) == 1
+
+
+async def test_a_database_that_another_program_has_locked_is_said_and_outlived(
+    open_queue: OpenQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_PATIENCE_S", 0.01)
+    async with open_queue() as queue:
+        other = sqlite3.connect(queue.folder / DATABASE, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError, match=r"another program has had jobs\.sqlite locked"):
+            await queue.submit(asked())
+        assert await queue.jobs() == []
+        other.execute("ROLLBACK")
+        other.close()
+        assert (await queue.submit(asked())).state == "queued"
 
 
 async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from calotype.core.errors import NotFoundError, RequestError
 from calotype.serve.queue import history
-from calotype.serve.queue.ending import CANCELLED, Ending
+from calotype.serve.queue.ending import CANCELLED, OVERDUE, Ending
+from calotype.serve.queue.files import name_of
 from calotype.serve.queue.queue import JobQueue
-from calotype.serve.service import QueueFullError
-from calotype.spec.job import JobFailure
+from calotype.serve.service import QueueFullError, UnavailableError
+from calotype.spec.job import Job, JobFailure
 from calotype.spec.request import LARGEST_SEED
 from tests.unit.serve_queue.conftest import Hands, OpenQueue, asked, picture
 
@@ -128,7 +132,8 @@ async def test_withdrawn_jobs_cost_no_turns(open_queue: OpenQueue) -> None:
     async with open_queue() as queue:
         withdrawn = [await queue.submit(asked(f"a{number}", client="ann")) for number in range(5)]
         for job in withdrawn:
-            assert (await queue.ask_to_stop(job.id)).state == "cancelled"
+            stopped, ended = await queue.ask_to_stop(job.id)
+            assert (stopped.state, ended) == ("cancelled", True)
         await queue.submit(asked("b0", client="bob"))
         await queue.submit(asked("a-late", client="ann"))
         await queue.submit(asked("b1", client="bob"))
@@ -200,10 +205,11 @@ async def test_a_running_job_is_cancelled_when_it_is_left(open_queue: OpenQueue)
     async with open_queue() as queue:
         job = await queue.submit(asked())
         await queue.claim(1)
-        assert (await queue.ask_to_stop(job.id)).state == "running"
+        marked, ended = await queue.ask_to_stop(job.id)
+        assert (marked.state, ended) == ("running", False)
         (left,) = await queue.put_back([job.id], lost=True)
         assert left.state == "cancelled"
-        assert (await queue.ask_to_stop(job.id)) == left
+        assert await queue.ask_to_stop(job.id) == (left, False)
 
 
 async def test_deadlines_pass_for_waiting_and_running_jobs(open_queue: OpenQueue, hands: Hands) -> None:
@@ -234,6 +240,72 @@ async def test_a_repeated_request_does_not_move_its_deadline(open_queue: OpenQue
         hands.pass_(6)
         await queue.submit(asked(deadline_s=10.0, idempotency_key="k"))
         assert queue.seconds_to_deadline() == 4
+
+
+async def test_a_repeated_request_brings_no_deadline_where_there_was_none(open_queue: OpenQueue) -> None:
+    async with open_queue() as queue:
+        await queue.submit(asked(idempotency_key="k"))
+        again = await queue.submit(asked(deadline_s=10.0, idempotency_key="k"))
+        assert (again.deadline_at, queue.seconds_to_deadline()) == (None, None)
+
+
+async def test_of_jobs_past_their_deadline_those_that_ended_are_told_of(
+    open_queue: OpenQueue, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_queue() as queue:
+        first, second = [await queue.submit(asked(deadline_s=1.0)) for _ in range(2)]
+        hands.pass_(2)
+        with monkeypatch.context() as full:
+            full.setattr(queue, "end", _disk_full_after(1, queue.end))
+            assert [job.id for job in await queue.fail_overdue()] == [first.id]
+            with pytest.raises(UnavailableError):
+                await queue.fail_overdue()
+        assert [job.id for job in await queue.fail_overdue()] == [second.id]
+
+
+def _disk_full_after(number: int, end: Callable[[str, Ending], Awaitable[Job | None]]) -> Any:
+    left = iter(range(number))
+
+    async def ended(job_id: str, how: Ending) -> Job | None:
+        if next(left, None) is None:
+            raise UnavailableError("disk full")
+        return await end(job_id, how)
+
+    return ended
+
+
+async def test_a_job_has_ended_even_if_what_was_given_with_it_cannot_be_removed(
+    open_queue: OpenQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    async with open_queue() as queue:
+        given = {"image": {"path": "a", "sha256": name_of(b"given")}}
+        new = asked()
+        job = await queue.submit(replace(new, request={**new.request, **given}), [b"given"])
+        await queue.claim(1)
+        monkeypatch.setattr(queue._files, "remove", refuse)
+        done = await queue.finish(job.id, [picture()])
+        assert done is not None
+        assert done.state == "done"
+        assert "stay up to the next start" in caplog.text
+
+
+async def test_a_job_that_is_deleted_as_it_ends_is_gone(open_queue: OpenQueue) -> None:
+    async with open_queue() as queue:
+        job = await queue.submit(asked())
+        await asyncio.gather(queue.end(job.id, OVERDUE), queue.delete(job.id))
+        with pytest.raises(NotFoundError):
+            await queue.job(job.id)
+
+
+async def test_who_comes_after_the_end_is_told_so(open_queue: OpenQueue) -> None:
+    queue = open_queue()
+    await queue.close()
+    async with asyncio.timeout(20):
+        with pytest.raises(UnavailableError, match="has stopped"):
+            await queue.jobs()
 
 
 @pytest.mark.parametrize(("jump", "left"), [(+100_000, 60.0), (-100_000, 60.0)])
@@ -380,3 +452,18 @@ async def test_given_pictures_stay_until_the_end(open_queue: OpenQueue, tmp_path
         await queue.put_back([jobs[2].id], lost=False)
         await queue.ask_to_stop(jobs[2].id)
         assert list((queue.folder / "pictures").iterdir()) == []
+
+
+async def test_jobs_without_pictures_are_not_remembered_without_end(open_queue: OpenQueue) -> None:
+    async with open_queue(max_record_bytes=2**20) as queue:
+        for number in range(100):
+            job = await queue.submit(asked(f"{number} {'x' * 20_000}"))
+            await queue.ask_to_stop(job.id)
+        waiting = await queue.submit(asked("the one that waits"))
+        await queue.forget_old()
+        kept = [job.request["prompt"].split()[0] for job in await queue.jobs(state="cancelled")]
+        assert kept == [str(number) for number in range(99, 99 - len(kept), -1)]
+        assert 20 <= len(kept) < 100
+        assert (await queue.job(waiting.id)).state == "queued"
+        await queue.forget_old()
+        assert len(await queue.jobs(state="cancelled")) == len(kept)

@@ -18,6 +18,7 @@ from calotype.serve.messages import (
     Stop,
     Stopped,
     ToWorker,
+    UnsendableError,
     Work,
 )
 from calotype.serve.worker import channel as module
@@ -100,10 +101,12 @@ def test_what_is_no_frame_is_refused_before_it_is_read(read: Read, data: bytes, 
 def test_too_much_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_ATTACHED_BYTES", 10)
     assert frame(WORK, [b"12345", b"67890"])
-    with pytest.raises(ChannelError, match="the limit is 10"):
+    with pytest.raises(UnsendableError, match="the limit is 10"):
         frame(WORK, [b"12345", b"678901"])
-    with pytest.raises(ChannelError, match="message"):
+    with pytest.raises(UnsendableError, match="message"):
         frame(WORK.model_copy(update={"request": {"prompt": "x" * module.LONGEST_MESSAGE}}))
+    with pytest.raises(UnsendableError, match="as JSON"):
+        frame(WORK.model_copy(update={"request": {"prompt": "\ud800"}}))
 
 
 def test_both_ends_talk_at_once_and_large_pictures_hold_nobody_up() -> None:

@@ -202,3 +202,15 @@ def test_loras_stay_merged_into_an_engine_whatever_others_do() -> None:
     styled, plain = Group("m", ("style",), "s"), Group("m", (), "s", "fast")
     served = [turns.next([styled, plain]) for _ in range(4)]
     assert served == [styled, plain] * 2, "the other preset's weights are its own"
+
+
+def test_a_model_that_is_wanted_again_before_it_went_stays() -> None:
+    bench = Bench(Shelf(memory_bytes=20))
+    bench.add("job", model="a", steps=3)
+    bench.turns(1)
+    bench.models.unload("a")
+    load(bench, "a")
+    assert bench.heard(Models)[-1].asked == "a"
+    assert names(bench) == ["a"]
+    bench.models.unload("a")
+    assert names(bench) == []

@@ -203,6 +203,13 @@ def test_bad_graphs_are_refused_with_every_problem(connect: Connect) -> None:
     assert refused(client, missing)["node_errors"]["1"]["errors"][0]["type"] == "value_not_in_list"
     for field, value in (("client_id", 7), ("prompt_id", "../x"), ("number", "first"), ("extra_data", [])):
         assert refused(client, graph(), **{field: value})["error"]["type"] == "invalid_prompt"
+    # Half a character, wherever it is: no worker could be told of it, and no list of jobs be answered.
+    for halved in (graph(title="\ud800"), {"\ud800": graph()["1"], **graph()}):
+        assert "holds half a character at position 0" in refused(client, halved)["error"]["message"]
+    carried = refused(client, graph(), extra_data={"extra_pnginfo": {"note": ["ab\udfff"]}})["error"]
+    assert carried["message"].startswith(
+        "extra_data.extra_pnginfo.note.0: holds half a character at position 2"
+    )
     assert client.get("/prompt") == before
 
 

@@ -65,7 +65,7 @@ class Deployment:
         self._crew = (
             None if size is None else Crew(self._dispatcher, next(iter(workers.values())), size, sleep=sleep)
         )
-        self._closed = False
+        self._closing: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
         """Start workers and go on with what waits; `status` says when one is ready."""
@@ -90,10 +90,14 @@ class Deployment:
 
     async def close(self) -> None:
         """Stop at once; unfinished jobs wait for the next start."""
-        if not self._closed:
-            self._closed = True
-            await self._dispatcher.close()
-            await self._queue.close()
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        # Somebody in haste may leave; the next one who asks waits for the same.
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        await self._dispatcher.close()
+        await self._queue.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

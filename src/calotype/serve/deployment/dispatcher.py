@@ -211,8 +211,8 @@ class Dispatcher:
         before = await self._queue.job(job_id, client)
         if before.state in FINAL_STATES:
             return before
-        job = await self._queue.ask_to_stop(job_id, client)
-        if job.state in FINAL_STATES:
+        job, ended = await self._queue.ask_to_stop(job_id, client)
+        if ended:
             self._outcomes.tell(job)
         elif running := self._running.get(job_id):
             running.stop_wanted = True

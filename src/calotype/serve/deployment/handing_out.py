@@ -12,8 +12,9 @@ from calotype.serve.deployment.seat import Seat, Sleep
 from calotype.serve.deployment.settings import DeploymentSettings
 from calotype.serve.deployment.watching import Watchers
 from calotype.serve.deployment.workflow_run import WorkflowRun
-from calotype.serve.messages import RunWorkflow, Work
+from calotype.serve.messages import RunWorkflow, UnsendableError, Work
 from calotype.serve.metrics import Metrics
+from calotype.serve.queue.ending import Ending
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.service import UnavailableError
 from calotype.spec.job import Job, JobKind
@@ -134,20 +135,26 @@ class HandingOut:
         try:
             given = await self._queue.given(job)
         except OSError as error:
-            self._running.leave(running)
-            running.seat.workflows.discard(job.id)
-            await self._outcomes.end(
-                job.id, failed("internal", f"the picture given with it is gone: {error}")
-            )
+            await self._fail(running, failed("internal", f"the picture given with it is gone: {error}"))
             return
         # Its worker may have died meanwhile.
         if not self._running.still(running):
             return
         message = _workflow_of(job, given) if running.workflow else self._work_of(job, given)
         running.sent = True
-        await running.seat.send(message, list(given.values()))
+        try:
+            await running.seat.send(message, list(given.values()))
+        except UnsendableError as error:
+            await self._fail(running, failed("bad_request", f"no worker can be told of it: {error}"))
+            return
         if running.stop_wanted:
             await running.stop()
+
+    async def _fail(self, running: Running, ending: Ending) -> None:
+        """End a job that its worker knows nothing of."""
+        self._running.leave(running)
+        running.seat.workflows.discard(running.job.id)
+        await self._outcomes.end(running.job.id, ending)
 
     def _work_of(self, job: Job, given: Mapping[str, bytes]) -> Work:
         return Work(

@@ -28,6 +28,7 @@ from calotype.serve.messages import (
     Models,
     Stage,
     Stopped,
+    UnsendableError,
     WorkflowFinished,
 )
 from calotype.serve.service import WorkerStatus
@@ -82,7 +83,7 @@ class Seat:
         self._memory: Models | None = None
         self._loading: str | None = None
         self._handle: WorkerHandle | None = None
-        self._useful = self._leaving = False
+        self._useful = self._blames = self._leaving = False
         self._lived = self._refused = False
         """Whether any worker was ever ready here, and whether the last one was told what cannot be."""
         self._pulse = Pulse(settings, monotonic)
@@ -156,29 +157,37 @@ class Seat:
         )
 
     async def send(self, message: BaseModel, attachments: list[bytes] | None = None) -> None:
-        """To the worker, if there is one; one that cannot be spoken to is ended."""
+        """To the worker, if there is one; one that cannot be spoken to is ended.
+
+        An UnsendableError is not the worker's fault, which goes on.
+        """
         handle = self._handle
         if handle is None:
             return
         try:
             async with asyncio.timeout(self._settings.send_s):
                 await handle.channel.send(message, attachments or [])
-        # Whatever it is: a worker that did not get this must not live on as if it had.
+        except UnsendableError:
+            raise
+        # Whatever else it is: a worker that did not get this must not live on as if it had.
         except Exception as error:
             self.problem = f"it could not be spoken to: {type(error).__name__} {error}"
             handle.kill()
 
     async def run(self) -> None:
         """Keep a worker here until this is cancelled, or too many have died, or the one that leaves has."""
-        deaths = 0
+        deaths = culprits = 0
         while True:
-            self.state, self._useful = "starting", False
+            self.state, self._useful, self._blames = "starting", False, False
             await self._live()
             jobs = sorted(self.jobs)
             self.jobs.clear()
             self.workflows.clear()
-            deaths = 0 if self._useful else deaths + 1
-            given_up = deaths >= self._settings.max_deaths or (self._refused and not self._lived)
+            # A job that had it for itself has killed it; when many such jobs in a row do, it is not theirs.
+            deaths = 0 if self._useful or self._blames else deaths + 1
+            culprits = 0 if self._useful else culprits + self._blames
+            in_a_row = max(deaths, culprits)
+            given_up = in_a_row >= self._settings.max_deaths or (self._refused and not self._lived)
             if not self._leaving:
                 self.state = "given up" if given_up else "restarting"
             await self._news.died(self, jobs)
@@ -188,12 +197,12 @@ class Seat:
                 _log.error(
                     "worker %s is given up: %d in a row died without having done anything; the last: %s",
                     self.name,
-                    deaths,
+                    in_a_row,
                     self.problem,
                 )
                 return
             pause = min(
-                self._settings.first_pause_s * 2 ** max(0, deaths - 1), self._settings.longest_pause_s
+                self._settings.first_pause_s * 2 ** max(0, in_a_row - 1), self._settings.longest_pause_s
             )
             _log.warning("worker %s died (%s); the next starts in %.1f s", self.name, self.problem, pause)
             self.restarts += 1
@@ -225,6 +234,7 @@ class Seat:
             if status is not None and self.problem is None:
                 self.problem = f"it ended with status {status}"
             self._useful |= ready_at is not None and time.monotonic() - ready_at >= LONG_LIFE_S
+            self._blames = self.alone is not None
             self.models, self._memory, self._loading, self.alone = (), None, None, None
 
     def _note(self, message: FromWorker) -> None:

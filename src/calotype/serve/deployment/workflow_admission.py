@@ -97,6 +97,12 @@ class WorkflowAdmission:
             cost=batch * max(1, sum(_number(one, "steps") or 0 for one in values)),
         )
 
+    def check_given(self, data: bytes) -> None:
+        """Refuse a picture that is larger than those given with ordinary jobs may be."""
+        if len(data) > self._limits.max_given_bytes:
+            rule = f"is {len(data)} bytes, the limit here is {self._limits.max_given_bytes}"
+            raise RequestError([Problem("image", rule)])
+
     def check_there(self, checked: CheckedWorkflow, missing: Collection[str]) -> None:
         """Refuse a workflow some of whose pictures are not there."""
         faults = [

@@ -78,6 +78,7 @@ class WorkflowDesk:
     async def upload(
         self, file: PictureFile, data: bytes, *, client: str, overwrite: bool = False
     ) -> PictureFile:
+        self._admission.check_given(data)
         return await self._queue.upload(client, file, data, overwrite=overwrite)
 
     async def uploads(self, *, client: str | None = None) -> Sequence[Upload]:

@@ -1,6 +1,7 @@
 """What stands before every method: its name in the log, its caller's key, errors as status codes.
 
-Knows nothing of methods but which service is open to anybody.
+Nothing of a message is read before its sender is known, and none may take for ever to arrive: so whoever
+holds no key holds nothing here. Knows nothing of methods but which service is open to anybody.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from calotype.core.errors import CalotypeError, RequestError
+from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.core.telling import told
 from calotype.serve.access import Access, Caller, bearer_token
-from calotype.serve.failures import ErrorKind, kind_of
+from calotype.serve.failures import ErrorKind, TooSlowError, kind_of
 from calotype.serve.grpc.wire import problems_message
 from calotype.serve.logs import REQUEST_ID, access_log, begin_request
 from calotype.serve.service import QueueFullError
@@ -40,9 +41,12 @@ CODES: dict[ErrorKind, grpc.StatusCode] = {
     "worker_lost": grpc.StatusCode.UNAVAILABLE,
     "cancelled": grpc.StatusCode.CANCELLED,
     "deadline": grpc.StatusCode.DEADLINE_EXCEEDED,
+    "too_slow": grpc.StatusCode.DEADLINE_EXCEEDED,
     "internal": grpc.StatusCode.INTERNAL,
 }
 LONGEST_MESSAGE = 1000
+SHARE_FOR_ANYBODY = 10
+"""One in so many calls at a time may be of whoever holds no key: such calls may last as long as they like."""
 _caller: ContextVar[Caller] = ContextVar("caller")
 _log = logging.getLogger(__name__)
 
@@ -60,22 +64,31 @@ def caller() -> Caller:
 class Door(grpc.aio.ServerInterceptor):
     """Stands before every method of every service."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, access: Access, patience_s: float, most_calls: int) -> None:
+        """`patience_s` is what a message may take to arrive, `most_calls` how many there are at a time."""
+        self._access, self._patience_s = access, patience_s
+        self._for_anybody = asyncio.Semaphore(max(1, most_calls // SHARE_FOR_ANYBODY))
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler | None:
         """The method, behind the door."""
         handler = await continuation(handler_call_details)
-        return _Guarded(self._access, handler_call_details).around(handler) if handler else None
+        guarded = _Guarded(self._access, handler_call_details, self._patience_s, self._for_anybody)
+        return guarded.around(handler) if handler else None
 
 
 class _Guarded:
     """One call. Its context is not touched once the call is over: by then it may be gone."""
 
-    def __init__(self, access: Access, details: grpc.HandlerCallDetails) -> None:
-        self._access = access
+    def __init__(
+        self,
+        access: Access,
+        details: grpc.HandlerCallDetails,
+        patience_s: float,
+        for_anybody: asyncio.Semaphore,
+    ) -> None:
+        self._access, self._patience_s, self._for_anybody = access, patience_s, for_anybody
         self._method = str(details.method)
         self._metadata = {str(key): value for key, value in details.invocation_metadata or ()}
         self._status = "OK"
@@ -84,17 +97,31 @@ class _Guarded:
         """The same method with everything that belongs before and behind it."""
         behaviour = _behaviour(handler)
 
-        async def streamed(request: Any, context: Context) -> AsyncIterator[Any]:
-            async with self._call(context), aclosing(behaviour(request, context)) as answers:
-                async for answer in answers:
-                    yield answer
-
-        async def answered(request: Any, context: Context) -> Any:
+        async def streamed(messages: Any, context: Context) -> AsyncIterator[Any]:
             async with self._call(context):
-                return await behaviour(request, context)
+                request = await self._request(handler, messages)
+                async with aclosing(behaviour(request, context)) as answers:
+                    async for answer in answers:
+                        yield answer
+
+        async def answered(messages: Any, context: Context) -> Any:
+            async with self._call(context):
+                return await behaviour(await self._request(handler, messages), context)
 
         # Some stream by writing to the context.
         return _handler(handler, streamed if inspect.isasyncgenfunction(behaviour) else answered)
+
+    async def _request(self, handler: Handler, messages: Any) -> Any:
+        """The one message that a method takes, or all, for one that takes many."""
+        if handler.request_streaming:
+            return messages
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await anext(aiter(messages))
+        except TimeoutError:
+            raise TooSlowError(f"no message was there after {self._patience_s:g} seconds") from None
+        except StopAsyncIteration:
+            raise RequestError([Problem("message", "is missing; this method takes one")]) from None
 
     @asynccontextmanager
     async def _call(self, context: Context) -> AsyncIterator[None]:
@@ -102,8 +129,8 @@ class _Guarded:
         self._request_id = begin_request(given if isinstance(given, str) else None)
         began, peer = time.perf_counter(), context.peer()
         try:
-            self._let_in()
-            yield
+            async with self._let_in():
+                yield
         except (asyncio.CancelledError, GeneratorExit):
             self._status = grpc.StatusCode.CANCELLED.name
             raise
@@ -121,10 +148,17 @@ class _Guarded:
         finally:
             self._note(peer, time.perf_counter() - began)
 
-    def _let_in(self) -> None:
+    @asynccontextmanager
+    async def _let_in(self) -> AsyncIterator[None]:
         if not self._method.startswith(OPEN_SERVICE):
             header = self._metadata.get("authorization", "")
             _caller.set(self._access.caller(bearer_token(header if isinstance(header, str) else "")))
+            yield
+            return
+        if self._for_anybody.locked():
+            raise QueueFullError("too many ask for its health at once; try again later", retry_after_s=1)
+        async with self._for_anybody:
+            yield
 
     async def _abort(
         self, context: Context, code: grpc.StatusCode, message: str, *trailing: tuple[str, str | bytes]
@@ -159,12 +193,10 @@ def _behaviour(handler: Handler) -> Any:
 
 
 def _handler(handler: Handler, behaviour: Any) -> Handler:
-    """A handler of the same kind."""
-    kinds = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }
-    make: Any = kinds[bool(handler.request_streaming), bool(handler.response_streaming)]
+    """One that answers in the same way and reads messages itself: others are called when one is there."""
+    make: Any = (
+        grpc.stream_stream_rpc_method_handler
+        if handler.response_streaming
+        else grpc.stream_unary_rpc_method_handler
+    )
     return make(behaviour, handler.request_deserializer, handler.response_serializer)

@@ -26,7 +26,7 @@ def create_server(service: Service, *, keys: KeyCheck | None, settings: ServeSet
     """
     access = Access(settings, keys)
     server = grpc.aio.server(
-        interceptors=[Door(access)],
+        interceptors=[Door(access, settings.body_timeout_s, settings.most_connections)],
         maximum_concurrent_rpcs=settings.most_connections,
         options=[
             ("grpc.max_receive_message_length", settings.largest_body_bytes),

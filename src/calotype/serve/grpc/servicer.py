@@ -9,7 +9,7 @@ from typing import Any
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.paths import check_name
 from calotype.serve.asked import Asked, PictureDoor, ask
-from calotype.serve.failures import done
+from calotype.serve.failures import TooSlowError, done
 from calotype.serve.following import ended, news, submit
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeServicer
@@ -120,10 +120,12 @@ class Servicer(CalotypeServicer):
         values = plain(request)
         left_s = context.time_remaining()
         if left_s is not None:
+            if left_s <= 0:
+                raise TooSlowError("the call's deadline was over before its job could be accepted")
             asked_s = values.get("deadline_s", LONGEST_DEADLINE_S)
             # A deadline that is wrong by itself stays to be refused.
             values["deadline_s"] = min(left_s, asked_s) if asked_s > 0 else asked_s
-        return await submit(self._service, caller(), await self._asked(values))
+        return await submit(self._service, caller(), await self._asked(values), waited_for=True)
 
     async def _asked(self, values: dict[str, Any]) -> Asked:
         given = {name: values.pop(name, None) for name in ("image", "mask")}

@@ -2,6 +2,6 @@
 
 Every request passes `logs.py` (its id, the access log) and `door.py` (host, origin, key, size and shape of
 the body) before a route sees it. Routes read bodies by `bodies.py`, wait by `waiting.py`, stream by
-`events.py`, and whatever goes wrong is answered by `errors.py`. Reading order: `app.py`, `door.py`,
-`jobs.py`, `openai.py`, `sdapi.py`.
+`events.py`, and whatever goes wrong is answered by `errors.py`; `connections.py` closes what is too slow.
+Reading order: `app.py`, `door.py`, `jobs.py`, `openai.py`, `sdapi.py`.
 """

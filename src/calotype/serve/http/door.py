@@ -7,6 +7,7 @@ its limits. Knows nothing of routes but which are open to anybody.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -37,8 +38,15 @@ PLAIN_POSTS = frozenset(
 _UNSAID = ("", "application/x-www-form-urlencoded")
 """What Python's own client says of a body when nobody told it what it is."""
 
+LARGEST_FROM_ANYBODY = 64 * 1024
+"""Bytes of a request to what is open to all: room for a key, and none to keep others out by."""
+
 JSON = "application/json"
 MULTIPART = "multipart/form-data"
+
+
+_CHARSET = re.compile(r"(?:^|;)\s*charset\s*=\s*\"?([^\s;\"]*)")
+_UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 
 class _GoneError(Exception):
@@ -110,10 +118,13 @@ class Door:
         headers = Headers(scope=scope)
         self._check_host(headers)
         self._check_origin(headers)
-        if not self._is_open(scope):
+        most = self._settings.largest_body_bytes
+        if self._is_open(scope):
+            most = min(most, LARGEST_FROM_ANYBODY)
+        else:
             scope.setdefault("state", {})["caller"] = self._access.caller(_token(headers, scope))
         kind = _body_kind(headers, _UNSAID if scope["path"] in PLAIN_POSTS else ())
-        body = await self._body(headers, receive, held)
+        body = await self._body(headers, receive, held, most)
         if kind == JSON:
             check_shape(body, self._settings)
         return body
@@ -149,21 +160,21 @@ class Door:
         elif headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             raise ForbiddenError("pages of other sites may not use this server")
 
-    async def _body(self, headers: Headers, receive: Receive, held: _Held) -> bytes:
+    async def _body(self, headers: Headers, receive: Receive, held: _Held, most: int) -> bytes:
         if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
             return b""
         length = headers.get("content-length", "0")
-        if length.isascii() and length.isdigit() and int(length[:20]) > self._settings.largest_body_bytes:
-            raise self._too_large(f"{length[:20]} bytes are announced")
+        if length.isascii() and length.isdigit() and int(length[:20]) > most:
+            raise _too_large(f"{length[:20]} bytes are announced", most)
         try:
             async with asyncio.timeout(self._settings.body_timeout_s):
-                return await self._read(receive, held)
+                return await self._read(receive, held, most)
         except TimeoutError:
             raise TooSlowError(
                 f"the request was not there after {self._settings.body_timeout_s} seconds"
             ) from None
 
-    async def _read(self, receive: Receive, held: _Held) -> bytes:
+    async def _read(self, receive: Receive, held: _Held, most: int) -> bytes:
         pieces = []
         while True:
             message = await receive()
@@ -172,8 +183,8 @@ class Door:
             pieces.append(message.get("body", b""))
             held.bytes += len(pieces[-1])
             self._in_flight += len(pieces[-1])
-            if held.bytes > self._settings.largest_body_bytes:
-                raise self._too_large(f"more than {self._settings.largest_body_bytes} bytes arrived")
+            if held.bytes > most:
+                raise _too_large(f"more than {most} bytes arrived", most)
             if self._in_flight > self._settings.most_bytes_in_flight:
                 raise UnavailableError(
                     f"requests of {self._settings.most_bytes_in_flight} bytes are being served, which is the "
@@ -182,9 +193,9 @@ class Door:
             if not message.get("more_body"):
                 return b"".join(pieces)
 
-    def _too_large(self, what: str) -> TooLargeError:
-        limit = self._settings.largest_body_bytes
-        return TooLargeError(f"{what}, the limit of one request is {limit}; send smaller pictures")
+
+def _too_large(what: str, most: int) -> TooLargeError:
+    return TooLargeError(f"{what}, the limit of one request is {most}; send smaller pictures")
 
 
 def _body_kind(headers: Headers, as_json: Sequence[str]) -> str:
@@ -199,11 +210,15 @@ def _body_kind(headers: Headers, as_json: Sequence[str]) -> str:
         if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
             raise WrongTypeError(f"a body needs a Content-Type; send {JSON} or {MULTIPART}")
         return ""
-    kind = (content_type or "").partition(";")[0].strip().lower()
+    kind, _, about = (content_type or "").lower().partition(";")
+    kind = kind.strip()
     if kind in as_json:
         return JSON
     if kind not in (JSON, MULTIPART):
         raise WrongTypeError(f"{shown(kind)} is not read here; send {JSON} or {MULTIPART}")
+    said = _CHARSET.search(about)
+    if said is not None and said[1] not in _UTF_8:
+        raise WrongTypeError(f"charset {shown(said[1])} is not read here; send UTF-8")
     return kind
 
 

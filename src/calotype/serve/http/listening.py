@@ -9,6 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from calotype.core.errors import Problem, RequestError
+from calotype.serve.http.connections import connections
 from calotype.serve.settings import ServeSettings
 
 LARGEST_SAID_BYTES = 64 * 1024
@@ -41,8 +42,8 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
     """For `uvicorn.Server`; logging and signals stay with who runs it."""
     return uvicorn.Config(
         app,
-        # It bounds the size of headers by itself.
-        http="h11",
+        # h11 bounds the size of headers by itself.
+        http=connections(settings.body_timeout_s),
         ws="websockets-sansio",
         # Clients of sockets listen; what they say is little and not heard.
         ws_max_size=LARGEST_SAID_BYTES,

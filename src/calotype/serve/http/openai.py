@@ -111,7 +111,7 @@ async def _submitted(
     mask: bytes | None = None,
 ) -> Job:
     body.check()
-    values = {"request": body.request_values(), "model": body.model, "idempotency_key": key}
+    values = {"request": body.request_values(key), "model": body.model, "idempotency_key": key}
     with told_as(NAMES):
         return await submit(reach.service, caller, ask(values, image, mask))
 

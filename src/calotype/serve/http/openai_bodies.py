@@ -6,12 +6,12 @@ Knows nothing of routes.
 from __future__ import annotations
 
 import re
-import secrets
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from calotype.core.errors import Problem, RequestError
+from calotype.serve.asked import seed_for
 from calotype.serve.http.bodies import without_null
 from calotype.spec.problems import shown
 
@@ -60,7 +60,7 @@ class ImageGeneration(BaseModel):
     safety_identifier: Annotated[str, Field(max_length=512)] | None = None
     """Taken and without effect; answered as it is."""
     seed: int | None = None
-    """Of the first picture; a random one if not said."""
+    """Of the first picture; a random one if not said, the same for the same `Idempotency-Key`."""
     steps: int | None = None
     """Of the noise schedule."""
     negative_prompt: str | None = None
@@ -73,8 +73,8 @@ class ImageGeneration(BaseModel):
     loras: list[dict[str, Any]] | None = None
     """As in `/v1/jobs`: name, strength, text_strength."""
 
-    def request_values(self) -> dict[str, Any]:
-        """The values of a GenerateRequest."""
+    def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
+        """The values of a GenerateRequest, for a client that calls it so."""
         width, height = _size(self.size)
         knobs = {name: getattr(self, name, None) for name in _KNOBS}
         return {
@@ -83,7 +83,7 @@ class ImageGeneration(BaseModel):
             "height": height,
             "count": self.n or 1,
             "steps": self.steps if self.steps is not None else STEPS[self.quality or "auto"],
-            "seed": self.seed if self.seed is not None else secrets.randbelow(2**32),
+            "seed": self.seed if self.seed is not None else seed_for(idempotency_key),
             **{name: value for name, value in knobs.items() if value is not None},
         }
 
@@ -107,9 +107,9 @@ class ImageEdit(ImageGeneration):
     input_fidelity: Literal["high", "low"] | None = None
     """Strength, where it is not said: `high` stays at 0.5 and `low` goes to 0.75."""
 
-    def request_values(self) -> dict[str, Any]:
-        """The values of a GenerateRequest."""
-        values = super().request_values()
+    def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
+        """The values of a GenerateRequest, for a client that calls it so."""
+        values = super().request_values(idempotency_key)
         if self.input_fidelity and self.strength is None:
             values["strength"] = {"high": 0.5, "low": 0.75}[self.input_fidelity]
         return values

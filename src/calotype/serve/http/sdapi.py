@@ -204,7 +204,7 @@ async def _made(
     mask: bytes | None = None,
 ) -> Made:
     model = body.override_settings.sd_model_checkpoint
-    values = {"request": body.request_values(), "model": model, "idempotency_key": key}
+    values = {"request": body.request_values(key), "model": model, "idempotency_key": key}
     with told_as(NAMES):
         job = await submit(reach.service, caller, ask(values, image, mask))
     job = done(await ended(request, reach.service, job))

@@ -6,12 +6,12 @@ What would change the picture and is not done here is refused; what would not is
 from __future__ import annotations
 
 import re
-import secrets
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from calotype.core.errors import Problem, RequestError
+from calotype.serve.asked import seed_for
 from calotype.serve.http.sdapi_names import sampler_and_schedule
 from calotype.spec.problems import shown
 from calotype.spec.request import LARGEST_SEED
@@ -71,7 +71,7 @@ class Txt2Img(_Wide):
     """What to show; `<lora:name:strength>` applies a LoRA."""
     negative_prompt: str = ""
     seed: Annotated[int, Field(ge=-1, le=LARGEST_SEED)] = -1
-    """−1 is a random one."""
+    """−1 is a random one, the same for the same `Idempotency-Key`."""
     steps: int = 20
     cfg_scale: float = 7.0
     width: int | None = None
@@ -138,8 +138,8 @@ class Txt2Img(_Wide):
     subseed_strength: Number | None = None
     tiling: bool | None = None
 
-    def request_values(self) -> dict[str, Any]:
-        """The values of a GenerateRequest."""
+    def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
+        """The values of a GenerateRequest, for a client that calls it so."""
         self._check_neutral()
         sampler, schedule = sampler_and_schedule(
             self.sampler_name or self.sampler_index or "Euler", self.scheduler
@@ -150,7 +150,7 @@ class Txt2Img(_Wide):
         return {
             "prompt": prompt,
             "negative_prompt": self.negative_prompt,
-            "seed": secrets.randbelow(2**32) if self.seed == -1 else self.seed,
+            "seed": seed_for(idempotency_key) if self.seed == -1 else self.seed,
             "steps": self.steps,
             "cfg": self.cfg_scale,
             "width": self.width,
@@ -198,9 +198,9 @@ class Img2Img(Txt2Img):
     mask_round: bool | None = None
     resize_mode: Annotated[int, Field(ge=0, le=3)] | None = None
 
-    def request_values(self) -> dict[str, Any]:
-        """The values of a GenerateRequest."""
-        return {**super().request_values(), "strength": self.denoising_strength}
+    def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
+        """The values of a GenerateRequest, for a client that calls it so."""
+        return {**super().request_values(idempotency_key), "strength": self.denoising_strength}
 
 
 def loras_in(prompt: str) -> tuple[str, list[dict[str, Any]]]:

@@ -104,8 +104,10 @@ def stop(running: Running, *, at_once: bool) -> None:
         # The number may have gone to another process between looking and opening.
         if not running.alive:
             return
-        for _ in range(2 if at_once else 1):
-            signal.pidfd_send_signal(watched, signal.SIGTERM)
+        signal.pidfd_send_signal(watched, signal.SIGTERM)
+        if at_once:
+            # Another one: of two that are the same the second is lost, if the first has not been heard yet.
+            signal.pidfd_send_signal(watched, signal.SIGINT)
         ended = poll()
         ended.register(watched, POLLIN)
         ended.poll()

@@ -78,14 +78,19 @@ def _filled_in(row: sqlite3.Row, request: Mapping[str, Any]) -> str:
     return json.dumps({**request, **given})
 
 
-def ask_to_stop(connection: sqlite3.Connection, job_id: str, client: str | None, now: float) -> Job:
-    """A queued job ends at once; a running one is marked, so that it ends even if its worker dies first."""
+def ask_to_stop(
+    connection: sqlite3.Connection, job_id: str, client: str | None, now: float
+) -> tuple[Job, bool]:
+    """A queued job ends at once; a running one is marked, so that it ends even if its worker dies first.
+
+    Answers with the job, and whether it has ended by this.
+    """
     row = find_row(connection, job_id, client)
     if row["state"] == "queued":
         end(connection, job_id, CANCELLED, now)
     elif row["state"] == "running":
         connection.execute("UPDATE jobs SET stop_wanted = 1 WHERE id = ?", (job_id,))
-    return find_job(connection, job_id)
+    return find_job(connection, job_id), row["state"] == "queued"
 
 
 def put_back(

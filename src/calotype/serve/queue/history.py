@@ -16,6 +16,8 @@ from calotype.spec.job import FINAL_STATES, Job, JobKind, JobState
 LARGEST_PAGE = 1000
 MOST_FORGOTTEN = 200
 """At once, so that nobody has to wait long behind it."""
+FEW_FORGOTTEN = 20
+"""Where only what is left says whether it was enough."""
 
 
 def page(
@@ -67,7 +69,11 @@ def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) 
     rows = connection.execute(
         "SELECT sequence FROM jobs WHERE ended_at < ? LIMIT ?", (now - limits.max_age_s, MOST_FORGOTTEN)
     ).fetchall()
-    sequences = [row["sequence"] for row in rows] or _beyond(connection, limits.max_bytes)
+    sequences = (
+        [row["sequence"] for row in rows]
+        or _beyond(connection, limits.max_bytes)
+        or _crowding(connection, limits.max_record_bytes)
+    )
     return _forget(connection, sequences) if sequences else None
 
 
@@ -90,6 +96,20 @@ def _beyond(connection: sqlite3.Connection, max_bytes: int) -> list[int]:
         going.append(row["sequence"])
         total -= row["size"]
     return going
+
+
+def _crowding(connection: sqlite3.Connection, max_bytes: int) -> list[int]:
+    """The same for the database itself: what clients sent is in it, whether or not pictures came of it."""
+    pages, unused, size = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    if (pages - unused) * size <= max_bytes:
+        return []
+    rows = connection.execute(
+        "SELECT sequence FROM jobs WHERE end_order IS NOT NULL ORDER BY end_order LIMIT ?", (FEW_FORGOTTEN,)
+    )
+    return [row["sequence"] for row in rows.fetchall()]
 
 
 def _forget(connection: sqlite3.Connection, sequences: Iterable[int]) -> list[str]:

@@ -22,5 +22,7 @@ class QueueLimits(BaseModel):
     """Ended jobs are forgotten after this time, with their pictures."""
     max_bytes: Annotated[int, Field(ge=0)] = 20 * 2**30
     """Pictures of ended jobs, together; beyond it the job that ended first is forgotten first."""
+    max_record_bytes: Annotated[int, Field(ge=2**20)] = 2 * 2**30
+    """What is remembered of jobs beside their pictures, which some have none of; beyond it the same goes."""
     max_upload_bytes: Annotated[int, Field(ge=0)] = 4 * 2**30
     """Pictures given for workflows; beyond it, or after `max_age_s`, the least recently used is forgotten."""

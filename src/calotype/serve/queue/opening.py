@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 
 DATABASE, PICTURES = "jobs.sqlite", "pictures"
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_TAKEN = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _PATIENCE_S = 5.0
 """For somebody who looks into the database with another program."""
 
@@ -58,12 +59,12 @@ def open_database(folder: Path) -> sqlite3.Connection:
 
 def unavailable(folder: Path, error: Exception) -> UnavailableError:
     """What is said when the disk refuses."""
-    damaged = isinstance(error, sqlite3.DatabaseError) and _code(error) in _DAMAGE
-    fix = (
-        "its database is damaged: start the deployment again, which sets it aside"
-        if damaged
-        else "its disk must have room and be writable: put that right and try again"
-    )
+    code = _code(error) if isinstance(error, sqlite3.DatabaseError) else 0
+    fix = "its disk must have room and be writable: put that right and try again"
+    if code in _DAMAGE:
+        fix = "its database is damaged: start the deployment again, which sets it aside"
+    elif code in _TAKEN:
+        fix = f"another program has had {DATABASE} locked for longer than {_PATIENCE_S:g} s: end that one"
     return UnavailableError(f"the queue in {folder} cannot be used: {error}; {fix}")
 
 

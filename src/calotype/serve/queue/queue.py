@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +23,10 @@ from calotype.serve.queue.made import MadePicture
 from calotype.serve.queue.rows import find_job
 from calotype.serve.queue.store import aside
 from calotype.serve.queue.workflow_pictures import WorkflowPictures
+from calotype.serve.service import UnavailableError
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobState
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["Clock", "JobQueue", "MadePicture"]
 
@@ -81,8 +85,10 @@ class JobQueue(WorkflowPictures):
             retry_after_s=self.retry_after_s(),
         )
         entered = await self._with_files(files, enter)
-        if new.deadline_s is not None and entered.job.state == "queued":
-            self._deadlines.add(entered.job.id, new.deadline_s)
+        job = entered.job
+        # The job's own, which the same key sent again does not change.
+        if job.deadline_at is not None and job.state == "queued":
+            self._deadlines.add(job.id, job.deadline_at - job.created_at)
         return entered
 
     def retry_after_s(self) -> float:
@@ -144,11 +150,14 @@ class JobQueue(WorkflowPictures):
         """Put a waiting job in front of another, or behind all."""
         return await self._call(partial(moving.move, job_id=job_id, before=before, client=client))
 
-    async def ask_to_stop(self, job_id: str, client: str | None = None) -> Job:
-        """A queued job is cancelled; a running one is once its worker has left it, or died."""
+    async def ask_to_stop(self, job_id: str, client: str | None = None) -> tuple[Job, bool]:
+        """A queued job is cancelled; a running one is once its worker has left it, or died.
+
+        Answers with the job, and whether it has ended by this.
+        """
         now = self._clock.wall()
-        job = await self._call(partial(ending.ask_to_stop, job_id=job_id, client=client, now=now))
-        return await self._noted(job)
+        job, ended = await self._call(partial(ending.ask_to_stop, job_id=job_id, client=client, now=now))
+        return (await self._noted(job) if ended else job), ended
 
     async def put_back(self, job_ids: Iterable[str], *, lost: bool) -> list[Job]:
         """Running jobs that nobody runs any more; `lost` if whoever did has died."""
@@ -182,9 +191,15 @@ class JobQueue(WorkflowPictures):
 
     async def fail_overdue(self) -> list[Job]:
         """End all jobs whose deadline has passed; answers with these."""
-        ended = []
+        ended: list[Job] = []
         for job_id in self._deadlines.passed():
-            job = await self.end(job_id, ending.OVERDUE)
+            try:
+                job = await self.end(job_id, ending.OVERDUE)
+            except UnavailableError:
+                # Those that have ended are to be told of; the others are still due.
+                if ended:
+                    break
+                raise
             self._deadlines.drop(job_id)
             if job is not None:
                 ended.append(job)
@@ -209,8 +224,10 @@ class JobQueue(WorkflowPictures):
 
     async def delete(self, job_id: str, client: str | None = None) -> None:
         """Forget an ended job, and its pictures unless another job has the same."""
+        files = await self._call(partial(history.forget, job_id=job_id, client=client))
+        # Afterwards, as it may have ended only just before.
         self._ended.pop(job_id, None)
-        await self._remove_unused(await self._call(partial(history.forget, job_id=job_id, client=client)))
+        await self._remove_unused(files)
 
     async def forget_old(self) -> None:
         """Keep the history within the limits of age and size."""
@@ -233,7 +250,11 @@ class JobQueue(WorkflowPictures):
             self._ended[job.id] = job
             if len(self._ended) > _MOST_ENDED:
                 del self._ended[next(iter(self._ended))]
-            await self._remove_unused(list(_given(job).values()))
+            try:
+                await self._remove_unused(list(_given(job).values()))
+            # It has ended all the same, and whoever waits for that has to be told.
+            except UnavailableError as error:
+                _log.warning("files of job %s stay up to the next start: %s", job.id, error)
         return job
 
 

@@ -48,6 +48,7 @@ class Store(ABC):
                 self._lock.release()
                 raise
         self._database = Database(connection)
+        self._closed = False
 
     @abstractmethod
     def _put_in_order(self, connection: sqlite3.Connection) -> None:
@@ -55,6 +56,7 @@ class Store(ABC):
 
     async def close(self) -> None:
         """Leave the folder to the next server, as it is."""
+        self._closed = True
         await asyncio.to_thread(self._database.close)
         self._lock.release()
 
@@ -88,6 +90,8 @@ class Store(ABC):
             await self._call(remove)
 
     async def _call(self, work: Work[T], *, durable: bool = True) -> T:
+        if self._closed:
+            raise UnavailableError("the deployment has stopped; ask again when it runs")
         with _refusals(self.folder):
             return await self._database.call(work, durable=durable)
 

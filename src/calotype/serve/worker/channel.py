@@ -18,8 +18,10 @@ from threading import Thread
 from typing import Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from calotype.core.errors import CalotypeError
+from calotype.serve.messages import UnsendableError
 
 LONGEST_MESSAGE = 4 * 2**20
 MOST_ATTACHMENTS = 10_000
@@ -34,26 +36,36 @@ Received = TypeVar("Received")
 
 
 class ChannelError(CalotypeError):
-    """What came, or should go, is no frame."""
+    """What came is no frame, or the other side has gone."""
 
 
 def frame(message: BaseModel, attachments: Sequence[bytes] = ()) -> bytes:
     """A message and its attachments as they travel."""
-    text = message.model_dump_json().encode()
+    try:
+        text = message.model_dump_json().encode()
+    except PydanticSerializationError as error:
+        raise UnsendableError(f"a message cannot be written as JSON: {error}") from error
     lengths = [len(each) for each in attachments]
-    _check(len(text), len(lengths), sum(lengths))
+    if rule := _too_large(len(text), len(lengths), sum(lengths)):
+        raise UnsendableError(rule)
     sizes = b"".join(_LENGTH.pack(length) for length in lengths)
     return b"".join([_HEAD.pack(len(text), len(lengths)), sizes, text, *attachments])
 
 
-def _check(message_bytes: int, num_attachments: int, attached_bytes: int = 0) -> None:
+def _too_large(message_bytes: int, num_attachments: int, attached_bytes: int) -> str | None:
     for what, value, limit in (
         ("its message has {} bytes", message_bytes, LONGEST_MESSAGE),
         ("it has {} attachments", num_attachments, MOST_ATTACHMENTS),
         ("its attachments have {} bytes", attached_bytes, MOST_ATTACHED_BYTES),
     ):
         if value > limit:
-            raise ChannelError(f"a frame is too large: {what.format(value)}, the limit is {limit}")
+            return f"a frame is too large: {what.format(value)}, the limit is {limit}"
+    return None
+
+
+def _check(message_bytes: int, num_attachments: int, attached_bytes: int = 0) -> None:
+    if rule := _too_large(message_bytes, num_attachments, attached_bytes):
+        raise ChannelError(rule)
 
 
 def _lengths(data: bytes) -> list[int]:

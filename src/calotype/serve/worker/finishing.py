@@ -58,17 +58,22 @@ class Finishing:
         self, job_id: str, request: dict[str, Any], seeds: Sequence[int], files: Sequence[Future[Png]]
     ) -> None:
         try:
-            pictures = [file.result() for file in files]
-            total = sum(len(picture.data) for picture in pictures)
-            if total > MOST_ATTACHED_BYTES:
-                raise DoesNotFitError(
-                    f"the job's {len(pictures)} pictures have {total} bytes together, the limit is "
-                    f"{MOST_ATTACHED_BYTES}; ask for fewer at a time"
-                )
+            self._emit_finished(job_id, request, seeds, [file.result() for file in files])
         except Exception as error:
             _log.exception("job failed", extra={"job_id": job_id})
             self._emit(Failed(job_id=job_id, failure=failure_of(error)), ())
-            return
+        else:
+            _log.info("job finished", extra={"job_id": job_id})
+
+    def _emit_finished(
+        self, job_id: str, request: dict[str, Any], seeds: Sequence[int], pictures: Sequence[Png]
+    ) -> None:
+        total = sum(len(picture.data) for picture in pictures)
+        if total > MOST_ATTACHED_BYTES:
+            raise DoesNotFitError(
+                f"the job's {len(pictures)} pictures have {total} bytes together, the limit is "
+                f"{MOST_ATTACHED_BYTES}; ask for fewer at a time"
+            )
         finished = Finished(
             job_id=job_id,
             request=request,
@@ -77,4 +82,3 @@ class Finishing:
             seeds=tuple(seeds),
         )
         self._emit(finished, [picture.data for picture in pictures])
-        _log.info("job finished", extra={"job_id": job_id})

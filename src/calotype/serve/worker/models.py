@@ -80,6 +80,8 @@ class Models:
         if lease is None:
             return False
         lease.release()
+        # Whoever wanted it gone before has been told otherwise, too: this answers both.
+        self._held[-1].unwanted = None
         self._tell(asked=name)
         return True
 
