@@ -45,6 +45,17 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_what_is_no_module_is_for_a_cold_one(warm: str) -> None:
+    told = subprocess.run(
+        [warm, "-IS", "-c", "import sys; print(sys.argv, sys.flags.isolated)", "-m", "two"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    assert told.stdout == "['-c', '-m', 'two'] 1\n"
+
+
 def test_words_files_folder_variables_and_the_end_are_those_of_a_cold_one(warm: str, place: Path) -> None:
     told = [
         subprocess.run(

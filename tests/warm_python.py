@@ -1,10 +1,10 @@
 """A Python that has imported what it needs before it is started: it starts in a moment instead of seconds.
 
-`warm_python()` is the path of a program to use like `sys.executable`, for `-m MODULE ...` and `-u`. It hands
+`warm_python()` is the path of a program to use like `sys.executable`. For `-m MODULE` and `-u -m` it hands
 its words, variables, folder, held-back signals, namespaces and open files to a server with a single thread,
 which forks a process that goes on from there; it passes on the signals it gets, and ends as that process
 does. A process that is forked ends like any other interpreter, and what it starts with its own
-`sys.executable` is warm too.
+`sys.executable` is warm too. For anything else it is the cold one.
 Two things differ from a cold one: its parent is the server, and libraries have read the server's variables.
 
 The server ends, with everybody it has forked, when the process that started it does. Knows nothing of tests.
@@ -53,6 +53,8 @@ _NAMESPACES = ("net", "uts")
 
 _PROGRAM = """#!{python} -IS
 import json, os, resource, signal, socket, sys
+if "-m" not in sys.argv[1:3]:
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.connect({address!r})
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):

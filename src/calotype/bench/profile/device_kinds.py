@@ -43,6 +43,7 @@ _OWN: Final[list[tuple[str, Group, str]]] = [
         "convolution",
         "ours: a 3×3 convolution of eight-bit floats on the tensor cores",
     ),
+    (r"^_adamw$", "elementwise", "ours: clipping, AdamW and the running average of all weights in one pass"),
     (r"^_add$", "elementwise", "ours: a residual and a bias added in one go"),
     (r"^_upsample$", "memory", "ours: a picture twice as wide and high, by repeating pixels"),
 ]

@@ -25,7 +25,7 @@ def launch(
     sizes = tuple(weight.numel() for weight in tensors.weights)
     whose, firsts, num_stretches = _stretches(sizes, device)
     with torch.cuda.device_of(rates):
-        _update[(num_stretches,)](
+        _adamw[(num_stretches,)](
             _numbers([*places, list(sizes)], device),
             whose,
             firsts,
@@ -66,7 +66,7 @@ def _numbers(rows: Sequence[list[int]], device: torch.device) -> Tensor:
 
 
 @triton.jit(do_not_specialize=["num_tensors"])
-def _update(
+def _adamw(
     table,
     whose,
     firsts,
