@@ -140,6 +140,19 @@ def test_rows_that_are_recorded_are_not_run_again(child: Child, tmp_path: Path) 
     assert len(child.commands) == 5
 
 
+def test_a_setting_that_came_later_runs_no_row_again(child: Child, tmp_path: Path) -> None:
+    run_table(plan_of(tmp_path, ROWS), Silent())
+    for row in ROWS:
+        file = tmp_path / "records" / f"{row}.json"
+        record = json.loads(file.read_bytes())
+        del record["recipe"]["optimizer"]["one_pass"]
+        file.write_text(json.dumps(record))
+    run_table(plan_of(tmp_path, ROWS), Silent())
+    assert len(child.commands) == 2
+    run_table(plan_of(tmp_path, {"small": (*ROWS["small"], "optimizer.one_pass=true")}), Silent())
+    assert len(child.commands) == 3
+
+
 def test_what_cannot_be_run_is_a_row(child: Child, tmp_path: Path) -> None:
     rows = {"refused": ("trainer.device=2", "model.global_batch_size=32"), "dead": (), **ROWS}
     child.instead["dead"] = lambda _: "ended with code -9: Killed"
