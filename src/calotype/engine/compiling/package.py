@@ -95,7 +95,7 @@ def _explained(error: Exception) -> CalotypeError:
     inner = getattr(error, "inner_exception", error)
     said = " ".join(f"{type(inner).__name__}: {inner}".split())[:_LONGEST]
     if isinstance(inner, OSError):
-        from torch._inductor.runtime.cache_dir_utils import cache_dir  # noqa: PLC0415 - as above
+        from torch._inductor.runtime.cache_dir_utils import cache_dir  # noqa: PLC0415 - only a failure needs it
 
         return DoesNotFitError(f"{said} (while compiling in {cache_dir()}); make room there or set TMPDIR")
     if type(inner).__name__ == "InvalidCxxCompiler":
