@@ -28,7 +28,6 @@ LATENTS = "data.kind=synthetic_latents"
 ROW_LIMIT_S, FILL_LIMIT_S = 280, 420
 BESIDE = {
     "ours-in-loop": ["model.compile=true"],
-    "plain-compile-in-loop": ["model.compile=true", "model.channels_last=false"],
     "ours-sdxl-precomputed": ["model.compile=true", "model.cuda_graphs=true"],
 }
 """Rows of the ablation that are compiled beside these: the memory of one GPU has room for both."""

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
+from diffusers.models.resnet import ResnetBlock2D
 from torch import Tensor, nn
 
 from calotype.engine.passes.channel_sums import ChannelSumNorm, use_channel_sums
 from calotype.engine.passes.channels_last import doubled, use_channels_last
+from calotype.engine.passes.plain_attention import PlainAttention, use_plain_attention
 from calotype.engine.passes.wide_attention import WideAttention, use_wide_attention
 from tests.shrunk import shrunk
 
@@ -61,6 +63,42 @@ def test_channels_last_and_channel_sums_give_the_same_answers_and_gradients(name
     assert_near(found, wanted, 1e-5)
     for one, other in zip(gradients(found, changed), gradients(wanted, plain), strict=True):
         assert_near(one, other, 1e-4)
+
+
+def test_gradients_need_the_picture_before_a_norm_and_the_one_behind_its_silu_and_no_other() -> None:
+    """Four of a block with two norms; kept in single precision, what is between them were two more."""
+    torch.manual_seed(0)
+    block = ResnetBlock2D(in_channels=32, out_channels=32, temb_channels=16)
+    use_channel_sums(block)
+    picture = torch.randn(2, 32, 16, 16, requires_grad=True)
+    kept: list[int] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        kept.append(tensor.numel())
+        return tensor
+
+    # The compiler's own choice of what to keep, without the compiling.
+    compiled = torch.compile(block, backend="aot_eager_decomp_partition", fullgraph=True)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        compiled(picture, torch.randn(2, 16))
+    assert sum(size == picture.numel() for size in kept) == 4
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_plain_attention_gives_the_same_answers_and_gradients(name: str) -> None:
+    plain = network(name)
+    changed = copy.deepcopy(plain)
+    use_plain_attention(changed)
+    assert all(isinstance(each, PlainAttention) for each in changed.attn_processors.values())
+    wanted, found = asked(plain), asked(changed)
+    torch.testing.assert_close(found, wanted)
+    for one, other in zip(gradients(found, changed), gradients(wanted, plain), strict=True):
+        torch.testing.assert_close(one, other)
+    mask = torch.ones(2, 7, dtype=torch.bool)
+    mask[:, 3:] = False
+    masked = asked(changed, encoder_attention_mask=mask)
+    assert not torch.allclose(masked, found)
+    torch.testing.assert_close(masked, asked(plain, encoder_attention_mask=mask))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -4,19 +4,52 @@ A group is a few channels: read channels-last, its numbers lie in short runs far
 reduces group by group reads badly. Sums over whole channels read straight through memory; a group's are then
 sums of a few numbers. The gradient that follows has the same form. Without a compiler this is slower than
 torch's own, so it belongs to compiled networks only.
+
+What follows a normalisation in these networks is mostly SiLU, whose gradient needs the normalised numbers.
+Left to itself the compiler keeps them in single precision until then, twice the size of the picture they
+follow from; with both in one function it makes them again from the picture, which is kept anyway.
 """
 
 from __future__ import annotations
 
-from typing import Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import pad, silu
+
+if TYPE_CHECKING:
+    from diffusers.models.resnet import ResnetBlock2D
+
+
+class _Activated(torch.autograd.Function):
+    """SiLU of `numbers * scale + shift`, with a factor and a summand for every channel of every picture."""
+
+    @staticmethod
+    def forward(ctx: Any, numbers: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        ctx.save_for_backward(numbers, scale, shift)
+        return silu(numbers * scale + shift)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        numbers, scale, shift = ctx.saved_tensors
+        # The other sign: written as above, the compiler would see the same numbers and keep them.
+        negative = numbers * -scale - shift
+        share = torch.sigmoid(-negative)
+        inner = gradient * share * (1 - negative * (1 - share))
+        places = tuple(range(2, numbers.ndim))
+        return (
+            inner * scale,
+            (inner * numbers).sum(places, keepdim=True),
+            inner.sum(places, keepdim=True),
+        )
 
 
 class ChannelSumNorm(nn.GroupNorm):
-    """`nn.GroupNorm` with its parameters, computed the other way round."""
+    """`nn.GroupNorm` with its parameters, computed the other way round; with SiLU if `activates`."""
+
+    activates = False
 
     @classmethod
     def of(cls, norm: nn.GroupNorm) -> Self:
@@ -38,7 +71,7 @@ class ChannelSumNorm(nn.GroupNorm):
             # What rounding leaves below zero is a group of equal numbers.
             inverse = ((square - mean.square()).clamp_min(0) + self.eps).rsqrt()
             scale, shift = self._per_channel(inverse, mean).view(2, n, c, *(1 for _ in places))
-            result = numbers * scale + shift
+            result = _Activated.apply(numbers, scale, shift) if self.activates else numbers * scale + shift
         # As torch's own: single precision under autocast on a GPU, the input's numbers otherwise.
         single = input.is_cuda and torch.is_autocast_enabled("cuda")
         return result if single else result.to(input.dtype)
@@ -61,3 +94,35 @@ def use_channel_sums(network: nn.Module) -> None:
     for name, part in list(network.named_modules()):
         if isinstance(part, nn.GroupNorm) and part.affine:
             network.set_submodule(name, ChannelSumNorm.of(part))
+    for part in network.modules():
+        _activate(part)
+
+
+def _activate(part: nn.Module) -> None:
+    """Let the normalisations of `part` do the SiLU that follows them."""
+    from diffusers.models.resnet import ResnetBlock2D  # noqa: PLC0415 - seconds to import
+
+    if isinstance(part, ResnetBlock2D) and _is_usual(part):
+        part.norm1.activates = part.norm2.activates = True
+        part.forward = partial(_residual, part)
+        return
+    last = getattr(part, "conv_norm_out", None)
+    if isinstance(last, ChannelSumNorm) and isinstance(getattr(part, "conv_act", None), nn.SiLU):
+        last.activates = True
+        part.conv_act = nn.Identity()
+
+
+def _is_usual(block: ResnetBlock2D) -> bool:
+    keeps_size = block.upsample is None and block.downsample is None
+    adds_time = block.time_embedding_norm == "default" and not block.skip_time_act
+    scaled = block.output_scale_factor != 1
+    return keeps_size and adds_time and not scaled and isinstance(block.nonlinearity, nn.SiLU)
+
+
+def _residual(block: ResnetBlock2D, picture: Tensor, temb: Tensor | None) -> Tensor:
+    """What such a block does, whose norms activate."""
+    inner = block.conv1(block.norm1(picture))
+    if block.time_emb_proj is not None and temb is not None:
+        inner = inner + block.time_emb_proj(silu(temb))[:, :, None, None]
+    inner = block.conv2(block.dropout(block.norm2(inner)))
+    return inner + (picture if block.conv_shortcut is None else block.conv_shortcut(picture))
