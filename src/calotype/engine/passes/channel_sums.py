@@ -94,22 +94,12 @@ def use_channel_sums(network: nn.Module) -> None:
     for name, part in list(network.named_modules()):
         if isinstance(part, nn.GroupNorm) and part.affine:
             network.set_submodule(name, ChannelSumNorm.of(part))
-    for part in network.modules():
-        _activate(part)
-
-
-def _activate(part: nn.Module) -> None:
-    """Let the normalisations of `part` do the SiLU that follows them."""
     from diffusers.models.resnet import ResnetBlock2D  # noqa: PLC0415 - seconds to import
 
-    if isinstance(part, ResnetBlock2D) and _is_usual(part):
-        part.norm1.activates = part.norm2.activates = True
-        part.forward = partial(_residual, part)
-        return
-    last = getattr(part, "conv_norm_out", None)
-    if isinstance(last, ChannelSumNorm) and isinstance(getattr(part, "conv_act", None), nn.SiLU):
-        last.activates = True
-        part.conv_act = nn.Identity()
+    for part in network.modules():
+        if isinstance(part, ResnetBlock2D) and _is_usual(part):
+            part.norm1.activates = part.norm2.activates = True
+            part.forward = partial(_residual, part)
 
 
 def _is_usual(block: ResnetBlock2D) -> bool:
