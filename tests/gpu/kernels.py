@@ -94,6 +94,7 @@ CASES: tuple[Callable[[Bench], Iterator[Case]], ...] = (
     pictures.pair_cases,
     pictures.sum_cases,
     tokens.row_cases,
+    tokens.gradient_cases,
     tokens.quantised_cases,
     tokens.product_cases,
     fp8_convolutions.convolution_cases,

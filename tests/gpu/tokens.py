@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from calotype.engine.kernels.geglu import geglu, geglu_quantised
+from calotype.engine.kernels.geglu_backward import geglu_backward
 from calotype.engine.kernels.int8_product import int8_product
 from calotype.engine.kernels.int8_product import plain as plain_product
 from calotype.engine.kernels.layer_norm import add_layer_norm, layer_norm, layer_norm_quantised
@@ -25,6 +27,8 @@ PRODUCTS = [
     (1280, 3840, 32, 32),
     (5120, 1280, 32, 32),
 ]
+# (width, side, batch size) of transformers in training
+TRAINED = [(320, 64, 96), (640, 32, 96), (1280, 16, 96)]
 KINDS: tuple[Kind, ...] = ("int8", "fp8")
 
 
@@ -64,6 +68,34 @@ def row_cases(bench: Bench) -> Iterator[Case]:
 def eager_geglu(x: Tensor) -> Tensor:
     value, gate = x.chunk(2, -1)
     return value * functional.gelu(gate)
+
+
+def gradient_cases(bench: Bench) -> Iterator[Case]:
+    """What torch does in two passes; a bias's gradient is a mean here, which has the size of one number."""
+    for width, side, n in TRAINED:
+        gradient, projected = bench.rows(n, side, 4 * width), bench.rows(n, side, 8 * width)
+        bias = bench.numbers(8 * width)
+
+        def ours(gradient: Tensor, projected: Tensor, bias: Tensor = bias) -> tuple[Tensor, Tensor]:
+            found, summed = geglu_backward(gradient, projected, bias)
+            return found, summed / (found.numel() // summed.numel())
+
+        def eager(gradient: Tensor, projected: Tensor, bias: Tensor = bias) -> tuple[Tensor, Tensor]:
+            value, gate = (projected + bias.to(projected)).chunk(2, -1)
+            parts = [gradient * functional.gelu(gate), torch.ops.aten.gelu_backward(gradient * value, gate)]
+            both = torch.cat(parts, -1)
+            return both, both.flatten(0, -2).mean(0)
+
+        name, inputs = f"{n}×{side}²×{8 * width}", (gradient, projected)
+        least = size(gradient) + 2 * size(projected)
+        yield Case(f"gate's gradient {name}", inputs, _nth(0, ours), _nth(0, eager), least)
+        yield Case(
+            f"gate's gradient, bias {name}", inputs, _nth(1, ours), _nth(1, eager), least, same_alone=False
+        )
+
+
+def _nth(which: int, run: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Tensor]:
+    return lambda *inputs: run(*inputs)[which]
 
 
 def quantised_cases(bench: Bench) -> Iterator[Case]:

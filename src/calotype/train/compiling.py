@@ -10,6 +10,7 @@ from torch import nn
 
 from calotype.engine.passes.channel_sums import use_channel_sums
 from calotype.engine.passes.channels_last import use_channels_last
+from calotype.engine.passes.gate_gradients import use_gate_gradients
 from calotype.engine.passes.plain_attention import use_plain_attention
 from calotype.engine.passes.wide_attention import use_wide_attention
 from calotype.models.model import Model
@@ -34,6 +35,9 @@ def arrange(model: Model, recipe: Recipe) -> None:
         use_wide_attention(model.vae.encoder)
         model.vae.encoder.compile(options=dict(_OPTIONS))
         use_plain_attention(model.unet)
+        if recipe.model.train in ("unet", "unet_and_text"):
+            # A LoRA wraps or follows the projections, whose weights would be asked behind its back.
+            use_gate_gradients(model.unet)
         if recipe.model.channels_last:
             use_channel_sums(model.unet)
 

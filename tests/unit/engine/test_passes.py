@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
+from diffusers.models.activations import GEGLU
 from diffusers.models.resnet import ResnetBlock2D
 from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
 
 from calotype.engine.passes.channel_sums import ChannelSumNorm, use_channel_sums
 from calotype.engine.passes.channels_last import doubled, use_channels_last
+from calotype.engine.passes.gate_gradients import use_gate_gradients
 from calotype.engine.passes.plain_attention import PlainAttention, use_plain_attention
 from calotype.engine.passes.wide_attention import WideAttention, use_wide_attention
 from tests.shrunk import shrunk
@@ -99,6 +103,62 @@ def test_plain_attention_gives_the_same_answers_and_gradients(name: str) -> None
     masked = asked(changed, encoder_attention_mask=mask)
     assert not torch.allclose(masked, found)
     torch.testing.assert_close(masked, asked(plain, encoder_attention_mask=mask))
+
+
+def gate(width: int = 16) -> GEGLU:
+    torch.manual_seed(0)
+    return GEGLU(width, 2 * width)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_gate_gradients_are_the_usual_ones(name: str) -> None:
+    plain = network(name)
+    changed = copy.deepcopy(plain)
+    use_gate_gradients(changed)
+    gates = [part for part in changed.modules() if isinstance(part, GEGLU)]
+    assert gates
+    assert all("forward" in vars(part) for part in gates)
+    assert changed.state_dict().keys() == plain.state_dict().keys()
+    wanted, found = asked(plain), asked(changed)
+    torch.testing.assert_close(found, wanted)
+    for one, other in zip(gradients(found, changed), gradients(wanted, plain), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_gate_is_compiled_in_one_piece_with_one_operation_for_its_gradient(autocast: bool) -> None:
+    plain = gate()
+    changed = copy.deepcopy(plain)
+    use_gate_gradients(changed)
+    seen: list[str] = []
+
+    def look(graph: torch.fx.GraphModule, _inputs: Any) -> Any:
+        seen.extend(str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(graph.forward)
+
+    compiled = torch.compile(changed, backend=aot_autograd(fw_compiler=look), fullgraph=True)
+    tokens = torch.randn(2, 5, 16)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found, wanted = compiled(tokens), plain(tokens)
+    assert found.dtype == wanted.dtype
+    close: dict[str, Any] = {"atol": 0.03, "rtol": 0.03} if autocast else {}
+    torch.testing.assert_close(found, wanted, **close)
+    for one, other in zip(gradients(found, changed), gradients(wanted, plain), strict=True):
+        torch.testing.assert_close(one, other, **close)
+    assert seen.count("calotype.geglu_backward.default") == 1
+    # The bias's gradient comes from there: nothing else reads the rows to sum them.
+    assert not [target for target in seen if "sum" in target]
+
+
+def test_a_layer_that_does_more_than_its_weights_say_keeps_its_forward() -> None:
+    class Noted(nn.Linear):
+        pass
+
+    other, without = gate(), GEGLU(16, 32, bias=False)
+    other.proj = Noted(16, 64)
+    for part in (other, without):
+        use_gate_gradients(part)
+        assert "forward" not in vars(part)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

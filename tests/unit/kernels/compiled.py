@@ -31,6 +31,7 @@ from calotype.engine.kernels import (
     fp8_convolution,
     fp8_convolution_triton,
     geglu,
+    geglu_backward,
     group_norm,
     int8_product,
     layer_norm,
@@ -199,6 +200,13 @@ def run_adamw(case: Found) -> None:
     )
 
 
+def run_geglu_backward(case: Found) -> None:
+    rows, width = case["shape"]
+    dtype = getattr(torch, case["dtype"])
+    gradient, projected = (torch.empty(rows, size, dtype=dtype) for size in (width, 2 * width))
+    geglu_backward.geglu_backward(gradient, projected, torch.empty(2 * width))
+
+
 def run_attention(case: Found) -> None:
     rows, heads, places, channels = case["shape"]
     joined = torch.empty(rows, places, 3, heads, channels, dtype=getattr(torch, case.get("dtype", "float16")))
@@ -213,6 +221,7 @@ RUNS: dict[str, Callable[[Found], object]] = {
     "convolution": run_convolution,
     "attention": run_attention,
     "adamw": run_adamw,
+    "geglu_backward": run_geglu_backward,
     "upsample": lambda case: upsample.upsample_nearest2x(pictures(case, case["shape"][1])),
 }
 
@@ -234,7 +243,8 @@ def main() -> None:
         patched.setattr(JITFunction, "__getitem__", compiled_only)
         for module in (geglu, group_norm, layer_norm, quantise, upsample):
             patched.setattr(module, "runs_triton", lambda *_, **__: True)
-        patched.setattr(adamw, "runs_triton_on", lambda *_, **__: True)
+        for module in (adamw, geglu_backward):
+            patched.setattr(module, "runs_triton_on", lambda *_, **__: True)
         for case in json.load(sys.stdin):
             made.clear()
             RUNS[case["operation"]](case)

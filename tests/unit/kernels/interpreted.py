@@ -24,6 +24,8 @@ from calotype.engine.kernels import (
     fp8_convolution,
     fp8_convolution_triton,
     geglu,
+    geglu_backward,
+    geglu_backward_triton,
     group_norm,
     group_norm_triton,
     int8_plans,
@@ -41,6 +43,8 @@ LARGEST_WHOLE_GROUP = 2048
 """Far below what a GPU holds in registers: pictures need not be large to be cut into chunks."""
 MULTIPROCESSORS = 3
 """Far fewer than a GPU's: products need not be large to have more tiles."""
+PROGRAMS = 6
+"""Of the gate's gradient, for the same reason."""
 
 Found = dict[str, Any]
 
@@ -174,6 +178,25 @@ def compare_geglu(case: Found) -> Found:
         "error": error(found, value * functional.gelu(gate)),
         "alone": torch.equal(geglu.geglu(x[-1:]), found[-1:]),
         "dtype": found.dtype == x.dtype,
+    }
+
+
+def compare_geglu_backward(case: Found) -> Found:
+    """Against torch's own gradients in fp64. The gradient of a row must not depend on the other rows."""
+    projected = numbers(case, *case["shape"])
+    width = projected.shape[-1] // 2
+    gradient = numbers(case, *projected.shape[:-1], width, seed=1)
+    bias = numbers({"dtype": case.get("bias", "fp32")}, 2 * width, seed=2)
+    exact, exact_bias = (each.double().requires_grad_() for each in (projected, bias))
+    value, gate = (exact + exact_bias).chunk(2, -1)
+    wanted = torch.autograd.grad(value * functional.gelu(gate), (exact, exact_bias), gradient.double())
+    found, of_bias = geglu_backward.geglu_backward(gradient, projected, bias)
+    alone, _ = geglu_backward.geglu_backward(gradient[-1:], projected[-1:], bias)
+    return {
+        "error": error(found, wanted[0]) / float(wanted[0].abs().max()),
+        "bias": error(of_bias, wanted[1]) / float(wanted[1].abs().max()),
+        "alone": torch.equal(alone, found[-1:]),
+        "dtype": found.dtype == projected.dtype and of_bias.dtype == torch.float32,
     }
 
 
@@ -357,6 +380,7 @@ COMPARISONS: dict[str, Callable[[Found], Found]] = {
     "group_norm_of_tiles": compare_group_norm_of_tiles,
     "layer_norm": compare_layer_norm,
     "geglu": compare_geglu,
+    "geglu_backward": compare_geglu_backward,
     "upsample": compare_upsample,
     "sum": compare_sum,
     "rescaled": compare_rescaled,
@@ -373,7 +397,8 @@ def main() -> None:
         patched.setattr(interpreter, "_convert_float", rounded)
         patched.setattr(group_norm_triton, "_WHOLE", LARGEST_WHOLE_GROUP)
         patched.setattr(int8_plans, "_MULTIPROCESSORS", MULTIPROCESSORS)
-        for module in (adamw, rescale):
+        patched.setattr(geglu_backward_triton, "_PROGRAMS", PROGRAMS)
+        for module in (adamw, geglu_backward, rescale):
             patched.setattr(module, "runs_triton_on", lambda *_, **__: True)
         for module in (add, geglu, group_norm, layer_norm, quantise, upsample):
             patched.setattr(module, "runs_triton", lambda *_, **__: True)

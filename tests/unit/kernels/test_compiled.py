@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from calotype.engine.kernels.attention import PLANS
+from calotype.engine.kernels.geglu_backward_triton import _PROGRAMS
 from tests.gpu.attention import CANDIDATES as ATTENTIONS
 from tests.gpu.int8_products import CANDIDATES
 from tests.unit.kernels.asked import ask
@@ -115,6 +116,12 @@ UPDATES: dict[str, dict[str, Any]] = {
     "update": {"operation": "adamw", "sizes": [4096, 320], "averaged": False},
     "update and average": {"operation": "adamw", "sizes": [4096, 320], "averaged": True},
 }
+# The widths of SD's feed-forward layers, and the precision that weights are kept in.
+GATES: dict[str, dict[str, Any]] = {
+    "gate's gradient, 1280": {"operation": "geglu_backward", "shape": [4096, 1280], "dtype": "bfloat16"},
+    "gate's gradient, 5120": {"operation": "geglu_backward", "shape": [64, 5120], "dtype": "bfloat16"},
+    "gate's gradient, fp32": {"operation": "geglu_backward", "shape": [4096, 1280], "dtype": "float32"},
+}
 MOST_SHARED_BYTES = 227 * 1024
 """Of a multiprocessor that one program may have."""
 
@@ -122,7 +129,7 @@ MOST_SHARED_BYTES = 227 * 1024
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     cache: Path = tmp_path_factory.mktemp("compiled")
-    cases = {**CASES, **PRODUCTS, **WALKING, **CONVOLUTIONS, **ATTENTION, **UPDATES}
+    cases = {**CASES, **PRODUCTS, **WALKING, **CONVOLUTIONS, **ATTENTION, **UPDATES, **GATES}
     answers = ask("compiled", list(cases.values()), TRITON_CACHE_DIR=str(cache))
     return dict(zip(cases, answers, strict=True))
 
@@ -221,3 +228,15 @@ def test_an_update_moves_four_numbers_at_a_time(found: dict[str, list[dict[str, 
     assert kernel["wide_stores"] == 1.0, kernel
     assert kernel["spilled_bytes"] == 0, kernel
     assert kernel["registers"] <= 64, kernel
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_the_gradient_of_a_gate_moves_sixteen_bytes_at_a_time_and_all_programs_find_room(
+    found: dict[str, list[dict[str, Any]]], name: str
+) -> None:
+    (kernel,) = found[name]
+    # The bias and the sums, once for each program, are read and written as they come.
+    assert kernel["wide_loads"] > 0.75, kernel
+    assert kernel["wide_stores"] > 0.75, kernel
+    assert kernel["spilled_bytes"] == 0, kernel
+    assert _PROGRAMS // 132 * kernel["registers"] * 32 * kernel["warps"] <= 65536

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from diffusers.models.activations import GEGLU
 from torch import nn
 
 from calotype.spec.recipe import Recipe
 from calotype.train import processes
 from calotype.train.compiling import compiled
+from calotype.train.live import build_subject, load_model
 from calotype.train.optimizer import build_optimizer
 from calotype.train.processes import Process, shared
+from tests.unit.train.runs import CPU, small_recipe
 
 OF_TWO = Process(0, 2, 0, torch.device("cpu"))
 
@@ -41,6 +46,27 @@ def test_inductor_and_graphs(
     network = nn.Linear(1, 1)
     assert compiled(network, Recipe.parse({"model": switches})) is network
     assert told == ([] if wanted is None else [wanted])
+
+
+@pytest.mark.parametrize(
+    ("settings", "changed"),
+    [
+        ({"model__compile": True}, True),
+        ({"model__compile": True, "model__train": "unet_and_text", "data__kind": "synthetic"}, True),
+        ({"model__compile": True, "model__train": "lora"}, False),
+        ({"model__compile": True, "model__train": "textual_inversion"}, False),
+        ({}, False),
+    ],
+)
+def test_gates_have_a_gradient_of_their_own_where_the_whole_unet_is_trained_and_compiled(
+    settings: dict[str, Any], changed: bool, base: Path, tmp_path: Path
+) -> None:
+    recipe = small_recipe(base, tmp_path / "run", **settings)
+    subject = build_subject(load_model(recipe, CPU), recipe)
+    gates = [part for part in subject.model.unet.modules() if isinstance(part, GEGLU)]
+    assert gates
+    # Those of diffusers keep the forward of their class.
+    assert [isinstance(part.__dict__.get("forward"), partial) for part in gates] == [changed] * len(gates)
 
 
 @pytest.mark.parametrize("view", [True, False])

@@ -31,6 +31,11 @@ _OWN: Final[list[tuple[str, Group, str]]] = [
     ),
     (r"^_geglu_quantised$", "elementwise", "ours: the gate of a feed-forward layer, turned into eight bits"),
     (r"^_geglu$", "elementwise", "ours: the gate of a feed-forward layer (GEGLU)"),
+    (
+        r"^_geglu_backward$",
+        "elementwise",
+        "ours: the gradient of a feed-forward layer's gate, and of the bias before it",
+    ),
     (r"^_quantise$", "elementwise", "ours: numbers turned into eight bits with a scale a row"),
     (r"^_rescale$", "elementwise", "ours: a product of eight-bit numbers scaled back, with its bias"),
     (
