@@ -17,7 +17,7 @@ mkdir -p "$out/ceiling"
 # Shares of the ceiling are told from what this machine remembers, which another time may be another machine.
 if [ -f "$out/ceiling/records.jsonl" ]; then run -m calotype bench ceiling
 else run -m calotype bench ceiling --again --out "$out/ceiling/records.jsonl"; fi
-run -m calotype bench inference sdxl-batch sdxl-resolution sdxl-steps sdxl-cfg --keep-loaded --rounds 2 --units 3 --warmup 1 --out "$out/sdxl"
+run -m calotype bench inference sdxl-batch sdxl-resolution sdxl-steps sdxl-cfg --keep-loaded --rounds 2 --units 3 --warmup 2 --out "$out/sdxl"
 # The same steps and guidance on a model that has learned something, for pictures to look at.
 apple="a red apple, noto style, on a light blue background"
 run -m calotype bench inference --model emoji --prompt "$apple" --rounds 1 --keep-loaded --out "$out/emoji-steps" \

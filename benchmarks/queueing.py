@@ -1,4 +1,4 @@
-"""What random arrivals alone do to latency, whatever the scheduler: a deployment as arithmetic. Needs no GPU.
+"""What random arrivals do to latency under a few ways of sharing: a deployment as arithmetic. Needs no GPU.
 
     python benchmarks/queueing.py --step-ms 1.4 3.8 --steps 20 --beside-ms 100 --share 0.5 --share 0.25
 

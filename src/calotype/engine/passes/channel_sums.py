@@ -91,11 +91,11 @@ class ChannelSumNorm(nn.GroupNorm):
 
 def use_channel_sums(network: nn.Module) -> None:
     """Replace every group normalisation in the network; parameters and their names stay."""
+    from diffusers.models.resnet import ResnetBlock2D  # noqa: PLC0415 - seconds to import
+
     for name, part in list(network.named_modules()):
         if isinstance(part, nn.GroupNorm) and part.affine:
             network.set_submodule(name, ChannelSumNorm.of(part))
-    from diffusers.models.resnet import ResnetBlock2D  # noqa: PLC0415 - seconds to import
-
     for part in network.modules():
         if isinstance(part, ResnetBlock2D) and _is_usual(part):
             part.norm1.activates = part.norm2.activates = True
