@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from safetensors.torch import save_file
@@ -24,6 +25,7 @@ from torch import Tensor
 from calotype.engine import presets
 from calotype.engine.calibrate import calibrate
 from calotype.engine.engine import Engine
+from calotype.engine.kernels import attention
 from calotype.engine.network.compiled import Workshop
 from calotype.engine.passes import Pass
 from calotype.engine.passes.compile_blocks import COMPILE_BLOCKS
@@ -31,10 +33,11 @@ from calotype.engine.passes.compile_whole import COMPILE_WHOLE
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
 from calotype.engine.presets import PRESETS
 from calotype.engine.probe import full_fingerprint
+from calotype.models.architecture import Architecture
 from calotype.models.model import assemble
 from calotype.models.reference import random_identity
 from calotype.models.weights import RandomWeights
-from tests.engines import begun, latents_of, relative
+from tests.engines import begun, latents_of, relative, with_unet
 from tests.gpu.training import result
 from tests.shrunk import shrunk
 
@@ -60,6 +63,11 @@ ROUNDED = {
     "passes:own_forward+channels_last+fused_norms+fp8_convolutions+cuda_graph": 0.3,
 }
 """Relative to the baseline's latents after five steps of random weights in half precision."""
+LARGE: dict[str, tuple[dict[str, Any], int]] = {
+    "sd15": ({"block_out_channels": [80, 160, 160, 160], "attention_head_dim": 2}, 512),
+    "sdxl": ({"block_out_channels": [64, 128, 192], "attention_head_dim": [1, 2, 3]}, 1024),
+}
+"""Widths that give heads of the real models' channels, and the side at which they attend to 4096 places."""
 
 
 class Bench:
@@ -68,8 +76,14 @@ class Bench:
     def __init__(self, device: torch.device, folder: Path) -> None:
         self.device, self.folder = device, folder
 
-    def engine(self, name: str, preset: str, dtype: torch.dtype = torch.float16) -> Engine:
-        architecture = shrunk(name)
+    def engine(
+        self,
+        name: str,
+        preset: str,
+        dtype: torch.dtype = torch.float16,
+        architecture: Architecture | None = None,
+    ) -> Engine:
+        architecture = architecture or shrunk(name)
         model = assemble(
             RandomWeights(architecture),
             random_identity(f"random:{name}", architecture, 0),
@@ -95,6 +109,22 @@ def makes_the_baselines_picture(bench: Bench, name: str, preset: str) -> str:
     for size in ({}, {}, {}, {"width": 96, "height": 64}, {}):
         knobs = {**KNOBS, **size}
         said = near(latents_of(engine, **knobs), latents_of(plain, **knobs), ROUNDED[preset])
+    return said
+
+
+def makes_the_baselines_large_picture(bench: Bench, name: str, preset: str) -> str:
+    """Of as many places, with heads as wide and as many tiles of products as some kernels ask for."""
+    dtype = torch.bfloat16 if preset == "fp8" else torch.float16
+    changes, side = LARGE[name]
+    architecture = with_unet(shrunk(name), **changes)
+    plain, engine = (bench.engine(name, each, dtype, architecture) for each in ("baseline", preset))
+    # On a CPU this is a rehearsal.
+    on_gpu = bench.device.type == "cuda"
+    knobs = {**KNOBS, "width": side, "height": side, "steps": 3} if on_gpu else KNOBS
+    with mock.patch.object(attention, "attention", wraps=attention.attention) as ours:
+        found = [latents_of(engine, **knobs) for _ in range(3)]
+    said = max(near(each, latents_of(plain, **knobs), ROUNDED[preset]) for each in found)
+    assert ours.called == on_gpu, "our own attention was not asked"
     return said
 
 
@@ -212,7 +242,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, help="a file for the results, as JSON")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--only", nargs="*", help="parts of names; all if not said")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         os.environ["CALOTYPE_CACHE"] = place  # calibrations are not for anybody else
@@ -222,6 +252,10 @@ def main() -> None:
             for preset in ROUNDED:
                 check = partial(makes_the_baselines_picture, bench, name, preset)
                 checks[f"{preset} makes the baseline's picture, {name}"] = check
+        for name in LARGE:
+            for preset in ("fast", "int8", "fp8", "cached"):
+                check = partial(makes_the_baselines_large_picture, bench, name, preset)
+                checks[f"{preset} makes the baseline's large picture, {name}"] = check
         for preset in ("fast", "int8", "int8-static"):
             checks[f"{preset} follows a LoRA"] = partial(follows_a_lora, bench, preset)
             checks[f"{preset} keeps company apart"] = partial(keeps_company_apart, bench, preset)
@@ -232,7 +266,9 @@ def main() -> None:
         checks["max-throughput follows a LoRA"] = partial(follows_a_lora, bench, "max-throughput")
         checks["text encoders are left aside"] = partial(leaves_text_encoders_aside, bench)
         checks["pictures are the baseline's"] = partial(pictures_are_the_baselines, bench)
-        results = {name: result(name, checks[name]) for name in chosen.only or checks}
+        parts = chosen.only or [""]
+        asked = [name for name in checks if any(part in name for part in parts)]
+        results = {name: result(name, checks[name]) for name in asked}
     if chosen.out:
         found = {"environment": full_fingerprint().as_dict(), "checks": results}
         chosen.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -130,7 +130,7 @@ def a_bad_batch_is_skipped(bench: Bench) -> str:
     changes: dict[str, Any] = {"trainer__on_non_finite": "skip", "model__precision": "fp32"}
     good, _ = bench.losses(**changes)
     bad, loop = bench.losses(poison=2, **changes)
-    assert bad[:2] == good[:2], (bad, good)
+    near(bad[:2], good[:2], EXACT)
     assert bad[2] != bad[2], bad
     assert loop.skips == 1
     assert all(bool(p.isfinite().all()) for p in loop.subject.parameters().values())

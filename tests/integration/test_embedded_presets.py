@@ -25,10 +25,10 @@ LEAST: dict[str, tuple[float, float]] = {
     "fast": (75.0, 0.9999),
     "low-memory": (75.0, 0.9999),
     "int8": (40.0, 0.995),
-    "fp8": (36.0, 0.99),
+    "fp8": (33.0, 0.985),
     "cached": (25.0, 0.93),
     "passes:guidance_interval": (28.0, 0.97),
-    "passes:own_forward+channels_last+fused_norms+fp8_convolutions": (33.0, 0.985),
+    "passes:own_forward+fp8": (36.0, 0.99),
 }
 """Decibels of PSNR, and SSIM. Measured: 86, 87, 50, 42, 29, 32 and 38 dB."""
 DIFFERENT_DB = 70.0

@@ -40,6 +40,8 @@ class GpuModel:
     compute_capability: str | None
     mig_enabled: bool | None
     mig_devices: tuple[str | None, ...]
+    power_limit_watts: float | None = None
+    """Two cards of a kind may be allowed to draw differently, and are not equally fast then."""
 
 
 @dataclass(frozen=True)
@@ -131,4 +133,5 @@ def _model(gpu: Gpu) -> GpuModel:
         compute_capability=gpu.compute_capability,
         mig_enabled=gpu.mig.current if gpu.mig else None,
         mig_devices=tuple(part.name for part in gpu.mig_devices),
+        power_limit_watts=gpu.power_limit_watts,
     )

@@ -52,6 +52,7 @@ class Gpu:
     compute_capability: str | None = None
     mig: MigMode | None = None
     mig_devices: tuple[MigDevice, ...] = ()
+    power_limit_watts: float | None = None
     refusals: tuple[str, ...] = ()
     """What the driver refused to tell, with its reason; being unsupported is no refusal."""
 

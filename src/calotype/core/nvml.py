@@ -103,6 +103,7 @@ def _gpu(index: int) -> Gpu:
     capability = card.ask("compute capability", pynvml.nvmlDeviceGetCudaComputeCapability, handle)
     compute_capability = "{}.{}".format(*capability) if capability else None
     memory = card.ask("memory", pynvml.nvmlDeviceGetMemoryInfo, handle)
+    milliwatts = card.ask("power limit", pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
     mode = card.ask("MIG mode", pynvml.nvmlDeviceGetMigMode, handle)
     mig = MigMode(*(bool(value) for value in mode)) if mode else None
     return Gpu(
@@ -115,6 +116,7 @@ def _gpu(index: int) -> Gpu:
         compute_capability=compute_capability,
         mig=mig,
         mig_devices=tuple(_mig_devices(card, handle)) if mig and mig.current else (),
+        power_limit_watts=milliwatts / 1000 if milliwatts else None,
         refusals=tuple(card.refusals),
     )
 

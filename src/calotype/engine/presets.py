@@ -57,17 +57,26 @@ _EVERYWHERE = (
     FUSED_NORMS,
     FUSED_GEGLU,
     SHARED_GUIDANCE,
-    WINOGRAD,
     OWN_DECODER,
 )
+_AT_ONCE = (OWN_ATTENTION, CUDA_GRAPH, TEXT_GRAPH)
+"""On a GPU, where nothing is compiled for it."""
 
 PRESETS: dict[str, tuple[Pass, ...]] = {
     "baseline": (),
-    "fast": (*_EVERYWHERE, COMPILED_AHEAD, CUDA_GRAPH, TEXT_GRAPH),
-    "max-throughput": (*_EVERYWHERE, LARGE_BATCHES, COMPILE_BLOCKS, COMPILE_WHOLE, CUDA_GRAPH, TEXT_GRAPH),
-    "int8": (*_EVERYWHERE, INT8, CUDA_GRAPH, TEXT_GRAPH),
-    "int8-static": (*_EVERYWHERE, INT8_STATIC, CUDA_GRAPH, TEXT_GRAPH),
-    "fp8": (*_EVERYWHERE, FP8, CUDA_GRAPH, TEXT_GRAPH),
+    "fast": (*_EVERYWHERE, WINOGRAD, COMPILED_AHEAD, *_AT_ONCE),
+    "max-throughput": (
+        *_EVERYWHERE,
+        WINOGRAD,
+        LARGE_BATCHES,
+        COMPILE_BLOCKS,
+        COMPILE_WHOLE,
+        CUDA_GRAPH,
+        TEXT_GRAPH,
+    ),
+    "int8": (*_EVERYWHERE, WINOGRAD, INT8, *_AT_ONCE),
+    "int8-static": (*_EVERYWHERE, WINOGRAD, INT8_STATIC, *_AT_ONCE),
+    "fp8": (*_EVERYWHERE, FP8, FP8_CONVOLUTIONS, *_AT_ONCE),
     "low-memory": (
         OWN_FORWARD,
         CHANNELS_LAST,
@@ -77,15 +86,12 @@ PRESETS: dict[str, tuple[Pass, ...]] = {
         OWN_DECODER,
         TEXT_ASIDE,
     ),
-    "cached": (*_EVERYWHERE, STEP_CACHE, CUDA_GRAPH, TEXT_GRAPH),
+    "cached": (*_EVERYWHERE, WINOGRAD, STEP_CACHE, *_AT_ONCE),
 }
 CUSTOM = "passes:"
 """What a list of passes begins with where a preset is named: `passes:own_forward+cuda_graph`."""
 PASSES = {one.name: one for passes in PRESETS.values() for one in passes}
-PASSES |= {
-    one.name: one
-    for one in (GUIDANCE_INTERVAL, CUDNN_ATTENTION, FLASH_ATTENTION, OWN_ATTENTION, FP8_CONVOLUTIONS)
-}
+PASSES |= {one.name: one for one in (GUIDANCE_INTERVAL, CUDNN_ATTENTION, FLASH_ATTENTION)}
 ON_A_GPU = frozenset(
     {
         COMPILE_BLOCKS.name,

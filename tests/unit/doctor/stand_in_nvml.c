@@ -77,6 +77,12 @@ int nvmlDeviceGetTotalEnergyConsumption(thing *of, unsigned long long *millijoul
     return asked_error("STAND_IN_ENERGY_ERROR");
 }
 
+/* The A100 does not tell. */
+int nvmlDeviceGetEnforcedPowerLimit(thing *of, unsigned *milliwatts) {
+    *milliwatts = 700000;
+    return of->index == 0 ? SUCCESS : NOT_SUPPORTED;
+}
+
 int nvmlDeviceGetUUID(thing *of, char *to, unsigned size) { return copy(to, size, of->uuid); }
 
 int nvmlDeviceGetCudaComputeCapability(thing *of, int *major, int *minor) {

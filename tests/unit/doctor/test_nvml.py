@@ -51,6 +51,7 @@ def test_a_whole_card_is_described(run_python: RunPython) -> None:
         "compute_capability": "9.0",
         "mig": {"current": False, "pending": False},
         "mig_devices": [],
+        "power_limit_watts": 700.0,
         "refusals": [],
     }
 
@@ -71,7 +72,7 @@ def test_a_card_in_slices_lists_them_across_the_gap(run_python: RunPython) -> No
         "compute_instance": 0,
     }
     assert (second["index"], second["num_sms"], second["gpu_instance"]) == (2, 14, 9)
-    assert card["refusals"] == []
+    assert (card["power_limit_watts"], card["refusals"]) == (None, [])
 
 
 def test_pending_mode_differs_from_current(run_python: RunPython) -> None:

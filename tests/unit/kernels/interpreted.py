@@ -28,7 +28,6 @@ from calotype.engine.kernels import (
     geglu_backward_triton,
     group_norm,
     group_norm_triton,
-    int8_plans,
     int8_product,
     int8_product_triton,
     layer_norm,
@@ -241,16 +240,13 @@ def compare_product(case: Found) -> Found:
     )
     bias = numbers(case, width, seed=4) if case["bias"] else None
     dtype = DTYPES[case["dtype"]]
-    plan = int8_plans.Plan(**case["plan"]) if "plan" in case else None
-    found = int8_product.planned(x, weight, bias, dtype, plan)
+    found = int8_product_triton.launch(x, weight, bias, dtype)
     wanted = (x.values.double() * x.scale) @ (weight.values.double() * weight.scale).T
     last = quantise.Quantised(x.values[-1:], x.scale[-1:])
     return {
         "error": error(found, wanted if bias is None else wanted + bias.double()),
-        "alone": torch.equal(int8_product.planned(last, weight, bias, dtype, plan), found[-1:]),
+        "alone": torch.equal(int8_product_triton.launch(last, weight, bias, dtype), found[-1:]),
         "dtype": found.dtype == dtype,
-        "again": torch.equal(int8_product.planned(x, weight, bias, dtype, plan), found),
-        "as_tiles": torch.equal(int8_product_triton.launch(x, weight, bias, dtype), found),
         "plain": error(int8_product.plain(x, weight, bias, dtype), found.double()),
     }
 
@@ -396,7 +392,6 @@ def main() -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(interpreter, "_convert_float", rounded)
         patched.setattr(group_norm_triton, "_WHOLE", LARGEST_WHOLE_GROUP)
-        patched.setattr(int8_plans, "_MULTIPROCESSORS", MULTIPROCESSORS)
         patched.setattr(geglu_backward_triton, "_PROGRAMS", PROGRAMS)
         for module in (adamw, geglu_backward, rescale):
             patched.setattr(module, "runs_triton_on", lambda *_, **__: True)

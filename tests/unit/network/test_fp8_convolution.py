@@ -18,7 +18,7 @@ from calotype.engine.network.fp8_convolution import Fp8Convolution, suits
 from calotype.engine.network.operations import Sum
 from calotype.engine.passes import Assembly
 from calotype.engine.passes.fp8_convolutions import FP8_CONVOLUTIONS, factor_behind
-from calotype.engine.presets import PRESETS, networks_of
+from calotype.engine.presets import networks_of
 from tests.engines import latents_of, relative, small_engine
 from tests.unit.network.test_unet import far
 
@@ -151,7 +151,6 @@ def test_it_says_what_a_gpu_lacks(
     assert (words or "") in (said or "")
 
 
-def test_it_is_in_no_preset_and_builds_on_norms_that_are_fused() -> None:
-    assert all(FP8_CONVOLUTIONS not in passes for passes in PRESETS.values())
+def test_it_builds_on_norms_that_are_fused() -> None:
     with pytest.raises(NotFoundError, match="'fp8_convolutions' builds on 'fused_norms'"):
         networks_of(small_engine("sdxl").model, "passes:own_forward+channels_last+fp8_convolutions")

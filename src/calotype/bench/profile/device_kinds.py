@@ -39,7 +39,7 @@ _OWN: Final[list[tuple[str, Group, str]]] = [
     (r"^_quantise$", "elementwise", "ours: numbers turned into eight bits with a scale a row"),
     (r"^_rescale$", "elementwise", "ours: a product of eight-bit numbers scaled back, with its bias"),
     (
-        r"^_product(_persistent|_specialised)?$",
+        r"^_product(_specialised)?$",
         "matmul",
         "ours: a product of eight-bit numbers, scaled back where it is summed",
     ),

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calotype.engine.kernels.choice import capability, runs_triton
+from calotype.engine.kernels.choice import runs_gluon_on, runs_triton
 
-HOPPER = (9, 0)
-"""The only GPUs that have its instructions."""
 DTYPES = (torch.float16, torch.bfloat16)
-_FEWEST_PLACES = 1024
-"""Below, an evaluation spends little on attention, and there is little to walk over."""
+_FEWEST_PLACES = 4096
+"""Below, cuDNN's is as fast or faster."""
 _ALIGNED = 16
 """Bytes, of what the copy engine reads."""
 
@@ -43,15 +41,14 @@ class Plan:
         return (32, 16) if self.split and 32 < channels <= 48 else (64, 0)
 
 
-# By the channels of a head. The largest tiles whose shares and sums stay in registers. Not measured yet:
-# `python -m tests.gpu.kernels --only "attention"` compares others with them.
-PLANS = {64: Plan(turns=True), 40: Plan(turns=True, split=True)}
+PLANS = {64: Plan(teams=3, turns=True), 40: Plan(teams=3, split=True)}
+"""By the channels of a head, the fastest on an H200 of those in `tests/gpu/attention.py`."""
 
 
 def suits(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether the kernel takes them; all are (rows, heads, places, channels)."""
     all_three = (query, key, value)
-    if not all(runs_triton(x) and x.dtype in DTYPES for x in all_three) or capability(query.device) != HOPPER:
+    if not all(runs_triton(x) and x.dtype in DTYPES for x in all_three) or not runs_gluon_on(query.device):
         return False
     *_, places, channels = query.shape
     plan = PLANS.get(channels)

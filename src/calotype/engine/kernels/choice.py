@@ -10,6 +10,9 @@ from torch import Tensor
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _WIDEST_ROW = 16384
+_HOPPER = (9, 0)
+_GLUON = ("3.6.", "3.7.")
+"""Versions of Triton whose lower level our kernels are written in: it is no settled interface."""
 
 
 def runs_triton(x: Tensor, *, row: int = 1, fp8: bool = False) -> bool:
@@ -32,6 +35,18 @@ def runs_triton_on(device: torch.device, *, fp8: bool = False) -> bool:
         return False
     # Ampere is the oldest that knows bf16, Ada the oldest that knows e4m3.
     return capability(device) >= ((8, 9) if fp8 else (8, 0))
+
+
+def runs_gluon_on(device: torch.device) -> bool:
+    """Whether the kernels in Triton's lower level run there: their instructions are Hopper's alone."""
+    return runs_triton_on(device) and capability(device) == _HOPPER and _has_gluon()
+
+
+@cache
+def _has_gluon() -> bool:
+    import triton  # noqa: PLC0415 - a machine may have none
+
+    return triton.__version__.startswith(_GLUON)
 
 
 @cache

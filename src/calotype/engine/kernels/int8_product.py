@@ -9,44 +9,37 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calotype.engine.kernels.choice import runs_triton_on
-from calotype.engine.kernels.int8_plans import Kernel, Plan, plan_of
+from calotype.engine.kernels.choice import capability, runs_gluon_on, runs_triton_on
+from calotype.engine.kernels.int8_plans import Plan, plan_of
 from calotype.engine.kernels.quantise import Quantised
 from calotype.engine.kernels.rescale import rescale
 
 _HOPPER = (9, 0)
 _FEWEST_ROWS = 17
 """That torch's own product takes on a GPU."""
-_KERNEL: Kernel = "tile"
-"""The one that was measured; `python -m tests.gpu.kernels --only "int8 products"` compares all three."""
 
 
 def int8_product(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     """`x` (M, K) times the transpose of `weight` (N, K), plus a bias (N); widths are multiples of 16."""
     device = x.values.device
     # The kernels fetch tiles by Hopper's copy engine; older GPUs have torch's own product.
-    if runs_triton_on(device) and (found := torch.cuda.get_device_capability(device)) >= _HOPPER:
-        # The others' plans are Hopper's, and so are the instructions of one of them.
-        kernel: Kernel = _KERNEL if found == _HOPPER else "tile"
-        return planned(x, weight, bias, dtype, plan_of(kernel, len(x.values), len(weight.values), device))
+    if runs_triton_on(device) and capability(device) >= _HOPPER:
+        plan = plan_of(len(x.values), len(weight.values), device) if runs_gluon_on(device) else None
+        return planned(x, weight, bias, dtype, plan)
     return plain(x, weight, bias, dtype)
 
 
 def planned(
     x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype, plan: Plan | None
 ) -> Tensor:
-    """The same by the kernel that the plan is for. All of them give the same numbers to the bit."""
+    """The same by the kernel that the plan is for. Both give the same numbers to the bit."""
     if plan is None:
         from calotype.engine.kernels import int8_product_triton  # noqa: PLC0415 - needs Triton
 
         return int8_product_triton.launch(x, weight, bias, dtype)
-    if plan.teams:
-        from calotype.engine.kernels import int8_specialised_triton  # noqa: PLC0415 - needs Triton
+    from calotype.engine.kernels import int8_specialised_triton  # noqa: PLC0415 - needs Triton
 
-        return int8_specialised_triton.launch(x, weight, bias, dtype, plan)
-    from calotype.engine.kernels import int8_persistent_triton  # noqa: PLC0415 - needs Triton
-
-    return int8_persistent_triton.launch(x, weight, bias, dtype, plan)
+    return int8_specialised_triton.launch(x, weight, bias, dtype, plan)
 
 
 def plain(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype) -> Tensor:

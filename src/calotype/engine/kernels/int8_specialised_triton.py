@@ -39,7 +39,7 @@ def launch(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dt
     (num_rows, depth), width = x.values.shape, len(weight.values)
     out = torch.empty((num_rows, width), dtype=dtype, device=x.values.device)
     num_tiles = triton.cdiv(num_rows, plan.rows) * triton.cdiv(width, plan.columns)
-    num_programs = min(num_tiles, plan.programs * num_multiprocessors(out.device))
+    num_programs = min(num_tiles, num_multiprocessors(out.device))
     with torch.cuda.device_of(out):
         # A kernel takes a pointer for everything; what is switched off is never followed.
         _product_specialised[(num_programs,)](
