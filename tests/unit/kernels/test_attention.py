@@ -26,6 +26,7 @@ def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "_has_triton", lambda: True)
     monkeypatch.setattr(choice, "_has_gluon", lambda: True)
     monkeypatch.setattr(choice, "capability", lambda device: CAPABILITIES[device.index])
+    monkeypatch.setattr(attention, "num_multiprocessors", lambda _: 132)
 
 
 def on_gpu(x: Tensor, device: torch.device = HOPPER, **changes: Any) -> Tensor:
@@ -35,10 +36,14 @@ def on_gpu(x: Tensor, device: torch.device = HOPPER, **changes: Any) -> Tensor:
 
 
 def parts(
-    heads: int = 10, places: int = 4096, channels: int = 64, dtype: torch.dtype = torch.float16
+    heads: int = 10,
+    places: int = 4096,
+    channels: int = 64,
+    dtype: torch.dtype = torch.float16,
+    rows: int = 16,
 ) -> tuple[Tensor, ...]:
     """Query, key and value as the forward pass has them."""
-    joined = torch.empty(1, places, 3, heads, channels, dtype=dtype)
+    joined = torch.empty(rows, places, 3, heads, channels, dtype=dtype)
     return joined.permute(2, 0, 3, 1, 4).unbind()
 
 
@@ -61,6 +66,7 @@ def test_takes_parts_of_one_product_where_they_lie(
         parts(channels=80),
         parts(channels=32),
         parts(places=1024),
+        parts(rows=2),
         parts(places=4096 + 64),
         parts(dtype=torch.float32),
         # A head of one channel more before them: nothing begins where the copy engine can.

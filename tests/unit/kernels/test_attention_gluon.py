@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calotype.engine.kernels import attention_gluon, int8_plans
+from calotype.engine.kernels import attention_gluon, choice
 from calotype.engine.kernels.attention import Plan
 from tests.unit.kernels.gluon_stand_in import Function, attend
 from tests.unit.kernels.turns import StuckError
@@ -106,7 +106,7 @@ def changed(name: str, old: str, new: str) -> dict[str, Function]:
 
 @pytest.fixture(autouse=True)
 def _a_small_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8_plans, "_MULTIPROCESSORS", 3)
+    monkeypatch.setattr(choice, "_MULTIPROCESSORS", 3)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

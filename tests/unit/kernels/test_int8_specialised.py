@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from calotype.engine.kernels import int8_plans, int8_product
+from calotype.engine.kernels import choice, int8_product
 from calotype.engine.kernels.int8_plans import Plan
 from calotype.engine.kernels.quantise import Quantised
 from calotype.engine.kernels.quantise import plain as quantised
@@ -37,7 +37,7 @@ def given(rows: int, depth: int, width: int) -> tuple[Quantised, Quantised, Tens
 
 @pytest.fixture(autouse=True)
 def _a_small_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8_plans, "_MULTIPROCESSORS", 3)
+    monkeypatch.setattr(choice, "_MULTIPROCESSORS", 3)
 
 
 @pytest.mark.parametrize("seed", range(3))

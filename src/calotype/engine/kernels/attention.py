@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calotype.engine.kernels.choice import runs_gluon_on, runs_triton
+from calotype.engine.kernels.choice import num_multiprocessors, runs_gluon_on, runs_triton
 
 DTYPES = (torch.float16, torch.bfloat16)
-_FEWEST_PLACES = 4096
-"""Below, cuDNN's is as fast or faster."""
+_FEWEST_PLACES, _FEWEST_ROUNDS = 4096, 8
+"""Below, cuDNN's is as fast or faster: rounds are of all teams over all rows, heads and places."""
 _ALIGNED = 16
 """Bytes, of what the copy engine reads."""
 
@@ -41,7 +41,7 @@ class Plan:
         return (32, 16) if self.split and 32 < channels <= 48 else (64, 0)
 
 
-PLANS = {64: Plan(teams=3, turns=True), 40: Plan(teams=3, split=True)}
+PLANS = {64: Plan(teams=3, turns=True), 40: Plan(teams=3, turns=True, split=True)}
 """By the channels of a head, the fastest on an H200 of those in `tests/gpu/attention.py`."""
 
 
@@ -50,11 +50,14 @@ def suits(query: Tensor, key: Tensor, value: Tensor) -> bool:
     all_three = (query, key, value)
     if not all(runs_triton(x) and x.dtype in DTYPES for x in all_three) or not runs_gluon_on(query.device):
         return False
-    *_, places, channels = query.shape
+    rows, heads, places, channels = query.shape
     plan = PLANS.get(channels)
     if plan is None or not query.shape == key.shape == value.shape:
         return False
-    return places >= _FEWEST_PLACES and places % plan.keys == 0 and all(map(_readable, all_three))
+    if places < _FEWEST_PLACES or places % plan.keys:
+        return False
+    at_once = plan.teams * plan.queries * num_multiprocessors(query.device)
+    return rows * heads * places >= _FEWEST_ROUNDS * at_once and all(map(_readable, all_three))
 
 
 def _readable(x: Tensor) -> bool:

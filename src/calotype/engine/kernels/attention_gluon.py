@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from calotype.engine.kernels.attention import Plan
-from calotype.engine.kernels.int8_plans import num_multiprocessors
+from calotype.engine.kernels.choice import num_multiprocessors
 
 _TYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}
 

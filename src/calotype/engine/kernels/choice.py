@@ -11,6 +11,7 @@ from torch import Tensor
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _WIDEST_ROW = 16384
 _HOPPER = (9, 0)
+_MULTIPROCESSORS = 132
 _GLUON = ("3.6.", "3.7.")
 """Versions of Triton whose lower level our kernels are written in: it is no settled interface."""
 
@@ -57,3 +58,10 @@ def _has_triton() -> bool:
 @cache
 def capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
+
+
+def num_multiprocessors(device: torch.device) -> int:
+    """Of an H200 where there is no GPU: kernels are interpreted and compiled there too."""
+    if device.type != "cuda":
+        return _MULTIPROCESSORS
+    return torch.cuda.get_device_properties(device).multi_processor_count

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-_MULTIPROCESSORS = 132
+from calotype.engine.kernels.choice import num_multiprocessors
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,3 @@ def plan_of(num_rows: int, width: int, device: torch.device) -> Plan | None:
     """None for a program for each tile, which is all there is to do where tiles are few."""
     num_tiles = -(-num_rows // SQUARE.rows) * -(-width // SQUARE.columns)
     return SQUARE if num_tiles > num_multiprocessors(device) else None
-
-
-def num_multiprocessors(device: torch.device) -> int:
-    """Of an H200 where there is no GPU: kernels are interpreted and compiled there too."""
-    if device.type != "cuda":
-        return _MULTIPROCESSORS
-    return torch.cuda.get_device_properties(device).multi_processor_count

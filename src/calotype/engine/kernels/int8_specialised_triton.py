@@ -23,7 +23,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from calotype.engine.kernels import int8_product_triton
-from calotype.engine.kernels.int8_plans import Plan, num_multiprocessors
+from calotype.engine.kernels.choice import num_multiprocessors
+from calotype.engine.kernels.int8_plans import Plan
 from calotype.engine.kernels.quantise import Quantised
 
 _TYPES = {
