@@ -131,24 +131,36 @@ class Hopper:
 
 
 @pytest.mark.parametrize(
-    ("capability", "dtype", "words"),
+    ("dtype", "words"),
     [
-        ((8, 9), torch.bfloat16, "this GPU has compute capability 8.9; fp8 convolutions need 9.0"),
-        ((9, 0), torch.float32, "load the model with --precision bf16 or fp16"),
-        ((9, 0), torch.float16, None),
-        ((10, 0), torch.bfloat16, None),
+        (torch.float32, "load the model with --precision bf16 or fp16"),
+        (torch.float16, None),
+        (torch.bfloat16, None),
     ],
 )
-def test_it_says_what_a_gpu_lacks(
-    capability: tuple[int, int], dtype: torch.dtype, words: str | None, monkeypatch: pytest.MonkeyPatch
+def test_it_says_what_a_model_lacks(
+    dtype: torch.dtype, words: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model: Any = small_engine("sdxl").model
     monkeypatch.setattr(model, "device", Hopper())
     monkeypatch.setattr(model, "dtype", dtype)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     said = FP8_CONVOLUTIONS.missing(model)
     assert (said is None) == (words is None)
     assert (words or "") in (said or "")
+
+
+@pytest.mark.parametrize(("runs", "replaced"), [(True, True), (False, False)])
+def test_a_gpu_before_hopper_keeps_its_convolutions(
+    runs: bool, replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = small_engine("sdxl").model
+    monkeypatch.setattr(model, "device", Hopper())
+    monkeypatch.setattr("calotype.engine.passes.fp8_convolutions.runs_kernel_on", lambda _: runs)
+    assembly = Assembly(model)
+    usual = assembly.operations
+    FP8_CONVOLUTIONS.apply(assembly)
+    assert (assembly.operations.convolution is not usual.convolution) == replaced
+    assert (assembly.resident_bytes > 0) == replaced
 
 
 def test_it_builds_on_norms_that_are_fused() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
-from calotype.bench.profile.intervals import Interval, gaps, shared_out
+from calotype.bench.profile.intervals import Interval, gaps, shared_out, union
 from calotype.bench.profile.kinds import device_kind, host_kind, short_name
 from calotype.bench.profile.trace import Event, Trace
 from calotype.spec.profile_record import GROUPS, GroupTime, KernelTime, StageTime
@@ -51,19 +53,36 @@ def groups_of(trace: Trace, kernels: Iterable[KernelTime]) -> list[GroupTime]:
 
 
 def stages_of(trace: Trace, names: Iterable[str]) -> list[StageTime]:
-    """The stages of those names that the trace has, in the order of their first run."""
+    """The stages of those names that the trace has, in the order of their first run.
+
+    A stage's time on the device is that of all it was asked for in the meantime, by whichever thread: torch
+    runs the backward pass on one of its own, which no range of ours reaches.
+    """
     wanted = set(names)
-    host, device = _by_name(trace.ranges), _by_name(trace.device_ranges)
+    started = sorted(
+        (call.when.start, event.when)
+        for event in trace.device
+        if event.correlation is not None and (call := trace.calls.get(event.correlation))
+    )
     return [
         StageTime(
             name=name,
             count=len(runs),
             host_s=sum(run.length for run in runs) * _US,
-            device_s=sum(run.length for run in device[name]) * _US if name in device else None,
+            device_s=_covered(started, runs) * _US if trace.has_device else None,
         )
-        for name, runs in host.items()
+        for name, runs in _by_name(trace.ranges).items()
         if name in wanted
     ]
+
+
+def _covered(started: Sequence[tuple[float, Interval]], runs: Iterable[Interval]) -> float:
+    """How long the device was at work on what was started during the runs."""
+    work: list[Interval] = []
+    for run in runs:
+        first, last = (bisect_left(started, moment, key=itemgetter(0)) for moment in run)
+        work += [when for _, when in started[first:last]]
+    return sum(one.length for one in union(work))
 
 
 def _by_name(events: Iterable[Event]) -> dict[str, list[Interval]]:

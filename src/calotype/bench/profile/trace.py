@@ -50,8 +50,6 @@ class Trace:
     """Of torch on the host, one inside another."""
     ranges: list[Event] = field(default_factory=list)
     """Stages that were marked, as the host saw them."""
-    device_ranges: list[Event] = field(default_factory=list)
-    """The same from the first kernel to the last of each."""
 
     @property
     def has_device(self) -> bool:
@@ -99,7 +97,6 @@ def trace_of(events: Iterable[dict[str, Any]]) -> Trace:
         calls={e.correlation: e for e in sorted_out["call"] if e.correlation is not None},
         operations=inside("cpu_op"),
         ranges=[one for one in inside("user_annotation") if one.name != WINDOW],
-        device_ranges=[one for one in inside("gpu_user_annotation") if one.name != WINDOW],
     )
 
 

@@ -25,6 +25,7 @@ from calotype.train.data.feed import Feed
 from calotype.train.full_memory import explained
 from calotype.train.live import build_subject, load_model, open_training_feed
 from calotype.train.loop import Loop
+from calotype.train.one_pass import OnePass
 from calotype.train.processes import Process, as_started, joined
 
 STAGES = (DATA, "prepare", "forward", "backward", "optimizer", "average")
@@ -113,6 +114,7 @@ def _stages_marked(loop: Loop, feed: Feed) -> ExitStack:
     stack.enter_context(marked(type(feed), "__next__", DATA))
     stack.enter_context(marked(Tensor, "backward", "backward"))
     stack.enter_context(marked(loop.optimizer, "step", "optimizer"))
+    stack.enter_context(marked(OnePass, "step", "optimizer"))
     if loop.ema:
         stack.enter_context(marked(loop.ema, "step", "average"))
     return stack

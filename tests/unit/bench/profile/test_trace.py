@@ -41,7 +41,6 @@ def two_streams() -> list[dict[str, Any]]:
         event("user_annotation", WINDOW, 0, 100, lane=1),
         event("user_annotation", "step", 5, 75, lane=1),
         event("user_annotation", "data", 76, 80, lane=1),
-        event("gpu_user_annotation", "step", 10, 60),
         event("cuda_runtime", "cudaLaunchKernel", 5, 9, lane=1, call=1),
         event("cuda_runtime", "cudaLaunchKernel", 11, 14, lane=1, call=2),
         event("cuda_runtime", "cudaLaunchKernel", 75, 79, lane=1, call=3),
@@ -70,6 +69,21 @@ def test_stages_by_the_host_and_by_the_device() -> None:
     (step,) = stages_of(trace_of(two_streams()), ["step"])
     assert step.count == 1
     assert (step.host_s, step.device_s) == pytest.approx((70e-6, 50e-6))
+
+
+def test_what_another_thread_starts_meanwhile_is_the_stages_too() -> None:
+    events = [
+        event("user_annotation", WINDOW, 0, 100, lane=1),
+        event("user_annotation", "backward", 0, 10, lane=1),
+        event("user_annotation", "optimizer", 10, 20, lane=1),
+        event("cuda_runtime", "cudaGraphLaunch", 3, 5, lane=2, call=1),
+        event("cuda_runtime", "cudaLaunchKernel", 12, 13, lane=1, call=2),
+        event("kernel", GEMM, 4, 40, call=1),
+        event("kernel", CONV, 40, 60, call=1),
+        event("kernel", ADD, 60, 63, call=2),
+    ]
+    found = stages_of(trace_of(events), ["backward", "optimizer"])
+    assert [one.device_s for one in found] == pytest.approx([56e-6, 3e-6])
 
 
 def test_the_device_waits_where_nothing_was_asked_of_it() -> None:
