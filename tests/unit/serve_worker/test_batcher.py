@@ -243,9 +243,9 @@ def test_what_is_done_for_the_first_time_is_told_before_it_is_done() -> None:
     seen: list[list[str | None]] = []
 
     class Looking(IdleEngine):
-        def evaluate(self, runs: Any, *, least_rows: int) -> Any:
+        def evaluate(self, *given: Any, **named: Any) -> Any:
             seen.append([stage.label for stage in bench.heard(Stage)])
-            return super().evaluate(runs, least_rows=least_rows)
+            return super().evaluate(*given, **named)
 
     bench.shelf.make = Looking
     bench.add("a", steps=3)

@@ -144,8 +144,8 @@ def test_rows_for_nobody_change_nobodys_numbers(model: str, preset: str) -> None
 
 def test_a_picture_of_nan_is_its_own_jobs_failure() -> None:
     class Poisoned(RealEngine):
-        def evaluate(self, runs: Sequence[Any], *, least_rows: int) -> Sequence[torch.Tensor]:
-            answers = list(super().evaluate(runs, least_rows=least_rows))
+        def evaluate(self, *given: Any, **named: Any) -> Sequence[torch.Tensor]:
+            answers = list(super().evaluate(*given, **named))
             answers[0] = answers[0] * float("nan")
             return answers
 

@@ -2,8 +2,9 @@
 
 A turn opens requests that arrived, decodes pictures that are done and evaluates one group of runs together.
 Nobody waits for company: whoever is there shares the next evaluation, and who comes later joins the one
-after. A free row goes to the job with the fewest pictures under way, the earliest of those; so jobs begin in
-the order they came, and one that asks for many pictures does not keep others out.
+after; unless fewer at a time are done no later for it (`sharing.py`). A free row goes to the job with the
+fewest pictures under way, the earliest of those; so jobs begin in the order they came, and one that asks for
+many pictures does not keep others out.
 
 A job fails alone. A shared evaluation that fails is repeated in halves, which leaves the culprit by itself;
 one that does not fit into memory too, and its rows are not tried again. Knows nothing of sockets or torch.
@@ -20,10 +21,11 @@ from typing import Any
 
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.serve.messages import Evaluated, Failed, Load, ModelFailed, Stepped, Stopped, Work
-from calotype.serve.worker.engines import OutOfMemoryError, PictureRun, failure_of
+from calotype.serve.worker.engines import JobEngine, OutOfMemoryError, PictureRun, failure_of
 from calotype.serve.worker.finishing import Emit, Finishing
 from calotype.serve.worker.limits import RowLimits, bucket
 from calotype.serve.worker.models import Models
+from calotype.serve.worker.sharing import Sharing
 from calotype.serve.worker.stages import Stages
 from calotype.serve.worker.tickets import Ticket
 from calotype.serve.worker.turns import Group, Turns
@@ -56,7 +58,7 @@ class Batcher:
         stages: Stages,
     ) -> None:
         self._models, self._emit, self._finishing, self._stages = models, emit, finishing, stages
-        self._limits = RowLimits(most_rows)
+        self._limits, self._sharing = RowLimits(most_rows), Sharing()
         self._turns = Turns()
         self._waiting: deque[tuple[Work | Load, Sequence[bytes]]] = deque()
         self._tickets: dict[str, Ticket] = {}
@@ -143,7 +145,11 @@ class Batcher:
     def _gather(self, group: Group, tickets: Sequence[Ticket]) -> list[_Share]:
         """Who shares the next evaluation of a group: what is under way first, then what can begin."""
         expected = min((t.order.most_rows for t in tickets if t.order.most_rows is not None), default=None)
-        limit = self._limits.of((group.engine, group.shape), expected)
+        shape = (group.engine, group.shape)
+        limit = self._limits.of(shape, expected)
+        wanted = sum(ticket.rows_wanted for ticket in tickets)
+        most = _evaluated(tickets[0].lease.engine, min(wanted, limit), limit)
+        limit = min(limit, self._sharing.rows(shape, wanted, most))
         shares: list[_Share] = []
         rows = 0
         for share in self._candidates(tickets):
@@ -198,17 +204,20 @@ class Batcher:
         """Evaluate; what went wrong instead, if something did."""
         engine = shares[0].ticket.lease.engine
         rows = _rows(shares)
-        # A row for nobody costs less than a number of rows that was never evaluated, where those cost.
-        least_rows = min(bucket(rows), self._limits.of(shape)) if engine.shapes_cost else rows
-        first = self._first(shares[0].ticket, f"evaluation of {max(rows, least_rows)} rows")
+        least_rows = max(rows, _evaluated(engine, rows, self._limits.of(shape)))
+        first = self._first(shares[0].ticket, f"evaluation of {least_rows} rows")
         try:
             with first:
-                answers = engine.evaluate([share.run for share in shares], least_rows=least_rows)
+                answers = engine.evaluate(
+                    [share.run for share in shares], least_rows=least_rows, about=(shape, least_rows)
+                )
         except Exception as error:
             if isinstance(error, OutOfMemoryError):
                 engine.relieve()
             return error
         self._evaluation_s = engine.evaluation_s
+        if engine.evaluation_about is not None:
+            self._sharing.learn(*engine.evaluation_about, self._evaluation_s)
         jobs = len({share.ticket.job_id for share in shares})
         steps = self._hand_out(shares, answers)
         self._emit(Evaluated(rows=rows, jobs=jobs, seconds=self._evaluation_s, steps=steps), ())
@@ -324,6 +333,14 @@ class Batcher:
         ticket.runs.clear()
         del self._tickets[ticket.job_id]
         ticket.lease.release()
+
+
+def _evaluated(engine: JobEngine, rows: int, limit: int) -> int:
+    """How many rows an evaluation for so many has.
+
+    A row for nobody costs less than a number of rows that was never evaluated, where those cost.
+    """
+    return min(bucket(rows), limit) if engine.shapes_cost else rows
 
 
 def _rows(shares: Sequence[_Share]) -> int:

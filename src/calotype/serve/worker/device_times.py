@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -22,12 +23,14 @@ class CpuTimes:
     """How long things take where nothing goes on by itself."""
 
     last_s = 0.0
+    last_about: Any = None
+    """What was said of it."""
 
     @contextmanager
-    def timed(self) -> Iterator[None]:
+    def timed(self, about: Any = None) -> Iterator[None]:
         started = time.perf_counter()
         yield
-        self.last_s = time.perf_counter() - started
+        self.last_s, self.last_about = time.perf_counter() - started, about
 
     def wait_for_all_but_the_last(self) -> None:
         """There is nothing to wait for."""
@@ -41,17 +44,18 @@ class GpuTimes:
 
     def __init__(self) -> None:
         self.last_s = 0.0
-        self._under_way: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
+        self.last_about: Any = None
+        self._under_way: deque[tuple[torch.cuda.Event, torch.cuda.Event, Any]] = deque()
 
     @contextmanager
-    def timed(self) -> Iterator[None]:
+    def timed(self, about: Any = None) -> Iterator[None]:
         while self._under_way and self._under_way[0][1].query():
             self._over()
         begins, ends = _event(), _event()
         begins.record()
         yield
         ends.record()
-        self._under_way.append((begins, ends))
+        self._under_way.append((begins, ends, about))
 
     def wait_for_all_but_the_last(self) -> None:
         while len(self._under_way) > 1:
@@ -72,7 +76,7 @@ class GpuTimes:
         return wait
 
     def _over(self) -> None:
-        begins, ends = self._under_way.popleft()
+        begins, ends, self.last_about = self._under_way.popleft()
         self.last_s = begins.elapsed_time(ends) / 1000
 
 

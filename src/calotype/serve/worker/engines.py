@@ -92,6 +92,10 @@ class Order(Protocol):
         ...
 
 
+About = tuple[Hashable, int]
+"""Of an evaluation: its shape and its rows."""
+
+
 class JobEngine(Protocol):
     """One loaded model. For one thread."""
 
@@ -106,6 +110,11 @@ class JobEngine(Protocol):
         ...
 
     @property
+    def evaluation_about(self) -> About | None:
+        """What was said of that evaluation when it was asked for; None before the first."""
+        ...
+
+    @property
     def decode_s(self) -> float:
         """Seconds that the last decode took that is over."""
         ...
@@ -114,7 +123,7 @@ class JobEngine(Protocol):
         """Read a request; refuses with a CalotypeError what cannot be done."""
         ...
 
-    def evaluate(self, runs: Sequence[Any], *, least_rows: int) -> Sequence[Any]:
+    def evaluate(self, runs: Sequence[Any], *, least_rows: int, about: About | None = None) -> Sequence[Any]:
         """What each run is to receive, from one evaluation of at least so many rows; changes no run."""
         ...
 

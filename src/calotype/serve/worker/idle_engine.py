@@ -18,7 +18,7 @@ from typing import Any
 from calotype.core.errors import Problem, RequestError
 from calotype.core.progress import Progress
 from calotype.serve.messages import LoadedModel, Work
-from calotype.serve.worker.engines import OutOfMemoryError, PictureRun, Png
+from calotype.serve.worker.engines import About, OutOfMemoryError, PictureRun, Png
 from calotype.spec.request import GenerateRequest
 
 FAULTS = {
@@ -103,6 +103,7 @@ class IdleEngine:
     """Rows that are too many for it."""
     shapes_cost: bool = False
     evaluation_s: float = 0.0
+    evaluation_about: About | None = None
     decode_s: float = 0.0
     evaluated: list[list[str]] = field(default_factory=list)
     """The prompts of each of the last evaluations, and of how many rows it was."""
@@ -116,8 +117,11 @@ class IdleEngine:
         sized = asked.with_changes(width=asked.width or 64, height=asked.height or 64)
         return IdleOrder(sized)
 
-    def evaluate(self, runs: Sequence[IdleRun], *, least_rows: int) -> Sequence[str]:
+    def evaluate(
+        self, runs: Sequence[IdleRun], *, least_rows: int, about: About | None = None
+    ) -> Sequence[str]:
         rows = max(least_rows, sum(run.rows for run in runs))
+        self.evaluation_about = about
         self.evaluated.append([run.prompt for run in runs])
         self.rows.append(rows)
         if len(self.rows) > 2 * REMEMBERED:

@@ -40,7 +40,7 @@ from calotype.models.model import vae_dtype
 from calotype.models.reference import find_model
 from calotype.serve.messages import LoadedModel, Work
 from calotype.serve.worker.device_times import times_on
-from calotype.serve.worker.engines import DeviceLostError, OutOfMemoryError, Png
+from calotype.serve.worker.engines import About, DeviceLostError, OutOfMemoryError, Png
 from calotype.spec.record import PictureRecord
 from calotype.spec.request import GenerateRequest, LoraUse
 
@@ -140,6 +140,10 @@ class RealEngine:
         return self._evaluations.last_s
 
     @property
+    def evaluation_about(self) -> About | None:
+        return self._evaluations.last_about
+
+    @property
     def decode_s(self) -> float:
         return self._decodes.last_s
 
@@ -154,9 +158,11 @@ class RealEngine:
         most = None if plan.batch_size == MOST_AT_ONCE else plan.batch_size * _rows_of(resolved)
         return EngineOrder(self, resolved, inputs, record, most)
 
-    def evaluate(self, runs: Sequence[Run], *, least_rows: int) -> Sequence[torch.Tensor]:
+    def evaluate(
+        self, runs: Sequence[Run], *, least_rows: int, about: About | None = None
+    ) -> Sequence[torch.Tensor]:
         with device_errors():
-            with self._evaluations.timed():
+            with self._evaluations.timed(about):
                 answers = self.engine.evaluate(runs, least_rows=least_rows)
             self._evaluations.wait_for_all_but_the_last()
         return answers

@@ -50,6 +50,11 @@ class Ticket:
         return self.begun < len(self.order.seeds)
 
     @property
+    def rows_wanted(self) -> int:
+        """By its pictures under way and those that have not begun."""
+        return self.order.rows * (len(self.runs) + len(self.order.seeds) - self.begun)
+
+    @property
     def steps_total(self) -> int:
         """Of all its pictures."""
         return self._steps_each * len(self.order.seeds)
