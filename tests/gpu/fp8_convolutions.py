@@ -56,8 +56,6 @@ TILES: list[dict[str, Any]] = [
     # Two of these on a multiprocessor.
     {"places": 128, "channels": 128, "warps": 4},
     {"places": 256, "channels": 64, "warps": 4, "stages": 2},
-    {"places": 256, "channels": 128, "taps": 3},
-    {"places": 256, "channels": 128, "boxes": False},
 ]
 FACTOR = 4.0
 OWN_SUMS = 0.1
