@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from calotype.engine.kernels.normal_triton import below_and_density
+
 # Sixteen bytes of bf16 for each of 128 threads.
 _TILE = 1024
 _COLUMNS = 128
@@ -40,24 +42,6 @@ def launch(gradient: Tensor, projected: Tensor, bias: Tensor) -> tuple[Tensor, T
     return out, sums.sum(0)
 
 
-@triton.jit
-def _below_and_density(x):
-    """Of the normal distribution: the share below `x`, to 1e-8 besides rounding, and the density there.
-
-    A tail is the bell curve, which the density needs anyway, times a smooth function, here a polynomial that
-    was fitted to it. With an error function beside the bell curve the loop has a third more instructions.
-    """
-    bell = tl.exp2(x * x * -0.7213475204444817)
-    t = 1.0 / (1.0 + 0.28 * tl.abs(x))
-    fitted = -0.10580873520717746 * t + 0.38987601247970294
-    fitted = fitted * t - 0.23699669801330772
-    fitted = fitted * t + 0.268912742817096
-    fitted = fitted * t + 0.06749572759959135
-    fitted = fitted * t + 0.11652094104291955
-    tail = fitted * t * bell
-    return tl.where(x < 0, tail, 1.0 - tail), bell * 0.3989422804014327
-
-
 @triton.jit(do_not_specialize=["num_rows"])
 def _geglu_backward(
     gradient, projected, bias, out, sums, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr
@@ -79,7 +63,7 @@ def _geglu_backward(
         outer = tl.load(gradient + start + narrow, mask=taken, other=0.0).to(tl.float32)
         value = tl.load(projected + 2 * start + wide, mask=taken, other=0.0).to(tl.float32) + value_bias
         gate = tl.load(projected + 2 * start + width + wide, mask=taken, other=0.0).to(tl.float32) + gate_bias
-        below, density = _below_and_density(gate)
+        below, density = below_and_density(gate)
         of_value = outer * gate * below
         of_gate = outer * value * (below + gate * density)
         value_sums += of_value
