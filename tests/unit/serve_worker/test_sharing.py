@@ -64,6 +64,25 @@ def known(seconds: dict[int, float]) -> Sharing:
     return sharing
 
 
+def test_a_long_job_does_not_keep_a_short_one_waiting() -> None:
+    bench = after_all_sizes(Costly)
+    bench.add("long", steps=5)
+    bench.turns(2)
+    bench.add("short", steps=2)
+    bench.to_the_end()
+    assert bench.engine.evaluated == [["long"]] * 2 + [["short"]] * 2 + [["long"]] * 3
+
+
+def test_a_job_of_many_pictures_does_not_keep_one_of_a_single_picture_waiting() -> None:
+    bench = after_all_sizes(Costly)
+    bench.add("many", steps=2, count=3)
+    bench.turns(1)
+    bench.add("one", steps=2)
+    bench.to_the_end()
+    assert bench.engine.evaluated[:2] == [["many"] * 2, ["one", "many"]]
+    assert {"many", "one"} <= bench.finished()
+
+
 def test_where_one_keeps_the_device_busy_the_older_half_goes_first() -> None:
     bench = after_all_sizes(Costly)
     for name in "abcd":
@@ -85,9 +104,9 @@ def test_who_comes_while_others_are_under_way_begins_when_it_is_their_turn() -> 
     bench = after_all_sizes(Costly)
     bench.add("a", steps=3)
     bench.turns(1)
-    bench.add("b", steps=1)
+    bench.add("b", steps=3)
     bench.to_the_end()
-    assert bench.engine.evaluated == [["a"], ["a"], ["a"], ["b"]]
+    assert bench.engine.evaluated == [["a"]] * 3 + [["b"]] * 3
 
 
 def test_nobody_waits_for_what_is_not_known() -> None:

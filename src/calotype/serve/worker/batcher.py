@@ -143,16 +143,22 @@ class Batcher:
             self._tell_failed(wanted.job_id, error)
 
     def _gather(self, group: Group, tickets: Sequence[Ticket]) -> list[_Share]:
-        """Who shares the next evaluation of a group: what is under way first, then what can begin."""
+        """Who shares the next evaluation of a group: what is under way first, then what can begin.
+
+        Where not all who could are to share it, jobs with the least left to do come first: one that takes
+        long would otherwise keep others waiting for all of it.
+        """
         expected = min((t.order.most_rows for t in tickets if t.order.most_rows is not None), default=None)
         shape = (group.engine, group.shape)
         limit = self._limits.of(shape, expected)
         wanted = sum(ticket.rows_wanted for ticket in tickets)
         most = _evaluated(tickets[0].lease.engine, min(wanted, limit), limit)
-        limit = min(limit, self._sharing.rows(shape, wanted, most))
+        enough = self._sharing.rows(shape, wanted, most)
+        candidates = self._candidates(tickets) if enough == most else _shortest_first(tickets)
+        limit = min(limit, enough)
         shares: list[_Share] = []
         rows = 0
-        for share in self._candidates(tickets):
+        for share in candidates:
             needed = share.ticket.order.rows
             if shares and rows + needed > limit:
                 break
@@ -333,6 +339,13 @@ class Batcher:
         ticket.runs.clear()
         del self._tickets[ticket.job_id]
         ticket.lease.release()
+
+
+def _shortest_first(tickets: Sequence[Ticket]) -> Iterator[_Share]:
+    for ticket in sorted(tickets, key=lambda ticket: ticket.steps_left):
+        yield from [_Share(ticket, index) for index in ticket.runs]
+        while ticket.has_more and not ticket.ended:
+            yield _Share(ticket, ticket.begun)
 
 
 def _evaluated(engine: JobEngine, rows: int, limit: int) -> int:

@@ -79,6 +79,11 @@ class Order(Protocol):
         ...
 
     @property
+    def steps(self) -> int:
+        """Of each picture, about."""
+        ...
+
+    @property
     def most_rows(self) -> int | None:
         """That memory is expected to hold at this shape; None if there is no telling."""
         ...

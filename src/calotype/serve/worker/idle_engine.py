@@ -85,6 +85,10 @@ class IdleOrder:
     def rows(self) -> int:
         return 1 if self.asked.cfg == 1 else 2
 
+    @property
+    def steps(self) -> int:
+        return self.asked.steps
+
     def begin(self, _: int) -> IdleRun:
         _fail_on(self.asked.prompt, "fault:begin")
         return IdleRun(self.asked.prompt, self.asked.steps, self.rows)

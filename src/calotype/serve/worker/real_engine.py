@@ -110,6 +110,10 @@ class EngineOrder:
     def rows(self) -> int:
         return _rows_of(self.resolved)
 
+    @property
+    def steps(self) -> int:
+        return self.resolved.steps
+
     def begin(self, index: int) -> Run:
         with device_errors():
             return self.engine.engine.begin(self.resolved, self.inputs, [self.seeds[index]])

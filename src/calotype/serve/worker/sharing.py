@@ -1,9 +1,9 @@
 """How many of those who could share an evaluation should: as few as do the work as fast, at least half.
 
-Where one picture keeps a device busy already, two that share take twice as long, and the one that came first
-would wait for the second. There the older half goes on alone, and both are done no later for it; where a
-device has room for more, all share. What evaluations take decides, as far as it is known: nobody waits for
-something to be found out. Knows nothing of engines or jobs.
+Where one picture keeps a device busy already, two that share take twice as long, and the one that was about
+to be done would wait for the other. There half of them go on alone, and the rest are done no later for it;
+where a device has room for more, all share. What evaluations take decides, as far as it is known: nobody
+waits for something to be found out. Knows nothing of engines or jobs, nor which half it is.
 """
 
 from __future__ import annotations

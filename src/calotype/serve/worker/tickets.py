@@ -55,6 +55,12 @@ class Ticket:
         return self.order.rows * (len(self.runs) + len(self.order.seeds) - self.begun)
 
     @property
+    def steps_left(self) -> int:
+        """Of all its pictures, about: those that have not begun may turn out to take fewer."""
+        under_way = sum(run.total_steps - run.steps_done for run in self.runs.values())
+        return under_way + self.order.steps * (len(self.order.seeds) - self.begun)
+
+    @property
     def steps_total(self) -> int:
         """Of all its pictures."""
         return self._steps_each * len(self.order.seeds)
