@@ -111,6 +111,12 @@ def _find_all(
     connection.close()
 
 
+def fastest(rows: Rows, shape: Hashable) -> str:
+    """The name of the way that took least."""
+    times = {name: row.times[shape] for name, row in rows.items() if shape in row.times}
+    return min(times, key=times.__getitem__, default="none")
+
+
 def show_complaints(rows: Rows) -> None:
     for name, row in rows.items():
         for words in sorted(set(row.complaints.values())):

@@ -136,11 +136,13 @@ def given(shape: Shape, device: torch.device, dtype: torch.dtype) -> tuple[Tenso
     return query, key, value
 
 
-def compare(run: Callable[[Tensor], Tensor], query: Tensor, key: Tensor, value: Tensor) -> None:
+def compare(
+    run: Callable[[Tensor], Tensor], query: Tensor, key: Tensor, value: Tensor, tolerance: float = TOLERANCE
+) -> None:
     """Raises if a way is further from fp32 than the tolerance, or not the same to the bit every time."""
     first = run(query)
     away = max(_away(*each) for each in zip(first, query, key, value, strict=True))
-    allowed = TOLERANCE * torch.finfo(first.dtype).eps + FP32
+    allowed = tolerance * torch.finfo(first.dtype).eps + FP32
     if not away <= allowed:
         raise ArithmeticError(f"{away:.1e} from fp32, beyond {allowed:.1e}")
     for _ in range(RUNS_TO_COMPARE):
@@ -170,7 +172,7 @@ def show(rows: apart.Rows) -> None:
         totals = (row.milliseconds(counts) for counts in (SDXL, SD15))
         sdxl, sd15 = ("" if total is None else f"{total:.2f}" for total in totals)
         print(f"{name:28}{cells}{sdxl:>10}{sd15:>11}")
-    print(f"{'fastest':28}" + "".join(f"{_fastest(rows, shape):>22}" for shape in SHAPES))
+    print(f"{'fastest':28}" + "".join(f"{apart.fastest(rows, shape):>22}" for shape in SHAPES))
     apart.show_complaints(rows)
 
 
@@ -178,8 +180,3 @@ def _cell(row: apart.Row, shape: Shape) -> str:
     if shape in row.complaints:
         return "failed"
     return f"{shape.operations / row.times[shape] / 1e6:.0f}" if shape in row.times else ""
-
-
-def _fastest(rows: apart.Rows, shape: Shape) -> str:
-    times = {name: row.times[shape] for name, row in rows.items() if shape in row.times}
-    return min(times, key=times.__getitem__, default="none")
