@@ -1,13 +1,12 @@
 """What a model is made of: the configurations of its parts, without any weights.
 
 Knows the diffusers folder layout and which class each part is; knows nothing of files of weights. Building on
-torch's meta device costs no memory, so sizes and names of tensors come from the real classes, never from a
-list.
+torch's meta device costs no memory, so sizes and names of tensors come from real modules, never from a list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -16,6 +15,8 @@ import torch
 from torch import nn
 
 from calotype.core.errors import ModelFileError
+from calotype.models.libraries import library_module
+from calotype.models.outline import outline_of
 
 Family = Literal["sd1", "sd2", "sdxl"]
 
@@ -155,18 +156,25 @@ class Architecture:
         return [nth(first + index) for index in range(len(self.text_encoders))]
 
     def build(self, part: str) -> nn.Module:
-        """The part's module on the meta device: names and shapes, no memory."""
+        """The part as its library has it, on the meta device: names and shapes, no memory."""
+        return self._made(part, library_module)
+
+    def outline(self, part: str) -> nn.Module:
+        """The same names and shapes without the library, where it can be done without: see `outline_of`."""
+        return self._made(part, lambda config: outline_of(config) or library_module(config))
+
+    def _made(self, part: str, make: Callable[[Mapping[str, Any]], nn.Module]) -> nn.Module:
         config = self.parts()[part]
         try:
             with torch.device("meta"):
-                return _module(config)
+                return make(config)
         except Exception as error:  # the classes raise anything at all over settings that do not fit together
             raise ModelFileError(self.name, f"its {part} configuration makes no model: {error}") from error
 
     def tensor_shapes(self, part: str) -> dict[str, tuple[int, ...]]:
         """Name (as published files have it) → shape of every tensor of the part."""
         if part not in self._shapes:
-            tensors = self.build(part).state_dict()
+            tensors = self.outline(part).state_dict()
             self._shapes[part] = {published_name(name, part): tuple(t.shape) for name, t in tensors.items()}
         return self._shapes[part]
 
@@ -176,7 +184,7 @@ class Architecture:
 
     def parameter_counts(self) -> dict[str, int]:
         """How many numbers each part has."""
-        return {part: sum(p.numel() for p in self.build(part).parameters()) for part in self.parts()}
+        return {part: sum(p.numel() for p in self.outline(part).parameters()) for part in self.parts()}
 
 
 def _times(value: int | Sequence[int], factor: int) -> int | list[int]:
@@ -201,25 +209,6 @@ def _check_settings(part: str, config: Mapping[str, Any]) -> None:
     missing = [key for key in REQUIRED_SETTINGS[kind] if config.get(key) is None]
     if missing:
         raise ValueError(f"the {part} configuration lacks {', '.join(missing)}")
-
-
-def _module(config: Mapping[str, Any]) -> nn.Module:
-    # Imported here: transformers and diffusers take seconds to load, and listing the catalogue needs neither.
-    from diffusers import AutoencoderKL, UNet2DConditionModel  # noqa: PLC0415
-    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection  # noqa: PLC0415
-
-    settings = {key: value for key, value in config.items() if not key.startswith("_")}
-    module: nn.Module
-    match config["_class_name"]:
-        case "UNet2DConditionModel":
-            module = UNet2DConditionModel.from_config(settings)
-        case "AutoencoderKL":
-            module = AutoencoderKL.from_config(settings)
-        case "CLIPTextModelWithProjection":
-            module = CLIPTextModelWithProjection(CLIPTextConfig(**settings))
-        case _:
-            module = CLIPTextModel(CLIPTextConfig(**settings))
-    return module
 
 
 def published_name(module_name: str, part: str) -> str:

@@ -62,7 +62,7 @@ def build_tokenizer(description: Mapping[str, Any]) -> Any:
     """A transformers CLIPTokenizer for a description in an Architecture."""
     from transformers import CLIPTokenizer  # noqa: PLC0415 - seconds to import
 
-    vocab, merges = _contents(description)
+    vocab, merges = contents(description)
     return CLIPTokenizer(
         vocab=vocab,
         merges=merges,
@@ -71,7 +71,8 @@ def build_tokenizer(description: Mapping[str, Any]) -> Any:
     )
 
 
-def _contents(description: Mapping[str, Any]) -> tuple[Vocabulary, Merges]:
+def contents(description: Mapping[str, Any]) -> tuple[Vocabulary, Merges]:
+    """What a description means, written out."""
     match description["vocabulary"]:
         case "clip":
             merges = list(_clip_merges())
@@ -95,7 +96,7 @@ def read_tokenizer(folder: Path, *, inside: Path | None = None) -> dict[str, Any
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise ModelFileError(folder, f"holds no tokenizer that can be read: {error!r}") from error
     own = {"vocab": vocab, "merges": [list(merge) for merge in merges]}
-    known = (name for name in NAMED if _contents({"vocabulary": name}) == (vocab, merges))
+    known = (name for name in NAMED if contents({"vocabulary": name}) == (vocab, merges))
     return {
         "vocabulary": next(known, own),
         "pad_token": pad["content"] if isinstance(pad, dict) else str(pad),
@@ -130,7 +131,7 @@ def _read_vocabulary(folder: Path, inside: Path | None) -> tuple[Vocabulary, Mer
 
 def write_tokenizer(folder: Path, description: Mapping[str, Any]) -> None:
     """Write the slow files, which every version of transformers reads."""
-    vocab, merges = _contents(description)
+    vocab, merges = contents(description)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
     lines = [MERGES_HEADER, *(f"{left} {right}" for left, right in merges)]

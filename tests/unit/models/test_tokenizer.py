@@ -11,6 +11,7 @@ from transformers import CLIPTokenizer
 
 from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
+from calotype.models.bare_tokenizer import BareTokenizer
 from calotype.models.tokenizer import END, build_tokenizer, read_tokenizer, vocabulary, write_tokenizer
 
 # As `calotype data emoji` of the pinned packages writes them (`files` in its dataset.json).
@@ -101,6 +102,22 @@ def test_stable_diffusion_2_pads_with_the_token_of_its_older_file(tmp_path: Path
     assert read == catalogue.architecture("sd2-base").tokenizers[0]
     assert _padded(build_tokenizer(read), "cat") == _padded(CLIPTokenizer.from_pretrained(tmp_path), "cat")
     assert _padded(build_tokenizer(read), "cat")[-1] == 0
+
+
+@pytest.mark.parametrize(
+    "description",
+    [CLIP, {**CLIP, "pad_token": "!"}, {**CLIP, "pad_token": "<fill>"}, {"vocabulary": "bytes"}, OWN],
+)
+def test_the_bare_tokenizer_is_transformers_in_every_setting(description: dict[str, Any]) -> None:
+    bare, theirs = BareTokenizer(description), build_tokenizer(description)
+    settings = [json.loads(each.backend_tokenizer.to_str()) for each in (bare, theirs)]
+    assert settings[0] == settings[1]
+    for mark in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        assert getattr(bare, mark) == getattr(theirs, mark)
+    for prompt in [*PROMPTS, "a cat<|endoftext|> on a mat"]:
+        for marked in (False, True):
+            known = theirs(prompt, add_special_tokens=marked, verbose=False).input_ids
+            assert bare(prompt, add_special_tokens=marked).input_ids == known, prompt
 
 
 def _padded(tokenizer: Any, prompt: str) -> list[int]:

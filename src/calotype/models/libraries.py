@@ -1,0 +1,32 @@
+"""The libraries' own classes for a model's parts. Whoever asks waits seconds for them to be imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+
+def library_module(config: Mapping[str, Any]) -> nn.Module:
+    """The part as diffusers or transformers builds it from its configuration."""
+    settings = {key: value for key, value in config.items() if not key.startswith("_")}
+    module: nn.Module
+    match config["_class_name"]:
+        case "UNet2DConditionModel":
+            from diffusers import UNet2DConditionModel  # noqa: PLC0415 - seconds to import, as all here
+
+            module = UNet2DConditionModel.from_config(settings)
+        case "AutoencoderKL":
+            from diffusers import AutoencoderKL  # noqa: PLC0415
+
+            module = AutoencoderKL.from_config(settings)
+        case "CLIPTextModelWithProjection":
+            from transformers import CLIPTextConfig, CLIPTextModelWithProjection  # noqa: PLC0415
+
+            module = CLIPTextModelWithProjection(CLIPTextConfig(**settings))
+        case _:
+            from transformers import CLIPTextConfig, CLIPTextModel  # noqa: PLC0415
+
+            module = CLIPTextModel(CLIPTextConfig(**settings))
+    return module
