@@ -14,9 +14,9 @@ from torch import Tensor
 
 from calotype.engine.engine import Engine
 from calotype.engine.inputs import gather
+from calotype.engine.load import assemble_for
 from calotype.engine.run import Run
 from calotype.models.architecture import Architecture
-from calotype.models.model import assemble
 from calotype.models.reference import random_identity
 from calotype.models.weights import RandomWeights
 from calotype.spec.request import GenerateRequest
@@ -33,7 +33,8 @@ def small_engine(
 ) -> Engine:
     """An engine on the shrunk model `name`, or on an architecture made from one."""
     chosen = architecture or shrunk(name)
-    model = assemble(
+    model = assemble_for(
+        preset,
         RandomWeights(chosen),
         random_identity(f"random:{name}", chosen, 0),
         dtype=dtype,

@@ -23,10 +23,15 @@ STARTED = "CALOTYPE_STARTED_S"
 """When the process was started, by the clock that all processes of a machine share."""
 
 
-def start(chosen: argparse.Namespace) -> dict[str, float]:
-    """The process that is timed: load, and one picture after another. Seconds since it was started."""
+HEAVY = ("diffusers", "transformers", "torch._dynamo", "torch._inductor", "sympy", "scipy")
+"""What takes long to import, and is not needed for a picture where nothing is compiled."""
+
+
+def start(chosen: argparse.Namespace) -> dict[str, Any]:
+    """The process that is timed: load, and one picture after another. Seconds since it was started, and what
+    it imported that takes long."""
     begun = float(os.environ[STARTED])
-    times: dict[str, float] = {}
+    times: dict[str, Any] = {}
 
     def note(what: str) -> None:
         times[what] = round(time.time() - begun, 3)
@@ -42,7 +47,7 @@ def start(chosen: argparse.Namespace) -> dict[str, float]:
         # The picture is on the host: nothing is left to wait for.
         engine.generate("a red apple", **request, batch_size=count)
         note(name)
-    return times
+    return {**times, "imported_heavy": [name for name in HEAVY if name in sys.modules]}
 
 
 def written(name: str, folder: Path) -> Path:
@@ -77,7 +82,7 @@ def measured(chosen: argparse.Namespace, place: Path) -> dict[str, Any]:
     built = in_a_process(build, {**prepared, "TRITON_CACHE_DIR": str(place / "build")})
     again = ["tests.gpu.start", "--as-start", "--model", chosen.model, "--shape", chosen.shape]
     again += ["--steps", str(chosen.steps), *common]
-    runs: dict[str, list[dict[str, float]]] = {"without": [], "with": []}
+    runs: dict[str, list[dict[str, Any]]] = {"without": [], "with": []}
     for turn in range(chosen.turns):
         for kind, environment in (("without", none), ("with", prepared)):
             triton = {"TRITON_CACHE_DIR": str(place / f"{kind}-{turn}")}

@@ -14,9 +14,11 @@ from PIL import Image
 from torch import Tensor
 
 from calotype.core.errors import CalotypeError
+from calotype.engine.network.encoder import latent_mean
 from calotype.engine.tiles import Tiling
 from calotype.models.architecture import vae_factor
 from calotype.models.model import Model
+from calotype.models.outline.borrowing import Outline
 
 TILE_PIXELS = 512
 COLOURS = 3
@@ -65,7 +67,10 @@ class RawAutoencoder:
         return tiling.apply(self._decode, latents) if tiled else self._decode(latents)
 
     def _encode(self, pixels: Tensor) -> Tensor:
-        return self._vae.encode(_as_it_has(self._vae, pixels)).latent_dist.mode().float()
+        given = _as_it_has(self._vae, pixels)
+        if isinstance(self._vae, Outline):
+            return latent_mean(self._vae, given).float()
+        return self._vae.encode(given).latent_dist.mode().float()
 
     def _decode(self, latents: Tensor) -> Tensor:
         return self._decode_with(self._vae, latents)

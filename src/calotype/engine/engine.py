@@ -115,7 +115,7 @@ class Engine:
         )
         # The same tensor for the same sizes: networks remember by it what they made of it.
         self._sizes_row = lru_cache(MOST_SIZES)(partial(_row_of, model.device))
-        self._preview = Preview(model)
+        self._preview = Preview(model, self._networks.decode)
         self._settled = False
 
     def generate(

@@ -13,6 +13,8 @@ import torch
 from calotype.core.progress import Progress
 from calotype.engine.device import choose_device, choose_dtype, pack_memory
 from calotype.engine.engine import Engine
+from calotype.engine.passes.own_decoder import OWN_DECODER
+from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.engine.passes.text_aside import TEXT_ASIDE
 from calotype.engine.presets import pass_names
 from calotype.engine.store.shapes import Shape
@@ -35,20 +37,30 @@ def load(
     prediction_type: str | None = None,
     shapes: Sequence[Shape] = (),
     warm: bool = False,
+    outlined: bool = True,
     progress: Progress | None = None,
 ) -> Engine:
     """Load a model and make an engine of it, with what `calotype engine build` has prepared for it.
 
     `model` is a catalogue name, a file, a folder, a name in the model folder, a hub id, or `random:NAME`.
     `shapes` are what will be asked for. `warm` runs them, or all that prepared engines were built for if
-    none are said, so that the first request is as quick as the next.
+    none are said, so that the first request is as quick as the next. Without `outlined` the model's modules
+    are diffusers' and transformers' own whatever the preset, for who hands them on.
     """
     folder = None if models_folder is None else Path(models_folder)
     chosen = choose_device(device)
     dtype = choose_dtype(precision, chosen)
     found = find_model(model, models=folder, config=config, prediction_type=prediction_type)
     with found.weights as weights:
-        live = assemble_for(preset, weights, found.identity, dtype=dtype, device=chosen, progress=progress)
+        live = assemble_for(
+            preset,
+            weights,
+            found.identity,
+            dtype=dtype,
+            device=chosen,
+            outlined=outlined,
+            progress=progress,
+        )
     return engine_on(live, preset=preset, models_folder=folder, shapes=shapes, warm=warm, progress=progress)
 
 
@@ -77,11 +89,21 @@ def assemble_for(
     *,
     dtype: torch.dtype,
     device: torch.device,
+    outlined: bool = True,
     progress: Progress | None = None,
 ) -> Model:
-    """A model where its preset wants it, without ever having been anywhere else."""
-    text_device = None
-    if TEXT_ASIDE.name in pass_names(preset, device.type):
+    """A model where its preset wants it, without ever having been anywhere else, and as it wants it."""
+    text_device, passes = None, pass_names(preset, device.type)
+    if TEXT_ASIDE.name in passes:
         pack_memory(device)
         text_device = torch.device("cpu")
-    return assemble(weights, identity, dtype=dtype, device=device, text_device=text_device, progress=progress)
+    return assemble(
+        weights,
+        identity,
+        dtype=dtype,
+        device=device,
+        text_device=text_device,
+        # Where both forward passes are ours, the libraries' would be imported for nothing.
+        outlined=outlined and {OWN_FORWARD.name, OWN_DECODER.name}.issubset(passes),
+        progress=progress,
+    )

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate
 
-from calotype.engine.autoencoder import Autoencoder
+from calotype.engine.autoencoder import Autoencoder, Decode, plain_decode
 from calotype.models.model import Model
 
 FIT_SIDE = 16
@@ -21,8 +21,8 @@ FIT_ROWS = 4
 class Preview:
     """Latents to small pictures by one matrix."""
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    def __init__(self, model: Model, decode: Decode = plain_decode) -> None:
+        self._model, self._decode = model, decode
         self._matrix: Tensor | None = None
 
     @torch.inference_mode()
@@ -43,7 +43,7 @@ class Preview:
             coarse = torch.randn(FIT_ROWS, architecture.latent_channels, side, side, generator=generator)
             rows.append(interpolate(coarse, size=(FIT_SIDE, FIT_SIDE), mode="bilinear"))
         latents = torch.cat(rows)
-        pixels = Autoencoder(self._model).decode(latents, tiled=False)
+        pixels = Autoencoder(self._model, self._decode).decode(latents, tiled=False)
         colours = avg_pool2d(pixels, architecture.vae_factor).cpu()
         return torch.linalg.lstsq(_by_pixel(_with_ones(latents)), _by_pixel(colours)).solution
 

@@ -93,7 +93,7 @@ class Resources:
 
     def _vae(self, name: str) -> nn.Module:
         path, model = self._path("vae", name, "vae"), self._model
-        read = partial(read_vae, path, model.architecture, model.dtype, model.device)
+        read = partial(read_vae, path, model.architecture, model.dtype, model.device, outlined=model.outlined)
         return self._remember(_written("vae", path), read)
 
     def _remember(self, file: Written, read: Callable[[], Any]) -> Any:

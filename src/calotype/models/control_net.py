@@ -20,6 +20,7 @@ from calotype.models.files.sharded import open_weights
 from calotype.models.json_file import read_json
 from calotype.models.naming import unet as unet_names
 from calotype.models.naming.prefixes import renamed
+from calotype.models.outline.borrowing import library_class
 
 CONFIG = "config.json"
 ORIGINAL_MARK = "input_hint_block.0.weight"
@@ -38,7 +39,7 @@ def read_control_net(path: Path, unet: Any, dtype: torch.dtype, device: torch.de
             settings = read_json(path / CONFIG, inside=path)
             module = ControlNetModel.from_config(settings)
         else:
-            module = ControlNetModel.from_unet(unet, load_weights_from_unet=False)
+            module = ControlNetModel.from_unet(library_class(unet), load_weights_from_unet=False)
     expected = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
     state = _state(path, module.config, expected)
     wrong = [name for name, shape in expected.items() if tuple(state[name].shape) != shape]

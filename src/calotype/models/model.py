@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from calotype.core.errors import ModelFileError
 from calotype.core.progress import Progress, Silent
 from calotype.models.architecture import Architecture, module_name
+from calotype.models.bare_tokenizer import BareTokenizer
 from calotype.models.tokenizer import build_tokenizer
 from calotype.models.weights import Weights, in_order
 from calotype.spec.record import ModelIdentity
@@ -19,7 +20,7 @@ from calotype.spec.record import ModelIdentity
 
 @dataclass
 class Model:
-    """Modules and tokenizers of one model. The modules are diffusers' and transformers' own classes."""
+    """Modules and tokenizers of one model."""
 
     architecture: Architecture
     identity: ModelIdentity
@@ -31,6 +32,9 @@ class Model:
     device: torch.device
     vae_sha256: str | None = None
     """Of a separate autoencoder in the place of the model's own."""
+    outlined: bool = False
+    """Whether the modules are our outlines of diffusers' and transformers' classes, where we have any, and
+    not those classes themselves."""
 
     def parts(self) -> dict[str, nn.Module]:
         """Part name → module, under the names of `Architecture.parts`."""
@@ -51,11 +55,13 @@ def assemble(
     dtype: torch.dtype,
     device: torch.device,
     text_device: torch.device | None = None,
+    outlined: bool = False,
     progress: Progress | None = None,
 ) -> Model:
     """Read every tensor into place, one at a time, straight to its device.
 
-    `text_device` is where text encoders go, if not there too.
+    `text_device` is where text encoders go, if not there too. `outlined` spares the seconds that importing
+    diffusers and transformers takes, for who does not run their forward passes.
     """
     architecture = weights.architecture
     progress = progress or Silent()
@@ -65,23 +71,31 @@ def assemble(
         part_dtype = vae_dtype(architecture, dtype) if part == "vae" else dtype
         place = text_device or device if part.startswith("text_encoder") else device
         modules[part] = load_part(
-            weights, part, source=identity.reference, dtype=part_dtype, device=place, progress=progress
+            weights,
+            part,
+            source=identity.reference,
+            dtype=part_dtype,
+            device=place,
+            progress=progress,
+            outlined=outlined,
         )
+    make = BareTokenizer if outlined else build_tokenizer
     return Model(
         architecture=architecture,
         identity=identity,
         unet=modules.pop("unet"),
         vae=modules.pop("vae"),
         text_encoders=list(modules.values()),
-        tokenizers=[_tokenizer(description, identity.reference) for description in architecture.tokenizers],
+        tokenizers=[_tokenizer(make, each, identity.reference) for each in architecture.tokenizers],
         dtype=dtype,
         device=device,
+        outlined=outlined,
     )
 
 
-def _tokenizer(description: Mapping[str, Any], source: str) -> Any:
+def _tokenizer(make: Callable[[Mapping[str, Any]], Any], description: Mapping[str, Any], source: str) -> Any:
     try:
-        return build_tokenizer(description)
+        return make(description)
     except Exception as error:  # the tokenizers library raises nothing narrower
         raise ModelFileError(source, f"its tokenizer cannot be built: {error}") from error
 
@@ -93,10 +107,21 @@ def vae_dtype(architecture: Architecture, dtype: torch.dtype) -> torch.dtype:
 
 
 def load_part(
-    weights: Weights, part: str, *, source: str, dtype: torch.dtype, device: torch.device, progress: Progress
+    weights: Weights,
+    part: str,
+    *,
+    source: str,
+    dtype: torch.dtype,
+    device: torch.device,
+    progress: Progress,
+    outlined: bool = False,
 ) -> nn.Module:
-    """One module with its weights; refuses weights that are not finite numbers, by name."""
-    module = weights.architecture.build(part)
+    """One module with its weights; refuses weights that are not finite numbers, by name.
+
+    `outlined` as in `Model`.
+    """
+    make = weights.architecture.outline if outlined else weights.architecture.build
+    module = make(part)
     state, finite = {}, {}
     for name, spec in weights.specs(part).items():
         if not spec.dtype.is_floating_point:

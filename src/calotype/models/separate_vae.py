@@ -83,11 +83,29 @@ def _rows(architecture: Architecture, dialect: str, *, prefixed: bool) -> list[C
     return vae_correspondences(architecture, VAE if prefixed else "")
 
 
-def read_vae(path: Path, architecture: Architecture, dtype: torch.dtype, device: torch.device) -> nn.Module:
-    """The autoencoder in `path`, for a model of this architecture. A whole checkpoint gives its own."""
+def read_vae(
+    path: Path,
+    architecture: Architecture,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    outlined: bool = False,
+) -> nn.Module:
+    """The autoencoder in `path`, for a model of this architecture. A whole checkpoint gives its own.
+
+    `outlined` as in `Model`.
+    """
     with _opened(path, architecture) as weights:
         chosen = vae_dtype(weights.architecture, dtype)
-        return load_part(weights, "vae", source=str(path), dtype=chosen, device=device, progress=Silent())
+        return load_part(
+            weights,
+            "vae",
+            source=str(path),
+            dtype=chosen,
+            device=device,
+            progress=Silent(),
+            outlined=outlined,
+        )
 
 
 @contextmanager

@@ -43,7 +43,13 @@ class Keeper:
             _put_back(self._model)
             return engine_on(self._model, preset=preset, models_folder=models)
         engine = load(
-            job.model, device=job.device, precision=job.precision, preset=preset, models_folder=models
+            job.model,
+            device=job.device,
+            precision=job.precision,
+            preset=preset,
+            models_folder=models,
+            # Peers and the baseline run diffusers' modules themselves.
+            outlined=False,
         )
         self._model = engine.model
         return engine

@@ -14,6 +14,6 @@ from calotype.models.reference import random_identity
 
 def hollow_model(architecture: Architecture, dtype: torch.dtype, device: torch.device) -> Model:
     """With a UNet alone, on the meta device, but for what it says of itself."""
-    unet = architecture.build("unet").to(dtype).requires_grad_(False).eval()
+    unet = architecture.outline("unet").to(dtype).requires_grad_(False).eval()
     identity = random_identity("hollow", architecture, 0)
     return Model(architecture, identity, unet, None, [], [], dtype, device)

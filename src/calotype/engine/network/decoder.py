@@ -21,6 +21,7 @@ from calotype.engine.network.joined import joined
 from calotype.engine.network.operations import Operations, Sum, convolved, linear, picture_of, tokens_of
 from calotype.engine.network.resnet import Resnet
 from calotype.engine.network.resnet import reason_against as reason_against_resnet
+from calotype.models.outline.borrowing import Outline
 
 Prepare = Callable[[nn.Module], None]
 Decode = Callable[[Any, Tensor], Tensor]
@@ -138,6 +139,8 @@ class OwnDecoders:
 
 def reason_against(vae: Any) -> str | None:
     """Why this autoencoder cannot be decoded here, in words; None if it can."""
+    if isinstance(vae, Outline):
+        return None  # of other kinds there is no outline
     decoder = vae.decoder
     for block in (decoder.mid_block, *decoder.up_blocks):
         if type(block).__name__ not in _BLOCKS:

@@ -68,7 +68,13 @@ class Region:
     def signature(self, kind: Kind) -> str:
         """The same for all regions that one compilation serves."""
         weights = [(n, list(w.shape), w.stride(), str(w.dtype)) for n, w in self.weights().items()]
-        values = [type(self.walk).__name__, self.settings, repr(self.module), weights, kind]
+        # Those with weights alone: they are the same whoever built the module.
+        layers = [
+            (name, type(each).__name__, each.extra_repr())
+            for name, each in self.module.named_modules()
+            if each._parameters
+        ]
+        values = [type(self.walk).__name__, self.settings, layers, weights, kind]
         return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:32]
 
     def _kind(self, place: int, given: Tensor | None) -> tuple[Any, ...] | None:

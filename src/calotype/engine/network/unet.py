@@ -20,6 +20,7 @@ from calotype.engine.network.operations import Operations, Sum, convolved, for_r
 from calotype.engine.network.region import Region, Wrap, as_it_is
 from calotype.engine.network.resnet import ResnetOfTensors
 from calotype.engine.network.transformer import Transformer
+from calotype.models.outline.borrowing import Outline
 
 WHOLE = "unet"
 """The name of the region that is all of it."""
@@ -83,9 +84,9 @@ class Unet:
         module = self._module
         embedding = module.time_embedding(module.time_proj(timesteps).to(self._shift_weight.dtype))
         if added is not None:
-            embedding = embedding + module.get_aug_embed(
-                emb=embedding, encoder_hidden_states=None, added_cond_kwargs=added
-            )
+            sizes = module.add_time_proj(added["time_ids"].flatten()).unflatten(0, (len(timesteps), -1))
+            both = torch.cat([added["text_embeds"], sizes.flatten(1)], dim=-1)
+            embedding = embedding + module.add_embedding(both.to(embedding.dtype))
         return functional.linear(functional.silu(embedding), self._shift_weight, self._shift_bias)
 
     def __call__(self, sample: Tensor, shifts: Tensor, prompts: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -216,6 +217,8 @@ class _Stage:
 
 def reason_against(module: Any) -> str | None:
     """Why this UNet cannot be run here, in words; None if it can."""
+    if isinstance(module, Outline):
+        return None  # of other kinds there is no outline
     config = module.config
     for block in (*module.down_blocks, module.mid_block, *module.up_blocks):
         if type(block).__name__ not in _BLOCKS:
