@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from calotype.core.errors import ModelFileError
-from calotype.models.model import Model, assemble, vae_dtype
+from calotype.core.progress import Silent
+from calotype.models.model import Model, assemble, load_part, vae_dtype
 from calotype.models.reference import random_identity
 from calotype.models.weights import NamedTensors, RandomWeights, TensorSpec
 from tests.shrunk import shrunk
@@ -157,3 +158,14 @@ def test_weights_that_are_no_numbers_are_refused_by_name(
     identity = random_identity("my-model.safetensors", shrunk("emoji"), 0)
     with pytest.raises(ModelFileError, match=f"my-model.safetensors: .*{reason}"):
         assemble(_Damaged("emoji", {place: value}), identity, dtype=dtype, device=CPU)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("place", [0, 17, 31])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_one_number_that_is_none_is_enough(bad: float, place: int, dtype: torch.dtype) -> None:
+    values = torch.linspace(-1, 1, 32)
+    values[place] = bad
+    weights = _Damaged("emoji", {("unet", "conv_in.bias"): values})
+    with pytest.raises(ModelFileError, match=r"1 tensors of its unet .* 'conv_in\.bias'"):
+        load_part(weights, "unet", source="mine", dtype=dtype, device=CPU, progress=Silent(), outlined=True)
