@@ -58,7 +58,8 @@ def test_the_key_follows_the_device(change: dict[str, str]) -> None:
 
 def test_the_key_follows_the_passes_behind_a_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     before = target(SMALL).key
-    monkeypatch.setitem(presets.PRESETS, "fast", presets.PRESETS["fast"][:-3])
+    fewer = tuple(one for one in presets.PRESETS["fast"] if one.name != "winograd")
+    monkeypatch.setitem(presets.PRESETS, "fast", fewer)
     assert target(SMALL).key != before
 
 
