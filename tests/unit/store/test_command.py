@@ -17,7 +17,7 @@ from calotype.engine import presets
 from calotype.engine.network.region import Order
 from calotype.engine.store import build as building
 from calotype.engine.store.artefact import engines_dir
-from calotype.engine.store.target import Device, Target
+from calotype.engine.store.target import FORMAT, Device, Target
 from calotype.engine.store.use import use_engines
 from tests.unit.cli.conftest import Calotype, calotype
 from tests.unit.store.kept import KERNEL, SMALL, WIDE, keep, leftovers, target
@@ -189,9 +189,9 @@ def test_a_preset_that_changed_makes_stale(calotype: Calotype, monkeypatch: pyte
 def test_another_format_is_stale(calotype: Calotype) -> None:
     keep(target(SMALL))
     description = engines_dir() / target(SMALL).key / "engine.json"
-    description.write_text(description.read_text().replace('"format": 1', '"format": 2'))
+    description.write_text(description.read_text().replace(f'"format": {FORMAT}', '"format": 999'))
     [found] = asked(calotype, "verify")
-    assert (found["state"], found["reason"]) == ("stale", "its format is 2, this is 1")
+    assert (found["state"], found["reason"]) == ("stale", f"its format is 999, this is {FORMAT}")
 
 
 def test_list(calotype: Calotype, engines: dict[str, str]) -> None:
