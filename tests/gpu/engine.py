@@ -27,6 +27,7 @@ from calotype.engine import presets
 from calotype.engine.calibrate import calibrate
 from calotype.engine.engine import Engine
 from calotype.engine.kernels import attention, prompt_attention
+from calotype.engine.load import assemble_for
 from calotype.engine.network.compiled import Workshop
 from calotype.engine.passes import Pass
 from calotype.engine.passes.compile_blocks import COMPILE_BLOCKS
@@ -35,7 +36,6 @@ from calotype.engine.passes.cuda_graph import CUDA_GRAPH
 from calotype.engine.presets import PRESETS
 from calotype.engine.probe import full_fingerprint
 from calotype.models.architecture import Architecture
-from calotype.models.model import assemble
 from calotype.models.reference import random_identity
 from calotype.models.weights import RandomWeights
 from tests.engines import begun, latents_of, relative, with_unet
@@ -87,7 +87,8 @@ class Bench:
         architecture: Architecture | None = None,
     ) -> Engine:
         architecture = architecture or shrunk(name)
-        model = assemble(
+        model = assemble_for(
+            preset,
             RandomWeights(architecture),
             random_identity(f"random:{name}", architecture, 0),
             dtype=dtype,
