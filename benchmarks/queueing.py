@@ -5,8 +5,8 @@
 An evaluation takes a + b·n milliseconds for n pictures, as measured; everything else of a request takes
 `--beside-ms` and shares nothing. Pictures join and leave between steps. Each policy says how many share an
 evaluation, the oldest first. Prints the 95th percentile as a multiple of a request alone, at shares of the
-rate that large batches reach. `no server is better`: one that is as fast with one picture as with many, which
-works on requests in the order they came, none of them faster than alone.
+rate that large batches reach. `an ideal server` is as fast with one picture as with many, and works on
+requests in the order they came, none of them faster than alone: no other in this order is better.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def main() -> None:
     coming = [arrivals(share * server.saturated) for share in shares]
     print("policy".ljust(22), *(f"{share:g} of the load".rjust(18) for share in shares))
     ways = {name: partial(server.p95_s, policy=policy) for name, policy in POLICIES.items()}
-    for name, p95_s in {**ways, "no server is better": server.ideal_p95_s}.items():
+    for name, p95_s in {**ways, "an ideal server": server.ideal_p95_s}.items():
         print(name.ljust(22), *(f"{p95_s(each) / server.alone_s:.2f}×".rjust(18) for each in coming))
     print(f"alone {server.alone_s:.3f} s, saturated {server.saturated:.1f} pictures a second")
 

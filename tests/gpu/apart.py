@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
@@ -28,6 +28,8 @@ WayT = TypeVar("WayT", bound=Named)
 ShapeT = TypeVar("ShapeT", bound=Hashable)
 Find = Callable[[WayT, ShapeT, torch.device, torch.dtype], float]
 """Microseconds of a way at a shape; raises where it is wrong."""
+Rate = Callable[[ShapeT, float], str]
+"""How fast so many microseconds at a shape are, in words."""
 
 
 @dataclass
@@ -121,3 +123,36 @@ def show_complaints(rows: Rows) -> None:
     for name, row in rows.items():
         for words in sorted(set(row.complaints.values())):
             print(f"{name}: {words}", flush=True)
+
+
+Totals = Mapping[str, Mapping[ShapeT, int]]
+"""Of an evaluation, by the name of its model: how often it does each shape."""
+
+
+def show_table(rows: Rows, shapes: Mapping[ShapeT, int], totals: Totals[ShapeT], rate: Rate[ShapeT]) -> None:
+    """How fast each way is at each shape and milliseconds of evaluations; the fastest; complaints."""
+    heads = "".join(f"{f'{count}× {shape}':>23}" for shape, count in shapes.items())
+    print(f"{'':28}{heads}" + "".join(f"{f'{name} ms':>11}" for name in totals))
+    for name, row in rows.items():
+        cells = "".join(f"{_cell(row, shape, rate):>23}" for shape in shapes)
+        found = (row.milliseconds(counts) for counts in totals.values())
+        print(f"{name:28}{cells}" + "".join(f"{'' if ms is None else f'{ms:.2f}':>11}" for ms in found))
+    print(f"{'fastest':28}" + "".join(f"{fastest(rows, shape):>23}" for shape in shapes))
+    show_complaints(rows)
+
+
+def _cell(row: Row, shape: ShapeT, rate: Rate[ShapeT]) -> str:
+    if shape in row.complaints:
+        return "failed"
+    return rate(shape, row.times[shape]) if shape in row.times else ""
+
+
+def as_json(rows: Rows, totals: Totals[ShapeT]) -> dict[str, Any]:
+    """The same as JSON takes it."""
+    return {
+        name: {
+            **row.as_dict(),
+            **{f"{model}_milliseconds": row.milliseconds(counts) for model, counts in totals.items()},
+        }
+        for name, row in rows.items()
+    }

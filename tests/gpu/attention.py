@@ -51,6 +51,7 @@ SD15 = {Shape(32, 8, 4096, 40): 5}
 # One picture: fewer programs than a GPU has room for.
 ALONE = {Shape(2, 10, 4096, 64): 10, Shape(2, 8, 4096, 40): 5}
 SHAPES = {**SDXL, **SD15, **ALONE}
+TOTALS = {"SDXL": SDXL, "SD 1.5": SD15}
 
 
 class Way(NamedTuple):
@@ -91,14 +92,7 @@ def measure(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
             for shape in SHAPES
             if way.plan == PLANS[shape.channels]
         ),
-        "ways": {
-            name: {
-                **row.as_dict(),
-                "sdxl_milliseconds": row.milliseconds(SDXL),
-                "sd15_milliseconds": row.milliseconds(SD15),
-            }
-            for name, row in rows.items()
-        },
+        "ways": apart.as_json(rows, TOTALS),
     }
 
 
@@ -165,18 +159,8 @@ def _away(found: Tensor, query: Tensor, key: Tensor, value: Tensor) -> float:
 def show(rows: apart.Rows) -> None:
     """TFLOP/s by way and shape and milliseconds of an evaluation; the fastest way of each; complaints."""
     print(f"{NAME}: TFLOP/s of real work, and ms of one evaluation's attention", flush=True)
-    heads = "".join(f"{f'{count}× {shape}':>22}" for shape, count in SHAPES.items())
-    print(f"{'':28}{heads}{'SDXL ms':>10}{'SD 1.5 ms':>11}")
-    for name, row in rows.items():
-        cells = "".join(f"{_cell(row, shape):>22}" for shape in SHAPES)
-        totals = (row.milliseconds(counts) for counts in (SDXL, SD15))
-        sdxl, sd15 = ("" if total is None else f"{total:.2f}" for total in totals)
-        print(f"{name:28}{cells}{sdxl:>10}{sd15:>11}")
-    print(f"{'fastest':28}" + "".join(f"{apart.fastest(rows, shape):>22}" for shape in SHAPES))
-    apart.show_complaints(rows)
+    apart.show_table(rows, SHAPES, TOTALS, rate)
 
 
-def _cell(row: apart.Row, shape: Shape) -> str:
-    if shape in row.complaints:
-        return "failed"
-    return f"{shape.operations / row.times[shape] / 1e6:.0f}" if shape in row.times else ""
+def rate(shape: Shape, microseconds: float) -> str:
+    return f"{shape.operations / microseconds / 1e6:.0f}"

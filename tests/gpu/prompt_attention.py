@@ -54,6 +54,7 @@ SD15 = {Shape(32, 8, 4096, 40): 5, Shape(32, 8, 1024, 80): 5, Shape(32, 8, 256, 
 ALONE = {Shape(2, 20, 1024, 64): 60, Shape(2, 8, 4096, 40): 5}
 LONG = {Shape(16, 20, 1024, 64, 154): 60, Shape(16, 20, 1024, 64, 231): 60}
 SHAPES = {**SDXL, **SD15, **ALONE, **LONG}
+TOTALS = {"SDXL": SDXL, "SD 1.5": SD15}
 
 
 class Way(NamedTuple):
@@ -87,14 +88,7 @@ def measure(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
             for shape in SHAPES
             if way.plan == plan_of(shape.channels, shape.tokens)
         ),
-        "ways": {
-            name: {
-                **row.as_dict(),
-                "sdxl_milliseconds": row.milliseconds(SDXL),
-                "sd15_milliseconds": row.milliseconds(SD15),
-            }
-            for name, row in rows.items()
-        },
+        "ways": apart.as_json(rows, TOTALS),
     }
 
 
@@ -144,18 +138,8 @@ def compare_alone(way: Way, query: Tensor, key: Tensor, value: Tensor) -> None:
 def show(rows: apart.Rows) -> None:
     """TB/s by way and shape and milliseconds of an evaluation; the fastest way of each; complaints."""
     print(f"{NAME}: TB/s of what has to be moved, and ms of one evaluation's", flush=True)
-    heads = "".join(f"{f'{count}× {shape}':>23}" for shape, count in SHAPES.items())
-    print(f"{'':28}{heads}{'SDXL ms':>10}{'SD 1.5 ms':>11}")
-    for name, row in rows.items():
-        cells = "".join(f"{_cell(row, shape):>23}" for shape in SHAPES)
-        totals = (row.milliseconds(counts) for counts in (SDXL, SD15))
-        sdxl, sd15 = ("" if total is None else f"{total:.2f}" for total in totals)
-        print(f"{name:28}{cells}{sdxl:>10}{sd15:>11}")
-    print(f"{'fastest':28}" + "".join(f"{apart.fastest(rows, shape):>23}" for shape in SHAPES))
-    apart.show_complaints(rows)
+    apart.show_table(rows, SHAPES, TOTALS, rate)
 
 
-def _cell(row: apart.Row, shape: Shape) -> str:
-    if shape in row.complaints:
-        return "failed"
-    return f"{shape.num_bytes / row.times[shape] / 1e6:.2f}" if shape in row.times else ""
+def rate(shape: Shape, microseconds: float) -> str:
+    return f"{shape.num_bytes / microseconds / 1e6:.2f}"

@@ -30,7 +30,7 @@ LEAST: dict[str, tuple[float, float]] = {
     "passes:guidance_interval": (28.0, 0.97),
     "passes:own_forward+fp8": (36.0, 0.99),
 }
-"""Decibels of PSNR, and SSIM. Measured: 86, 87, 50, 42, 29, 32 and 38 dB."""
+"""Decibels of PSNR, and SSIM. Measured: 90, 90, 49, 37, 29, 32 and 44 dB."""
 DIFFERENT_DB = 70.0
 """What a lossy preset does not reach: it would not have been at work."""
 

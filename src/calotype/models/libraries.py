@@ -14,19 +14,19 @@ def library_module(config: Mapping[str, Any]) -> nn.Module:
     module: nn.Module
     match config["_class_name"]:
         case "UNet2DConditionModel":
-            from diffusers import UNet2DConditionModel  # noqa: PLC0415 - seconds to import, as all here
+            from diffusers import UNet2DConditionModel  # noqa: PLC0415 - seconds to import
 
             module = UNet2DConditionModel.from_config(settings)
         case "AutoencoderKL":
-            from diffusers import AutoencoderKL  # noqa: PLC0415
+            from diffusers import AutoencoderKL  # noqa: PLC0415 - seconds to import
 
             module = AutoencoderKL.from_config(settings)
         case "CLIPTextModelWithProjection":
-            from transformers import CLIPTextConfig, CLIPTextModelWithProjection  # noqa: PLC0415
+            from transformers import CLIPTextConfig, CLIPTextModelWithProjection  # noqa: PLC0415 - seconds to import
 
             module = CLIPTextModelWithProjection(CLIPTextConfig(**settings))
         case _:
-            from transformers import CLIPTextConfig, CLIPTextModel  # noqa: PLC0415
+            from transformers import CLIPTextConfig, CLIPTextModel  # noqa: PLC0415 - seconds to import
 
             module = CLIPTextModel(CLIPTextConfig(**settings))
     return module

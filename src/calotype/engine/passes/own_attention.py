@@ -1,11 +1,14 @@
 """Attention of many places to each other by a kernel of our own, written for Hopper.
 
 The tensor cores multiply while shares are worked out, and most of what a head of 40 channels does not have is
-left out: 8 % faster than cuDNN's at SDXL's 4096 places, 11 % at SD 1.5's, the fastest of torch's. What does
-not suit it (prompts, masks, fewer places, other heads, other GPUs) is done as before.
+left out. By themselves at 4096 places 8 % faster than cuDNN's, the fastest of torch's, with SDXL's heads and
+14 % with SD 1.5's. What does not suit it (prompts, masks, fewer places, other heads, other GPUs) is done as
+before.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from torch import Tensor
 
@@ -15,19 +18,36 @@ from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.models.model import Model
 
 
-def _missing(model: Model) -> str | None:
+class AttentionKernel(Protocol):
+    """A module with a kernel for some kinds of attention."""
+
+    def suits(self, query: Tensor, key: Tensor, value: Tensor) -> bool: ...
+
+    def attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor: ...
+
+
+def needs_a_gpu(model: Model) -> str | None:
     return None if model.device.type == "cuda" else "its kernel is for GPUs"
 
 
+def where_it_suits(kernel: AttentionKernel) -> Callable[[Assembly], None]:
+    """The kernel for what suits it; the rest is done as before."""
+
+    def apply(assembly: Assembly) -> None:
+        other = assembly.operations.attention
+
+        def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+            if mask is None and kernel.suits(query, key, value):
+                return kernel.attention(query, key, value)
+            return other(query, key, value, mask)
+
+        assembly.operations = replace(assembly.operations, attention=attention)
+
+    return apply
+
+
 def _apply(assembly: Assembly) -> None:
-    other = assembly.operations.attention
-
-    def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        if mask is None and own.suits(query, key, value):
-            return own.attention(query, key, value)
-        return other(query, key, value, mask)
-
-    assembly.operations = replace(assembly.operations, attention=attention)
+    where_it_suits(own)(assembly)
 
 
-OWN_ATTENTION = Pass("own_attention", "rounding", _missing, _apply, after=(OWN_FORWARD.name,))
+OWN_ATTENTION = Pass("own_attention", "rounding", needs_a_gpu, _apply, after=(OWN_FORWARD.name,))
