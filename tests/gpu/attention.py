@@ -130,13 +130,11 @@ def given(shape: Shape, device: torch.device, dtype: torch.dtype) -> tuple[Tenso
     return query, key, value
 
 
-def compare(
-    run: Callable[[Tensor], Tensor], query: Tensor, key: Tensor, value: Tensor, tolerance: float = TOLERANCE
-) -> None:
-    """Raises if a way is further from fp32 than the tolerance, or not the same to the bit every time."""
+def compare(run: Callable[[Tensor], Tensor], query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raises if a way is further from fp32 than `TOLERANCE`, or not the same to the bit every time."""
     first = run(query)
     away = max(_away(*each) for each in zip(first, query, key, value, strict=True))
-    allowed = tolerance * torch.finfo(first.dtype).eps + FP32
+    allowed = TOLERANCE * torch.finfo(first.dtype).eps + FP32
     if not away <= allowed:
         raise ArithmeticError(f"{away:.1e} from fp32, beyond {allowed:.1e}")
     for _ in range(RUNS_TO_COMPARE):

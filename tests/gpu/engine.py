@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -26,7 +25,7 @@ from torch import Tensor
 from calotype.engine import presets
 from calotype.engine.calibrate import calibrate
 from calotype.engine.engine import Engine
-from calotype.engine.kernels import attention, prompt_attention
+from calotype.engine.kernels import attention
 from calotype.engine.load import assemble_for
 from calotype.engine.network.compiled import Workshop
 from calotype.engine.passes import Pass
@@ -50,7 +49,6 @@ KNOBS: dict[str, Any] = {
     "prompt": "a red apple",
     "seed": 3,
 }
-PROMPTED = "passes:own_forward+joined_qkv+prompts_once+prompt_attention+cuda_graph"
 ROUNDED = {
     "fast": 2e-2,
     "max-throughput": 2e-2,
@@ -61,7 +59,6 @@ ROUNDED = {
     "cached": 1.0,
     "passes:own_forward+cudnn_attention+cuda_graph": 2e-2,
     "passes:own_forward+flash_attention+cuda_graph": 2e-2,
-    PROMPTED: 2e-2,
     "passes:own_forward+channels_last+fused_norms+fused_geglu+shared_guidance+cuda_graph": 2e-2,
     "passes:own_forward+channels_last+fused_norms+fp8_convolutions+cuda_graph": 0.3,
 }
@@ -116,9 +113,7 @@ def makes_the_baselines_picture(bench: Bench, name: str, preset: str) -> str:
     return said
 
 
-def makes_the_baselines_large_picture(
-    bench: Bench, name: str, preset: str, kernel: ModuleType = attention
-) -> str:
+def makes_the_baselines_large_picture(bench: Bench, name: str, preset: str) -> str:
     """Of as many places, with heads as wide and as many tiles of products as some kernels ask for."""
     dtype = torch.bfloat16 if preset == "fp8" else torch.float16
     changes, side = LARGE[name]
@@ -129,7 +124,7 @@ def makes_the_baselines_large_picture(
     knobs = {**KNOBS, "width": side, "height": side, "steps": 3} if on_gpu else KNOBS
     with (
         mock.patch.object(attention, "_FEWEST_ROUNDS", 0),
-        mock.patch.object(kernel, "attention", wraps=kernel.attention) as ours,
+        mock.patch.object(attention, "attention", wraps=attention.attention) as ours,
     ):
         found = [latents_of(engine, **knobs) for _ in range(3)]
     said = max(near(each, latents_of(plain, **knobs), ROUNDED[preset]) for each in found)
@@ -265,8 +260,6 @@ def main() -> None:
             for preset in ("fast", "int8", "fp8", "cached"):
                 check = partial(makes_the_baselines_large_picture, bench, name, preset)
                 checks[f"{preset} makes the baseline's large picture, {name}"] = check
-            check = partial(makes_the_baselines_large_picture, bench, name, PROMPTED, prompt_attention)
-            checks[f"{PROMPTED} makes the baseline's large picture, {name}"] = check
         for preset in ("fast", "int8", "int8-static"):
             checks[f"{preset} follows a LoRA"] = partial(follows_a_lora, bench, preset)
             checks[f"{preset} keeps company apart"] = partial(keeps_company_apart, bench, preset)

@@ -5,8 +5,8 @@ inside a CUDA graph beside torch eager's. Prints a row for each and ends with 1 
 `--device cpu` the shapes are small and the numbers mean nothing: a rehearsal of this room. Not collected by
 pytest: the machines that run the tests have no GPU.
 
-`pictures.py`, `tokens.py` and `fp8_convolutions.py` have the cases; `int8_products.py`, `attention.py` and
-`prompt_attention.py` are tables of their own. `--only` takes a part of a name.
+`pictures.py`, `tokens.py` and `fp8_convolutions.py` have the cases; `int8_products.py` and `attention.py` are
+tables of their own. `--only` takes a part of a name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from calotype.engine.kernels.quantise import LARGEST, Quantised
 from calotype.engine.probe import full_fingerprint
-from tests.gpu import attention, fp8_convolutions, int8_products, pictures, prompt_attention, tokens
+from tests.gpu import attention, fp8_convolutions, int8_products, pictures, tokens
 from tests.gpu.cases import Bench, Case
 from tests.gpu.timing import microseconds
 
@@ -99,11 +99,7 @@ CASES: tuple[Callable[[Bench], Iterator[Case]], ...] = (
     tokens.product_cases,
     fp8_convolutions.convolution_cases,
 )
-TABLES: dict[str, Any] = {
-    "int8_products": int8_products,
-    "attention": attention,
-    "prompt_attention": prompt_attention,
-}
+TABLES: dict[str, Any] = {"int8_products": int8_products, "attention": attention}
 
 
 def main() -> None:

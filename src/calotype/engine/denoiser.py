@@ -7,7 +7,7 @@ nothing of requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
@@ -80,25 +80,39 @@ class Denoiser:
         Rows that are missing to `least_rows` are made up; nobody reads what the network says to them.
         """
         asked = [_Asked(question, self._schedule, self._guided) for question in questions]
-        guided = [(each, each.negative) for each in asked if each.negative]
-        told = [(each, each.positive) for each in asked] + guided
-        rows = [row for each, row in told for _ in range(len(each.sample))]
-        missing = max(0, least_rows - len(rows))
+        guided = [each for each in asked if each.negative]
+        positive = [each.positive for each in asked for _ in range(len(each.sample))]
+        negative = [each.negative for each in guided if each.negative for _ in range(len(each.sample))]
+        missing = max(0, least_rows - len(positive) - len(negative))
         samples = [each.sample for each in asked]
-        if missing or len(guided) < len(asked) or not self._shared_latents:
-            samples += [each.sample for each, _ in guided]
-        if missing:
+        if self._shared_latents and len(guided) == len(asked) and missing % 2 == 0:
+            # What is missing are pictures with two prompts as well.
+            made_up = missing // 2
+            first = positive + positive[-1:] * made_up
+            rows = first + negative + negative[-1:] * made_up
+        else:
+            made_up, first = missing, positive
+            samples += [each.sample for each in guided]
+            rows = first + negative
+            rows += rows[-1:] * made_up
+        if made_up:
             # Told what the last row is told: a new prompt or noise level would be worked out for nobody.
-            samples.append(samples[-1][-1:].expand(missing, -1, -1, -1))
+            samples.append(samples[-1][-1:].expand(made_up, -1, -1, -1))
         sample = torch.cat(samples).to(self._model.dtype)
-        output = self._network.evaluate(sample, rows + rows[-1:] * missing)
+        output = self._network.evaluate(sample, rows)
         # A copy in any precision: a network may overwrite its answer with the next.
-        kept = output[: len(rows)].to(torch.float32, copy=True)
-        outputs = iter(kept.split([len(each.sample) for each, _ in told]))
-        positive = [next(outputs) for _ in asked]
-        negative = [next(outputs) if each.negative else None for each in asked]
-        answers = zip(asked, positive, negative, strict=True)
-        return [each.denoised(one, other, self._prediction) for each, one, other in answers]
+        output = output.to(torch.float32, copy=True)
+        answers, others = _parts(output, asked), _parts(output[len(first) :], guided)
+        return [
+            each.denoised(one, next(others) if each.negative else None, self._prediction)
+            for each, one in zip(asked, answers, strict=True)
+        ]
+
+
+def _parts(output: Tensor, asked: Sequence[_Asked]) -> Iterator[Tensor]:
+    """What was said to each, of an output that begins with it."""
+    sizes = [len(each.sample) for each in asked]
+    return iter(output[: sum(sizes)].split(sizes))
 
 
 class _Asked:

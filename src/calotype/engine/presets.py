@@ -38,7 +38,6 @@ from calotype.engine.passes.large_batches import LARGE_BATCHES
 from calotype.engine.passes.own_attention import OWN_ATTENTION
 from calotype.engine.passes.own_decoder import OWN_DECODER
 from calotype.engine.passes.own_forward import OWN_FORWARD
-from calotype.engine.passes.prompt_attention import PROMPT_ATTENTION
 from calotype.engine.passes.prompts_once import PROMPTS_ONCE
 from calotype.engine.passes.shared_guidance import SHARED_GUIDANCE
 from calotype.engine.passes.step_cache import STEP_CACHE
@@ -92,20 +91,19 @@ PRESETS: dict[str, tuple[Pass, ...]] = {
 CUSTOM = "passes:"
 """What a list of passes begins with where a preset is named: `passes:own_forward+cuda_graph`."""
 PASSES = {one.name: one for passes in PRESETS.values() for one in passes}
-PASSES |= {one.name: one for one in (GUIDANCE_INTERVAL, CUDNN_ATTENTION, FLASH_ATTENTION, PROMPT_ATTENTION)}
+PASSES |= {one.name: one for one in (GUIDANCE_INTERVAL, CUDNN_ATTENTION, FLASH_ATTENTION)}
 ON_A_GPU = frozenset(
     {
         COMPILE_BLOCKS.name,
         CUDA_GRAPH.name,
         LARGE_BATCHES.name,
         OWN_ATTENTION.name,
-        PROMPT_ATTENTION.name,
         TEXT_ASIDE.name,
         TEXT_GRAPH.name,
     }
 )
 """Passes that a preset goes without on a CPU, where there is nothing for them to do."""
-ON_A_CPU = frozenset({COMPILE_WHOLE.name, COMPILED_AHEAD.name, SHARED_GUIDANCE.name, WINOGRAD.name})
+ON_A_CPU = frozenset({COMPILE_WHOLE.name, COMPILED_AHEAD.name, WINOGRAD.name})
 """Those it goes without on a GPU."""
 
 

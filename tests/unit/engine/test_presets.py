@@ -21,7 +21,6 @@ from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.attention import CUDNN_ATTENTION, FLASH_ATTENTION
 from calotype.engine.passes.large_batches import LARGE_BATCHES
 from calotype.engine.passes.own_attention import OWN_ATTENTION
-from calotype.engine.passes.prompt_attention import PROMPT_ATTENTION
 from calotype.engine.presets import PASSES, PRESETS, networks_of, pass_names, put_together
 from calotype.models.model import Model
 from calotype.spec.request import GenerateRequest
@@ -69,8 +68,8 @@ def test_an_unknown_preset_is_refused_with_the_nearest(engine: Engine) -> None:
 def test_passes_that_somebody_named_are_not_left_out(engine: Engine) -> None:
     with pytest.raises(NotFoundError, match="'cuda_graph', and CUDA graphs need a GPU"):
         networks_of(engine.model, "passes:own_forward+cuda_graph")
-    assert pass_names("passes:own_forward+shared_guidance", "cuda") == ("own_forward", "shared_guidance")
-    assert "shared_guidance" not in pass_names("fast", "cuda")
+    assert pass_names("passes:own_forward+channels_last+winograd", "cuda")[-1] == "winograd"
+    assert "winograd" not in pass_names("fast", "cuda")
 
 
 @pytest.mark.parametrize(
@@ -221,40 +220,26 @@ def test_attention_is_asked_of_the_kernel_that_was_named(
     assert one.missing(engine.model) == "a CPU has one attention kernel"
 
 
-OWN = {"attention": OWN_ATTENTION, "prompt_attention": PROMPT_ATTENTION}
-"""Passes by the kernels that they ask."""
-
-
-@pytest.mark.parametrize("kernel", OWN)
-def test_our_own_attention_leaves_the_rest_as_it_was(
-    kernel: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_our_own_attention_leaves_the_rest_as_it_was(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     assembly = Assembly(engine.model)
     FLASH_ATTENTION.apply(assembly)
-    OWN[kernel].apply(assembly)
+    OWN_ATTENTION.apply(assembly)
     query, key, value = torch.randn(3, 2, 4, 9, 16)
     ours = torch.zeros(())
-    monkeypatch.setattr(f"calotype.engine.kernels.{kernel}.attention", lambda *_: ours)
+    monkeypatch.setattr("calotype.engine.kernels.attention.attention", lambda *_: ours)
     wanted = operations.attention(query, key, value, None)
     torch.testing.assert_close(assembly.operations.attention(query, key, value, None), wanted)
-    monkeypatch.setattr(f"calotype.engine.kernels.{kernel}.suits", lambda *_: True)
+    monkeypatch.setattr("calotype.engine.kernels.attention.suits", lambda *_: True)
     assert assembly.operations.attention(query, key, value, None) is ours
     mask = torch.ones(2, 1, 9, 9, dtype=torch.bool)
     torch.testing.assert_close(assembly.operations.attention(query, key, value, mask), wanted)
 
 
-@pytest.mark.parametrize("name", [one.name for one in OWN.values()])
-def test_our_own_attention_says_what_it_needs(name: str, engine: Engine) -> None:
-    with pytest.raises(NotFoundError, match=f"'{name}', and its kernel is for GPUs"):
-        networks_of(engine.model, f"passes:own_forward+{name}")
-    with pytest.raises(NotFoundError, match=f"'{name}' builds on 'own_forward'"):
-        networks_of(engine.model, f"passes:{name}")
-
-
-def test_attention_to_prompts_is_in_no_preset_yet() -> None:
-    """It has not been measured."""
-    assert not any(PROMPT_ATTENTION in passes for passes in PRESETS.values())
-    assert "prompt_attention" in PASSES
+def test_our_own_attention_says_what_it_needs(engine: Engine) -> None:
+    with pytest.raises(NotFoundError, match="'own_attention', and its kernel is for GPUs"):
+        networks_of(engine.model, "passes:own_forward+own_attention")
+    with pytest.raises(NotFoundError, match="'own_attention' builds on 'own_forward'"):
+        networks_of(engine.model, "passes:own_attention")
 
 
 def test_large_batches_make_more_pictures_at_once(engine: Engine) -> None:

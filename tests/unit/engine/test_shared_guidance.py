@@ -62,7 +62,12 @@ def answers(engine: Engine, questions: list[Question], *, shared: bool, **option
         ([(1, 0.3, True), (2, 0.5, False), (2, 0.4, True)], {}, (8, 8)),
         # Outside of the guided levels.
         ([(1, 0.5, True), (1, 0.95, True)], {}, (3, 3)),
-        ([(2, 0.5, True)], {"least_rows": 6}, (6, 6)),
+        # Pictures that nobody asked for have two prompts too; an odd row cannot.
+        ([(2, 0.5, True)], {"least_rows": 6}, (3, 6)),
+        ([(1, 0.3, True), (2, 0.5, True)], {"least_rows": 12}, (6, 12)),
+        ([(2, 0.5, True)], {"least_rows": 5}, (5, 5)),
+        ([(1, 0.3, True), (2, 0.5, False)], {"least_rows": 6}, (6, 6)),
+        ([(2, 0.5, False)], {"least_rows": 4}, (4, 4)),
         ([(2, 0.5, True)], {"least_rows": 4}, (2, 4)),
     ],
 )
@@ -128,9 +133,9 @@ def test_sdxl_tells_its_prompt_to_the_timestep_so_nothing_is_shared(monkeypatch:
     assert set(handed) == {(2, 2)}
 
 
-def test_it_is_for_cpus_alone(engine: Engine) -> None:
-    for preset in ("fast", "int8", "cached", "max-throughput"):
+def test_presets_that_are_to_be_fast_have_it_everywhere(engine: Engine) -> None:
+    for preset in ("fast", "int8", "fp8", "cached", "max-throughput"):
         assert "shared_guidance" in pass_names(preset, "cpu")
-        assert "shared_guidance" not in pass_names(preset, "cuda")
+        assert "shared_guidance" in pass_names(preset, "cuda")
     assert networks_of(engine.model, "fast").shared_latents
     assert not networks_of(engine.model, "low-memory").shared_latents

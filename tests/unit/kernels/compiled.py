@@ -35,8 +35,6 @@ from calotype.engine.kernels import (
     group_norm,
     int8_product,
     layer_norm,
-    prompt_attention,
-    prompt_attention_triton,
     quantise,
     upsample,
 )
@@ -61,10 +59,6 @@ def resources(kernel: Any) -> Found:
         # Eight bits are half of what was read: what a thread loads in sixteen bytes it stores in eight.
         "wide_stores": wide_share(text, "st.global", 8),
         "products": sorted(set(re.findall(r"wgmma\.mma_async[.\w]*", text))),
-        "fetched_ahead": bool(re.search(r"cp\.async\.wait_group\s+(?:0x)?[1-9]", text)),
-        "copied_bytes": sorted(
-            {int(each, 0) for each in re.findall(r"cp\.async\.c[ag]\.[^,]*,[^,]*, (\w+)", text)}
-        ),
         "copied_in_boxes": "cp.async.bulk.tensor" in text,
         "waits_after_each": waits_after_each(text),
         "some_under_way": bool(re.search(r"wgmma\.wait_group\.sync\.aligned [1-9]", text)),
@@ -220,24 +214,12 @@ def run_attention(case: Found) -> None:
     attention_gluon.launch(query, key, value, attention.Plan(**case["plan"]))
 
 
-def run_prompt_attention(case: Found) -> None:
-    rows, heads, places, channels = case["shape"]
-    tokens, dtype = case["tokens"], getattr(torch, case.get("dtype", "float16"))
-    query = torch.empty(rows, places, heads, channels, dtype=dtype).transpose(1, 2)
-    key, value = torch.empty(rows, tokens, 2, heads, channels, dtype=dtype).permute(2, 0, 3, 1, 4).unbind()
-    if "plan" in case:
-        prompt_attention_triton.launch(query, key, value, prompt_attention.Plan(**case["plan"]))
-    else:
-        prompt_attention.attention(query, key, value)
-
-
 RUNS: dict[str, Callable[[Found], object]] = {
     "group_norm": run_group_norm,
     "rows": run_rows,
     "product": run_product,
     "convolution": run_convolution,
     "attention": run_attention,
-    "prompt_attention": run_prompt_attention,
     "adamw": run_adamw,
     "geglu_backward": run_geglu_backward,
     "upsample": lambda case: upsample.upsample_nearest2x(pictures(case, case["shape"][1])),

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 from triton.runtime import interpreter
@@ -22,7 +21,6 @@ from triton.runtime import interpreter
 from calotype.engine.kernels import (
     adamw,
     add,
-    choice,
     fp8_convolution,
     fp8_convolution_triton,
     geglu,
@@ -33,8 +31,6 @@ from calotype.engine.kernels import (
     int8_product,
     int8_product_triton,
     layer_norm,
-    prompt_attention,
-    prompt_attention_triton,
     quantise,
     rescale,
     upsample,
@@ -45,7 +41,7 @@ EPS = 1e-5
 LARGEST_WHOLE_GROUP = 2048
 """Far below what a GPU holds in registers: pictures need not be large to be cut into chunks."""
 MULTIPROCESSORS = 3
-"""Far fewer than a GPU's: a program has several tiles of few queries already."""
+"""Far fewer than a GPU's: products need not be large to have more tiles."""
 PROGRAMS = 6
 """Of the gate's gradient, for the same reason."""
 
@@ -280,31 +276,6 @@ def compare_convolution(case: Found) -> Found:
     }
 
 
-def compare_prompt_attention(case: Found) -> Found:
-    """With numbers that are none wherever nothing is to be read: behind a row's places and its tokens."""
-    rows, heads, places, channels = case["shape"]
-    tokens = case["tokens"]
-    query = torch.full((rows, places + 2, heads, channels), torch.nan, dtype=DTYPES[case["dtype"]])
-    query[:, :places] = numbers({"spread": 2.0, **case}, rows, places, heads, channels)
-    joined = torch.full((rows, tokens + 3, 2, heads, channels), torch.nan, dtype=query.dtype)
-    joined[:, :tokens] = numbers({"dtype": case["dtype"]}, rows, tokens, 2, heads, channels, seed=1)
-    query = query[:, :places].transpose(1, 2)
-    query = query.contiguous() if case.get("outside") else query
-    key, value = joined[:, :tokens].permute(2, 0, 3, 1, 4).unbind()
-    taken = prompt_attention.suits(query, key, value)
-    plan = prompt_attention.Plan(**case.get("plan", {}))
-    found = prompt_attention_triton.launch(query, key, value, plan)
-    alone = prompt_attention_triton.launch(query[-1:], key[-1:], value[-1:], plan)
-    wanted = functional.scaled_dot_product_attention(query.double(), key.double(), value.double())
-    return {
-        # Shares are rounded too, to half a step of themselves, most of which cancels.
-        "steps": error(found, wanted) / torch.finfo(query.dtype).eps,
-        "alone": torch.equal(alone, found[-1:]),
-        "taken": taken,
-        "as_the_next_product_reads_it": found.dtype == query.dtype and found.transpose(1, 2).is_contiguous(),
-    }
-
-
 def compare_adamw(case: Found) -> Found:
     """Against torch's own clipping and AdamW and an average by hand, all in fp64; one update is left out."""
     shapes, limit, share = case["shapes"], case["limit"], case.get("share", 0.0)
@@ -400,19 +371,6 @@ def rounded(data: Any, source: Any, target: Any, _: Any) -> Any:
     return made.view(unsigned).numpy().reshape(data.shape)
 
 
-def of_numbers(dot: Callable[..., Any]) -> Callable[..., Any]:
-    """A product of bf16. The interpreter's own multiplies its bits as if they were whole numbers."""
-
-    def as_fp32(x: Any) -> Any:
-        if str(x.dtype) != "bf16":
-            return x
-        return interpreter.TensorHandle(
-            rounded(x.data, x.dtype, tl.float32, None).view("float32"), tl.float32
-        )
-
-    return lambda builder, a, b, *rest: dot(builder, as_fp32(a), as_fp32(b), *rest)
-
-
 COMPARISONS: dict[str, Callable[[Found], Found]] = {
     "group_norm": compare_group_norm,
     "group_norm_of_tiles": compare_group_norm_of_tiles,
@@ -425,7 +383,6 @@ COMPARISONS: dict[str, Callable[[Found], Found]] = {
     "quantised": compare_quantised,
     "product": compare_product,
     "convolution": compare_convolution,
-    "prompt_attention": compare_prompt_attention,
     "adamw": compare_adamw,
 }
 
@@ -434,15 +391,11 @@ def main() -> None:
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(interpreter, "_convert_float", rounded)
-        builder = interpreter.InterpreterBuilder
-        patched.setattr(builder, "create_dot", of_numbers(builder.create_dot))
         patched.setattr(group_norm_triton, "_WHOLE", LARGEST_WHOLE_GROUP)
         patched.setattr(geglu_backward_triton, "_PROGRAMS", PROGRAMS)
-        patched.setattr(choice, "_MULTIPROCESSORS", MULTIPROCESSORS)
-        patched.setattr(prompt_attention_triton, "_PROGRAMS", 1)
         for module in (adamw, geglu_backward, rescale):
             patched.setattr(module, "runs_triton_on", lambda *_, **__: True)
-        for module in (add, geglu, group_norm, layer_norm, prompt_attention, quantise, upsample):
+        for module in (add, geglu, group_norm, layer_norm, quantise, upsample):
             patched.setattr(module, "runs_triton", lambda *_, **__: True)
         print(json.dumps([COMPARISONS[case["operation"]](case) for case in json.load(sys.stdin)]))
 

@@ -109,7 +109,7 @@ def test_a_layer_says_the_same_with_it(joined: bool, plan: Plan) -> None:
     def ours(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         if query.shape != key.shape:
             return usual(query, key, value, mask)
-        assert all(attention.readable(each) for each in (query, key, value))
+        assert all(attention._readable(each) for each in (query, key, value))
         seen.append(attend(query, key, value, plan, 0))
         return seen[-1]
 

@@ -8,11 +8,8 @@ import pytest
 
 from calotype.engine.kernels.attention import PLANS
 from calotype.engine.kernels.geglu_backward_triton import _PROGRAMS
-from calotype.engine.kernels.prompt_attention import Plan as PromptPlan
-from calotype.engine.kernels.prompt_attention import plan_of
 from tests.gpu.attention import CANDIDATES as ATTENTIONS
 from tests.gpu.int8_products import CANDIDATES
-from tests.gpu.prompt_attention import CANDIDATES as PROMPT_ATTENTIONS
 from tests.unit.kernels.asked import ask
 
 CASES: dict[str, dict[str, Any]] = {
@@ -93,26 +90,6 @@ ATTENTION["attention in bf16"] = {
     "dtype": "bfloat16",
     "plan": asdict(PLANS[64]),
 }
-# All plans of attention to prompts that are measured on a GPU, then the one in use where it is tight.
-PROMPTS: dict[str, dict[str, Any]] = {
-    f"prompt, {way.name}": {
-        "operation": "prompt_attention",
-        "shape": [2, 20, 1024, 64],
-        "tokens": 77,
-        "dtype": "bfloat16",
-        "plan": asdict(way.plan),
-    }
-    for way in PROMPT_ATTENTIONS
-    if way.plan
-}
-PROMPTS |= {
-    f"prompt of {tokens}, heads of {channels}": {
-        "operation": "prompt_attention",
-        "shape": [2, 8, 1024, channels],
-        "tokens": tokens,
-    }
-    for channels, tokens in ((40, 77), (160, 96), (64, 154), (80, 256))
-}
 # A picture of each width of SDXL as it is tiled, and others.
 CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "at 1280": {"operation": "convolution", "shape": [16, 2560, 32, 32], "made": 1280},
@@ -138,7 +115,7 @@ MOST_SHARED_BYTES = 227 * 1024
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     cache: Path = tmp_path_factory.mktemp("compiled")
-    cases = {**CASES, **PRODUCTS, **WALKING, **CONVOLUTIONS, **ATTENTION, **PROMPTS, **UPDATES, **GATES}
+    cases = {**CASES, **PRODUCTS, **WALKING, **CONVOLUTIONS, **ATTENTION, **UPDATES, **GATES}
     answers = ask("compiled", list(cases.values()), TRITON_CACHE_DIR=str(cache))
     return dict(zip(cases, answers, strict=True))
 
@@ -226,40 +203,6 @@ def test_attention_finds_room(found: dict[str, list[dict[str, Any]]], name: str)
     assert kernel["shares_registers"]
     assert kernel["spilled_bytes"] == 0, kernel
     assert kernel["shared_bytes"] <= MOST_SHARED_BYTES
-
-
-@pytest.mark.parametrize("name", PROMPTS)
-def test_attention_to_a_prompt_reads_and_writes_sixteen_bytes_at_a_time(
-    found: dict[str, list[dict[str, Any]]], name: str
-) -> None:
-    (kernel,) = found[name]
-    assert kernel["copied_bytes"] in ([], [16]), kernel
-    # Of heads of 40 and 80 the last columns of keys and values are few numbers, once for each program.
-    assert kernel["wide_loads"] >= 0.8, kernel
-    assert kernel["wide_stores"] == 1.0, kernel
-
-
-@pytest.mark.parametrize("name", PROMPTS)
-def test_attention_to_a_prompt_stays_on_chip(found: dict[str, list[dict[str, Any]]], name: str) -> None:
-    (kernel,) = found[name]
-    assert kernel["products"]
-    assert all("k16.f32" in product for product in kernel["products"])
-    assert not kernel["waits_after_each"]
-    assert kernel["spilled_bytes"] == 0, kernel
-    channels, tokens = PROMPTS[name]["shape"][-1], PROMPTS[name]["tokens"]
-    plan = PromptPlan(**PROMPTS[name]["plan"]) if "plan" in PROMPTS[name] else plan_of(channels, tokens)
-    assert plan is not None
-    assert kernel["shared_bytes"] <= plan.shared_bytes(channels, tokens)
-    assert kernel["fetched_ahead"] == (plan.stages > 1)
-
-
-def test_several_programs_of_the_usual_prompt_run_side_by_side(
-    found: dict[str, list[dict[str, Any]]],
-) -> None:
-    """One waits for memory while others multiply."""
-    (kernel,) = found["prompt, fetched ahead"]
-    assert 4 * kernel["shared_bytes"] <= MOST_SHARED_BYTES
-    assert 5 * kernel["registers"] * 32 * kernel["warps"] <= 65536
 
 
 @pytest.mark.parametrize("name", UPDATES)

@@ -57,10 +57,10 @@ def suits(query: Tensor, key: Tensor, value: Tensor) -> bool:
     if places < _FEWEST_PLACES or places % plan.keys:
         return False
     at_once = plan.teams * plan.queries * num_multiprocessors(query.device)
-    return rows * heads * places >= _FEWEST_ROUNDS * at_once and all(map(readable, all_three))
+    return rows * heads * places >= _FEWEST_ROUNDS * at_once and all(map(_readable, all_three))
 
 
-def readable(x: Tensor) -> bool:
+def _readable(x: Tensor) -> bool:
     """Whether the copy engine can read it where it lies: parts of one product with heads inside, for one."""
     strides = (stride * x.element_size() for stride in x.stride()[:-1])
     return x.stride(-1) == 1 and not any(each % _ALIGNED for each in (x.data_ptr(), *strides))

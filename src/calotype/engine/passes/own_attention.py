@@ -6,9 +6,7 @@ left out. By themselves at 4096 places 8 % faster than cuDNN's, the fastest of t
 before.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from torch import Tensor
 
@@ -18,36 +16,19 @@ from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.models.model import Model
 
 
-class AttentionKernel(Protocol):
-    """A module with a kernel for some kinds of attention."""
-
-    def suits(self, query: Tensor, key: Tensor, value: Tensor) -> bool: ...
-
-    def attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor: ...
-
-
-def needs_a_gpu(model: Model) -> str | None:
+def _missing(model: Model) -> str | None:
     return None if model.device.type == "cuda" else "its kernel is for GPUs"
 
 
-def where_it_suits(kernel: AttentionKernel) -> Callable[[Assembly], None]:
-    """The kernel for what suits it; the rest is done as before."""
-
-    def apply(assembly: Assembly) -> None:
-        other = assembly.operations.attention
-
-        def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-            if mask is None and kernel.suits(query, key, value):
-                return kernel.attention(query, key, value)
-            return other(query, key, value, mask)
-
-        assembly.operations = replace(assembly.operations, attention=attention)
-
-    return apply
-
-
 def _apply(assembly: Assembly) -> None:
-    where_it_suits(own)(assembly)
+    other = assembly.operations.attention
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None and own.suits(query, key, value):
+            return own.attention(query, key, value)
+        return other(query, key, value, mask)
+
+    assembly.operations = replace(assembly.operations, attention=attention)
 
 
-OWN_ATTENTION = Pass("own_attention", "rounding", needs_a_gpu, _apply, after=(OWN_FORWARD.name,))
+OWN_ATTENTION = Pass("own_attention", "rounding", _missing, _apply, after=(OWN_FORWARD.name,))
