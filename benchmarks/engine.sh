@@ -14,4 +14,5 @@ run -m tests.gpu.engine --out "$out/engine-checks.json"
 run -m tests.gpu.start --out "$out/start.json"
 run benchmarks/memory.py --out "$out/memory"
 run benchmarks/inference.py --out "$out"
+run benchmarks/by_pass.py --out "$out/by-pass"
 exit $failed

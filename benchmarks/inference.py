@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -264,35 +264,42 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--models", nargs="*", default=("sd15", "sdxl"))
     parser.add_argument("--systems", nargs="*", default=(*OURS, *THEIRS))
-    parser.add_argument("--only", nargs="*", help="rows by name, such as 'sd15 512 b1 s50 fast'; any preset")
+    parser.add_argument(
+        "--only", nargs="*", help="rows by name, such as 'sd15 512 b1 s50 fast', in this order; any preset"
+    )
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no row after so long")
     chosen = parser.parse_args()
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    place, started = chosen.out / "results.json", time.monotonic()
+    usual = [work for name in chosen.models for work in works() if work.model == name]
+    usual = [work for work in usual if work.system in chosen.systems]
+    asked = [work_of(one) for one in chosen.only] if chosen.only else usual
+    fill(chosen.out / "results.json", asked, chosen.device, chosen.limit_s)
+
+
+def fill(place: Path, asked: Sequence[Work], device: str, limit_s: float) -> dict[str, dict[str, Any]]:
+    """Measure those rows that a file of results does not have; all that it has then."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
     results: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {"rows": {}}
     results["environment"] = full_fingerprint().as_dict()
     results.setdefault("commands", []).append(f"python3 {' '.join(sys.argv)}")
-    for name in chosen.models:
-        usual = [work for work in works() if work.system in chosen.systems]
-        asked = [work_of(one) for one in chosen.only] if chosen.only else usual
-        todo = [work for work in asked if work.model == name]
-        todo = [work for work in todo if "median_s" not in results["rows"].get(work.name, {})]
-        base: Model | None = None
-        for work in todo:
-            if time.monotonic() - started > chosen.limit_s:
-                break
-            if chosen.device == "cuda":
-                base = base or gpu_model(name)
-                results["rows"][work.name] = row(base, work)
-            else:
-                base = base or small_model(name)
-                results["rows"][work.name] = row(base, rehearsed(work))
-            place.write_text(json.dumps(results, indent=1, default=str) + "\n")
-            print(work.name, json.dumps(_brief(results["rows"][work.name])), flush=True)
-            gc.collect()
-            if chosen.device == "cuda":
-                torch.cuda.empty_cache()
+    rows: dict[str, dict[str, Any]] = results["rows"]
+    base: tuple[str, Model] | None = None
+    for work in asked:
+        if "median_s" in rows.get(work.name, {}):
+            continue
+        if time.monotonic() - started > limit_s:
+            break
+        if base is None or base[0] != work.model:
+            base = None  # it goes before the next comes
+            base = (work.model, gpu_model(work.model) if device == "cuda" else small_model(work.model))
+        rows[work.name] = row(base[1], work if device == "cuda" else rehearsed(work))
+        place.write_text(json.dumps(results, indent=1, default=str) + "\n")
+        print(work.name, json.dumps(_brief(rows[work.name])), flush=True)
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+    return rows
 
 
 def _brief(figures: dict[str, Any]) -> dict[str, Any]:
