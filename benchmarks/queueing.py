@@ -1,12 +1,13 @@
 """What random arrivals do to latency under a few ways of sharing: a deployment as arithmetic. Needs no GPU.
 
-    python benchmarks/queueing.py --step-ms 1.4 3.8 --steps 20 --beside-ms 67 --share 0.5 --share 0.7
+    python benchmarks/queueing.py --step-ms 1.57 3.78 --steps 20 --beside-ms 69 --share 0.5 --share 0.7
 
 An evaluation takes a + b·n milliseconds for n pictures, as measured; everything else of a request takes
-`--beside-ms` and shares nothing. Pictures join and leave between steps. Each policy says how many share an
-evaluation, the oldest first. Prints the 95th percentile as a multiple of a request alone, at shares of the
-rate that large batches reach. `an ideal server` is as fast with one picture as with many, and works on
-requests in the order they came, none of them faster than alone: no other in this order is better.
+`--beside-ms` and shares nothing. Pictures join and leave between steps. Each policy says who shares an
+evaluation. Prints the 95th percentile as a multiple of a request alone, and how many requests take at most
+`--within` times as long as alone, at shares of the rate that large batches reach. `an ideal server` is as
+fast with one picture as with many, and works on requests in the order they came, none of them faster than
+alone: no other in this order is better. `in time first` leaves for later whoever cannot be in time any more.
 """
 
 from __future__ import annotations
@@ -43,25 +44,25 @@ class Server:
         """Pictures a second in evaluations of 64."""
         return 64 / (self.steps * self.evaluation_s(64))
 
-    def p95_s(self, arrivals: list[float], policy: Policy) -> float:
+    def took(self, arrivals: list[float], policy: Policy) -> list[float]:
+        """Seconds of each request."""
         coming, now, took = deque(arrivals), 0.0, []
-        inside = deque[list[float]]()  # of each: when it came, steps left
+        inside: list[Request] = []
         while coming or inside:
             if not inside:
                 now = max(now, coming[0])
             while coming and coming[0] <= now:
-                inside.append([coming.popleft(), self.steps])
-            sharing = policy(self, len(inside))
-            now += self.evaluation_s(sharing)
-            for place in range(sharing):
-                inside[place][1] -= 1
-            # The oldest have the fewest steps left.
-            while inside and inside[0][1] == 0:
-                took.append(now - inside.popleft()[0] + self.beside_s)
-        return _p95(took)
+                inside.append(Request(coming.popleft(), self.steps))
+            sharing = policy(self, inside, now)
+            now += self.evaluation_s(len(sharing))
+            for one in sharing:
+                one.left -= 1
+            took += [now - one.came_s + self.beside_s for one in sharing if one.left == 0]
+            inside = [one for one in inside if one.left]
+        return took
 
-    def ideal_p95_s(self, arrivals: list[float]) -> float:
-        """Of a server that does `saturated` pictures a second however many there are."""
+    def ideally_took(self, arrivals: list[float]) -> list[float]:
+        """The same of a server that does `saturated` pictures a second however many there are."""
         alone = self.alone_s - self.beside_s
         at_once = self.saturated * alone  # so many run at full speed
         coming, now, took = deque(arrivals), 0.0, []
@@ -79,15 +80,29 @@ class Server:
                 one[1] -= passes * speed
             took += [now - one[0] + self.beside_s for one in inside if one[1] <= TINY_S]
             inside = [one for one in inside if one[1] > TINY_S]
-        return _p95(took)
+        return took
 
 
-Policy = Callable[[Server, int], int]
+@dataclass(eq=False)
+class Request:
+    came_s: float
+    left: int
+    """Steps."""
+
+
+Policy = Callable[[Server, list[Request], float], list[Request]]
+"""Who shares the next evaluation, of those who are there, the oldest first."""
 TINY_S = 1e-9
 
 
-def as_deployed(server: Server, inside: int) -> int:
+def as_deployed(server: Server, inside: list[Request], _: float) -> list[Request]:
     """`Sharing` of a worker, which knows the times."""
+    by_what_is_left = sorted(inside, key=lambda one: one.left)
+    return by_what_is_left[: _deployed_rows(server, len(inside))]
+
+
+@cache
+def _deployed_rows(server: Server, inside: int) -> int:
     sharing = Sharing()
     for number in range(1, inside + 1):
         for _ in range(2):
@@ -96,20 +111,37 @@ def as_deployed(server: Server, inside: int) -> int:
 
 
 def at_most(most: int) -> Policy:
-    return lambda _, inside: min(most, inside)
+    return lambda _, inside, __: inside[:most]
 
 
-POLICIES: dict[str, Policy] = {
-    "as a deployment does": cache(as_deployed),
-    "all": at_most(64),
-    "at most 4": at_most(4),
-    "at most 2": at_most(2),
-    "one after the other": at_most(1),
-}
+def in_time_first(within: float) -> Policy:
+    """As few late as can be foreseen: of those who make one late, who has most left is given up (Moore, 1968)."""
+
+    def policy(server: Server, inside: list[Request], now: float) -> list[Request]:
+        allowed_s = within * server.alone_s - server.beside_s
+        hopeful = [one for one in inside if now + one.left * server.evaluation_s(1) <= one.came_s + allowed_s]
+        while late := _first_late(server, hopeful, now, allowed_s):
+            hopeful.remove(max(hopeful[:late], key=lambda one: one.left))
+        given_up = [one for one in inside if one not in hopeful]
+        if not hopeful:
+            return given_up[:4]
+        for sharing in range(min(4, len(hopeful)), 1, -1):
+            ends = [now + one.left * server.evaluation_s(sharing) - one.came_s for one in hopeful[:sharing]]
+            if max(ends) <= allowed_s:
+                return hopeful[:sharing]
+        return hopeful[:1]
+
+    return policy
 
 
-def _p95(took: list[float]) -> float:
-    return sorted(took)[int(0.95 * len(took))]
+def _first_late(server: Server, hopeful: list[Request], now: float, allowed_s: float) -> int:
+    """How many there are up to the first that would be late, done in pairs in this order; or 0."""
+    each_s = server.evaluation_s(2) / 2 if len(hopeful) > 1 else server.evaluation_s(1)
+    for place, one in enumerate(hopeful):
+        now += one.left * each_s
+        if now > one.came_s + allowed_s:
+            return place + 1
+    return 0
 
 
 def arrivals(rate: float, seed: int = 0) -> list[float]:
@@ -119,20 +151,37 @@ def arrivals(rate: float, seed: int = 0) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--step-ms", type=float, nargs=2, default=(1.4, 3.8), metavar=("A", "B"))
+    parser.add_argument("--step-ms", type=float, nargs=2, default=(1.57, 3.78), metavar=("A", "B"))
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--beside-ms", type=float, default=100.0)
+    parser.add_argument("--beside-ms", type=float, default=69.0)
     parser.add_argument("--share", type=float, action="append")
+    parser.add_argument("--within", type=float, default=1.7)
     chosen = parser.parse_args()
     shares = chosen.share or [0.5]
     fixed, each = (ms / 1000 for ms in chosen.step_ms)
     server = Server(fixed, each, chosen.steps, chosen.beside_ms / 1000)
+    policies: dict[str, Policy] = {
+        "as a deployment does": as_deployed,
+        "all": at_most(64),
+        "at most 4": at_most(4),
+        "at most 2": at_most(2),
+        "one after the other": at_most(1),
+        "in time first": in_time_first(chosen.within),
+    }
+    ways = {name: partial(server.took, policy=policy) for name, policy in policies.items()}
     coming = [arrivals(share * server.saturated) for share in shares]
-    print("policy".ljust(22), *(f"{share:g} of the load".rjust(18) for share in shares))
-    ways = {name: partial(server.p95_s, policy=policy) for name, policy in POLICIES.items()}
-    for name, p95_s in {**ways, "an ideal server": server.ideal_p95_s}.items():
-        print(name.ljust(22), *(f"{p95_s(each) / server.alone_s:.2f}×".rjust(18) for each in coming))
+    print("policy".ljust(22), *(f"{share:g} of the load".rjust(24) for share in shares))
+    for name, took in {**ways, "an ideal server": server.ideally_took}.items():
+        print(
+            name.ljust(22), *(_cell(took(each), server.alone_s, chosen.within).rjust(24) for each in coming)
+        )
     print(f"alone {server.alone_s:.3f} s, saturated {server.saturated:.1f} pictures a second")
+
+
+def _cell(took: list[float], alone_s: float, within: float) -> str:
+    p95_s = sorted(took)[int(0.95 * len(took))]
+    in_time = sum(each <= within * alone_s for each in took) / len(took)
+    return f"{p95_s / alone_s:.2f}×, {in_time:.0%} in time"
 
 
 if __name__ == "__main__":
