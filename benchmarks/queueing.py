@@ -115,7 +115,7 @@ def at_most(most: int) -> Policy:
 
 
 def in_time_first(within: float) -> Policy:
-    """As few late as can be foreseen: of those who make one late, who has most left is given up (Moore, 1968)."""
+    """Few late: of those who would make one late, who has most left to do is given up (Moore, 1968)."""
 
     def policy(server: Server, inside: list[Request], now: float) -> list[Request]:
         allowed_s = within * server.alone_s - server.beside_s

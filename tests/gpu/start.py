@@ -2,8 +2,8 @@
 
 Run by hand on a machine with a GPU: `python -m tests.gpu.start`. The model is a folder of random weights in
 fp16, written first and so in the disk's cache. Every start has a Triton cache of its own, empty at first as
-in a new container. Prints one JSON object. Not collected by pytest: the machines that run the tests have no
-GPU. `--shrunk --device cpu` rehearses it anywhere.
+in a new container. Prints one JSON object; `--out` has after every start what is known by then. Not collected
+by pytest: the machines that run the tests have no GPU. `--shrunk --device cpu` rehearses it anywhere.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -71,33 +72,38 @@ def in_a_process(arguments: list[str], environment: dict[str, str]) -> Any:
     return json.loads(done.stdout)
 
 
-def measured(chosen: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """Starts in turn with and without the engine, so that both see the same state of the disk's cache."""
+def measured(chosen: argparse.Namespace, place: Path) -> Iterator[dict[str, Any]]:
+    """All there is to say after each start: in turn with the engine and without, so that both see the same
+    state of the disk's cache."""
     common = ["--preset", chosen.preset]
     for name in ("device", "precision"):
         if getattr(chosen, name):
             common += [f"--{name}", getattr(chosen, name)]
     prepared, none = {"CALOTYPE_CACHE": str(place / "cache")}, {"CALOTYPE_CACHE": str(place / "none")}
     build = ["calotype", "engine", "build", chosen.model, "--shapes", chosen.shape, *common, "--json"]
+    began = time.monotonic()
     built = in_a_process(build, {**prepared, "TRITON_CACHE_DIR": str(place / "build")})
-    again = ["tests.gpu.start", "--as-start", "--model", chosen.model, "--shape", chosen.shape]
-    again += ["--steps", str(chosen.steps), *common]
-    runs: dict[str, list[dict[str, Any]]] = {"without": [], "with": []}
-    for turn in range(chosen.turns):
-        for kind, environment in (("without", none), ("with", prepared)):
-            triton = {"TRITON_CACHE_DIR": str(place / f"{kind}-{turn}")}
-            runs[kind].append(in_a_process(again, {**environment, **triton}))
-    first = {kind: median(run["first_picture"] for run in found) for kind, found in runs.items()}
-    return {
+    about = {
         "preset": chosen.preset,
         "shape": chosen.shape,
         "steps": chosen.steps,
         "engine": {"key": built["key"], "target": built["description"]["target"]},
         "engine_files": len(built["description"]["files"]),
         "engine_bytes": sum(file["size_bytes"] for file in built["description"]["files"]),
-        "seconds_to_first_picture": first,
-        "runs": runs,
+        "seconds_to_build": round(time.monotonic() - began, 3),
     }
+    again = ["tests.gpu.start", "--as-start", "--model", chosen.model, "--shape", chosen.shape]
+    again += ["--steps", str(chosen.steps), *common]
+    runs: dict[str, list[dict[str, Any]]] = {"with": [], "without": []}
+    for turn in range(chosen.turns):
+        for kind, environment in (("with", prepared), ("without", none)):
+            triton = {"TRITON_CACHE_DIR": str(place / f"{kind}-{turn}")}
+            runs[kind].append(in_a_process(again, {**environment, **triton}))
+            print(f"{kind} an engine: {runs[kind][-1]}", file=sys.stderr, flush=True)
+            first = {
+                each: median(run["first_picture"] for run in found) for each, found in runs.items() if found
+            }
+            yield {**about, "seconds_to_first_picture": first, "runs": runs}
 
 
 def main() -> None:
@@ -125,13 +131,14 @@ def main() -> None:
             chosen.model, chosen.shape = str(shrunk_folder(place, name, 0)), "64x64x1"
         else:
             chosen.model = str(written(name, place / name))
-        result = {**measured(chosen, place), "model": name}
-    from calotype.engine.probe import full_fingerprint
+        from calotype.engine.probe import full_fingerprint
 
-    text = json.dumps({**result, "environment": full_fingerprint().as_dict()}, indent=1)
+        environment = full_fingerprint().as_dict()
+        for result in measured(chosen, place):
+            text = json.dumps({**result, "model": name, "environment": environment}, indent=1)
+            if chosen.out:
+                chosen.out.write_text(text + "\n")
     print(text)
-    if chosen.out:
-        chosen.out.write_text(text + "\n")
 
 
 if __name__ == "__main__":
