@@ -82,7 +82,7 @@ def make_pair(architecture: Architecture, folder: Path) -> Pair:
     write_folder(RandomWeights(architecture, seed=1), folder)
     pipeline = getattr(diffusers, architecture.pipeline).from_pretrained(str(folder))
     pipeline.set_progress_bar_config(disable=True)
-    return Pair(load(str(folder), device="cpu", precision="fp32"), pipeline)
+    return Pair(load(str(folder), device="cpu", precision="fp32", preset="baseline"), pipeline)
 
 
 def their_latents(pair: Pair, case: Case, *, seed: int = 5, pipeline: Any = None, **arguments: Any) -> Tensor:

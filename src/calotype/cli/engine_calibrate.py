@@ -41,7 +41,14 @@ def command(
         if not chosen:
             raise RequestError([Problem("prompts", f"{prompts} holds no prompt; write one a line")])
     with followed() as bar:
-        engine = load(model, device=device, precision=precision, models_folder=models, progress=bar)
+        engine = load(
+            model,
+            device=device,
+            precision=precision,
+            preset="baseline",
+            models_folder=models,
+            progress=bar,
+        )
         place = calibrate(engine.model, prompts=chosen, steps=steps, size=size, progress=bar)
     if as_json:
         print_json({"file": place, "prompts": len(chosen), "steps": steps})

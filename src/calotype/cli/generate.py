@@ -104,7 +104,7 @@ def command(
         str | None, _option("--vae", help="A file in the model folder's vae/.", panel=_MODEL)
     ] = None,
     preset: Annotated[
-        str | None, _option("--preset", help="Optimisations. Default: baseline.", panel=_MODEL)
+        str | None, _option("--preset", help="Optimisations. Default: fast.", panel=_MODEL)
     ] = None,
     precision: Annotated[
         str | None,

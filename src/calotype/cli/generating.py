@@ -179,7 +179,7 @@ def _load(job: Job, record: PictureRecord | None, bar: Bar) -> Engine:
         model,
         device=job.device,
         precision=job.precision or (record.precision if record and job.device == record.device else None),
-        preset=job.preset or (record.preset if record else "baseline"),
+        preset=job.preset or (record.preset if record else None),
         models_folder=job.models,
         config=job.config,
         prediction_type=job.prediction,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calotype.cli.options import AsJson, ModelsFolder
+from calotype.spec.names import USUAL_PRESET
 
 if TYPE_CHECKING:
     from calotype.bench.profile.plan import ProfilePlan
@@ -38,7 +39,7 @@ def generate(
     seed: Annotated[int, typer.Option(help="Of the first picture.")] = 0,
     count: Annotated[int, typer.Option("--count", "-n", help="Pictures, on consecutive seeds.")] = 1,
     batch_size: Annotated[int | None, typer.Option(help="Pictures at once; what fits if not said.")] = None,
-    preset: Annotated[str, typer.Option(help="Optimisations.")] = "baseline",
+    preset: Annotated[str, typer.Option(help="Optimisations.")] = USUAL_PRESET,
     precision: Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")] = None,
     warmup: Annotated[int, typer.Option(help="So often the same pictures are made before.")] = 2,
     top: Top = 15,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from calotype.cli.options import AsJson, ModelsFolder
-from calotype.spec.names import PRESETS
+from calotype.spec.names import PRESETS, USUAL_PRESET
 
 
 def command(
@@ -29,7 +29,7 @@ def command(
     ] = None,
     preset: Annotated[
         str, typer.Option(help=f"Optimisations: {', '.join(PRESETS)}. Nodes may choose their own.")
-    ] = PRESETS[0],
+    ] = USUAL_PRESET,
     precision: Annotated[
         str | None, typer.Option(help="fp32, fp16 or bf16; fp16 on a GPU, fp32 on a CPU if not said.")
     ] = None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from calotype.cli.options import ModelsFolder
+from calotype.spec.names import USUAL_PRESET
 
 _REACH = "How it is reached"
 
@@ -40,7 +41,7 @@ class ModelOptions:
 class ServingOptions(ModelOptions):
     """What works, and how long it may take."""
 
-    preset: Annotated[str, typer.Option(help="Optimisations; see `calotype engine presets`.")] = "fast"
+    preset: Annotated[str, typer.Option(help="Optimisations; see `calotype engine presets`.")] = USUAL_PRESET
     device: Annotated[
         list[str] | None,
         typer.Option(help="cpu, cuda:N, GPU-…, MIG-… or all; may be given again, a worker each."),

@@ -6,6 +6,7 @@ Knows nothing of requests.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,13 +17,14 @@ from calotype.engine.engine import Engine
 from calotype.engine.passes.own_decoder import OWN_DECODER
 from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.engine.passes.text_aside import TEXT_ASIDE
-from calotype.engine.presets import pass_names
+from calotype.engine.presets import pass_names, reason_against
 from calotype.engine.store.shapes import Shape
 from calotype.engine.store.target import target_of
 from calotype.engine.store.use import use_engines
 from calotype.models.model import Model, assemble
 from calotype.models.reference import find_model
 from calotype.models.weights import Weights
+from calotype.spec.names import USUAL_PRESET
 from calotype.spec.record import ModelIdentity
 
 
@@ -31,7 +33,7 @@ def load(
     *,
     device: str | None = None,
     precision: str | None = None,
-    preset: str = "baseline",
+    preset: str | None = None,
     models_folder: Path | str | None = None,
     config: Path | None = None,
     prediction_type: str | None = None,
@@ -43,6 +45,7 @@ def load(
     """Load a model and make an engine of it, with what `calotype engine build` has prepared for it.
 
     `model` is a catalogue name, a file, a folder, a name in the model folder, a hub id, or `random:NAME`.
+    Without a preset it is `fast`, or `baseline` for a model that is built in another way than the usual ones.
     `shapes` are what will be asked for. `warm` runs them, or all that prepared engines were built for if
     none are said, so that the first request is as quick as the next. Without `outlined` the model's modules
     are diffusers' and transformers' own whatever the preset, for who hands them on.
@@ -52,16 +55,21 @@ def load(
     dtype = choose_dtype(precision, chosen)
     found = find_model(model, models=folder, config=config, prediction_type=prediction_type)
     with found.weights as weights:
-        live = assemble_for(
-            preset,
-            weights,
-            found.identity,
+        make = partial(
+            assemble_for,
+            weights=weights,
+            identity=found.identity,
             dtype=dtype,
             device=chosen,
             outlined=outlined,
             progress=progress,
         )
-    return engine_on(live, preset=preset, models_folder=folder, shapes=shapes, warm=warm, progress=progress)
+        live = make(preset or USUAL_PRESET)
+        if preset is None and reason_against(live, USUAL_PRESET):
+            preset, live = "baseline", make("baseline")
+    return engine_on(
+        live, preset=preset or USUAL_PRESET, models_folder=folder, shapes=shapes, warm=warm, progress=progress
+    )
 
 
 def engine_on(

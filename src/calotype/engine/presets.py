@@ -159,6 +159,15 @@ def passes_of(model: Model, preset: str) -> tuple[Pass, ...]:
     return chosen
 
 
+def reason_against(model: Model, preset: str) -> str | None:
+    """Why a model cannot be run with a preset, if it cannot."""
+    try:
+        passes_of(model, preset)
+    except NotFoundError as error:
+        return str(error)
+    return None
+
+
 def pass_names(preset: str, device_type: str) -> tuple[str, ...]:
     """The names of a preset's passes as far as they concern a kind of device."""
     return tuple(one.name for one in _concerning(preset, device_type))

@@ -23,6 +23,9 @@ SCHEDULES = ("normal", "karras", "exponential", "sgm_uniform", "simple", "ddim_u
 
 PRESETS = ("baseline", "fast", "max-throughput", "int8", "int8-static", "fp8", "low-memory", "cached")
 
+USUAL_PRESET = "fast"
+"""Where nobody names one."""
+
 LOSSY_PRESETS = ("int8", "int8-static", "fp8", "cached")
 """Those whose pictures differ by more than rounding."""
 

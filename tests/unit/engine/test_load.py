@@ -15,12 +15,14 @@ from PIL import Image
 from safetensors.torch import save_file
 from transformers import CLIPTextModel
 
+from calotype.core.errors import NotFoundError
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
 from calotype.engine.network.region import Region
 from calotype.models.outline.borrowing import Outline
 from calotype.models.weights import RandomWeights
-from tests.engines import difference
+from calotype.models.write import write_folder
+from tests.engines import difference, with_unet
 from tests.shrunk import shrunk, shrunk_folder
 from tests.unit.models.lora_files import layers_of, random_updates, write_kohya
 
@@ -96,6 +98,20 @@ def test_where_the_forward_passes_are_ours_the_modules_are_too(folder: Path) -> 
         assert isinstance(model.unet, UNet2DConditionModel)
         assert isinstance(model.vae, AutoencoderKL)
         assert isinstance(model.text_encoders[0], CLIPTextModel)
+
+
+def test_a_preset_that_nobody_named_is_fast_where_the_model_can_be_run_so(
+    folder: Path, tmp_path: Path
+) -> None:
+    assert load(str(folder / "sd15-0"), device="cpu").preset == "fast"
+    unusual = with_unet(shrunk("sd15"), act_fn="gelu")
+    write_folder(RandomWeights(unusual), tmp_path / "unusual")
+    with pytest.raises(NotFoundError, match="its UNet has an activation other than SiLU"):
+        load(str(tmp_path / "unusual"), device="cpu", preset="fast")
+    plainly = load(str(tmp_path / "unusual"), device="cpu")
+    assert plainly.preset == "baseline"
+    assert isinstance(plainly.model.unet, UNet2DConditionModel)
+    assert plainly.generate("an apple", **ASKED).images[0].size == (32, 32)
 
 
 def test_pictures_are_the_same_whoever_built_the_modules(folder: Path) -> None:
