@@ -40,4 +40,5 @@ def test_one_command_runs_all_and_goes_on_where_one_fails(tmp_path: Path, failin
         "/start.json",
         "/memory",
         "",
+        "/by-pass",
     ]
