@@ -14,6 +14,7 @@ from pathlib import Path
 from PIL import ExifTags, Image, PngImagePlugin, UnidentifiedImageError
 from pydantic import ValidationError
 
+from calotype.core.compression import PNG_STRATEGY
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.paths import written_whole
 from calotype.spec.names import PICTURE_FORMATS
@@ -21,8 +22,6 @@ from calotype.spec.record import PictureRecord
 
 KEY = "calotype"
 READABLE = ("PNG", "WEBP", "JPEG")
-PNG_LEVEL = 1
-"""Half the time of the usual 6 for a tenth more bytes: a fast GPU's picture waits for its file."""
 MOST_PIXELS = 2**27
 LARGEST_FILE_BYTES = 2**30
 _JPEG_MARK = f"{KEY}\0".encode()
@@ -57,7 +56,7 @@ def encode_picture(
     if format_name == "png":
         info = PngImagePlugin.PngInfo()
         info.add_itxt(KEY, text)
-        image.save(buffer, "PNG", pnginfo=info, compress_level=PNG_LEVEL)
+        image.save(buffer, "PNG", pnginfo=info, compress_type=PNG_STRATEGY)
     elif format_name == "webp":
         exif = Image.Exif()
         # EXIF text is ASCII; a description is the one field that every program shows.

@@ -8,6 +8,7 @@ from datetime import datetime
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from calotype.core.compression import PNG_STRATEGY
 from calotype.core.paths import check_name
 
 if TYPE_CHECKING:
@@ -34,5 +35,5 @@ def png_with_graph(picture: Image, prompt: Mapping[str, Any], extra_pnginfo: Map
     for key, value in {"prompt": prompt, **extra_pnginfo}.items():
         info.add_text(key, json.dumps(value))
     buffer = BytesIO()
-    picture.save(buffer, "PNG", pnginfo=info)
+    picture.save(buffer, "PNG", pnginfo=info, compress_type=PNG_STRATEGY)
     return buffer.getvalue()
