@@ -40,13 +40,14 @@ class Host:
 
     folder: Path = NOWHERE
     inputs: dict[str, bytes] = field(default_factory=dict)
+    preset: str | None = None
     prompt: Mapping[str, Any] = field(default_factory=dict)
     extra_pnginfo: Mapping[str, Any] = field(default_factory=dict)
     cache: Cache = field(default_factory=Cache)
     saved: list[Image.Image] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        engines = KeptEngines(device="cpu", precision="fp32", models_folder=self.folder)
+        engines = KeptEngines(device="cpu", precision="fp32", preset=self.preset, models_folder=self.folder)
         self.models = Models(engines, device="cpu")
         self.catalogue = _Catalogue(self.folder, self.inputs)
         self.registry = load_registry()

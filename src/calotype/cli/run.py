@@ -28,8 +28,11 @@ def command(
         typer.Option("--input", help="Folder of input pictures; the workflow's own if not said."),
     ] = None,
     preset: Annotated[
-        str, typer.Option(help=f"Optimisations: {', '.join(PRESETS)}. Nodes may choose their own.")
-    ] = USUAL_PRESET,
+        str | None,
+        typer.Option(
+            help=f"Optimisations: {', '.join(PRESETS)}. Nodes may choose their own. Default: {USUAL_PRESET}."
+        ),
+    ] = None,
     precision: Annotated[
         str | None, typer.Option(help="fp32, fp16 or bf16; fp16 on a GPU, fp32 on a CPU if not said.")
     ] = None,

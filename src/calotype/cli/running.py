@@ -47,7 +47,7 @@ class Job:
     only: tuple[str, ...] | None
     out: Path
     inputs: Path
-    preset: str
+    preset: str | None
     precision: str | None
     device: str | None
     models: Path | None
@@ -77,7 +77,7 @@ def run(job: Job) -> None:
     registry = load_registry()
     for left_out in registry.left_out:
         print(f"note: nodes of {left_out.package} are not there: {left_out.reason}", file=sys.stderr)
-    if job.preset not in PRESETS and not job.preset.startswith("passes:"):
+    if job.preset and job.preset not in PRESETS and not job.preset.startswith("passes:"):
         rule = f"no preset {job.preset!r}; {near_matches(job.preset, PRESETS)}"
         raise RequestError([Problem("--preset", rule)])
     opened = open_workflow(_read(job.workflow), str(job.workflow), registry)

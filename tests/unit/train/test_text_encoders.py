@@ -98,7 +98,7 @@ def test_what_is_exported_is_a_model_that_diffusers_reads_the_same(
     began = DiffusionPipeline.from_pretrained(base, local_files_only=True)
     assert_same(dict(made.vae.state_dict()), dict(began.vae.state_dict()))
 
-    engine = load(str(tmp_path / "made"), device="cpu", precision="fp32")
+    engine = load(str(tmp_path / "made"), device="cpu", precision="fp32", preset="baseline")
     ids = made.tokenizer(CAPTIONS, padding="max_length", return_tensors="pt").input_ids
     with torch.no_grad():
         theirs, before = (p.text_encoder(ids).last_hidden_state for p in (made, began))
@@ -107,7 +107,7 @@ def test_what_is_exported_is_a_model_that_diffusers_reads_the_same(
 
     file = tmp_path / "made.safetensors"
     export(ran, file, dtype="fp32")
-    again = load(str(file), device="cpu", precision="fp32")
+    again = load(str(file), device="cpu", precision="fp32", preset="baseline")
     torch.testing.assert_close(encode_captions(again.model, CAPTIONS)[0], theirs)
 
 

@@ -28,6 +28,7 @@ from calotype.engine.load import load
 from calotype.models import catalogue
 from calotype.models.control_net import read_control_net
 from calotype.models.separate_vae import read_vae
+from calotype.spec.names import USUAL_PRESET
 from calotype.spec.request import LoraUse
 from calotype.workflow.nodes.stamps import stamp
 from calotype.workflow.nodes.values import ClipValue, ControlNetValue, LoraStack, ModelValue, VaeValue
@@ -49,7 +50,7 @@ class KeptEngines:
         *,
         device: str | None = None,
         precision: str | None = None,
-        preset: str = "baseline",
+        preset: str | None = None,
         models_folder: Path | None = None,
         most: int = MOST_ENGINES,
     ) -> None:
@@ -60,7 +61,7 @@ class KeptEngines:
     def __call__(self, reference: str, preset: str | None = None) -> Engine:
         chosen = preset or self._preset
         # A file that was written anew is another one.
-        key = (reference, stamp(reference), chosen)
+        key = (reference, stamp(reference), chosen or USUAL_PRESET)
         while True:
             try:
                 return kept(self._kept, key, self._most, lambda: load(reference, preset=chosen, **self._how))
