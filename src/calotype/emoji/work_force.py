@@ -3,8 +3,12 @@
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
+
+from calotype.core.errors import CalotypeError
 
 _AT_A_TIME = 32
 Thing = TypeVar("Thing")
@@ -23,17 +27,24 @@ def working(num_workers: int) -> Iterator[Map]:
     if num_workers == 1:
         yield map
         return
-    # Started afresh, because a copy of a process that has threads can hang.
-    pool = multiprocessing.get_context("spawn").Pool(num_workers, initializer=_leave_interrupts_to_parent)
+    # Started afresh, because a copy of a process that has threads can hang. An executor rather than
+    # `multiprocessing.Pool`, whose `terminate` can wait for ever for a thread that writes to workers it
+    # has ended, and which never says so if a worker dies.
+    pool = ProcessPoolExecutor(
+        num_workers, multiprocessing.get_context("spawn"), initializer=_leave_interrupts_to_parent
+    )
 
     def shared(work: Callable[[Thing], Result], things: Iterable[Thing], /) -> Iterator[Result]:
-        return pool.imap(work, things, chunksize=_AT_A_TIME)
+        return pool.map(work, things, chunksize=_AT_A_TIME)
 
     try:
         yield shared
+    except BrokenProcessPool as error:
+        raise CalotypeError(
+            f"one of {num_workers} worker processes was killed, perhaps for memory; ask for fewer workers"
+        ) from error
     finally:
-        pool.terminate()
-        pool.join()
+        pool.shutdown(cancel_futures=True)
 
 
 def _leave_interrupts_to_parent() -> None:
