@@ -43,12 +43,20 @@ def command(
     solo: Annotated[
         int, typer.Option(min=0, help="Requests one by one, before the load.", rich_help_panel=_LOAD)
     ] = 10,
+    few: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            help="Then so many clients, who wait for their answers; say it again for others.",
+            rich_help_panel=_LOAD,
+        ),
+    ] = None,
     share: Annotated[
         list[float] | None,
         typer.Option(
             min=0.01,
             max=1,
-            help="Then arrivals at this share of it; say it again for others.",
+            help="Then arrivals at this share of the load; say it again for others.",
             rich_help_panel=_LOAD,
         ),
     ] = None,
@@ -107,6 +115,7 @@ def command(
         },
         target_s=target,
         solo=solo,
+        few=tuple(few or ()),
         shares=tuple(share or ()),
         timeout_s=timeout,
         api_key=api_key,

@@ -27,25 +27,43 @@ def test_a_deployment_under_load(
     interface: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_RUN", mark := uuid4().hex)
-    words = ["--clients", "3", "--requests", "12", "--solo", "2", "--share", "0.5", "--share", "0.25"]
+    words = [
+        "--clients",
+        "3",
+        "--requests",
+        "12",
+        "--solo",
+        "2",
+        "--few",
+        "2",
+        "--share",
+        "0.5",
+        "--share",
+        "0.25",
+    ]
     assert run([*IDLE, *words, "--interface", interface, "--out", str(tmp_path), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["adds_up"]
-    solo, load, half, quarter = said["phases"]
-    assert [phase["latency_s"]["count"] for phase in said["phases"]] == [2, 12, 12, 12]
+    solo, load, few, half, quarter = said["phases"]
+    assert [phase["latency_s"]["count"] for phase in said["phases"]] == [2, 12, 12, 12, 12]
     assert load["goodput"] == load["throughput"] > 0
+    assert few["load"]["clients"] == 2
+    assert max(int(jobs) for jobs in few["batch_jobs"]) <= 2
     assert half["load"]["rate"] == pytest.approx(load["throughput"] / 2)
     assert quarter["load"]["rate"] == pytest.approx(load["throughput"] / 4)
     assert said["conclusions"]["p95_over_solo_median_at 0.5 of the load"] == pytest.approx(
         half["latency_s"]["p95"] / solo["latency_s"]["median"]
+    )
+    assert said["conclusions"]["throughput_over_load_at 2 clients"] == pytest.approx(
+        few["throughput"] / load["throughput"]
     )
     assert load["account"]["listed"] == 12
     # Two steps of twelve pictures with guidance, however they were shared.
     assert sum(load["batch_rows"].values()) <= 24
     assert solo["batch_jobs"] == {"1": 4}
     records = read(tmp_path / FILE).measurements
-    assert [record.kind for record in records] == ["serve"] * 4
-    phases = ["solo", "load", "0.5 of the load", "0.25 of the load"]
+    assert [record.kind for record in records] == ["serve"] * 5
+    phases = ["solo", "load", "2 clients", "0.5 of the load", "0.25 of the load"]
     assert [record.settings["phase"] for record in records] == phases
     assert records[1].samples_per_s == load["images_per_s"]
     assert not processes_with(f"TEST_RUN={mark}")

@@ -12,6 +12,7 @@ from calotype.spec.measurement_job import OURS
 
 IN_TIME = "in time"
 _P95_AT = "p95_over_solo_median_at "
+_REACHED_AT = "throughput_over_load_at "
 COLUMNS = ("", "asked", "errors", "per s", IN_TIME, "p50 ms", "p95 ms", "p99 ms")
 
 
@@ -60,9 +61,10 @@ def conclusions(phases: Sequence[Phase], offline: Sequence[Measurement] = ()) ->
         found["offline_images_per_s"] = fastest.samples_per_s
         found["offline_batch"] = float(fastest.samples_per_unit or 1)
         found["throughput_over_offline"] = load.figures.images_per_s / fastest.samples_per_s
-    for name, shared in ours.items():
-        if shared not in (load, solo) and shared.figures.latency and solo and solo.figures.latency:
-            found[f"{_P95_AT}{name}"] = shared.figures.latency.p95 / solo.figures.latency.median
+    for name, lesser in ours.items():
+        if lesser not in (load, solo) and lesser.figures.latency and solo and solo.figures.latency:
+            found[f"{_P95_AT}{name}"] = lesser.figures.latency.p95 / solo.figures.latency.median
+            found[f"{_REACHED_AT}{name}"] = lesser.figures.throughput / load.figures.throughput
     if load.weight:
         found["resident_bytes_before"] = load.weight.bytes[0]
         found["resident_bytes_after"] = load.weight.bytes[-1]
@@ -86,7 +88,11 @@ def sentences(phases: Sequence[Phase], offline: Sequence[Measurement], *, idle: 
         )
     for name, ratio in known.items():
         if name.startswith(_P95_AT):
-            said.append(f"p95 at {name.removeprefix(_P95_AT)}: {ratio:.2f}× the solo median")
+            when = name.removeprefix(_P95_AT)
+            said.append(
+                f"p95 with {when}: {ratio:.2f}× the solo median, "
+                f"at {known[_REACHED_AT + when]:.0%} of the load's throughput"
+            )
     if "resident_bytes_before" in known:
         mib = {name: value / 2**20 for name, value in known.items() if name.startswith("resident")}
         said.append(

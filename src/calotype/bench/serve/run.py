@@ -1,4 +1,4 @@
-"""The phases of a run: one client alone, the load, shares of it; then the same load on a plain server.
+"""The phases of a run: one client alone, the load, less of it; then the same load on a plain server.
 
 Knows nothing of how servers are started, nor of what is written down.
 """
@@ -42,8 +42,10 @@ class ServePlan:
     """What goodput counts."""
     solo: int = 10
     """Requests of one client by itself, before the load."""
+    few: tuple[int, ...] = ()
+    """After the load: so many clients, each of which waits for its answer."""
     shares: tuple[float, ...] = ()
-    """After the load: arrivals at each of these shares of the throughput it reached."""
+    """After that: arrivals at each of these shares of the throughput it reached."""
     timeout_s: float = 600.0
     api_key: str | None = None
 
@@ -105,8 +107,11 @@ async def on_deployment(
             await measure("solo", Load(clients=1, requests=plan.solo))
         await measure("load", plan.load)
         reached = phases[-1].figures.throughput
-        if plan.shares and not reached:
+        if (plan.few or plan.shares) and not reached:
             raise NoAnswerError("nothing ended well under the load: there is no share of it")
+        for clients in plan.few:
+            few = f"{clients} client{'s' * (clients > 1)}"
+            await measure(few, replace(plan.load, clients=clients, rate=None))
         for share in plan.shares:
             await measure(f"{share:g} of the load", replace(plan.load, clients=None, rate=share * reached))
         return phases, device
