@@ -109,6 +109,19 @@ def test_who_comes_while_others_are_under_way_begins_when_it_is_their_turn() -> 
     assert bench.engine.evaluated == [["a"]] * 3 + [["b"]] * 3
 
 
+def test_a_long_job_has_its_turn_while_short_ones_keep_coming() -> None:
+    bench = after_all_sizes(Costly)
+    bench.add("long", steps=50)
+    for number in range(60):
+        bench.add(f"short {number}", steps=2)
+        bench.turns(2)
+    shared = ["long" in names for names in bench.engine.evaluated]
+    # Others come first as often as it has steps itself, and no more often.
+    assert sum(shared) == 50
+    assert shared.index(True) < shared.index(False) + 51
+    assert len(shared) - shared[::-1].index(True) <= 101
+
+
 def test_nobody_waits_for_what_is_not_known() -> None:
     assert Sharing().rows(SHAPE, wanted=8, most=8) == 8
     assert known({4: 4.0}).rows(SHAPE, wanted=8, most=8) == 8

@@ -146,7 +146,7 @@ class Batcher:
         """Who shares the next evaluation of a group: what is under way first, then what can begin.
 
         Where not all who could are to share it, jobs with the least left to do come first: one that takes
-        long would otherwise keep others waiting for all of it.
+        long would otherwise keep others waiting for all of it. But not for ever, while new ones come.
         """
         expected = min((t.order.most_rows for t in tickets if t.order.most_rows is not None), default=None)
         shape = (group.engine, group.shape)
@@ -165,6 +165,9 @@ class Batcher:
             if share.index in share.ticket.runs or self._begin(share.ticket):
                 shares.append(share)
                 rows += needed
+        chosen = {share.ticket.job_id for share in shares}
+        for ticket in tickets:
+            ticket.passed_over += ticket.job_id not in chosen
         return shares
 
     def _candidates(self, tickets: Sequence[Ticket]) -> Iterator[_Share]:
@@ -342,7 +345,9 @@ class Batcher:
 
 
 def _shortest_first(tickets: Sequence[Ticket]) -> Iterator[_Share]:
-    for ticket in sorted(tickets, key=lambda ticket: ticket.steps_left):
+    waited = [ticket for ticket in tickets if ticket.has_waited]
+    others = [ticket for ticket in tickets if not ticket.has_waited]
+    for ticket in [*waited, *sorted(others, key=lambda ticket: ticket.steps_left)]:
         yield from [_Share(ticket, index) for index in ticket.runs]
         while ticket.has_more and not ticket.ended:
             yield _Share(ticket, ticket.begun)

@@ -33,6 +33,8 @@ class Ticket:
     """Pictures being sampled, by their index."""
     files: dict[int, Future[Png]] = field(default_factory=dict)
     """Pictures that are decoded, by their index; threads make files of them."""
+    passed_over: int = 0
+    """Evaluations that others had while this one could have shared them."""
     ended: bool = False
     _steps_behind: int = 0
     _steps_each: int = 0
@@ -59,6 +61,11 @@ class Ticket:
         """Of all its pictures, about: those that have not begun may turn out to take fewer."""
         under_way = sum(run.total_steps - run.steps_done for run in self.runs.values())
         return under_way + self.order.steps * (len(self.order.seeds) - self.begun)
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether others came before it as often as it has steps itself; from then on it comes first."""
+        return self.passed_over >= self.order.steps * len(self.order.seeds)
 
     @property
     def steps_total(self) -> int:
