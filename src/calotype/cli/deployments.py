@@ -15,16 +15,21 @@ def deployments(as_json: AsJson = False) -> None:
 
     from calotype.cli.output import console, print_json
     from calotype.serve.lifecycle.places import all_places
+    from calotype.serve.lifecycle.plan import DeploymentPlan
 
-    found = [(place, place.plan(), place.running()) for place in all_places()]
+    # One that another version has written is still there, and may be running.
+    found = [(place, place.read("plan.json", DeploymentPlan), place.running()) for place in all_places()]
     if as_json:
-        print_json([{"name": p.name, "models": plan.models, "running": run} for p, plan, run in found])
+        print_json(
+            [{"name": p.name, "models": plan and plan.models, "running": run} for p, plan, run in found]
+        )
         return
     # Whole on any terminal, as addresses are there to be copied.
     table = Table("name", "models", "state", Column("HTTP and gRPC", no_wrap=True), "process")
     for place, plan, run in found:
         where = ("\n".join(filter(None, (run.http, run.grpc))), str(run.pid)) if run else ("", "")
-        table.add_row(place.name, ", ".join(plan.model_names), "runs" if run else "stopped", *where)
+        models = ", ".join(plan.model_names) if plan else "(unreadable plan)"
+        table.add_row(place.name, models, "runs" if run else "stopped", *where)
     console().print(table if found else "no deployments; start one with `calotype deploy`")
 
 

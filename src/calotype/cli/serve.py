@@ -34,7 +34,6 @@ def serve(
     import asyncio
 
     from calotype.cli.output import console
-    from calotype.serve.lifecycle.deploying import check_free
     from calotype.serve.lifecycle.main import log_as_json
     from calotype.serve.lifecycle.news import Kind, News
     from calotype.serve.lifecycle.places import place_of
@@ -42,8 +41,6 @@ def serve(
 
     plan = _plan(models, name, engine, workers, reach, ray)
     place = place_of(plan.name)
-    check_free(place)
-    place.keep_plan(plan)
     log_as_json()
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     out = console(stderr=True)
@@ -57,7 +54,9 @@ def serve(
                 out.print(f"{plan.name} is ready: {running.http} (gRPC {running.grpc}); Ctrl-C drains")
 
     out.print(f"starting {plan.name} with {', '.join(plan.models)}")
-    asyncio.run(run(plan, place, Said()))
+    with place.held():
+        place.keep_plan(plan)
+        asyncio.run(run(plan, place, Said()))
 
 
 @with_groups
@@ -76,12 +75,16 @@ def deploy(
     from calotype.cli.output import console, print_json
     from calotype.serve.lifecycle.deploying import deploy as start
     from calotype.serve.lifecycle.places import place_of
+    from calotype.serve.lifecycle.plan import DeploymentPlan
     from calotype.serve.lifecycle.systemd import unit
 
     plan = _plan(models, name, engine, workers, reach, ray)
     if systemd:
-        place_of(plan.name).keep_plan(plan)
-        typer.echo(unit(plan, place_of(plan.name)), nl=False)
+        place = place_of(plan.name)
+        if place.read("plan.json", DeploymentPlan) != plan:
+            with place.held():
+                place.keep_plan(plan)
+        typer.echo(unit(plan, place), nl=False)
         return
     out = console(stderr=True)
     with out.status(f"starting {plan.name}") as line:

@@ -63,6 +63,25 @@ async def test_workers_come_with_the_queue_and_go_with_it(deployed: OpenDeployme
         assert not any(worker.killed for worker in workers), "they went by themselves"
 
 
+async def test_more_come_while_one_still_ends_its_jobs(deployed: OpenDeployment) -> None:
+    stage = Stage(partial(Puppet.greet, room=2))
+    async with deployed(stage.start, **between(1, 3)) as deployment:
+        first = await stage.next()
+        await submitted(deployment, 3)
+        second = await stage.next()
+        works = [(first, await first.told(Work)), (first, await first.told(Work))]
+        works.append((second, await second.told(Work)))
+        first.finish(works[0][1])
+        # One worker would do for the two jobs that are left, so the other leaves when its own has ended.
+        await until(lambda: "leaving" in [worker.state for worker in deployment.status().workers])
+        jobs = await submitted(deployment, 6)
+        more = [await stage.next(), await stage.next()]
+        async with at_work(first, second, *more):
+            assert [(await soon(deployment.wait(job.id))).state for job in jobs] == ["done"] * 6
+        for worker, work in works[1:]:
+            worker.finish(work)
+
+
 async def test_fewer_must_have_been_enough_for_a_while(deployed: OpenDeployment) -> None:
     stage = Stage(ONE_JOB_EACH)
     async with deployed(stage.start, size=CrewSize(least=1, most=2, idle_s=3600.0)) as deployment:

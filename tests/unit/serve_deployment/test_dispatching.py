@@ -302,7 +302,9 @@ async def test_a_job_that_kills_workers_fails_alone(deployed: OpenDeployment) ->
             assert (done.state, done.attempts) == ("done", 3)
 
 
-async def test_jobs_that_kill_workers_do_not_take_the_deployment_with_them(deployed: OpenDeployment) -> None:
+async def test_jobs_that_kill_workers_do_not_take_the_deployment_with_them(
+    deployed: OpenDeployment, pauses: list[float]
+) -> None:
     stage = Stage(lambda puppet: puppet.greet(room=1))
     async with deployed(stage.start, settings={"max_deaths": 4}) as deployment:
         for number in range(3):
@@ -323,12 +325,38 @@ async def test_jobs_that_kill_workers_do_not_take_the_deployment_with_them(deplo
                 await worker.told(Work)
                 worker.die()
                 await until(lambda: deployment.status().workers[0].state != "ready")
-                if deployment.status().workers[0].state == "given up":
-                    break
                 worker = await stage.next()
             assert (await soon(deployment.wait(unlucky.id))).state == "failed"
+        assert pauses[-1] == 60
+        # But a device that was reset comes back.
+        (good,) = await submitted(deployment, 1)
+        worker.finish(await worker.told(Work))
+        assert (await soon(deployment.wait(good.id))).state == "done"
+
+
+async def test_a_deployment_without_workers_says_so_and_lives_again(
+    deployed: OpenDeployment, pauses: list[float]
+) -> None:
+    stage, rested = Stage(lambda puppet: puppet.greet(room=1)), asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await (rested.wait() if seconds == 60 else asyncio.sleep(0))
+
+    async with deployed(stage.start, settings={"max_deaths": 2}, sleep=sleep) as deployment:
+        (job,) = await submitted(deployment, 1)
+        for _ in range(2):
+            worker = await stage.next()
+            await worker.told(Work)
+            worker.die()
         await until(lambda: deployment.status().workers[0].state == "given up")
         assert deployment.status().problem is not None
+        with pytest.raises(UnavailableError, match="workers keep dying"):
+            await deployment.submit(asking(), client="ann")
+        rested.set()
+        worker = await stage.next()
+        worker.finish(await worker.told(Work))
+        assert (await soon(deployment.wait(job.id))).state == "done"
 
 
 async def test_a_job_that_no_worker_can_be_told_of_fails_and_kills_nobody(deployed: OpenDeployment) -> None:
@@ -355,6 +383,28 @@ async def test_a_job_that_no_worker_can_be_told_of_fails_and_kills_nobody(deploy
         picky.finish(await picky.told(Work))
         assert (await soon(deployment.wait(good.id))).state == "done"
         assert not picky.killed
+
+
+async def test_a_worker_that_does_not_read_keeps_no_other_waiting(deployed: OpenDeployment) -> None:
+    class Deaf(Puppet):
+        async def send(self, *_: object) -> None:
+            await asyncio.Event().wait()
+
+    deaf, stage = Deaf(1), Stage(lambda puppet: puppet.greet(room=2))
+    deaf.greet(room=3)
+
+    async def start() -> Puppet:
+        return deaf
+
+    async with deployed(start, stage.start) as deployment:
+        worker = await stage.next()
+        await until(lambda: all(worker.state == "ready" for worker in deployment.status().workers))
+        # The first goes to who has most room.
+        await submitted(deployment, 1)
+        await until(lambda: deployment.status().workers[0].jobs == 1)
+        others = await submitted(deployment, 4)
+        told = [await worker.told(Work), await worker.told(Work)]
+        assert {work.job_id for work in told} < {job.id for job in others}
 
 
 async def test_a_job_that_ends_while_it_is_cancelled_is_counted_once(

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from select import poll
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -28,6 +29,7 @@ from calotype.serve.lifecycle.deploying import DeployError
 from calotype.serve.lifecycle.devices import worker_places
 from calotype.serve.lifecycle.places import Place, place_of, running_place
 from calotype.serve.worker.idle_engine import WEIGHT_BYTES
+from tests.faults.checks import processes_with
 from tests.until import until
 
 IDLE = {"engine": "nothing", "devices": ("cpu",)}
@@ -229,6 +231,65 @@ def test_a_name_is_taken_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "sdxl", "--name", "one"]) == 2
     assert "'one' runs already" in capsys.readouterr().err
     assert place_of("one").plan() == kept
+
+
+def test_two_who_deploy_one_name_at_once_do_not_mix(capsys: pytest.CaptureFixture[str]) -> None:
+    with ThreadPoolExecutor() as both:
+        tries = [both.submit(calotype.deploy, "emoji", name="one", drain_s=drain, **IDLE) for drain in (1, 2)]
+    refused = [attempt.exception() for attempt in tries]
+    (won,) = (number for number, error in enumerate(refused, 1) if error is None)
+    (error,) = (error for error in refused if error is not None)
+    assert isinstance(error, RequestError)
+    assert place_of("one").plan().drain_s == won
+    # Until it has gone, nobody gives it another plan or takes its folder away.
+    assert run(["deploy", "sdxl", "--name", "one", "--systemd"]) == 2
+    assert "'one' runs already" in capsys.readouterr().err
+    calotype.undeploy("one")
+    with place_of("one").held():
+        with pytest.raises(RequestError, match="'one' is being started or stopped right now"):
+            calotype.deploy("emoji", name="one", **IDLE)
+        with pytest.raises(RequestError, match="'one' is being started or stopped right now"):
+            calotype.undeploy("one", purge=True)
+    calotype.undeploy("one", purge=True)
+
+
+def test_who_changes_their_mind_while_it_starts_leaves_no_server() -> None:
+    mark = uuid4().hex
+    words = ["deploy", "emoji", "--name", "one", "--port", "0", "--set", "engine=nothing"]
+    deploying = subprocess.Popen(
+        [sys.executable, "-m", "calotype", *words],
+        env={**os.environ, "TEST_RUN": mark},
+        start_new_session=True,
+    )
+
+    def servers() -> list[int]:
+        return [pid for pid in processes_with(f"TEST_RUN={mark}") if _words_of(pid)[:3] == server]
+
+    # It is there, and has hardly begun to import what it needs.
+    server = [sys.executable, "-m", "calotype.serve.lifecycle"]
+    until(servers, "a server process")
+    os.killpg(deploying.pid, signal.SIGINT)
+    assert deploying.wait() == 130
+    assert not processes_with(f"TEST_RUN={mark}")
+
+
+def _words_of(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def test_a_plan_of_another_version_hides_no_other_deployment(capsys: pytest.CaptureFixture[str]) -> None:
+    calotype.deploy("emoji", name="one", **IDLE).close()
+    (place_of("two").folder).mkdir()
+    (place_of("two").folder / "plan.json").write_text('{"name": "two", "colour": "blue"}')
+    assert run(["deployments"]) == 0
+    listed = capsys.readouterr().out
+    assert "one" in listed
+    assert "(unreadable plan)" in listed
+    assert run(["deploy", "--name", "two"]) == 4
+    assert "calotype deploy MODEL --name two" in capsys.readouterr().err
 
 
 def test_a_taken_port_is_said_before_anything_is_loaded() -> None:

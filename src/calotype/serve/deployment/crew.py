@@ -73,11 +73,11 @@ class Crew:
         """Follow the queue until this is cancelled."""
         while True:
             async with self._changing:
-                await self._follow()
+                self._follow()
             await self._sleep(self.size.look_s)
 
-    async def _follow(self) -> None:
-        wanted, there = self._wanted(), len(self._dispatcher.seats)
+    def _follow(self) -> None:
+        wanted, there = self._wanted(), len(self._dispatcher.staying)
         if wanted >= there:
             self._enough_since = None
             for _ in range(wanted - there):
@@ -86,21 +86,21 @@ class Crew:
         now = self._clock()
         self._enough_since = now if self._enough_since is None else self._enough_since
         if there > self.size.most or now - self._enough_since >= self.size.idle_s:
-            await self._dispatcher.retire(min(self._dispatcher.seats, key=_use))
-            _log.info("one worker less: %d of %d", len(self._dispatcher.seats), self.size.most)
+            self._dispatcher.retire_aside(min(self._dispatcher.staying, key=_use))
+            _log.info("one worker less: %d of %d", there - 1, self.size.most)
 
     def _wanted(self) -> int:
         dispatcher = self._dispatcher
         rooms = [seat.hello.room for seat in dispatcher.seats if seat.hello is not None]
         if dispatcher.draining or not rooms:
-            return min(self.size.most, max(self.size.least, len(dispatcher.seats)))
+            return min(self.size.most, max(self.size.least, len(dispatcher.staying)))
         return self.size.wanted(dispatcher.queued + dispatcher.running, max(rooms))
 
     def _add(self) -> None:
         taken = {seat.name for seat in self._dispatcher.seats}
         name = next(name for number in count(1) if (name := replica_name(number)) not in taken)
         self._dispatcher.add(name, self._start)
-        _log.info("one worker more: %d of %d", len(self._dispatcher.seats), self.size.most)
+        _log.info("one worker more: %d of %d", len(self._dispatcher.staying), self.size.most)
 
     async def renew(self, start: StartWorker, size: CrewSize) -> None:
         """Replace workers one at a time: each ends its jobs first, and the next when the new one is ready.
@@ -109,7 +109,7 @@ class Crew:
         """
         async with self._changing:
             renewed: list[Seat] = []
-            for seat in list(self._dispatcher.seats):
+            for seat in self._dispatcher.staying:
                 new = await self._replaced(seat, start)
                 renewed.append(new)
                 if new.state == "given up":

@@ -87,6 +87,7 @@ class Dispatcher:
             self._outcomes,
             self.watchers,
             self._hearing.listen,
+            self._errands,
             settings,
             metrics,
             sleep,
@@ -146,6 +147,16 @@ class Dispatcher:
         self._questions.died(seat)
         for gauge in (self._metrics.memory_bytes, self._metrics.free_bytes):
             gauge.labels(seat.name).set(0)
+
+    def retire_aside(self, seat: Seat) -> None:
+        """The same, while others come and go."""
+        seat.leave()
+        self._errands.run(self.retire(seat))
+
+    @property
+    def staying(self) -> list[Seat]:
+        """Seats but for those whose worker leaves."""
+        return [seat for seat in self.seats if seat.state != "leaving"]
 
     async def load(self, model: str) -> None:
         """Have a model ready on every worker that is."""
@@ -222,6 +233,7 @@ class Dispatcher:
     async def _overdue(self, job: Job) -> None:
         self._outcomes.tell(job)
         if running := self._running.get(job.id):
+            running.stop_wanted = True
             await running.stop()
 
     def _job_changed(self, job: Job) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from calotype.serve.deployment.errands import Errands
 from calotype.serve.deployment.outcomes import Outcomes, failed
 from calotype.serve.deployment.running import Running, RunningJobs
 from calotype.serve.deployment.seat import Seat, Sleep
@@ -33,10 +34,12 @@ class HandingOut:
         outcomes: Outcomes,
         watchers: Watchers,
         listen: Callable[[Running], WorkflowRun],
+        errands: Errands,
         settings: DeploymentSettings,
         metrics: Metrics,
         sleep: Sleep,
     ) -> None:
+        self._errands = errands
         self._queue, self._seats, self._running, self._outcomes = queue, seats, running, outcomes
         self._watchers, self._listen, self._settings = watchers, listen, settings
         self._metrics, self._sleep = metrics, sleep
@@ -112,9 +115,11 @@ class HandingOut:
         given = [self._give(job, seats) for job in jobs]
         nowhere = [job.id for job, running in zip(jobs, given, strict=True) if running is None]
         await self._outcomes.put_back(nowhere, lost=False)
-        for running in given:
-            if running is not None:
-                await self._send_work(running)
+        for seat in seats:
+            told = [running for running in given if running is not None and running.seat is seat]
+            if told:
+                # A worker that does not read keeps no other waiting.
+                self._errands.run(self._send_all(told))
 
     def _give(self, job: Job, seats: Sequence[Seat]) -> Running | None:
         """Choose a worker: one that has the model with that preset, then the one with most room."""
@@ -129,6 +134,10 @@ class HandingOut:
         self._metrics.wait_seconds.observe(max(0.0, (job.started_at or 0.0) - job.created_at))
         self._watchers.tell(job)
         return running
+
+    async def _send_all(self, given: Sequence[Running]) -> None:
+        for running in given:
+            await self._send_work(running)
 
     async def _send_work(self, running: Running) -> None:
         job = running.job

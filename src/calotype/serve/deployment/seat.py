@@ -175,7 +175,11 @@ class Seat:
             handle.kill()
 
     async def run(self) -> None:
-        """Keep a worker here until this is cancelled, or too many have died, or the one that leaves has."""
+        """Keep a worker here until this is cancelled, or the one that leaves has died.
+
+        Or until too many have died before any was ready. Where one was, what is wrong may pass: a device
+        that is reset is there again after a while.
+        """
         deaths = culprits = 0
         while True:
             self.state, self._useful, self._blames = "starting", False, False
@@ -200,13 +204,15 @@ class Seat:
                     in_a_row,
                     self.problem,
                 )
-                return
-            pause = min(
-                self._settings.first_pause_s * 2 ** max(0, in_a_row - 1), self._settings.longest_pause_s
-            )
+                if not self._lived:
+                    return
+            pause = self._settings.rest_s if given_up else self._pause_s(in_a_row)
             _log.warning("worker %s died (%s); the next starts in %.1f s", self.name, self.problem, pause)
             self.restarts += 1
             await self._sleep(pause)
+
+    def _pause_s(self, deaths: int) -> float:
+        return min(self._settings.first_pause_s * 2 ** max(0, deaths - 1), self._settings.longest_pause_s)
 
     async def _live(self) -> None:
         """One worker from its start to its end, however that comes."""

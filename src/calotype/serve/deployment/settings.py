@@ -49,6 +49,8 @@ class DeploymentSettings(BaseModel):
     first_pause_s: Seconds = 0.5
     """Before a dead worker is started again; twice as long each time it dies without having done anything."""
     longest_pause_s: Seconds = 30.0
+    rest_s: Seconds = 60.0
+    """Before another is tried where a place was given up, if a worker was ever ready there."""
     places_s: Seconds = 1.0
     """How often those who look at waiting jobs are told of their places in the queue, at most."""
     tidy_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0

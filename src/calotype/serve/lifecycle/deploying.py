@@ -8,27 +8,22 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from select import POLLIN, poll
 from typing import IO
 
-from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError
-from calotype.serve.lifecycle.news import heard
+from calotype.core.errors import CalotypeError, NotFoundError
+from calotype.serve.lifecycle.news import Told, heard
 from calotype.serve.lifecycle.places import Place, Running, place_of
 from calotype.serve.lifecycle.plan import DeploymentPlan
 
 LAST_LINES = 20
+_LAST_S = 10
+"""What a server that has failed has to end in."""
 
 
 class DeployError(CalotypeError):
     """A deployment that ended before it was ready."""
-
-
-def check_free(place: Place) -> None:
-    """Refuse a place whose deployment runs: its plan is not to be written over."""
-    if place.running() is not None:
-        name = place.name
-        rule = f"{name!r} runs already; `calotype undeploy {name}` first, or choose another name"
-        raise RequestError([Problem("name", rule, name)])
 
 
 def deploy(
@@ -39,24 +34,31 @@ def deploy(
     It is kept in `place`, or where its name leads to.
     """
     place = place or place_of(plan.name)
-    check_free(place)
-    place.keep_plan(plan)
+    with place.held() as held:
+        place.keep_plan(plan)
+        pipe = _started(place, held)
+    with pipe:
+        return _when_ready(place, pipe, tell)
+
+
+def _started(place: Place, held: int) -> IO[str]:
+    """Start its server, which holds the place from then on; what it tells comes out of the pipe."""
     ours, theirs = os.pipe()
-    server = [sys.executable, "-m", "calotype.serve.lifecycle", str(place.folder), f"--news-fd={theirs}"]
-    with os.fdopen(ours, encoding="utf-8") as pipe, place.log.open("ab") as log:
-        try:
+    server = [sys.executable, "-m", "calotype.serve.lifecycle", str(place.folder)]
+    try:
+        with place.log.open("ab") as log:
             # Not our child, and in a session of its own: neither we nor a closed terminal are anything to it.
             subprocess.run(  # noqa: S603 - our own module, and no shell
-                ["setsid", "--fork", *server],  # noqa: S607 - part of every Linux
+                ["setsid", "--fork", *server, f"--news-fd={theirs}", f"--held-fd={held}"],  # noqa: S607 - part of every Linux
                 check=True,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=(theirs,),
+                pass_fds=(theirs, held),
             )
-        finally:
-            os.close(theirs)
-        return _when_ready(place, pipe, tell)
+    finally:
+        os.close(theirs)
+    return os.fdopen(ours, encoding="utf-8")
 
 
 def _when_ready(place: Place, pipe: IO[str], tell: Callable[[str], None]) -> Running:
@@ -71,16 +73,41 @@ def _when_ready(place: Place, pipe: IO[str], tell: Callable[[str], None]) -> Run
                     assert running is not None, "a ready deployment has said where it is"
                     return running
                 case "failed":
+                    _see_out(pid)
                     raise DeployError(f"{place.name!r} could not start: {told.text}")
                 case _:
                     tell(told.text)
     except KeyboardInterrupt:
-        if pid is not None:
-            os.kill(pid, signal.SIGTERM)
-            # The pipe ends with the server.
-            pipe.read()
+        _call_off(pid, pipe)
         raise
     raise DeployError(f"{place.name!r} ended before it was ready\n{_end_of_log(place)}")
+
+
+def _see_out(pid: int | None) -> None:
+    """Wait until a server that could not start has let go of its place and ports, so that another can try."""
+    if pid is None:
+        return
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    ended = poll()
+    ended.register(watched, POLLIN)
+    ended.poll(1000 * _LAST_S)
+    os.close(watched)
+
+
+def _call_off(pid: int | None, pipe: IO[str]) -> None:
+    """Stop a server before it is ready. One that has not said yet who it is does so soon, or ends."""
+    while pid is None:
+        told = next(heard(pipe), Told("failed"))
+        if told.kind == "failed":
+            return
+        pid = int(told.text) if told.kind == "begun" else None
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    # The pipe ends with the server.
+    pipe.read()
 
 
 def undeploy(place: Place, *, at_once: bool = False, purge: bool = False) -> None:
@@ -91,7 +118,8 @@ def undeploy(place: Place, *, at_once: bool = False, purge: bool = False) -> Non
     elif not purge:
         raise NotFoundError(f"deployment {place.name!r} does not run; --purge forgets it")
     if purge:
-        shutil.rmtree(place.folder)
+        with place.held():
+            shutil.rmtree(place.folder)
 
 
 def stop(running: Running, *, at_once: bool) -> None:

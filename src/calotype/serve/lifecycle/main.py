@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from calotype.core.errors import CalotypeError
@@ -20,16 +21,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m calotype.serve.lifecycle", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--news-fd", type=int, help="number of an inherited pipe that is told how it goes")
+    parser.add_argument("--held-fd", type=int, help="number of an inherited descriptor that holds the folder")
     chosen = parser.parse_args()
-    return run(Place(chosen.folder), News(chosen.news_fd))
+    held = chosen.held_fd is not None
+    if held:
+        # Workers are not to hold it when this process has gone.
+        os.set_inheritable(chosen.held_fd, False)
+    return run(Place(chosen.folder), News(chosen.news_fd), held=held)
 
 
-def run(place: Place, news: News) -> int:
-    """Serve what a folder's plan says; the exit code of the process."""
+def run(place: Place, news: News, *, held: bool = False) -> int:
+    """Serve what a folder's plan says; the exit code of the process. `held` if nobody else can do so."""
     log_as_json()
     news.say("begun", str(os.getpid()))
     try:
-        asyncio.run(serve(place.plan(), place, news))
+        with nullcontext() if held else place.held():
+            asyncio.run(serve(place.plan(), place, news))
     except CalotypeError as error:
         logging.getLogger(__name__).error("%s", error)
         news.say("failed", str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from calotype.core.errors import NotFoundError, near_matches
+from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
 from calotype.core.paths import check_name, state_dir, written_whole
 from calotype.core.processes import born
 from calotype.serve.lifecycle.plan import DeploymentPlan
@@ -64,14 +65,46 @@ class Place:
             raise NotFoundError(f"{self.folder} holds no deployment: it has no plan.json") from None
         except ValidationError as error:
             raise NotFoundError(
-                f"{self.folder / 'plan.json'} cannot be read: {error}; deploy again"
+                f"{self.folder / 'plan.json'} cannot be read: {error}; deploy it again and say its models: "
+                f"`calotype deploy MODEL --name {self.name}`"
             ) from None
 
     def keep_plan(self, plan: DeploymentPlan) -> None:
+        self._make_folder()
+        self.write("plan.json", plan)
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """Nobody else starts, serves or removes it meanwhile: whoever holds this descriptor does.
+
+        A process that inherits the descriptor goes on holding the place when this one has let go of it.
+        """
+        self._make_folder()
+        with self._refusals():
+            descriptor = os.open(self.folder / "place.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RequestError([Problem("name", self._taken, self.name)]) from None
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def check_free(self) -> None:
+        """Refuse a place whose deployment runs: its plan is not to be written over."""
+        if self.running() is not None:
+            raise RequestError([Problem("name", self._taken, self.name)])
+
+    @property
+    def _taken(self) -> str:
+        how = "runs already" if self.running() is not None else "is being started or stopped right now"
+        return f"{self.name!r} {how}; `calotype undeploy {self.name}` first, or choose another name"
+
+    def _make_folder(self) -> None:
         with self._refusals():
             # What it serves may hold a way in: other users of the machine need not know.
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.write("plan.json", plan)
 
     def running(self) -> Running | None:
         """How it is reached; None if it does not run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from calotype.serve.lifecycle.deploying import check_free, deploy, stop
+from calotype.serve.lifecycle.deploying import deploy, stop
 from calotype.serve.lifecycle.places import Running, place_of
 from calotype.serve.lifecycle.plan import DeploymentPlan
 
@@ -14,7 +14,7 @@ def deploy_together(
 ) -> list[Running]:
     """Start each and return when all are ready; if one cannot, those before it are stopped again."""
     for plan in plans:
-        check_free(place_of(plan.name))
+        place_of(plan.name).check_free()
     started: list[Running] = []
     try:
         for plan in plans:
