@@ -385,6 +385,15 @@ async def test_a_job_that_no_worker_can_be_told_of_fails_and_kills_nobody(deploy
         assert not picky.killed
 
 
+async def test_a_key_stands_for_its_job_whatever_is_served_first_today(deployed: OpenDeployment) -> None:
+    async with deployed(Stage(None).start) as deployment:
+        first = await deployment.submit(asking(idempotency_key="k"), client="ann")
+    async with deployed(Stage(None).start, settings={"models": ("sdxl", "emoji")}) as deployment:
+        assert (await deployment.submit(asking(idempotency_key="k"), client="ann")).id == first.id
+        with pytest.raises(RequestError, match="asks for something else"):
+            await deployment.submit(asking(idempotency_key="k", model="sdxl"), client="ann")
+
+
 async def test_a_worker_that_does_not_read_keeps_no_other_waiting(deployed: OpenDeployment) -> None:
     class Deaf(Puppet):
         async def send(self, *_: object) -> None:

@@ -129,6 +129,7 @@ class Deployment:
         new = NewJob(
             client=client,
             model=self._admission.model_of(submission.model, self._loaded()),
+            model_asked=submission.model is not None,
             request=request.as_dict(),
             preset=submission.preset,
             priority=submission.priority,

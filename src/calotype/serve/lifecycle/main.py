@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from calotype.core.errors import CalotypeError
+from calotype.serve.lifecycle.log_file import keep_bounded
 from calotype.serve.lifecycle.news import News
 from calotype.serve.lifecycle.places import Place
 from calotype.serve.lifecycle.server import serve
@@ -36,12 +37,20 @@ def run(place: Place, news: News, *, held: bool = False) -> int:
     news.say("begun", str(os.getpid()))
     try:
         with nullcontext() if held else place.held():
-            asyncio.run(serve(place.plan(), place, news))
+            asyncio.run(_serve(place, news))
     except CalotypeError as error:
         logging.getLogger(__name__).error("%s", error)
         news.say("failed", str(error))
         return int(error.exit_code)
     return 0
+
+
+async def _serve(place: Place, news: News) -> None:
+    bounding = asyncio.create_task(keep_bounded(place.log))
+    try:
+        await serve(place.plan(), place, news)
+    finally:
+        bounding.cancel()
 
 
 def log_as_json() -> None:

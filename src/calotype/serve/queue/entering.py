@@ -34,6 +34,8 @@ class NewJob:
     client: str
     model: str
     request: Mapping[str, Any]
+    model_asked: bool = True
+    """Whether the client named the model, or took whichever the deployment serves first."""
     preset: str | None = None
     priority: int = 0
     deadline_s: float | None = None
@@ -54,10 +56,11 @@ class NewJob:
 
     @property
     def digest(self) -> str:
-        """The same for what asks for the same."""
+        """The same for what asks for the same, whatever the deployment would make of it today."""
         # Where none is chosen it is what it was before there were any to choose.
         chosen = [] if self.preset is None else [self.preset]
-        text = json.dumps([self.model, self.request, *chosen], sort_keys=True)
+        model = self.model if self.model_asked else None
+        text = json.dumps([model, self.request, *chosen], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
