@@ -54,9 +54,11 @@ def check_name(field: str, name: str) -> str:
     if "\\" in name or "%" in name:
         raise refuse("backslash and percent signs are not allowed")
     if name.startswith(("/", "~")) or (len(name) > 1 and name[1] == ":"):
-        raise refuse("it is an absolute path; names are relative to the folder")
+        raise refuse("it is an absolute path; put the file into the folder and say its name there")
     if any(part in ("", ".", "..") for part in name.split("/")):
-        raise refuse("'.', '..' and empty parts are not allowed")
+        raise refuse(
+            "'.', '..' and empty parts are not allowed; put the file into the folder and say its name there"
+        )
     return name
 
 

@@ -77,7 +77,7 @@ def plans(question: Question, most: int = 3) -> list[Plan]:
         raise DoesNotFitError(_why_not(question))
     # Shapes that differ in media engines alone are no other choice to someone who did not ask for those.
     distinct: dict[tuple[str, ...], Plan] = {}
-    for plan in sorted(found, key=lambda plan: _rank(question.objective, plan), reverse=True):
+    for plan in sorted(found, key=lambda plan: _rank(question, plan), reverse=True):
         distinct.setdefault(tuple(sorted(part.profile.plain_name for part in plan.assigned)), plan)
     return list(distinct.values())[:most]
 
@@ -90,7 +90,13 @@ def places_for(gpu: GpuModel, profiles: Sequence[Profile], existing: Layout, bus
     return max(layouts, key=lambda layout: (_kept(layout, busy), *_place_rank(gpu, layout, existing)))
 
 
-def _rank(objective: Objective, plan: Plan) -> tuple[object, ...]:
+def _rank(question: Question, plan: Plan) -> tuple[object, ...]:
+    # As many as fit is what was asked for; the objective chooses among the ways to do so.
+    filled = len(plan.assigned) if question.wants.filling else 0
+    return filled, *_worth(question.objective, plan)
+
+
+def _worth(objective: Objective, plan: Plan) -> tuple[object, ...]:
     slowest_first = sorted(round(part.prediction.share, _DIGITS) for part in plan.assigned)
     throughput = (round(plan.total_share, _DIGITS), slowest_first)
     suffixes = sum(part.profile.name != part.profile.plain_name for part in plan.assigned)

@@ -26,6 +26,7 @@ def origin_of(model: Model, recipe: Recipe) -> dict[str, Any]:
     """By the name a user knows it under; plain values, for a checkpoint."""
     origin: dict[str, Any] = {
         "model.train": recipe.model.train,
+        "model.weights": recipe.model.weights,
         _WEIGHTS: model.identity.sha256[:_SHOWN_OF_DIGEST],
         "model.vae": model.vae_sha256[:_SHOWN_OF_DIGEST] if model.vae_sha256 else None,
         "objective.prediction_type": model.architecture.prediction_type,

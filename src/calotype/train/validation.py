@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from calotype.core.errors import NotFoundError
 from calotype.spec.recipe import Recipe
 from calotype.spec.recipe_parts import DataPart
 from calotype.train.data.feed import Feed, open_feed
@@ -24,7 +25,12 @@ class Validation:
 
     def check(self, loop: Loop) -> None:
         """Refuse samples that cannot be opened now, not after a thousand steps."""
-        self._open(self._data.model_copy(update={"num_workers": 0}), loop).close()
+        try:
+            self._open(self._data.model_copy(update={"num_workers": 0}), loop).close()
+        except NotFoundError as error:
+            # What opens data does not know that there are two of them.
+            fix = "set what is wrong there, or validation.data=null to go without"
+            raise NotFoundError(f"validation.data: {error}; {fix}") from error
 
     def after_step(self, news: StepNews, loop: Loop) -> None:
         if self._due(news.step):

@@ -134,9 +134,11 @@ def test_what_is_in_use_stays_before_what_is_idle() -> None:
     assert kept.slices == (Slice(0, 9), Slice(4, 14))
 
 
-def test_as_many_as_fit() -> None:
-    found = ask("1×3g.40gb,*×sd15@4", objective=Objective.INSTANCES)[0]
+@pytest.mark.parametrize("objective", Objective)
+def test_as_many_as_fit(objective: Objective) -> None:
+    found = ask("1×3g.40gb,*×sd15@4", objective=objective)[0]
     assert sorted(shapes(found)) == ["1g.10gb"] * 4 + ["3g.40gb"]
+    assert len(shapes(ask("*×sd15", objective=objective)[0])) == 7
 
 
 def test_work_that_does_not_fit_says_what_would() -> None:

@@ -60,8 +60,8 @@ def _packages(facts: Facts) -> Iterator[Finding]:
             Level.NOTE,
             "packages",
             "torchao is not installed",
-            "The int8 and fp8 presets are not available; every other preset is.",
-            "pip install 'calotype[quant]'",
+            "optimizer.name=adamw8bit is not available to training; every preset is.",
+            "pip install 'calotype[train]'",
         )
 
 
