@@ -233,6 +233,15 @@ def leaves_text_encoders_aside(bench: Bench) -> str:
     return "in main memory"
 
 
+def shows_previews(bench: Bench, preset: str) -> str:
+    engine = bench.engine("sdxl", preset)
+    run, _ = begun(engine, KNOBS)
+    engine.advance([run])
+    (seen,) = engine.preview(run)
+    assert len(seen.getcolors(seen.width * seen.height) or ()) > 1, "one colour"
+    return f"{seen.width}×{seen.height}"
+
+
 def pictures_are_the_baselines(bench: Bench) -> str:
     """Through our own decoder too, in fp16 where the baseline's is in fp32."""
     plain, engine = bench.engine("sdxl", "baseline"), bench.engine("sdxl", "fast")
@@ -261,6 +270,8 @@ def main() -> None:
             for preset in ("fast", "int8", "fp8", "cached"):
                 check = partial(makes_the_baselines_large_picture, bench, name, preset)
                 checks[f"{preset} makes the baseline's large picture, {name}"] = check
+        for preset in ("baseline", "fast", "fp8"):
+            checks[f"{preset} shows previews"] = partial(shows_previews, bench, preset)
         for preset in ("fast", "int8", "int8-static"):
             checks[f"{preset} follows a LoRA"] = partial(follows_a_lora, bench, preset)
             checks[f"{preset} keeps company apart"] = partial(keeps_company_apart, bench, preset)

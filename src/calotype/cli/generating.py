@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from calotype.engine.engine import Engine, Step
 
-MOST_AT_ONCE = 16
-"""Pictures between two writes to disk when nobody chose a batch size."""
-
 
 @dataclass(frozen=True)
 class Job:
@@ -128,7 +125,12 @@ def read_prompts(file: Path) -> list[str]:
     """One prompt a line; empty lines and those that start with # are none."""
     if not file.is_file():
         raise NotFoundError(f"no prompts file {file}")
-    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        rule = f"{file} is not UTF-8 text: {error}; save it as UTF-8"
+        raise RequestError([Problem("prompts file", rule, str(file))]) from None
+    lines = [line.strip() for line in text.splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
 
 
@@ -174,15 +176,15 @@ def check_out(folder: Path) -> None:
 def _load(job: Job, record: PictureRecord | None, bar: Bar) -> Engine:
     from calotype.engine.load import load
 
-    model = job.model or (record.model.reference if record else "emoji")
+    same = record if record and job.model is None else None
     engine = load(
-        model,
+        job.model or (record.model.reference if record else "emoji"),
         device=job.device,
-        precision=job.precision or (record.precision if record and job.device == record.device else None),
-        preset=job.preset or (record.preset if record else None),
+        precision=job.precision or _recorded_precision(job, record),
+        preset=job.preset or (same.preset if same else None),
         models_folder=job.models,
         config=job.config,
-        prediction_type=job.prediction,
+        prediction_type=job.prediction or (same.prediction if same else None),
         progress=bar,
     )
     identity = engine.model.identity
@@ -192,6 +194,15 @@ def _load(job: Job, record: PictureRecord | None, bar: Bar) -> Engine:
         was, now = record.model.sha256[:12], identity.sha256[:12]
         _say(f"note: the picture was made by a model with sha256 {was}…, this one is {now}…")
     return engine
+
+
+def _recorded_precision(job: Job, record: PictureRecord | None) -> str | None:
+    """That of the picture, if it was made on such a device: elsewhere another may be the usual one."""
+    if record is None:
+        return None
+    from calotype.engine.device import choose_device, device_name
+
+    return record.precision if device_name(choose_device(job.device)) == record.device else None
 
 
 def _say(text: str) -> None:
@@ -207,7 +218,7 @@ class _Worker:
 
     def pictures(self, request: GenerateRequest) -> list[dict[str, Any]]:
         """Batch by batch, so that what is done is on disk whatever happens later."""
-        written, at_once = [], self._job.batch_size or MOST_AT_ONCE
+        written, at_once = [], self._job.batch_size or self._engine.most_at_once
         for start in range(0, request.count, at_once):
             count = min(at_once, request.count - start)
             part = request.with_changes(seed=request.seeds()[start], count=count)

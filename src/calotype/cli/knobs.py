@@ -59,6 +59,8 @@ def parse_axis(text: str) -> GridAxis:
             ) from None
     else:
         values = [_value(part.strip()) for part in values_text.split(",")]
+    if not values:
+        raise RequestError([Problem("--grid", f"{text!r} names no values; write {knob}=VALUE,VALUE,…", text)])
     if len(values) > MOST_CELLS_A_SIDE:
         raise RequestError(
             [Problem("--grid", f"{len(values)} values of {knob}; a sheet has {MOST_CELLS_A_SIDE} at most")]

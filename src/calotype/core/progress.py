@@ -51,4 +51,4 @@ class CancelToken:
     def check(self) -> None:
         """Raise if someone asked to stop."""
         if self.cancelled:
-            raise CancelledError("cancelled between two steps; nothing was written")
+            raise CancelledError("cancelled between two steps")

@@ -213,6 +213,11 @@ class Engine:
         """Fill in what the model decides, and refuse what it cannot do."""
         return resolve(self.model, request, inputs or Inputs())
 
+    @property
+    def most_at_once(self) -> int:
+        """Pictures in a batch nobody chose the size of, if there is memory for them."""
+        return self._networks.most_at_once
+
     def plan(self, request: GenerateRequest, batch_size: int | None = None) -> Plan:
         """How a resolved request will fit into memory."""
         if batch_size is not None and batch_size < 1:

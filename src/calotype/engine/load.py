@@ -5,6 +5,7 @@ Knows nothing of requests.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,8 @@ from calotype.models.reference import find_model
 from calotype.models.weights import Weights
 from calotype.spec.names import USUAL_PRESET
 from calotype.spec.record import ModelIdentity
+
+_log = logging.getLogger(__name__)
 
 
 def load(
@@ -65,7 +68,12 @@ def load(
             progress=progress,
         )
         live = make(preset or USUAL_PRESET)
-        if preset is None and reason_against(live, USUAL_PRESET):
+        if preset is None and (reason := reason_against(live, USUAL_PRESET)):
+            _log.info("preset: baseline, as %s is not for this model: %s", USUAL_PRESET, reason)
+            # Before it is loaded once more: a device may have no room for two.
+            del live
+            if chosen.type == "cuda":
+                torch.cuda.empty_cache()
             preset, live = "baseline", make("baseline")
     return engine_on(
         live, preset=preset or USUAL_PRESET, models_folder=folder, shapes=shapes, warm=warm, progress=progress

@@ -237,8 +237,9 @@ def put_together(
         guided_between=assembly.guided_between,
         shared_latents=assembly.shared_latents,
         extras=Extras(
-            assembly.resident_bytes,
-            assembly.graphed,
+            resident_bytes=assembly.resident_bytes,
+            activations=assembly.activations,
+            graphed=assembly.graphed,
             decoder_dtype_bytes=model.dtype.itemsize if assembly.own_decoder else None,
             prompt_bytes=prompt_bytes(model.architecture, model.dtype.itemsize)
             if assembly.prompts_once

@@ -43,7 +43,7 @@ class Preview:
             coarse = torch.randn(FIT_ROWS, architecture.latent_channels, side, side, generator=generator)
             rows.append(interpolate(coarse, size=(FIT_SIDE, FIT_SIDE), mode="bilinear"))
         latents = torch.cat(rows)
-        pixels = Autoencoder(self._model, self._decode).decode(latents, tiled=False)
+        pixels = Autoencoder(self._model, self._decode).decode(latents.to(self._model.device), tiled=False)
         colours = avg_pool2d(pixels, architecture.vae_factor).cpu()
         return torch.linalg.lstsq(_by_pixel(_with_ones(latents)), _by_pixel(colours)).solution
 

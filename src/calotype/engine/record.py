@@ -29,6 +29,7 @@ def records(
             precision=precision_name(model.dtype),
             device=device_name(model.device),
             versions=versions,
+            prediction=model.architecture.prediction_type,
             files=dict(files),
         )
         for seed in request.seeds()

@@ -48,6 +48,8 @@ class PictureRecord(_Frozen):
     device: str
     """'cpu', or the GPU's name."""
     versions: dict[str, str]
+    prediction: str | None = None
+    """What the UNet was taken to predict: epsilon, v_prediction or sample."""
     files: dict[str, str] = {}
     """LoRAs, learned words and VAE that were used: name in the model folder → sha256."""
     grid: list[GridAxis] = []

@@ -159,6 +159,25 @@ def test_image_to_image_and_inpainting(calotype: Calotype) -> None:
     assert "is not the picture it was" in changed.err
 
 
+def test_a_picture_is_made_again_in_its_precision_and_prediction(calotype: Calotype) -> None:
+    knobs = ("--steps", 2, "--seed", 1, "--precision", "bf16", "--prediction", "v_prediction")
+    seen = calotype("generate", "x", *knobs, "--out", "made")
+    assert seen.code == ExitCode.OK, seen.err
+    again = calotype("generate", "--from", "made/x-seed1.png", "--out", "again")
+    assert again.code == ExitCode.OK, again.err
+    assert np.array_equal(pixels("again/x-seed1.png"), pixels("made/x-seed1.png"))
+    plain = calotype("generate", "x", *knobs[:4], "--out", "plain")
+    assert plain.code == ExitCode.OK
+    assert not np.array_equal(pixels("plain/x-seed1.png"), pixels("made/x-seed1.png"))
+
+
+def test_prompts_that_are_no_utf8_are_said_so(calotype: Calotype) -> None:
+    Path("latin.txt").write_bytes(b"caf\xe9\n")
+    seen = calotype("generate", "--prompts-file", "latin.txt")
+    assert seen.code == ExitCode.BAD_REQUEST
+    assert "latin.txt is not UTF-8 text" in seen.err
+
+
 REFUSED = [
     (("--width", 513), "the nearest is 512"),
     (("--width", -1), "multiple of 8 from 16"),
@@ -178,6 +197,7 @@ REFUSED = [
     (("--original-size", "1024"), "two numbers"),
     (("--grid", "stps=1"), "did you mean 'steps'"),
     (("--grid", "steps="), "names no values"),
+    (("--grid", "steps=[]"), "names no values"),
     (("--grid", "steps=0,1"), "at least 1"),
     (("--grid", "steps=1", "--grid", "cfg=1", "--grid", "seed=1"), "two axes at most"),
     (("--sheet", "--grid", "steps=1,2"), "a --grid is a sheet already"),

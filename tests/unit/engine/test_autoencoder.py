@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
@@ -120,3 +122,15 @@ def test_a_preview_finds_the_colours_of_a_decoder_that_is_linear(
     previews = Preview(engine.model).images(latents)
     small = decode(Autoencoder(engine.model), latents, tiled=False)[..., ::4, ::4]
     assert max(difference(one, to_image(two)) for one, two in zip(previews, small, strict=True)) <= 1
+
+
+def test_a_preview_is_fitted_where_the_model_is(engine: Engine) -> None:
+    # The nearest there is here to a GPU: what is on another device cannot meet weights on this one.
+    elsewhere, places = replace(engine.model, device=torch.device("meta")), []
+
+    def decode(_vae: object, latents: Tensor) -> Tensor:
+        places.append(latents.device.type)
+        return interpolate(torch.zeros(len(latents), 3, *latents.shape[2:]), scale_factor=4.0)
+
+    Preview(elsewhere, decode).images(random(1, 4, 6, 5))
+    assert places == ["meta"]

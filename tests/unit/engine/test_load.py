@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -16,9 +18,11 @@ from safetensors.torch import save_file
 from transformers import CLIPTextModel
 
 from calotype.core.errors import NotFoundError
+from calotype.engine import load as loading
 from calotype.engine.engine import Engine
-from calotype.engine.load import load
+from calotype.engine.load import assemble_for, load
 from calotype.engine.network.region import Region
+from calotype.models.model import Model
 from calotype.models.outline.borrowing import Outline
 from calotype.models.weights import RandomWeights
 from calotype.models.write import write_folder
@@ -101,13 +105,24 @@ def test_where_the_forward_passes_are_ours_the_modules_are_too(folder: Path) -> 
 
 
 def test_a_preset_that_nobody_named_is_fast_where_the_model_can_be_run_so(
-    folder: Path, tmp_path: Path
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert load(str(folder / "sd15-0"), device="cpu").preset == "fast"
     unusual = with_unet(shrunk("sd15"), act_fn="gelu")
     write_folder(RandomWeights(unusual), tmp_path / "unusual")
     with pytest.raises(NotFoundError, match="its UNet has an activation other than SiLU"):
         load(str(tmp_path / "unusual"), device="cpu", preset="fast")
+    alive: WeakSet[Any] = WeakSet()
+
+    def counted(*given: Any, **how: Any) -> Model:
+        # A device may have no room for two.
+        gc.collect()
+        assert not alive
+        live = assemble_for(*given, **how)
+        alive.add(live.unet)
+        return live
+
+    monkeypatch.setattr(loading, "assemble_for", counted)
     plainly = load(str(tmp_path / "unusual"), device="cpu")
     assert plainly.preset == "baseline"
     assert isinstance(plainly.model.unet, UNet2DConditionModel)

@@ -124,6 +124,22 @@ def test_a_large_picture_in_little_memory_is_decoded_in_tiles() -> None:
     assert tight.peak_bytes < roomy.peak_bytes
 
 
+@pytest.mark.parametrize("gib", [8, 12, 16])
+@pytest.mark.parametrize("extras", [Extras(), Extras(graphed=True), Extras(activations=1.7)])
+def test_a_picture_smaller_than_one_that_fits_does_too(gib: float, extras: Extras) -> None:
+    for side in range(2304, 1024, -64):
+        assert plan(SDXL, budget(gib), Demand(side, side), extras).peak_bytes <= budget(gib).usable_bytes
+
+
+def test_tiles_make_room_for_the_batch_that_is_asked_for() -> None:
+    usable, asked = budget(16).usable_bytes, Demand(1536, 1536, count=8, batch_size=8)
+    whole = plan(SDXL, budget(100), asked, Extras(graphed=True))
+    assert not whole.tiled
+    assert whole.peak_bytes > usable
+    found = plan(SDXL, budget(16), asked, Extras(graphed=True))
+    assert (found.batch_size, found.tiled) == (8, True)
+
+
 def test_tiles_can_be_asked_for_and_refused() -> None:
     assert plan(SDXL, budget(40), Demand(2048, 2048, tile_vae=True)).tiled
     assert "2048×2048 needs about" in refusal(8, Demand(2048, 2048, tile_vae=False))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
+from calotype.engine.network import winograd
 from calotype.engine.network.winograd import FEWEST_TILES, LARGEST_BYTES, Winograd, suits, transformed_bytes
 
 
@@ -42,6 +43,23 @@ def test_it_is_a_convolution(size: tuple[int, int], biased: bool) -> None:
     # Not the usual one in disguise: that would have the very same numbers.
     assert not torch.equal(found, conv2d(x, layer.weight, bias, padding=1))
     assert error(found, wanted) < 5e-6
+
+
+def test_a_large_picture_is_convolved_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, convolution = made()
+    x = picture(2, 24, 50, 30)
+    whole, seen, band = convolution(x, layer, layer.bias), [], winograd._band
+
+    def seen_band(tiles: Tensor, weight: Tensor) -> Tensor:
+        seen.append(tiles.shape[3])
+        return band(tiles, weight)
+
+    monkeypatch.setattr(winograd, "_band", seen_band)
+    monkeypatch.setattr(winograd, "BAND_BYTES", 3 * 36 * 2 * 8 * 24 * 4)
+    found = convolution(x, layer, layer.bias)
+    assert seen == [3, 3, 3, 3, 1]
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert error(found, whole) < 1e-6
 
 
 def test_it_is_about_as_exact_as_the_usual_one() -> None:

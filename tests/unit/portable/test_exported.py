@@ -18,6 +18,7 @@ import torch
 
 from calotype.cli.main import run
 from calotype.engine.device import DTYPES
+from calotype.engine.portable.parts import Sizes, kinds
 from calotype.models.weights import RandomWeights
 from calotype.models.write import write_folder
 from tests.unit.portable.ddim import picture
@@ -182,3 +183,13 @@ def test_files_name_their_axes_and_nobodys_paths(model: Exported) -> None:
     for file in model.folder.glob("*/model.onnx"):
         onnx.checker.check_model(str(file))
         assert str(Path(torch.__file__).parents[1]).encode() not in file.read_bytes()
+
+
+def test_the_refiner_reads_five_numbers_and_its_own_summary() -> None:
+    architecture = shallow("sdxl-refiner")
+    _, kind = kinds(architecture)["unet"]
+    unet = kind(diffusers.UNet2DConditionModel.from_config(architecture.unet))
+    given = unet.example(Sizes(2, 8, 8, 7), torch.Generator().manual_seed(0))
+    assert given["time_ids"].shape == (2, 5)
+    assert given["text_embeds"].shape == (2, architecture.text_encoders[-1]["projection_dim"])
+    assert unet(**given).shape == given["sample"].shape

@@ -23,6 +23,8 @@ REACH = TILE + 2
 """Inputs along one side that a tile of outputs depends on."""
 LARGEST_BYTES = 16 * 2**20
 """Of a layer's transformed weights. They take four times the room, and reading more costs what is saved."""
+BAND_BYTES = 32 * 2**20
+"""Of one band of tiles at the points: of a large picture all of them would be several times the picture."""
 FEWEST_TILES = 32
 """Below, reading the weights is what takes the time."""
 _NAME = "winograd"
@@ -92,13 +94,26 @@ def _convolved(picture: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         (REACH, REACH, n, down, across, channels),
         (by_row, by_place, by_picture, TILE * by_row, TILE * by_place, 1),
     )
-    before, after = transforms(picture.dtype, picture.device)
+    a_row = REACH**2 * n * across * max(channels, weight.shape[-1]) * picture.element_size()
+    at_once = max(1, BAND_BYTES // a_row)
+    if at_once >= down:
+        made = _band(tiles, weight)[:, :height, :width].contiguous()
+    else:
+        made = picture.new_empty(n, height, width, weight.shape[-1])
+        for row in range(0, down, at_once):
+            rows = made[:, row * TILE : (row + at_once) * TILE]
+            rows.copy_(_band(tiles[:, :, :, row : row + at_once], weight)[:, : rows.shape[1], :width])
+    return (made if bias is None else made.add_(bias)).permute(0, 3, 1, 2)
+
+
+def _band(tiles: Tensor, weight: Tensor) -> Tensor:
+    """Some rows of tiles, convolved: pictures, rows and columns of pixels, channels."""
+    _, _, n, down, across, channels = tiles.shape
+    before, after = transforms(tiles.dtype, tiles.device)
     values = (before @ tiles.reshape(REACH**2, -1)).view(REACH**2, n * down * across, channels)
     products = torch.bmm(values, weight)
     outputs = (after @ products.view(REACH**2, -1)).view(TILE, TILE, n, down, across, -1)
-    made = outputs.permute(2, 3, 0, 4, 1, 5).reshape(n, down * TILE, across * TILE, -1)
-    made = made[:, :height, :width].contiguous()
-    return (made if bias is None else made + bias).permute(0, 3, 1, 2)
+    return outputs.permute(2, 3, 0, 4, 1, 5).reshape(n, down * TILE, across * TILE, -1)
 
 
 @cache

@@ -45,6 +45,8 @@ class Assembly:
     """Whether a latent with two prompts is handed in once."""
     resident_bytes: int = 0
     """What passes make of weights at the first evaluation, and keep."""
+    activations: float = 1.0
+    """Times what an evaluation or a decode takes otherwise."""
     most_at_once: int = MOST_AT_ONCE
     """Pictures in a batch nobody chose the size of."""
     text_aside: bool = False

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from calotype.engine.memory import winograd_bytes
+from calotype.engine.memory import WINOGRAD_FACTOR, winograd_bytes
 from calotype.engine.network.winograd import Winograd
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.channels_last import CHANNELS_LAST
@@ -26,6 +26,7 @@ def _apply(assembly: Assembly) -> None:
     assembly.on_change.append(convolution.refresh)
     if assembly.model.dtype == torch.float32:
         assembly.resident_bytes += winograd_bytes(assembly.model.architecture)
+        assembly.activations *= WINOGRAD_FACTOR
     assembly.operations = replace(assembly.operations, convolution=convolution)
 
 

@@ -18,6 +18,8 @@ Axes = Mapping[str, Mapping[int, str]]
 """Input → dimension → name, for every dimension that may differ from call to call."""
 
 TIME_IDS = 6
+REFINER_TIME_IDS = 5
+"""A score of its beauty in the place of the target's two sides."""
 TIMESTEP = 321.0
 _BATCH = {0: "batch_size"}
 _WORDS = {0: "batch_size", 1: "sequence_length"}
@@ -111,14 +113,16 @@ class SdxlUnet(Unet):
     """SDXL's reads a summary of the prompt, and the sizes it is to imagine, as well."""
 
     axes: ClassVar[Axes] = {**Unet.axes, "text_embeds": _BATCH, "time_ids": _BATCH}
+    time_ids: ClassVar[int] = TIME_IDS
 
     def example(self, sizes: Sizes, draw: torch.Generator) -> dict[str, Tensor]:
         config = self.network.config
-        summary = config.projection_class_embeddings_input_dim - TIME_IDS * config.addition_time_embed_dim
+        widths = self.time_ids * config.addition_time_embed_dim
+        summary = config.projection_class_embeddings_input_dim - widths
         return {
             **super().example(sizes, draw),
             "text_embeds": self._noise(draw, sizes.batch, summary),
-            "time_ids": torch.randint(2048, (sizes.batch, TIME_IDS), generator=draw).float(),
+            "time_ids": torch.randint(2048, (sizes.batch, self.time_ids), generator=draw).float(),
         }
 
     def forward(  # type: ignore[override]  # a file has no optional inputs
@@ -134,6 +138,12 @@ class SdxlUnet(Unet):
         return self.network(
             sample, timestep, encoder_hidden_states, added_cond_kwargs=added, return_dict=False
         )[0]
+
+
+class RefinerUnet(SdxlUnet):
+    """The refiner's is told how beautiful the picture is to be."""
+
+    time_ids: ClassVar[int] = REFINER_TIME_IDS
 
 
 class VaeDecoder(Part):
@@ -170,7 +180,13 @@ def kinds(architecture: Architecture) -> dict[str, tuple[str, type[Part]]]:
     encoders = [part for part in architecture.parts() if part.startswith("text_encoder")]
     return {
         **{part: (part, TextEncoder) for part in encoders},
-        "unet": ("unet", SdxlUnet if architecture.family == "sdxl" else Unet),
+        "unet": ("unet", _unet(architecture)),
         "vae_decoder": ("vae", VaeDecoder),
         "vae_encoder": ("vae", VaeEncoder),
     }
+
+
+def _unet(architecture: Architecture) -> type[Unet]:
+    if architecture.family != "sdxl":
+        return Unet
+    return RefinerUnet if architecture.reads_aesthetic_score else SdxlUnet
