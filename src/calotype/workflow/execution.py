@@ -2,8 +2,8 @@
 
 Whoever holds it owns the loop: a command line draws, a server does other work in between, and closing it
 cancels. Only what the outputs need runs; what the cache has does not. Output nodes always run, since what
-they do is outside. An error ends the iteration with `Failed`, never with an exception. Knows nothing of
-where events go.
+they do is outside. An error ends the iteration with `Failed`, never with an exception, unless it says that
+the node can run later. Knows nothing of where events go.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from calotype.workflow.described import choices_of
 from calotype.workflow.graph import Graph, Link, Node, walk
 from calotype.workflow.interface import COMBO, Context, NodeClass, Result, Returned, Step
 from calotype.workflow.values import RefusedValueError, accepted
+
+
+class NotYetError(Exception):
+    """What a node needs is in use; it can run when that is free."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,14 @@ class Progressed:
 
 
 @dataclass(frozen=True)
+class Postponed:
+    """A node could not run yet. Whoever goes on has it tried again, from its beginning."""
+
+    node: str
+    error: NotYetError = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
 class Executed:
     """A node has run; `ui` is what it has to show, mostly nothing."""
 
@@ -82,7 +94,7 @@ class Failed:
     """For hosts that treat some errors differently; its frames are cleared, so it keeps no memory alive."""
 
 
-Event = Started | Cached | Executing | Progressed | Executed | Finished | Failed
+Event = Started | Cached | Executing | Progressed | Postponed | Executed | Finished | Failed
 
 
 class Execution(Iterator[Event]):
@@ -184,6 +196,10 @@ class Execution(Iterator[Event]):
         yield Executing(node.id)
         try:
             result = yield from self._result(known, node)
+        except NotYetError as error:
+            _forget_frames(error)
+            yield Postponed(node.id, error)
+            return None
         # A package that exits must not end a server; Ctrl-C and closing are something else.
         except (Exception, SystemExit) as error:
             return self._failed(node.id, error)
