@@ -19,6 +19,7 @@ from calotype.workflow.cache import Cache, keys
 from calotype.workflow.described import choices_of
 from calotype.workflow.graph import Graph, Link, Node, walk
 from calotype.workflow.interface import COMBO, Context, NodeClass, Result, Returned, Step
+from calotype.workflow.limits import GraphLimits
 from calotype.workflow.values import RefusedValueError, accepted
 
 
@@ -108,8 +109,11 @@ class Execution(Iterator[Event]):
         context: Context,
         *,
         outputs: Sequence[str],
+        limits: GraphLimits | None = None,
     ) -> None:
+        """`limits` are the same for all that share a cache."""
         self._graph, self._registry, self._cache, self._context = graph, registry, cache, context
+        self._limits = limits
         self._outputs = tuple(outputs)
         self._values: dict[str, tuple[Any, ...]] = {}
         self._executed: list[str] = []
@@ -224,12 +228,17 @@ class Execution(Iterator[Event]):
             raise ValueError(f"{name}, from node {given.node}: {refused.rule}") from None
 
     def _result(self, known: NodeClass, node: Node) -> Generator[Event, None, Result]:
-        returned = known.run(self._context, **{name: self._given(known, node, name) for name in node.inputs})
+        given = {name: self._given(known, node, name) for name in node.inputs}
+        if self._limits is not None:
+            self._limits.check_given(known, given)
+        returned = known.run(self._context, **given)
         if isinstance(returned, Generator):
             returned = yield from self._steps(node, returned)
         result = returned if isinstance(returned, Result) else Result(returned)
         if not isinstance(result.outputs, tuple) or len(result.outputs) != len(known.outputs):
             _complain(known, result.outputs)
+        if self._limits is not None:
+            self._limits.check_made(known, result.outputs)
         return result
 
     def _steps(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from calotype.serve.deployment.followers import MOST_UNREAD, Followers
 from calotype.serve.deployment.settings import RequestLimits
 from calotype.serve.deployment.workflow_admission import WorkflowAdmission
 from calotype.serve.deployment.workflow_desk import WorkflowDesk
+from calotype.serve.keys import ApiKeys
 from calotype.serve.messages import (
     Failed,
     MadeFile,
@@ -28,7 +30,7 @@ from calotype.serve.workflow_service import WorkflowRefusedError
 from calotype.spec.job import Job, JobFailure, NodeFailure, PictureFile
 from calotype.spec.workflow import WorkflowSubmission
 from calotype.workflow.interface import INT, Input, NodeClass
-from calotype.workflow.registry import Registry
+from calotype.workflow.registry import Registry, load_registry
 from tests.unit.serve_deployment.conftest import OpenDeployment, Puppet, Stage, asking, soon, until
 
 pytestmark = pytest.mark.anyio
@@ -50,10 +52,11 @@ def news(work: RunWorkflow, happened: Any, **more: Any) -> NodeNews:
     return NodeNews(job_id=work.job_id, happened=happened, nodes_total=1, **more)
 
 
-def saved(work: RunWorkflow) -> NodeNews:
-    made = MadeFile(file=FILE, width=1, height=1)
-    ui = {"images": [FILE.model_dump()]}
-    return news(work, "executed", node="1", ui=ui, files=(made,), nodes_done=1)
+def saved(work: RunWorkflow, *names: str) -> NodeNews:
+    files = [FILE.model_copy(update={"filename": f"{name}.png"}) for name in names or ("a",)]
+    made = tuple(MadeFile(file=file, width=1, height=1) for file in files)
+    ui = {"images": [file.model_dump() for file in files]}
+    return news(work, "executed", node="1", ui=ui, files=made, nodes_done=1)
 
 
 async def test_a_picture_is_on_disk_before_anybody_hears_of_it(deployed: OpenDeployment) -> None:
@@ -208,6 +211,55 @@ async def test_quotas_and_bad_graphs(deployed: OpenDeployment) -> None:
         ):
             with pytest.raises(error, match=words):
                 await desk_of(deployment).submit(WorkflowSubmission(**bad), client="bob")
+
+
+async def test_a_graph_counts_as_the_pictures_it_saves(deployed: OpenDeployment, tmp_path: Path) -> None:
+    keys = ApiKeys(tmp_path / "keys")
+    keys.create("ann", pictures_per_minute=63)
+    prompt = {
+        "1": {"class_type": "EmptyLatentImage", "inputs": {"batch_size": 1}},
+        "2": {"class_type": "RepeatLatentBatch", "inputs": {"samples": ["1", 0], "amount": 64}},
+        "3": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "emoji"}},
+        "4": {"class_type": "VAEDecode", "inputs": {"samples": ["2", 0], "vae": ["3", 2]}},
+        "5": {"class_type": "SaveImage", "inputs": {"images": ["4", 0]}},
+    }
+    async with deployed(Stage(None).start, quotas=keys) as deployment:
+        admission = WorkflowAdmission(load_registry(), models=("emoji",))
+        desk = WorkflowDesk(deployment, deployment._queue, admission)
+        with pytest.raises(RequestError, match="64 pictures at once, the limit of 'ann' is 63 a minute"):
+            await desk.submit(WorkflowSubmission(prompt=prompt), client="ann")
+
+
+async def test_pictures_that_nobody_could_tell_beforehand_count_when_they_are_saved(
+    deployed: OpenDeployment, tmp_path: Path
+) -> None:
+    keys = ApiKeys(tmp_path / "keys", monotonic=lambda: 0.0)
+    keys.create("ann", pictures_per_minute=3)
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start, quotas=keys) as deployment:
+        puppet = await stage.next()
+        job = await handed_in(deployment)
+        work = await puppet.told(RunWorkflow)
+        puppet.say(saved(work, "a", "b"), b"picture", b"another")
+        puppet.say(WorkflowFinished(job_id=job.id))
+        assert len((await soon(deployment.wait(job.id))).pictures) == 2
+        # One was counted when it was handed in and one when it was saved: there is room for one more.
+        job = await handed_in(deployment)
+        work = await puppet.told(RunWorkflow)
+        puppet.say(saved(work, "c", "d"), b"picture", b"another")
+        assert (await puppet.told(Stop)).job_id == job.id
+        # It may have come further meanwhile.
+        puppet.say(WorkflowFinished(job_id=job.id))
+        failed = await soon(deployment.wait(job.id))
+        assert (failed.state, failed.pictures) == ("failed", ())
+        assert failed.failure is not None
+        assert failed.failure.message == (
+            "node 1 (Save): it was counted as 1 pictures when it was handed in and has 2: "
+            "'ann' may ask for 3 pictures a minute and has 0 left; try again later"
+        )
+        assert failed.report is not None
+        assert failed.report.failed is not None
+        assert failed.report.failed.node == "1"
 
 
 async def _take(happenings: AsyncIterator[Happening], number: int) -> list[Happening]:

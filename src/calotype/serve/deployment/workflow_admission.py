@@ -19,7 +19,9 @@ from calotype.serve.workflow_service import WorkflowRefusedError
 from calotype.spec.job import PictureFile
 from calotype.spec.workflow import WorkflowSubmission
 from calotype.workflow.described import describe, describe_all
+from calotype.workflow.extents import expected, saved
 from calotype.workflow.graph import Node
+from calotype.workflow.limits import GraphLimits
 from calotype.workflow.registry import Registry
 from calotype.workflow.validation import Validation, validate
 
@@ -54,6 +56,7 @@ class WorkflowAdmission:
     ) -> None:
         self.registry, self._models, self._models_folder = registry, models, models_folder
         self._limits = limits or RequestLimits()
+        self._of_graphs = self._limits.of_graphs()
 
     def catalogue(self, pictures: Iterable[PictureFile] = ()) -> WorkflowCatalogue:
         """Names to choose from, for a client who has given these pictures."""
@@ -84,16 +87,17 @@ class WorkflowAdmission:
             for declared in self.registry[node.class_type].inputs
             if declared.upload and isinstance(value := node.inputs.get(declared.name), str)
         }
-        if faults := list(_over_limits(found, self._limits)):
+        if faults := list(_over_limits(found, self._of_graphs)):
             raise _refused(found, faults)
         values = [node.inputs for node in found.graph.values()]
-        batch = max([_number(one, "batch_size") or 1 for one in values], default=1)
+        made = expected(found.graph, self.registry, most=self._limits.max_count)
+        batch = max((extent.count for extents in made.values() for extent in extents), default=1)
         names = [name for one in values if isinstance(name := one.get("ckpt_name"), str)]
         return CheckedWorkflow(
             validation=found,
             inputs=inputs,
             model=names[0] if names else "",
-            pictures=batch * len(found.outputs),
+            pictures=saved(found.graph, found.outputs, self.registry, made),
             cost=batch * max(1, sum(_number(one, "steps") or 0 for one in values)),
         )
 
@@ -130,16 +134,10 @@ def written(file: PictureFile) -> str:
     return f"{file.subfolder}/{file.filename}" if file.subfolder else file.filename
 
 
-def _over_limits(found: Validation, limits: RequestLimits) -> Iterator[tuple[str, str, str, str]]:
+def _over_limits(found: Validation, limits: GraphLimits) -> Iterator[tuple[str, str, str, str]]:
     for name, node in found.graph.items():
-        width, height = _number(node.inputs, "width"), _number(node.inputs, "height")
-        if width and height and width * height > limits.max_pixels:
-            rule = f"{width}×{height} is {width * height} pixels, the limit here is {limits.max_pixels}"
-            yield name, "width", "value_bigger_than_max", rule
-        for place, limit in (("batch_size", limits.max_count), ("steps", limits.max_steps)):
-            value = _number(node.inputs, place)
-            if value is not None and value > limit:
-                yield name, place, "value_bigger_than_max", f"{value}, the limit here is {limit}"
+        for place, rule in limits.over(node.inputs):
+            yield name, place, "value_bigger_than_max", rule
 
 
 def _number(inputs: Mapping[str, Any], name: str) -> int | None:

@@ -47,6 +47,7 @@ class WorkflowDesk:
                 "number": submission.number,
                 "front": submission.front,
                 "outputs": list(checked.validation.outputs),
+                "pictures": checked.pictures,
             },
             id=submission.prompt_id,
             number=submission.number,

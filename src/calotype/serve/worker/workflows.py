@@ -129,7 +129,14 @@ class Workflows:
             return
 
         def begin() -> Execution:
-            return Execution(checked.graph, self._registry, self._cache, host, outputs=checked.outputs)
+            return Execution(
+                checked.graph,
+                self._registry,
+                self._cache,
+                host,
+                outputs=checked.outputs,
+                limits=work.limits,
+            )
 
         self._current = _Under(work, host, begin)
         _log.info("workflow begins", extra={"job_id": work.job_id})
