@@ -25,6 +25,7 @@ from calotype.serve.messages import (
     Work,
     WorkflowFinished,
 )
+from calotype.serve.queue import uploads
 from calotype.serve.service import Happening, QueueFullError
 from calotype.serve.workflow_service import WorkflowRefusedError
 from calotype.spec.job import Job, JobFailure, NodeFailure, PictureFile
@@ -186,6 +187,34 @@ async def test_a_picture_for_workflows_has_the_bounds_of_any_other(deployed: Ope
         with pytest.raises(RequestError, match="image: is 11 bytes, the limit here is 10"):
             await desk.upload(FILE, b"x" * 11, client="ann")
         assert await desk.upload(FILE, b"x" * 10, client="ann") == FILE
+
+
+async def test_a_client_may_have_given_more_pictures_than_are_listed(
+    deployed: OpenDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "MOST_LISTED", 2)
+    async with deployed(Stage(None).start) as deployment:
+        admission = WorkflowAdmission(load_registry(), models=("emoji",))
+        desk = WorkflowDesk(deployment, deployment._queue, admission)
+        for name in ("apple.png", "bear.png", "cat.png"):
+            await desk.upload(PictureFile(filename=name, subfolder="of", type="input"), b"x", client="ann")
+        info = await desk.object_info(client="ann", name="LoadImage")
+        assert info["LoadImage"]["input"]["required"]["image"][0] == ["of/apple.png", "of/bear.png"]
+
+        async def read(name: str, client: str = "ann") -> Job:
+            prompt = {
+                "1": {"class_type": "LoadImage", "inputs": {"image": name}},
+                "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0]}},
+            }
+            return (await desk.submit(WorkflowSubmission(prompt=prompt), client=client)).job
+
+        for name in ("of/cat.png", "of\\cat.png", "of/cat.png [input]"):
+            assert (await read(name)).state == "queued"
+        with pytest.raises(WorkflowRefusedError, match=r"did you mean 'of/apple\.png'"):
+            await read("of/aple.png")
+        for name, client in (("of/cat.png", "bob"), ("of/\ud800.png", "ann")):
+            with pytest.raises(WorkflowRefusedError, match="is not one of the choices"):
+                await read(name, client)
 
 
 async def test_quotas_and_bad_graphs(deployed: OpenDeployment) -> None:

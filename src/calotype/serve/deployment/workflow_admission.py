@@ -20,7 +20,7 @@ from calotype.spec.job import PictureFile
 from calotype.spec.workflow import WorkflowSubmission
 from calotype.workflow.described import describe, describe_all
 from calotype.workflow.extents import expected, saved
-from calotype.workflow.graph import Node
+from calotype.workflow.graph import Node, parse
 from calotype.workflow.limits import GraphLimits
 from calotype.workflow.registry import Registry
 from calotype.workflow.validation import Validation, validate
@@ -70,8 +70,15 @@ class WorkflowAdmission:
             return describe_all(self.registry, catalogue)
         return {name: describe(self.registry[name], catalogue)} if name in self.registry else {}
 
+    def named(self, prompt: object) -> dict[str, PictureFile]:
+        """The pictures that a graph nobody has looked at yet reads, by what it calls them."""
+        nodes, _ = parse(prompt) if isinstance(prompt, dict) else ({}, {})
+        known = [node for node in nodes.values() if node.class_type in self.registry]
+        # Files written on Windows name folders with backslashes.
+        return {name: read(name.replace("\\", "/")) for name in self._read_by(known) if _is_text(name)}
+
     def checked(self, submission: WorkflowSubmission, pictures: Sequence[PictureFile]) -> CheckedWorkflow:
-        """Refuse what cannot run, with all that is wrong. `pictures`: what the client has given."""
+        """Refuse what cannot run, with all that is wrong. `pictures`: those of its own that are there."""
         size = len(json.dumps([submission.prompt, submission.extra_data]))
         if size > LONGEST_BYTES:
             rule = f"the graph and its extra_data are {size} bytes as JSON, the limit is {LONGEST_BYTES}"
@@ -81,12 +88,7 @@ class WorkflowAdmission:
         )
         if found.error is not None:
             raise WorkflowRefusedError(found.as_dict(), found.lines())
-        inputs = {
-            value: read(value)
-            for node in found.graph.values()
-            for declared in self.registry[node.class_type].inputs
-            if declared.upload and isinstance(value := node.inputs.get(declared.name), str)
-        }
+        inputs = {name: read(name) for name in self._read_by(found.graph.values())}
         if faults := list(_over_limits(found, self._of_graphs)):
             raise _refused(found, faults)
         values = [node.inputs for node in found.graph.values()]
@@ -100,6 +102,12 @@ class WorkflowAdmission:
             pictures=saved(found.graph, found.outputs, self.registry, made),
             cost=batch * max(1, sum(_number(one, "steps") or 0 for one in values)),
         )
+
+    def _read_by(self, nodes: Iterable[Node]) -> Iterator[str]:
+        for node in nodes:
+            for declared in self.registry[node.class_type].inputs:
+                if declared.upload and isinstance(value := node.inputs.get(declared.name), str):
+                    yield value
 
     def check_given(self, data: bytes) -> None:
         """Refuse a picture that is larger than those given with ordinary jobs may be."""
@@ -127,6 +135,15 @@ def read(value: str) -> PictureFile:
     return PictureFile.model_validate(
         {"filename": filename, "subfolder": subfolder, "type": matched["type"] or "input"}
     )
+
+
+def _is_text(value: str) -> bool:
+    """JSON can say half a character, which no name has and no database takes."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def written(file: PictureFile) -> str:
