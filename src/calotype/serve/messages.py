@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from calotype.core.errors import CalotypeError
 from calotype.spec.job import JobFailure, NodeFailure, PictureFile
+from calotype.workflow.limits import GraphLimits
 
 
 class UnsendableError(CalotypeError):
@@ -50,6 +51,8 @@ class RunWorkflow(_Message):
     extra_pnginfo: dict[str, Any] = {}
     inputs: tuple[str, ...] = ()
     """What the graph calls its pictures."""
+    limits: GraphLimits | None = None
+    """Of what its nodes make."""
 
 
 class Stop(_Message):

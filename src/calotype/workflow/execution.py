@@ -2,8 +2,8 @@
 
 Whoever holds it owns the loop: a command line draws, a server does other work in between, and closing it
 cancels. Only what the outputs need runs; what the cache has does not. Output nodes always run, since what
-they do is outside. An error ends the iteration with `Failed`, never with an exception. Knows nothing of
-where events go.
+they do is outside. An error ends the iteration with `Failed`, never with an exception, unless it says that
+the node can run later. Knows nothing of where events go.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from calotype.workflow.cache import Cache, keys
 from calotype.workflow.described import choices_of
 from calotype.workflow.graph import Graph, Link, Node, walk
 from calotype.workflow.interface import COMBO, Context, NodeClass, Result, Returned, Step
+from calotype.workflow.limits import GraphLimits
 from calotype.workflow.values import RefusedValueError, accepted
+
+
+class NotYetError(Exception):
+    """What a node needs is in use; it can run when that is free."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,14 @@ class Progressed:
 
 
 @dataclass(frozen=True)
+class Postponed:
+    """A node could not run yet. Whoever goes on has it tried again, from its beginning."""
+
+    node: str
+    error: NotYetError = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
 class Executed:
     """A node has run; `ui` is what it has to show, mostly nothing."""
 
@@ -82,7 +95,7 @@ class Failed:
     """For hosts that treat some errors differently; its frames are cleared, so it keeps no memory alive."""
 
 
-Event = Started | Cached | Executing | Progressed | Executed | Finished | Failed
+Event = Started | Cached | Executing | Progressed | Postponed | Executed | Finished | Failed
 
 
 class Execution(Iterator[Event]):
@@ -96,8 +109,11 @@ class Execution(Iterator[Event]):
         context: Context,
         *,
         outputs: Sequence[str],
+        limits: GraphLimits | None = None,
     ) -> None:
+        """`limits` are the same for all that share a cache."""
         self._graph, self._registry, self._cache, self._context = graph, registry, cache, context
+        self._limits = limits
         self._outputs = tuple(outputs)
         self._values: dict[str, tuple[Any, ...]] = {}
         self._executed: list[str] = []
@@ -184,6 +200,10 @@ class Execution(Iterator[Event]):
         yield Executing(node.id)
         try:
             result = yield from self._result(known, node)
+        except NotYetError as error:
+            _forget_frames(error)
+            yield Postponed(node.id, error)
+            return None
         # A package that exits must not end a server; Ctrl-C and closing are something else.
         except (Exception, SystemExit) as error:
             return self._failed(node.id, error)
@@ -208,12 +228,17 @@ class Execution(Iterator[Event]):
             raise ValueError(f"{name}, from node {given.node}: {refused.rule}") from None
 
     def _result(self, known: NodeClass, node: Node) -> Generator[Event, None, Result]:
-        returned = known.run(self._context, **{name: self._given(known, node, name) for name in node.inputs})
+        given = {name: self._given(known, node, name) for name in node.inputs}
+        if self._limits is not None:
+            self._limits.check_given(known, given)
+        returned = known.run(self._context, **given)
         if isinstance(returned, Generator):
             returned = yield from self._steps(node, returned)
         result = returned if isinstance(returned, Result) else Result(returned)
         if not isinstance(result.outputs, tuple) or len(result.outputs) != len(known.outputs):
             _complain(known, result.outputs)
+        if self._limits is not None:
+            self._limits.check_made(known, result.outputs)
         return result
 
     def _steps(

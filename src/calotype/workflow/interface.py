@@ -106,6 +106,16 @@ class Context(Protocol):
         """Write one picture as PNG; name, place, `prompt` and `workflow` inside it are the host's."""
 
 
+@dataclass(frozen=True)
+class Extent:
+    """How much an IMAGE, MASK or LATENT holds: so many pictures of one size, in pixels."""
+
+    count: int = 1
+    width: int = 0
+    height: int = 0
+    """0 if nobody knows."""
+
+
 Choices = Sequence[str] | Callable[[Catalogue], Sequence[str]]
 
 
@@ -153,6 +163,8 @@ class Output:
     name: str = ""
     """As editors show it; the type if nothing is said."""
     help: str = ""
+    is_sheet: bool = False
+    """Many pictures on one, which may be as large as all of them."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +211,12 @@ class NodeClass:
     """What else the outputs depend on, such as a file's digest; gets the values written in the graph."""
     check: Callable[[Catalogue, InputValues], str | None] | None = None
     """A problem with the values written in the graph, found before anything runs."""
+    makes: Callable[[InputValues], Sequence[Extent | None]] | None = None
+    """How much each output will hold, asked before it runs; gets extents for pictures, masks and latents.
+
+    For nodes that may make more or larger ones than they are given: a server then refuses what is too much
+    before memory is taken, and not only afterwards.
+    """
     module: str = "calotype"
     """The package that it comes from; the registry fills it in."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from calotype.serve.deployment.followers import MOST_UNREAD, Followers
 from calotype.serve.deployment.settings import RequestLimits
 from calotype.serve.deployment.workflow_admission import WorkflowAdmission
 from calotype.serve.deployment.workflow_desk import WorkflowDesk
+from calotype.serve.keys import ApiKeys
 from calotype.serve.messages import (
     Failed,
     MadeFile,
@@ -23,12 +25,13 @@ from calotype.serve.messages import (
     Work,
     WorkflowFinished,
 )
+from calotype.serve.queue import uploads
 from calotype.serve.service import Happening, QueueFullError
 from calotype.serve.workflow_service import WorkflowRefusedError
 from calotype.spec.job import Job, JobFailure, NodeFailure, PictureFile
 from calotype.spec.workflow import WorkflowSubmission
 from calotype.workflow.interface import INT, Input, NodeClass
-from calotype.workflow.registry import Registry
+from calotype.workflow.registry import Registry, load_registry
 from tests.unit.serve_deployment.conftest import OpenDeployment, Puppet, Stage, asking, soon, until
 
 pytestmark = pytest.mark.anyio
@@ -50,10 +53,11 @@ def news(work: RunWorkflow, happened: Any, **more: Any) -> NodeNews:
     return NodeNews(job_id=work.job_id, happened=happened, nodes_total=1, **more)
 
 
-def saved(work: RunWorkflow) -> NodeNews:
-    made = MadeFile(file=FILE, width=1, height=1)
-    ui = {"images": [FILE.model_dump()]}
-    return news(work, "executed", node="1", ui=ui, files=(made,), nodes_done=1)
+def saved(work: RunWorkflow, *names: str) -> NodeNews:
+    files = [FILE.model_copy(update={"filename": f"{name}.png"}) for name in names or ("a",)]
+    made = tuple(MadeFile(file=file, width=1, height=1) for file in files)
+    ui = {"images": [file.model_dump() for file in files]}
+    return news(work, "executed", node="1", ui=ui, files=made, nodes_done=1)
 
 
 async def test_a_picture_is_on_disk_before_anybody_hears_of_it(deployed: OpenDeployment) -> None:
@@ -185,6 +189,34 @@ async def test_a_picture_for_workflows_has_the_bounds_of_any_other(deployed: Ope
         assert await desk.upload(FILE, b"x" * 10, client="ann") == FILE
 
 
+async def test_a_client_may_have_given_more_pictures_than_are_listed(
+    deployed: OpenDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "MOST_LISTED", 2)
+    async with deployed(Stage(None).start) as deployment:
+        admission = WorkflowAdmission(load_registry(), models=("emoji",))
+        desk = WorkflowDesk(deployment, deployment._queue, admission)
+        for name in ("apple.png", "bear.png", "cat.png"):
+            await desk.upload(PictureFile(filename=name, subfolder="of", type="input"), b"x", client="ann")
+        info = await desk.object_info(client="ann", name="LoadImage")
+        assert info["LoadImage"]["input"]["required"]["image"][0] == ["of/apple.png", "of/bear.png"]
+
+        async def read(name: str, client: str = "ann") -> Job:
+            prompt = {
+                "1": {"class_type": "LoadImage", "inputs": {"image": name}},
+                "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0]}},
+            }
+            return (await desk.submit(WorkflowSubmission(prompt=prompt), client=client)).job
+
+        for name in ("of/cat.png", "of\\cat.png", "of/cat.png [input]"):
+            assert (await read(name)).state == "queued"
+        with pytest.raises(WorkflowRefusedError, match=r"did you mean 'of/apple\.png'"):
+            await read("of/aple.png")
+        for name, client in (("of/cat.png", "bob"), ("of/\ud800.png", "ann")):
+            with pytest.raises(WorkflowRefusedError, match="is not one of the choices"):
+                await read(name, client)
+
+
 async def test_quotas_and_bad_graphs(deployed: OpenDeployment) -> None:
     class Few:
         def max_queued(self, client: str) -> int | None:  # noqa: ARG002
@@ -208,6 +240,55 @@ async def test_quotas_and_bad_graphs(deployed: OpenDeployment) -> None:
         ):
             with pytest.raises(error, match=words):
                 await desk_of(deployment).submit(WorkflowSubmission(**bad), client="bob")
+
+
+async def test_a_graph_counts_as_the_pictures_it_saves(deployed: OpenDeployment, tmp_path: Path) -> None:
+    keys = ApiKeys(tmp_path / "keys")
+    keys.create("ann", pictures_per_minute=63)
+    prompt = {
+        "1": {"class_type": "EmptyLatentImage", "inputs": {"batch_size": 1}},
+        "2": {"class_type": "RepeatLatentBatch", "inputs": {"samples": ["1", 0], "amount": 64}},
+        "3": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "emoji"}},
+        "4": {"class_type": "VAEDecode", "inputs": {"samples": ["2", 0], "vae": ["3", 2]}},
+        "5": {"class_type": "SaveImage", "inputs": {"images": ["4", 0]}},
+    }
+    async with deployed(Stage(None).start, quotas=keys) as deployment:
+        admission = WorkflowAdmission(load_registry(), models=("emoji",))
+        desk = WorkflowDesk(deployment, deployment._queue, admission)
+        with pytest.raises(RequestError, match="64 pictures at once, the limit of 'ann' is 63 a minute"):
+            await desk.submit(WorkflowSubmission(prompt=prompt), client="ann")
+
+
+async def test_pictures_that_nobody_could_tell_beforehand_count_when_they_are_saved(
+    deployed: OpenDeployment, tmp_path: Path
+) -> None:
+    keys = ApiKeys(tmp_path / "keys", monotonic=lambda: 0.0)
+    keys.create("ann", pictures_per_minute=3)
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start, quotas=keys) as deployment:
+        puppet = await stage.next()
+        job = await handed_in(deployment)
+        work = await puppet.told(RunWorkflow)
+        puppet.say(saved(work, "a", "b"), b"picture", b"another")
+        puppet.say(WorkflowFinished(job_id=job.id))
+        assert len((await soon(deployment.wait(job.id))).pictures) == 2
+        # One was counted when it was handed in and one when it was saved: there is room for one more.
+        job = await handed_in(deployment)
+        work = await puppet.told(RunWorkflow)
+        puppet.say(saved(work, "c", "d"), b"picture", b"another")
+        assert (await puppet.told(Stop)).job_id == job.id
+        # It may have come further meanwhile.
+        puppet.say(WorkflowFinished(job_id=job.id))
+        failed = await soon(deployment.wait(job.id))
+        assert (failed.state, failed.pictures) == ("failed", ())
+        assert failed.failure is not None
+        assert failed.failure.message == (
+            "node 1 (Save): it was counted as 1 pictures when it was handed in and has 2: "
+            "'ann' may ask for 3 pictures a minute and has 0 left; try again later"
+        )
+        assert failed.report is not None
+        assert failed.report.failed is not None
+        assert failed.report.failed.node == "1"
 
 
 async def _take(happenings: AsyncIterator[Happening], number: int) -> list[Happening]:

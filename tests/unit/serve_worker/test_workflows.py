@@ -12,6 +12,7 @@ from calotype.core.errors import NotFoundError
 from calotype.serve import messages
 from calotype.serve.messages import Failed, Models, NodeNews, RunWorkflow, Stopped, WorkflowFinished
 from calotype.serve.worker.engines import DeviceLostError, OutOfMemoryError
+from calotype.serve.worker.main import turn
 from calotype.serve.worker.node_engines import NodeEngines
 from calotype.serve.worker.workflows import Workflows
 from calotype.serve.workflow_catalogue import WorkflowCatalogue
@@ -54,6 +55,11 @@ class Stage:
             "2": {"class_type": "Save", "inputs": {"image": ["1", 0]}},
         }
         self.workflows.add(RunWorkflow(job_id=job_id, sequence=7, prompt=prompt, outputs=("2",), **knobs))
+
+    def turns(self, number: int) -> None:
+        """Of batcher and workflows, as the worker has them."""
+        for _ in range(number):
+            turn(self.bench.batcher, self.workflows)
 
     def rest(self) -> None:
         for _ in range(1000):
@@ -237,12 +243,89 @@ def test_models_are_those_of_ordinary_jobs_and_stay_while_a_workflow_uses_them()
         stage.workflows.turn()
     assert not stage.bench.heard(WorkflowFinished)
     assert not stage.bench.heard(Failed)
-    for _ in range(20):
-        stage.bench.batcher.turn()
-        stage.workflows.turn()
+    stage.turns(20)
     assert [m.job_id for m in stage.bench.heard(WorkflowFinished)] == ["flow"]
     assert stage.bench.shelf.loads == ["m-60", "n-60"]
     assert not any(held.users for held in stage.bench.models._held)
+
+
+def crowded(*models: str) -> Stage:
+    """A worker with room for one model, and a node that uses these, a step apart."""
+
+    def uses(context: Context, value: int) -> Generator[Step, None, tuple[Image.Image]]:
+        for number, name in enumerate(models):
+            stage.engines(name)
+            yield Step(number + 1, len(models))
+        return picture()
+
+    stage = Stage(Bench(Shelf(memory_bytes=100)), Uses=uses)
+    return stage
+
+
+@pytest.mark.parametrize("models", [("n-60",), ("m-60", "n-60") * 2], ids=["one model", "two by turns"])
+def test_a_workflow_that_waits_for_room_has_its_turn_while_new_jobs_keep_coming(
+    models: tuple[str, ...],
+) -> None:
+    stage = crowded(*models)
+    stage.add("flow", "Uses")
+    for number in range(60):
+        stage.bench.add(f"job {number}", model="m-60", steps=3)
+        stage.turns(1)
+    assert [m.job_id for m in stage.bench.heard(WorkflowFinished)] == ["flow"]
+    told = [news for news in stage.news("flow") if news[0] != "progressed"]
+    assert told == [
+        ("started", None),
+        ("cached", None),
+        *((event, node) for node in "12" for event in ("executing", "executed")),
+    ]
+    stage.turns(20)
+    stage.bench.to_the_end()
+    assert stage.bench.finished() == {f"job {number}" for number in range(60)}
+
+
+def test_who_waits_for_room_behind_a_workflow_gets_it_next_and_nothing_is_read_again() -> None:
+    stage = crowded("n-60")
+    stage.bench.add("slow", model="m-60", steps=9)
+    stage.bench.turns(1)
+    stage.bench.add("other model", model="k-60")
+    stage.add("flow", "Uses")
+    stage.add("next flow", "Uses", 1)
+    stage.turns(45)
+    assert stage.bench.shelf.loads == ["m-60", "n-60", "k-60", "n-60"]
+    assert stage.bench.shelf.described == ["m-60", "k-60", "n-60", "n-60"], "waiting reads nothing again"
+    assert [m.job_id for m in stage.bench.heard(WorkflowFinished)] == ["flow", "next flow"]
+    stage.bench.to_the_end()
+    assert stage.bench.finished() == {"slow", "other model"}
+
+
+def test_a_workflow_that_is_stopped_while_it_waits_for_room_keeps_nobody_waiting() -> None:
+    stage = crowded("n-60")
+    stage.bench.add("slow", model="m-60", steps=9)
+    stage.bench.turns(1)
+    stage.add("flow", "Uses")
+    stage.turns(5)
+    stage.bench.add("later", model="m-60")
+    stage.turns(1)
+    assert ["slow", "later"] not in stage.bench.shelf.made["m-60"].evaluated
+    stage.workflows.stop("flow")
+    stage.turns(1)
+    assert stage.bench.shelf.made["m-60"].evaluated[-1] == ["slow", "later"]
+    assert stage.bench.shelf.loads == ["m-60"]
+
+
+def test_files_of_a_node_that_is_run_again_keep_their_names() -> None:
+    def saves(context: Context, value: int) -> tuple[Image.Image]:
+        context.save(*picture(), "p")
+        stage.engines("n-60")
+        return picture()
+
+    stage = Stage(Bench(Shelf(memory_bytes=100)), Saves=saves)
+    stage.bench.add("slow", model="m-60", steps=9)
+    stage.bench.turns(1)
+    stage.add("flow", "Saves")
+    stage.turns(30)
+    files = [made.file.filename for news in stage.bench.heard(NodeNews) for made in news.files]
+    assert files == ["p_00007_01.png", "p_00007_02.png"]
 
 
 def test_presets_of_nodes_are_engines_of_the_worker_s_and_take_its_room() -> None:

@@ -90,6 +90,42 @@ def test_bad_model_files_are_refused_and_good_requests_served(real: Running, sur
         assert [one.pid for one in client.status().workers] == [worker.pid], "a bad file ended the worker"
 
 
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        (
+            {
+                "1": {"class_type": "SolidMask", "inputs": {"value": 0.5, "width": 512, "height": 512}},
+                "2": {"class_type": "MaskToImage", "inputs": {"mask": ["1", 0]}},
+                "3": {
+                    "class_type": "ImageScaleBy",
+                    "inputs": {"image": ["2", 0], "upscale_method": "nearest-exact", "scale_by": 8.0},
+                },
+            },
+            "IMAGE: 4096×4096 is 16777216 pixels, the limit here is 4194304; make it smaller",
+        ),
+        (
+            {
+                "1": {"class_type": "EmptyLatentImage", "inputs": {"batch_size": 2}},
+                "3": {"class_type": "RepeatLatentBatch", "inputs": {"samples": ["1", 0], "amount": 64}},
+                "4": GRAPH["4"],
+                "5": {"class_type": "VAEDecode", "inputs": {"samples": ["3", 0], "vae": ["4", 2]}},
+            },
+            "LATENT: 128 in one batch, the limit here is 64; make fewer at a time",
+        ),
+    ],
+    ids=["pixels", "pictures"],
+)
+def test_limits_hold_for_whatever_nodes_make(client: ComfyClient, nodes: dict[str, Any], words: str) -> None:
+    save = {"class_type": "SaveImage", "inputs": {"filename_prefix": "x", "images": [list(nodes)[-1], 0]}}
+    prompt_id = client.queue_prompt({**nodes, "9": save})["prompt_id"]
+    (failed,) = [m["data"] for m in client.until_done(prompt_id) if m["type"] == "execution_error"]
+    assert (failed["node_id"], failed["exception_message"]) == ("3", words)
+    job = client.get(f"/v1/jobs/{prompt_id}")
+    assert (job["failure"]["kind"], job["pictures"]) == ("bad_request", [])
+    client.post("/history", {"delete": [prompt_id]})
+
+
 def test_the_default_graph(client: ComfyClient, real: Running) -> None:
     job = client.make_pictures("a pear", wait=False)["id"]
     first = client.queue_prompt(GRAPH)["prompt_id"]

@@ -60,7 +60,7 @@ class Deployment:
         self._queue, self._quotas = queue, quotas
         self._admission = Admission(settings, find_model, fits)
         self._dispatcher = Dispatcher(
-            queue, workers, settings, self.metrics, sleep=sleep, monotonic=monotonic
+            queue, workers, settings, self.metrics, sleep=sleep, monotonic=monotonic, spend=self._spend
         )
         self._crew = (
             None if size is None else Crew(self._dispatcher, next(iter(workers.values())), size, sleep=sleep)
@@ -173,6 +173,10 @@ class Deployment:
             if not accepted:
                 self._quotas.give_back(new.client, pictures)
         return entered
+
+    def _spend(self, client: str, pictures: int) -> None:
+        if self._quotas is not None:
+            self._quotas.spend(client, pictures)
 
     def _check_open(self) -> None:
         if self._dispatcher.draining:

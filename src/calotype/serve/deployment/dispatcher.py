@@ -26,6 +26,7 @@ from calotype.serve.deployment.settings import DeploymentSettings
 from calotype.serve.deployment.timekeeper import Timekeeper
 from calotype.serve.deployment.watching import Watchers
 from calotype.serve.deployment.workers import StartWorker
+from calotype.serve.deployment.workflow_run import Spend
 from calotype.serve.messages import (
     Evaluated,
     Failed,
@@ -66,7 +67,9 @@ class Dispatcher:
         *,
         sleep: Sleep = asyncio.sleep,
         monotonic: Monotonic = time.monotonic,
+        spend: Spend = lambda _client, _pictures: None,
     ) -> None:
+        """`spend` counts pictures that workflows save beyond what was told beforehand."""
         self._queue, self._settings, self._metrics = queue, settings, metrics
         self._sleep, self._monotonic = sleep, monotonic
         self.seats = [self._seat(name, start) for name, start in workers.items()]
@@ -78,7 +81,7 @@ class Dispatcher:
         self.watchers = Watchers(self._previews_changed, self._job_changed)
         self._outcomes = Outcomes(queue, self.watchers, metrics, settings, sleep)
         self._hearing = Hearing(
-            self._running, self._outcomes, self.watchers, self.followers, self._errands, metrics
+            self._running, self._outcomes, self.watchers, self.followers, self._errands, metrics, spend
         )
         self._out = HandingOut(
             queue,

@@ -149,7 +149,7 @@ class HandingOut:
         # Its worker may have died meanwhile.
         if not self._running.still(running):
             return
-        message = _workflow_of(job, given) if running.workflow else self._work_of(job, given)
+        message = self._workflow_of(job, given) if running.workflow else self._work_of(job, given)
         running.sent = True
         try:
             await running.seat.send(message, list(given.values()))
@@ -176,13 +176,13 @@ class HandingOut:
             preset=job.preset,
         )
 
-
-def _workflow_of(job: Job, given: Mapping[str, bytes]) -> RunWorkflow:
-    return RunWorkflow(
-        job_id=job.id,
-        sequence=job.sequence,
-        prompt=job.request["prompt"],
-        outputs=tuple(job.request["outputs"]),
-        extra_pnginfo=job.request["extra_data"].get("extra_pnginfo") or {},
-        inputs=tuple(given),
-    )
+    def _workflow_of(self, job: Job, given: Mapping[str, bytes]) -> RunWorkflow:
+        return RunWorkflow(
+            job_id=job.id,
+            sequence=job.sequence,
+            prompt=job.request["prompt"],
+            outputs=tuple(job.request["outputs"]),
+            extra_pnginfo=job.request["extra_data"].get("extra_pnginfo") or {},
+            inputs=tuple(given),
+            limits=self._settings.limits.of_graphs(),
+        )

@@ -11,7 +11,7 @@ from calotype.serve.deployment.outcomes import Outcomes
 from calotype.serve.deployment.running import Running, RunningJobs
 from calotype.serve.deployment.seat import Seat
 from calotype.serve.deployment.watching import Watchers
-from calotype.serve.deployment.workflow_run import WorkflowRun
+from calotype.serve.deployment.workflow_run import Spend, WorkflowRun
 from calotype.serve.messages import (
     Evaluated,
     Failed,
@@ -24,9 +24,10 @@ from calotype.serve.messages import (
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.ending import Ending
 from calotype.serve.service import Happening
-from calotype.spec.job import JobPicture, WorkflowReport
+from calotype.spec.job import JobFailure, JobPicture, NodeFailure, WorkflowReport
 
-OfJob = Stepped | NodeNews | Finished | WorkflowFinished | Failed | Stopped
+OfEnd = WorkflowFinished | Failed | Stopped
+OfJob = Stepped | NodeNews | Finished | OfEnd
 _PNG = b"\x89PNG"
 
 
@@ -41,14 +42,16 @@ class Hearing:
         followers: Followers,
         errands: Errands,
         metrics: Metrics,
+        spend: Spend,
     ) -> None:
+        self._spend = spend
         self._running, self._outcomes, self._errands = running, outcomes, errands
         self._watchers, self._followers, self._metrics = watchers, followers, metrics
 
     def listen(self, running: Running) -> WorkflowRun:
         """The ear of a workflow that begins."""
         tell = partial(self._tell_news, running)
-        return WorkflowRun(running.job.id, self._outcomes, tell, self._errands.run)
+        return WorkflowRun(running.job, self._outcomes, tell, self._errands.run, self._spend, running.stop)
 
     def of_evaluation(self, seat: Seat, message: Evaluated) -> None:
         self._metrics.step_seconds.observe(message.seconds)
@@ -98,20 +101,21 @@ class Hearing:
         if self._watchers.wants_steps(running.job.id):
             self._watchers.tell(running.as_it_stands(), preview)
 
-    async def _ended(self, running: Running, message: WorkflowFinished | Failed | Stopped) -> None:
+    async def _ended(self, running: Running, message: OfEnd) -> None:
         """The end of a job; the next workflow waits for it, so that ends are heard in their order."""
         try:
             await self._enter_end(running, message)
         finally:
             running.seat.workflows.discard(message.job_id)
 
-    async def _enter_end(self, running: Running, message: WorkflowFinished | Failed | Stopped) -> None:
+    async def _enter_end(self, running: Running, message: OfEnd) -> None:
         """Without pictures, or with those that a workflow told of before."""
         job_id, steps = message.job_id, running.steps
         report: WorkflowReport | None = None
         pictures: tuple[JobPicture, ...] = ()
         if running.workflow is not None:
             await running.workflow.settled()
+            message = _unless_refused(message, running.workflow.refused)
             report = running.workflow.report(message.node if isinstance(message, Failed) else None)
             pictures = tuple(running.workflow.pictures)
         match message:
@@ -141,3 +145,12 @@ class Hearing:
         self._followers.tell(Happening(job, news, preview))
         if self._running.still(running):
             self._watchers.tell(job, preview if preview is not None and preview.startswith(_PNG) else None)
+
+
+def _unless_refused(message: OfEnd, refused: NodeFailure | None) -> OfEnd:
+    """What its worker says of a workflow's end, or what it has done too much of before."""
+    if refused is None:
+        return message
+    text = f"node {refused.node} ({refused.node_class}): {refused.message}"
+    failure = JobFailure(kind="bad_request", message=text)
+    return Failed(job_id=message.job_id, failure=failure, node=refused)

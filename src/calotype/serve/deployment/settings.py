@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from calotype.workflow.limits import GraphLimits
+
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -23,6 +25,15 @@ class RequestLimits(BaseModel):
     """Of one given picture's file."""
     max_given_pixels: Annotated[int, Field(ge=1)] = 8192 * 8192
     """Width times height of one given picture."""
+
+    def of_graphs(self) -> GraphLimits:
+        """The same for what nodes make."""
+        return GraphLimits(
+            max_pixels=self.max_pixels,
+            max_count=self.max_count,
+            max_steps=self.max_steps,
+            max_given_pixels=self.max_given_pixels,
+        )
 
 
 class DeploymentSettings(BaseModel):

@@ -19,7 +19,9 @@ from calotype.serve.workflow_service import WorkflowRefusedError
 from calotype.spec.job import PictureFile
 from calotype.spec.workflow import WorkflowSubmission
 from calotype.workflow.described import describe, describe_all
-from calotype.workflow.graph import Node
+from calotype.workflow.extents import expected, saved
+from calotype.workflow.graph import Node, parse
+from calotype.workflow.limits import GraphLimits
 from calotype.workflow.registry import Registry
 from calotype.workflow.validation import Validation, validate
 
@@ -54,6 +56,7 @@ class WorkflowAdmission:
     ) -> None:
         self.registry, self._models, self._models_folder = registry, models, models_folder
         self._limits = limits or RequestLimits()
+        self._of_graphs = self._limits.of_graphs()
 
     def catalogue(self, pictures: Iterable[PictureFile] = ()) -> WorkflowCatalogue:
         """Names to choose from, for a client who has given these pictures."""
@@ -67,8 +70,15 @@ class WorkflowAdmission:
             return describe_all(self.registry, catalogue)
         return {name: describe(self.registry[name], catalogue)} if name in self.registry else {}
 
+    def named(self, prompt: object) -> dict[str, PictureFile]:
+        """The pictures that a graph nobody has looked at yet reads, by what it calls them."""
+        nodes, _ = parse(prompt) if isinstance(prompt, dict) else ({}, {})
+        known = [node for node in nodes.values() if node.class_type in self.registry]
+        # Files written on Windows name folders with backslashes.
+        return {name: read(name.replace("\\", "/")) for name in self._read_by(known) if _is_text(name)}
+
     def checked(self, submission: WorkflowSubmission, pictures: Sequence[PictureFile]) -> CheckedWorkflow:
-        """Refuse what cannot run, with all that is wrong. `pictures`: what the client has given."""
+        """Refuse what cannot run, with all that is wrong. `pictures`: those of its own that are there."""
         size = len(json.dumps([submission.prompt, submission.extra_data]))
         if size > LONGEST_BYTES:
             rule = f"the graph and its extra_data are {size} bytes as JSON, the limit is {LONGEST_BYTES}"
@@ -78,24 +88,26 @@ class WorkflowAdmission:
         )
         if found.error is not None:
             raise WorkflowRefusedError(found.as_dict(), found.lines())
-        inputs = {
-            value: read(value)
-            for node in found.graph.values()
-            for declared in self.registry[node.class_type].inputs
-            if declared.upload and isinstance(value := node.inputs.get(declared.name), str)
-        }
-        if faults := list(_over_limits(found, self._limits)):
+        inputs = {name: read(name) for name in self._read_by(found.graph.values())}
+        if faults := list(_over_limits(found, self._of_graphs)):
             raise _refused(found, faults)
         values = [node.inputs for node in found.graph.values()]
-        batch = max([_number(one, "batch_size") or 1 for one in values], default=1)
+        made = expected(found.graph, self.registry, most=self._limits.max_count)
+        batch = max((extent.count for extents in made.values() for extent in extents), default=1)
         names = [name for one in values if isinstance(name := one.get("ckpt_name"), str)]
         return CheckedWorkflow(
             validation=found,
             inputs=inputs,
             model=names[0] if names else "",
-            pictures=batch * len(found.outputs),
+            pictures=saved(found.graph, found.outputs, self.registry, made),
             cost=batch * max(1, sum(_number(one, "steps") or 0 for one in values)),
         )
+
+    def _read_by(self, nodes: Iterable[Node]) -> Iterator[str]:
+        for node in nodes:
+            for declared in self.registry[node.class_type].inputs:
+                if declared.upload and isinstance(value := node.inputs.get(declared.name), str):
+                    yield value
 
     def check_given(self, data: bytes) -> None:
         """Refuse a picture that is larger than those given with ordinary jobs may be."""
@@ -125,21 +137,24 @@ def read(value: str) -> PictureFile:
     )
 
 
+def _is_text(value: str) -> bool:
+    """JSON can say half a character, which no name has and no database takes."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def written(file: PictureFile) -> str:
     """What a graph calls a given picture."""
     return f"{file.subfolder}/{file.filename}" if file.subfolder else file.filename
 
 
-def _over_limits(found: Validation, limits: RequestLimits) -> Iterator[tuple[str, str, str, str]]:
+def _over_limits(found: Validation, limits: GraphLimits) -> Iterator[tuple[str, str, str, str]]:
     for name, node in found.graph.items():
-        width, height = _number(node.inputs, "width"), _number(node.inputs, "height")
-        if width and height and width * height > limits.max_pixels:
-            rule = f"{width}×{height} is {width * height} pixels, the limit here is {limits.max_pixels}"
-            yield name, "width", "value_bigger_than_max", rule
-        for place, limit in (("batch_size", limits.max_count), ("steps", limits.max_steps)):
-            value = _number(node.inputs, place)
-            if value is not None and value > limit:
-                yield name, place, "value_bigger_than_max", f"{value}, the limit here is {limit}"
+        for place, rule in limits.over(node.inputs):
+            yield name, place, "value_bigger_than_max", rule
 
 
 def _number(inputs: Mapping[str, Any], name: str) -> int | None:

@@ -32,8 +32,9 @@ class WorkflowDesk:
             raise
 
     async def _submit(self, submission: WorkflowSubmission, client: str) -> AcceptedWorkflow:
-        given = [upload.file for upload in await self._queue.uploads(client)]
         # Away from the event loop: folders are listed, and a graph can be large.
+        named = await asyncio.to_thread(self._admission.named, submission.prompt)
+        given = await self._given(client, named)
         checked = await asyncio.to_thread(self._admission.checked, submission, given)
         self._admission.check_there(checked, await self._queue.missing(client, checked.inputs))
         new = NewJob(
@@ -47,6 +48,7 @@ class WorkflowDesk:
                 "number": submission.number,
                 "front": submission.front,
                 "outputs": list(checked.validation.outputs),
+                "pictures": checked.pictures,
             },
             id=submission.prompt_id,
             number=submission.number,
@@ -58,6 +60,15 @@ class WorkflowDesk:
         )
         job = await self._deployment.accept(new, (), checked.pictures)
         return AcceptedWorkflow(job, checked.validation.node_errors)
+
+    async def _given(self, client: str, named: Mapping[str, PictureFile]) -> list[PictureFile]:
+        """Those of a graph's pictures that the client has given: it may have given more than are listed."""
+        missing = set(await self._queue.missing(client, named))
+        given = [file for called, file in named.items() if called not in missing]
+        if missing:
+            # It will be refused, and is told of the nearest names.
+            given += [upload.file for upload in await self._queue.uploads(client)]
+        return given
 
     async def unended(self, *, client: str | None = None) -> int:
         return await self._queue.unended("workflow", client)

@@ -6,23 +6,43 @@ Knows nothing of workers or of what comes of the job.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
+from calotype.core.errors import CalotypeError
 from calotype.serve.deployment.outcomes import Outcomes
-from calotype.serve.messages import NodeNews
+from calotype.serve.messages import MadeFile, NodeNews
 from calotype.serve.queue.made import MadePicture
-from calotype.spec.job import JobPicture, NodeFailure, WorkflowReport
+from calotype.spec.job import Job, JobPicture, NodeFailure, PictureFile, WorkflowReport
 
 Tell = Callable[[NodeNews, bytes | None], None]
 RunErrand = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+Spend = Callable[[str, int], None]
+"""Counts pictures of a client, or refuses them with a CalotypeError."""
 
 
 class WorkflowRun:
-    """One attempt at a workflow. `tell` hears its news, in order."""
+    """One attempt at a workflow. `tell` hears its news, in order.
 
-    def __init__(self, job_id: str, outcomes: Outcomes, tell: Tell, run_errand: RunErrand) -> None:
-        self._job_id, self._outcomes, self._tell, self._run_errand = job_id, outcomes, tell, run_errand
+    What it saves beyond what was counted when it was accepted is counted by `spend`; what that refuses is
+    not kept, and `stop` is to end it.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        outcomes: Outcomes,
+        tell: Tell,
+        run_errand: RunErrand,
+        spend: Spend,
+        stop: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._job, self._outcomes, self._tell, self._run_errand = job, outcomes, tell, run_errand
+        self._spend, self._stop = spend, stop
+        self._paid = int(job.request.get("pictures", 0))
+        self._saved: set[PictureFile] = set()
+        self.refused: NodeFailure | None = None
+        """The node that saved too much, and why that is so."""
         self.pictures: list[JobPicture] = []
         self._outputs: dict[str, Any] = {}
         self._cached: tuple[str, ...] = ()
@@ -61,18 +81,45 @@ class WorkflowRun:
     ) -> None:
         if before is not None:
             await asyncio.wait({before})
+        if self.refused is not None:
+            return
         if news.files:
+            try:
+                self._count(news.files)
+            except CalotypeError as error:
+                self.refused = self._refusal(news, error)
+                await self._stop()
+                return
             pictures = [
                 MadePicture(data, made.width, made.height, file=made.file)
                 for data, made in zip(attachments, news.files, strict=True)
             ]
-            kept = await self._outcomes.keep(self._job_id, pictures)
+            kept = await self._outcomes.keep(self._job.id, pictures)
             if kept is None:
                 # It has ended meanwhile, because its deadline has passed.
                 return
             self.pictures += kept
             attachments = []
         self._note(news, attachments)
+
+    def _count(self, files: Sequence[MadeFile]) -> None:
+        # By name: a node that is run again saves the same files again.
+        self._saved.update(made.file for made in files)
+        over = len(self._saved) - self._paid
+        if over > 0:
+            self._spend(self._job.client, over)
+            self._paid += over
+
+    def _refusal(self, news: NodeNews, error: CalotypeError) -> NodeFailure:
+        node = news.node or ""
+        rule = f"it was counted as {self._paid} pictures when it was handed in and has {len(self._saved)}"
+        return NodeFailure(
+            node=node,
+            node_class=self._job.request["prompt"].get(node, {}).get("class_type", ""),
+            error=type(error).__name__,
+            message=f"{rule}: {error}",
+            traceback=(),
+        )
 
     def _note(self, news: NodeNews, attachments: list[bytes]) -> None:
         match news.happened:

@@ -98,11 +98,14 @@ class Batcher:
         """A job's place among those that are not open yet."""
         return next((place for place in self._waiting if getattr(place[0], "job_id", None) == job_id), None)
 
-    def turn(self) -> bool:
-        """Everything up to the end of one evaluation; False when there was nothing to do."""
+    def turn(self, *, opens: bool = True) -> bool:
+        """Everything up to the end of one evaluation; False when there was nothing to do.
+
+        Without `opens` what has arrived waits: somebody else needs the room that it would take.
+        """
         self._models.tidy()
         busy = bool(self._waiting or self._tickets)
-        while self._waiting and self._open(*self._waiting[0]):
+        while opens and self._waiting and self._open(*self._waiting[0]):
             self._waiting.popleft()
         self._decode()
         groups: dict[Group, list[Ticket]] = {}

@@ -116,8 +116,14 @@ def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOption
         )
     )
     while True:
-        busy = [batcher.turn(), workflows.turn()]
-        _take(inbox, batcher, workflows, models, wait=not any(busy))
+        busy = turn(batcher, workflows)
+        _take(inbox, batcher, workflows, models, wait=not busy)
+
+
+def turn(batcher: Batcher, workflows: Workflows) -> bool:
+    """A turn of both; False when there was nothing to do."""
+    busy = [batcher.turn(opens=not workflows.wants_room), workflows.turn()]
+    return any(busy)
 
 
 def _take(inbox: Inbox, batcher: Batcher, workflows: Workflows, models: Models, *, wait: bool) -> None:

@@ -20,6 +20,9 @@ from calotype.serve.worker.stages import Stages
 
 _log = logging.getLogger(__name__)
 
+MOST_AWAITED = 2
+"""Models that somebody waits for: the first of the ordinary jobs, and the workflow."""
+
 
 @dataclass
 class _Held:
@@ -60,8 +63,10 @@ class Models:
         self._memory_bytes = loader.memory_bytes if memory_bytes is None else memory_bytes
         self._held: list[_Held] = []
         """The most recently used is last."""
-        self._awaited: LoadedModel | None = None
-        """What is next to be loaded: reading its files again at every try would cost the others time."""
+        self._awaited: dict[str, LoadedModel] = {}
+        """What found no room: reading its files again at every try would cost the others time."""
+        self.releases = 0
+        """How often a lease has ended: until that changes, what found no room finds none."""
 
     def lease(self, name: str, preset: str | None = None) -> Lease | None:
         """The model for one job, loaded if need be; None while others' jobs hold the room it needs."""
@@ -72,7 +77,16 @@ class Models:
         held.users += 1
         self._held.remove(held)
         self._held.append(held)
-        return Lease(held.about.name, preset, held.engine, partial(_release, held))
+        return Lease(held.about.name, preset, held.engine, partial(self._release, held))
+
+    def has_room(self, name: str, preset: str | None = None) -> bool:
+        """Whether `lease` would answer with the model."""
+        preset = None if preset == self._loader.preset else preset
+        if self._known(name, preset) is not None:
+            return True
+        about = self._about(name, preset)
+        self._await(name, about)
+        return self._known(about.sha256, preset) is not None or self._idle_for(about) is not None
 
     def load(self, name: str) -> bool:
         """Have a model ready; False while others' jobs hold the room it needs."""
@@ -105,17 +119,14 @@ class Models:
         return next((held for held in self._held if name in held.names and held.about.preset == preset), None)
 
     def _loaded(self, name: str, preset: str | None) -> _Held | None:
-        if self._awaited is None or self._awaited.name != name:
-            with self._stages.slow(f"reading {name}"):
-                self._awaited = self._loader.describe(name)
-        about = self._awaited.model_copy(update={"preset": preset})
+        about = self._about(name, preset)
         held = self._known(about.sha256, preset)
         if held is not None:
             held.names.add(name)
             return held
         if not self._make_room(about):
+            self._await(name, about)
             return None
-        self._awaited = None
         _log.info("loading %s", name, extra={"model": name})
         with self._stages.slow(f"loading {name}"):
             held = _Held(about, self._with_less_and_less(about), {name, about.sha256})
@@ -123,6 +134,18 @@ class Models:
         _log.info("loaded %s", name, extra={"model": name, "sha256": about.sha256, "bytes": about.bytes})
         self._tell()
         return held
+
+    def _about(self, name: str, preset: str | None) -> LoadedModel:
+        about = self._awaited.pop(name, None)
+        if about is None:
+            with self._stages.slow(f"reading {name}"):
+                about = self._loader.describe(name)
+        return about.model_copy(update={"preset": preset})
+
+    def _await(self, name: str, about: LoadedModel) -> None:
+        self._awaited[name] = about
+        while len(self._awaited) > MOST_AWAITED:
+            del self._awaited[next(iter(self._awaited))]
 
     def _with_less_and_less(self, about: LoadedModel) -> JobEngine:
         """Load it; where the device has less room than was counted, idle models go until it fits."""
@@ -137,24 +160,28 @@ class Models:
                 self._drop(idle)
 
     def _make_room(self, about: LoadedModel) -> bool:
+        going = self._idle_for(about)
+        for held in going or ():
+            _log.info("%s makes room for %s", held.about.name, about.name, extra={"model": about.name})
+            self._drop(held)
+        return going is not None
+
+    def _idle_for(self, about: LoadedModel) -> list[_Held] | None:
+        """What can go for a model; None while too much is used."""
         if about.bytes > self._memory_bytes:
             raise DoesNotFitError(
                 f"model {about.name!r} has {about.bytes} bytes of weights, this worker holds at most "
                 f"{self._memory_bytes}; start it with more memory, or use a smaller model or precision"
             )
-        missing, going = about.bytes - self._free_bytes(), []
+        missing = about.bytes - self._free_bytes()
+        going: list[_Held] = []
         for held in self._held:
             if missing <= 0:
                 break
             if not held.users:
                 going.append(held)
                 missing -= held.about.bytes
-        if missing > 0:
-            return False
-        for held in going:
-            _log.info("%s makes room for %s", held.about.name, about.name, extra={"model": about.name})
-            self._drop(held)
-        return True
+        return going if missing <= 0 else None
 
     def _drop(self, held: _Held, *, asked: str | None = None) -> None:
         self._held.remove(held)
@@ -163,6 +190,10 @@ class Models:
         self._loader.let_go()
         _log.info("unloaded %s", held.about.name, extra={"model": held.about.name})
         self._tell(asked)
+
+    def _release(self, held: _Held) -> None:
+        held.users -= 1
+        self.releases += 1
 
     def _free_bytes(self) -> int:
         return self._memory_bytes - sum(held.about.bytes for held in self._held)
@@ -176,10 +207,6 @@ class Models:
                 asked=asked,
             )
         )
-
-
-def _release(held: _Held) -> None:
-    held.users -= 1
 
 
 class _News:

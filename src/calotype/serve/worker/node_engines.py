@@ -10,9 +10,10 @@ from typing import Any
 
 from calotype.serve.worker.engines import Loader
 from calotype.serve.worker.models import Lease, Models
+from calotype.workflow.execution import NotYetError
 
 
-class NoRoomYetError(Exception):
+class NoRoomYetError(NotYetError):
     """Other jobs' models take the room; there will be some when these have ended."""
 
 
@@ -27,6 +28,10 @@ class NodeEngines:
     ) -> None:
         self._held, self._loader = held, loader
         self._leases: dict[tuple[str, str | None], Lease] = {}
+        self._awaited: tuple[str, str | None] | None = None
+        """What found no room."""
+        self._looked_at = 0
+        """The releases there had been when that was looked at last."""
         self.models = make_models(self)
 
     def __call__(self, reference: str, preset: str | None = None) -> Any:
@@ -39,14 +44,43 @@ class NodeEngines:
     def _lease(self, reference: str, preset: str | None) -> Lease:
         lease = self._held.lease(reference, preset)
         if lease is None:
-            self.release()
+            self._let_go()
             lease = self._held.lease(reference, preset)
         if lease is None:
+            self._awaited, self._looked_at = (reference, preset), self._held.releases
             raise NoRoomYetError(f"no room for {reference!r} yet")
+        if self._awaited == (reference, preset):
+            self._awaited = None
         return lease
 
+    @property
+    def waits(self) -> bool:
+        """Whether a model that found no room has not been asked for again with success."""
+        return self._awaited is not None
+
+    def have_room(self) -> bool:
+        """Whether there is room for what is waited for; looked at when something was released."""
+        if self._awaited is None:
+            return True
+        if self._held.releases == self._looked_at:
+            return False
+        self._looked_at = self._held.releases
+        try:
+            return self._held.has_room(*self._awaited)
+        # Whoever asks for it again meets the same, and it is told whose error it is.
+        except Exception:
+            return True
+
+    def stop_waiting(self) -> None:
+        """Whoever asked for a model does without it."""
+        self._awaited = None
+
     def release(self) -> None:
-        """Nothing is used any more."""
+        """Nothing is used or waited for any more."""
+        self._awaited = None
+        self._let_go()
+
+    def _let_go(self) -> None:
         for lease in self._leases.values():
             lease.release()
         self._leases.clear()

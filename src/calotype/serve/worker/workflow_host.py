@@ -62,6 +62,10 @@ class WorkflowHost:
         saved, self._saved = self._saved, []
         return saved
 
+    def forget_untold(self) -> None:
+        """The node that made the last files is run again, and makes them again under the same names."""
+        self._count -= len(self.take_saved())
+
     def restart(self) -> None:
         """It is run again: the same pictures get the same names."""
         self._count = 0

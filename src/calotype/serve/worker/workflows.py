@@ -1,7 +1,8 @@
 """Workflows in a worker: one at a time, a bit between two turns of the batcher.
 
-So ordinary jobs go on while a graph runs. What nodes made is kept for the next graph, in memory alone. Knows
-nothing of sockets or torch: what an error means for the device, a function given to it says.
+So ordinary jobs go on while a graph runs. One whose model finds no room waits until those that hold it have
+ended, and new ones wait behind it. What nodes made is kept for the next graph, in memory alone. Knows nothing
+of sockets or torch: what an error means for the device, a function given to it says.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from calotype.core.telling import told, without_places
 from calotype.serve.messages import Failed, NodeNews, RunWorkflow, Stopped, WorkflowFinished
 from calotype.serve.worker.engines import OutOfMemoryError, failure_of
 from calotype.serve.worker.finishing import Emit
-from calotype.serve.worker.node_engines import NodeEngines, NoRoomYetError
+from calotype.serve.worker.node_engines import NodeEngines
 from calotype.serve.worker.stages import Stages
 from calotype.serve.worker.workflow_host import WorkflowHost
 from calotype.spec.job import NodeFailure
@@ -41,6 +42,12 @@ class _Under:
         self.execution = begin()
         self.told_start = self.retried = False
         self.done = self.total = 0
+        self.postponed: str | None = None
+        """The node that found no room and has not run since."""
+        self.paused = False
+        """Whether there is none still."""
+        self.insists = False
+        """Whether that has happened to it before: then others wait until it has run."""
 
     def again(self) -> None:
         """From the start; what nodes have made is in the cache, if there was room."""
@@ -94,13 +101,21 @@ class Workflows:
         self._cache.clear()
         self._engines.relieve()
 
+    @property
+    def wants_room(self) -> bool:
+        """Whether nobody else is to begin with a model, so that the workflow finds room for its own."""
+        return self._engines.waits or (self._current is not None and self._current.insists)
+
     def turn(self) -> bool:
-        """One bit of work; False when there was nothing to do."""
+        """One bit of work; False when there was nothing to do, or no room for it."""
         if self._current is None:
             if not self._waiting:
                 return False
             self._open(*self._waiting.popleft())
         if self._current is not None:
+            if self._current.paused and not self._engines.have_room():
+                return False
+            self._current.paused = False
             self._go_on(self._current)
         return True
 
@@ -114,7 +129,14 @@ class Workflows:
             return
 
         def begin() -> Execution:
-            return Execution(checked.graph, self._registry, self._cache, host, outputs=checked.outputs)
+            return Execution(
+                checked.graph,
+                self._registry,
+                self._cache,
+                host,
+                outputs=checked.outputs,
+                limits=work.limits,
+            )
 
         self._current = _Under(work, host, begin)
         _log.info("workflow begins", extra={"job_id": work.job_id})
@@ -124,6 +146,8 @@ class Workflows:
             event = next(under.execution)
             if isinstance(event, events.Failed):
                 self._failed(under, event)
+            elif isinstance(event, events.Postponed):
+                self._postpone(under, event.node)
             elif isinstance(event, events.Finished):
                 self._end()
                 self._emit(WorkflowFinished(job_id=under.work.job_id), ())
@@ -135,6 +159,14 @@ class Workflows:
             under.execution.close()
             self._end()
             self._fail(under.work.job_id, error)
+
+    def _postpone(self, under: _Under, node: str) -> None:
+        self._node.close()
+        under.host.forget_untold()
+        # One that uses two models by turns could meet new jobs at each of them, for ever.
+        under.insists = under.postponed == node
+        under.postponed, under.paused = node, True
+        _log.info("workflow waits for room", extra={"job_id": under.work.job_id, "node": node})
 
     def _tell(self, under: _Under, event: Event) -> None:
         news: dict[str, Any] = {}
@@ -152,6 +184,8 @@ class Workflows:
             case events.Executing():
                 self._node.close()
                 self._node.enter_context(self._stages.slow(f"node {event.node}"))
+                if event.node == under.postponed:
+                    return
                 news = {"happened": "executing", "node": event.node}
             case events.Progressed():
                 news = {
@@ -164,6 +198,8 @@ class Workflows:
                 attachments = [] if event.preview is None else [event.preview]
             case events.Executed():
                 under.done += 1
+                under.postponed, under.insists = None, False
+                self._engines.stop_waiting()
                 self._node.close()
                 saved = under.host.take_saved()
                 news = {
@@ -180,9 +216,6 @@ class Workflows:
         error = self._meaning(event.error)
         if not isinstance(error, Exception | SystemExit):
             raise error
-        if isinstance(error, NoRoomYetError):
-            under.again()
-            return
         if isinstance(error, OutOfMemoryError):
             # What earlier graphs left is the first that can go.
             self.forget_results()

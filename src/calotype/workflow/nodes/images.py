@@ -17,6 +17,7 @@ from calotype.workflow.interface import (
 )
 from calotype.workflow.nodes.inputs import CROP, IMAGE_METHODS, pixels, share
 from calotype.workflow.nodes.later import later
+from calotype.workflow.nodes.making import both, padded, scaled, scaled_by
 
 _IMAGE = Input("image", IMAGE)
 _FILE = Input("image", COMBO, choices=lambda catalogue: catalogue.pictures(), upload=True)
@@ -75,6 +76,7 @@ NODES = (
         title="Upscale Image",
         category="image/upscaling",
         help="Pictures in another size; a side of 0 follows the other.",
+        makes=scaled("image"),
     ),
     NodeClass(
         "ImageScaleBy",
@@ -84,6 +86,7 @@ NODES = (
         title="Upscale Image By",
         category="image/upscaling",
         help="Pictures so many times as large.",
+        makes=scaled_by("image"),
     ),
     NodeClass(
         "ImageInvert",
@@ -102,6 +105,7 @@ NODES = (
         title="Batch Images",
         category="image",
         help="Two batches as one, of the first one's size.",
+        makes=both("image1", "image2"),
     ),
     NodeClass(
         "ImageBlend",
@@ -143,5 +147,6 @@ NODES = (
         title="Pad Image for Outpainting",
         category="image",
         help="Room around a picture, and a mask of what is new.",
+        makes=padded,
     ),
 )

@@ -3,6 +3,7 @@
 from calotype.workflow.interface import COMBO, IMAGE, INT, LATENT, MASK, VAE, Input, NodeClass, Output
 from calotype.workflow.nodes.inputs import CROP, LATENT_METHODS, pixels, share
 from calotype.workflow.nodes.later import later
+from calotype.workflow.nodes.making import as_much, both, of_numbers, repeated, scaled, scaled_by, some
 
 _SAMPLES = Input("samples", LATENT)
 _PIXELS = Input("pixels", IMAGE)
@@ -28,6 +29,7 @@ NODES = (
         title="Empty Latent Image",
         category="latent",
         help="Nothing, of a size: where text to image begins.",
+        makes=of_numbers,
     ),
     NodeClass(
         "VAEDecode",
@@ -55,6 +57,7 @@ NODES = (
         title="VAE Encode",
         category="latent",
         help="Latents of pictures.",
+        makes=as_much("pixels"),
     ),
     NodeClass(
         "VAEEncodeTiled",
@@ -64,6 +67,7 @@ NODES = (
         title="VAE Encode (Tiled)",
         category="_for_testing",
         help="Latents of pictures, in tiles that need less memory.",
+        makes=as_much("pixels"),
     ),
     NodeClass(
         "VAEEncodeForInpaint",
@@ -73,6 +77,7 @@ NODES = (
         title="VAE Encode (for Inpainting)",
         category="latent/inpaint",
         help="Latents of a picture whose masked part is grey and will be painted anew.",
+        makes=as_much("pixels"),
     ),
     NodeClass(
         "SetLatentNoiseMask",
@@ -91,6 +96,7 @@ NODES = (
         title="Upscale Latent",
         category="latent",
         help="Latents in another size, in pixels; a side of 0 follows the other.",
+        makes=scaled("samples"),
     ),
     NodeClass(
         "LatentUpscaleBy",
@@ -100,6 +106,7 @@ NODES = (
         title="Upscale Latent By",
         category="latent",
         help="Latents so many times as large.",
+        makes=scaled_by("samples"),
     ),
     NodeClass(
         "LatentFromBatch",
@@ -113,6 +120,7 @@ NODES = (
         title="Latent From Batch",
         category="latent/batch",
         help="Some of a batch; each keeps the noise it has there.",
+        makes=some,
     ),
     NodeClass(
         "RepeatLatentBatch",
@@ -122,6 +130,7 @@ NODES = (
         title="Repeat Latent Batch",
         category="latent/batch",
         help="A batch several times over.",
+        makes=repeated,
     ),
     NodeClass(
         "LatentBatch",
@@ -130,6 +139,7 @@ NODES = (
         outputs=_LATENT,
         category="latent/batch",
         help="Two batches as one.",
+        makes=both("samples1", "samples2"),
     ),
     NodeClass(
         "LatentFlip",

@@ -3,6 +3,7 @@
 from calotype.workflow.interface import BOOLEAN, COMBO, IMAGE, INT, MASK, Input, NodeClass, Output
 from calotype.workflow.nodes.inputs import LARGEST_SIDE, pixels, share
 from calotype.workflow.nodes.later import later
+from calotype.workflow.nodes.making import of_numbers
 
 _MASK = Input("mask", MASK)
 
@@ -14,6 +15,7 @@ NODES = (
         outputs=(Output(MASK),),
         category="mask",
         help="The same everywhere.",
+        makes=of_numbers,
     ),
     NodeClass(
         "InvertMask",

@@ -15,6 +15,7 @@ from calotype.workflow.interface import (
 )
 from calotype.workflow.nodes.inputs import CFG, DENOISE, SAMPLER, SCHEDULER, STEPS, seed
 from calotype.workflow.nodes.later import later
+from calotype.workflow.nodes.making import compared, sheet
 
 NODES = (
     NodeClass(
@@ -37,9 +38,10 @@ NODES = (
             Input("labels", STRING, default="", multiline=True, help="One line for each column."),
             Input("caption", STRING, default="", multiline=True),
         ),
-        outputs=(Output(IMAGE),),
+        outputs=(Output(IMAGE, is_sheet=True),),
         title="Contact Sheet",
         help="All pictures of a batch on one.",
+        makes=sheet,
     ),
     NodeClass(
         "CalotypeComparePresets",
@@ -63,8 +65,9 @@ NODES = (
             Input("vae", VAE),
             DENOISE,
         ),
-        outputs=(Output(IMAGE, "pictures"), Output(IMAGE, "sheet")),
+        outputs=(Output(IMAGE, "pictures"), Output(IMAGE, "sheet", is_sheet=True)),
         title="Compare Presets",
         help="The same pictures by several presets, side by side, with what differs.",
+        makes=compared,
     ),
 )
