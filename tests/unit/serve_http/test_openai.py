@@ -15,6 +15,7 @@ from PIL import Image
 from calotype.engine.pictures import encode_picture, record_in
 from calotype.serve.asked import seed_for
 from calotype.serve.http.recoding import recoded
+from calotype.spec.job import Job
 from tests.unit.engine.test_pictures import record
 from tests.unit.serve_http.running import Running, running
 from tests.unit.serve_http.stand_in import StandIn, StandInKeys, png
@@ -176,7 +177,35 @@ def test_a_full_queue_is_a_rate_limit() -> None:
         asking = openai.OpenAI(api_key="bob-key", base_url=f"{full.url}/v1", max_retries=0)
         with pytest.raises(openai.RateLimitError, match="0 jobs wait, the limit is 0") as refused:
             asking.images.generate(prompt="a red apple")
+        full.service.draining = True
+        with pytest.raises(openai.InternalServerError, match="the deployment drains") as drains:
+            asking.images.generate(prompt="a red apple")
     assert refused.value.response.headers["retry-after"] == "3"
+    # Both are worth another try, which the client makes by itself.
+    assert "x-should-retry" not in {**refused.value.response.headers, **drains.value.response.headers}
+
+
+@pytest.mark.parametrize("prompt", ["fail worker_lost", "fail deadline", "fail internal", "hold it", "bug"])
+def test_what_has_ended_is_not_asked_for_again(prompt: str) -> None:
+    """The client asks twice more by itself after most errors, unless it is told not to."""
+    service = Cancelling()
+    with running(service=service) as found, openai.OpenAI(api_key="-", base_url=f"{found.url}/v1") as client:
+        with pytest.raises((openai.InternalServerError, openai.ConflictError)):
+            client.images.generate(prompt=prompt)
+        assert service.asked == 1
+
+
+class Cancelling(StandIn):
+    """Counts what it is asked for; somebody cancels every job at once."""
+
+    asked = 0
+
+    async def submit(self, *asked: Any, **about: Any) -> Job:
+        self.asked += 1
+        job = await super().submit(*asked, **about)
+        if str(job.request["prompt"]).startswith("hold"):
+            await self.cancel(job.id)
+        return job
 
 
 @pytest.mark.parametrize("format_name", ["jpeg", "webp"])

@@ -19,9 +19,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from calotype.core.errors import CalotypeError, Problem, RequestError
+from calotype.core.errors import CalotypeError, CancelledError, Problem, RequestError
 from calotype.core.telling import told
-from calotype.serve.failures import ErrorKind, kind_of
+from calotype.serve.failures import ErrorKind, JobFailedError, kind_of
 from calotype.serve.logs import request_id
 from calotype.serve.service import QueueFullError
 from calotype.spec.problems import shown
@@ -61,6 +61,8 @@ _OPENAI_TYPES = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
+_NOT_AGAIN = {"x-should-retry": "false"}
+"""OpenAI's clients ask again after 409 and 5xx by themselves, which makes another job of one that ended."""
 LONGEST_VALUE = 200
 
 
@@ -127,6 +129,8 @@ def error_body(error: CalotypeError) -> dict[str, Any]:
 def error_response(error: CalotypeError) -> Response:
     """The answer to an error."""
     status, headers = STATUS[kind_of(error)], {}
+    if isinstance(error, JobFailedError | CancelledError):
+        headers.update(_NOT_AGAIN)
     if isinstance(error, QueueFullError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     if status == HTTPStatus.UNAUTHORIZED:
@@ -137,7 +141,7 @@ def error_response(error: CalotypeError) -> Response:
 def bug_response() -> Response:
     """The answer to a mistake of ours: nothing of it but where to find it in the log."""
     message = f"something went wrong here; the log has it under request {request_id()}"
-    return json_response(_body(500, "internal", message), 500)
+    return json_response(_body(500, "internal", message), 500, _NOT_AGAIN)
 
 
 def json_response(values: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
