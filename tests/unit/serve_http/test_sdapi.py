@@ -111,6 +111,14 @@ def test_samplers_by_their_names(server: Running, sent: dict[str, str], expected
     assert (request["sampler"], request["schedule"]) == expected
 
 
+@pytest.mark.parametrize(("sampler", "eta"), [("Euler", None), ("DPM++ 2M", None), ("Euler a", 1)])
+def test_eta_is_for_samplers_that_have_one(server: Running, sampler: str, eta: float | None) -> None:
+    """Clients such as webuiapi send it with every request."""
+    sent = {"prompt": "a", "sampler_name": sampler, "eta": 1.0}
+    assert server.client.post("/sdapi/v1/txt2img", json=sent).status_code == 200
+    assert newest(server).request["eta"] == eta
+
+
 def test_every_sampler_and_schedule_of_ours_has_a_name_there(server: Running) -> None:
     assert set(SAMPLER_NAMES.values()) == set(SAMPLERS)
     assert set(SCHEDULE_NAMES.values()) == set(SCHEDULES)

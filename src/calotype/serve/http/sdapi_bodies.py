@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calotype.core.errors import Problem, RequestError
 from calotype.serve.asked import seed_for
 from calotype.serve.http.sdapi_names import sampler_and_schedule
+from calotype.spec.names import SAMPLERS_WITH_ETA
 from calotype.spec.problems import shown
 from calotype.spec.request import LARGEST_SEED
 
@@ -89,6 +90,7 @@ class Txt2Img(_Wide):
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Pictures a batch; how many are made at a time is the deployment's business."""
     eta: float | None = None
+    """How much noise a step adds; without effect for samplers that add none."""
     denoising_strength: float | None = None
     """How far to leave the given picture; without one it has no effect."""
     override_settings: OverrideSettings = OverrideSettings()
@@ -158,7 +160,8 @@ class Txt2Img(_Wide):
             "sampler": sampler,
             "schedule": schedule,
             "count": self.n_iter * self.batch_size,
-            "eta": self.eta,
+            # Clients send it always, whatever the sampler.
+            "eta": self.eta if sampler in SAMPLERS_WITH_ETA else None,
             "loras": loras,
             "clip_skip": skipped - 1 if skipped else 0,
             "vae": None if vae in (None, "", "Automatic", "None") else vae,
