@@ -85,6 +85,23 @@ def test_what_clients_send_becomes_a_request(server: Running) -> None:
     assert job.model == "sd15"
 
 
+def test_what_is_not_known_here_has_no_effect(server: Running) -> None:
+    """As SillyTavern sends it, which tells Forge more than A1111 knows."""
+    sent = {
+        "prompt": "a",
+        "clip_skip": 3,
+        "styles": [""],
+        "alwayson_scripts": {"controlnet": {"args": []}},
+        "use_async": False,
+        "override_settings": {"sd_vae": "Automatic", "forge_additional_modules": [], "filter_nsfw": False},
+    }
+    answer = server.client.post("/sdapi/v1/txt2img", json=sent)
+    assert answer.status_code == 200, answer.text
+    assert newest(server).request["clip_skip"] == 2
+    set_ = server.client.post("/sdapi/v1/options", json={"sd_vae": "Automatic", "samples_format": "png"})
+    assert set_.status_code == 200, set_.text
+
+
 def test_minus_one_is_a_random_seed(server: Running) -> None:
     seeds = []
     for _ in range(2):
@@ -137,7 +154,9 @@ def test_every_sampler_and_schedule_of_ours_has_a_name_there(server: Running) ->
         ({"scheduler": "Caras"}, "scheduler", "'Caras' is not known"),
         ({"enable_hr": True}, "enable_hr", "is not done here"),
         ({"styles": ["x"]}, "styles", "is not done here"),
-        ({"denoising": 0.5}, "denoising", "did you mean 'denoising_strength'"),
+        ({"alwayson_scripts": {"ADetailer": {"args": [True]}}}, "alwayson_scripts", "is not done here"),
+        ({"clip_skip": 14}, "clip_skip", "at most 13"),
+        ({"steps": "5"}, "steps", "'5'"),
         ({"width": 513}, "width", "the nearest is 512"),
         ({"cfg_scale": 1000}, "cfg_scale", "at most 100"),
         ({"n_iter": 200, "batch_size": 200}, "batch_size", "at most 10000"),

@@ -29,7 +29,7 @@ router = APIRouter(prefix="/sdapi/v1", tags=["A1111"])
 class Options(BaseModel):
     """The settings that can be read."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
     sd_model_checkpoint: str | None = None
     """The model of requests that name none."""
     sd_vae: str = AUTOMATIC
