@@ -89,6 +89,20 @@ def test_other_formats(client: openai.OpenAI, output_format: Any) -> None:
         client.images.generate(prompt="a red apple", output_format=output_format, response_format="url")
 
 
+def test_sides_that_a_format_cannot_have_are_refused_beforehand(
+    client: openai.OpenAI, keyed: Running
+) -> None:
+    before = len(keyed.await_(keyed.service.jobs(limit=1000)))
+    words = r"output_format: 'webp' has at most 16383 pixels a side, a picture of 16384x16 more; ask for png"
+    with pytest.raises(openai.BadRequestError, match=words):
+        client.images.generate(prompt="a", size="16384x16", output_format="webp")
+    with pytest.raises(openai.BadRequestError, match=words):
+        client.images.edit(prompt="a", image=("a.png", png(16384, 16)), output_format="webp")
+    assert len(keyed.await_(keyed.service.jobs(limit=1000))) == before
+    made = client.images.generate(prompt="a", size="16384x16", output_format="jpeg")
+    assert made.size == "16384x16"
+
+
 def test_a_stream_shows_previews_and_then_each_picture(client: openai.OpenAI) -> None:
     with client.images.generate(
         prompt="a red apple", n=2, stream=True, partial_images=3, extra_body={"steps": 8}
@@ -109,6 +123,20 @@ def test_a_stream_ends_with_the_error(client: openai.OpenAI) -> None:
     with (
         pytest.raises(openai.APIError, match="as was asked"),
         client.images.generate(prompt="fail internal", stream=True) as stream,
+    ):
+        list(stream)
+
+
+def test_a_stream_ends_with_an_error_of_ours_too(
+    client: openai.OpenAI, keyed: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any, **__: Any) -> bytes:
+        raise RuntimeError("a secret of the service")
+
+    monkeypatch.setattr(keyed.service, "picture", fails)
+    with (
+        pytest.raises(openai.APIError, match="the log has it under request"),
+        client.images.generate(prompt="a red apple", stream=True) as stream,
     ):
         list(stream)
 

@@ -138,10 +138,14 @@ def error_response(error: CalotypeError) -> Response:
     return json_response(error_body(error), status, headers)
 
 
+def bug_body() -> dict[str, Any]:
+    """A mistake of ours as plain values: nothing of it but where to find it in the log."""
+    return _body(500, "internal", f"something went wrong here; the log has it under request {request_id()}")
+
+
 def bug_response() -> Response:
-    """The answer to a mistake of ours: nothing of it but where to find it in the log."""
-    message = f"something went wrong here; the log has it under request {request_id()}"
-    return json_response(_body(500, "internal", message), 500, _NOT_AGAIN)
+    """The answer to a mistake of ours."""
+    return json_response(bug_body(), 500, _NOT_AGAIN)
 
 
 def json_response(values: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

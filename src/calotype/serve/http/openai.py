@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -17,7 +18,7 @@ from calotype.serve.asked import ask, told_as
 from calotype.serve.failures import done
 from calotype.serve.following import news, submit
 from calotype.serve.http.bodies import as_base64, described, form_body, json_body, one_file, parsed
-from calotype.serve.http.errors import error_body
+from calotype.serve.http.errors import bug_body, error_body
 from calotype.serve.http.events import DESCRIBED, EventStream, event
 from calotype.serve.http.openai_bodies import (
     NAMES,
@@ -30,10 +31,11 @@ from calotype.serve.http.openai_bodies import (
     ModelList,
 )
 from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached
-from calotype.serve.http.recoding import mask_of_transparency, recoded
+from calotype.serve.http.recoding import mask_of_transparency, recoded, size_of
 from calotype.serve.http.waiting import ended
 from calotype.spec.job import FINAL_STATES, Job
 
+_log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 BODIES: list[type[BaseModel]] = [ImageGeneration, ImageEditForm]
 _STREAMED: dict[int | str, dict[str, Any]] = {
@@ -110,7 +112,7 @@ async def _submitted(
     image: bytes | None = None,
     mask: bytes | None = None,
 ) -> Job:
-    body.check()
+    body.check(size_of(image) if image is not None else None)
     values = {"request": body.request_values(key), "model": body.model, "idempotency_key": key}
     with told_as(NAMES):
         return await submit(reach.service, caller, ask(values, image, mask))
@@ -152,6 +154,10 @@ async def _stream(reach: Reach, body: ImageGeneration, job: Job, kind: str) -> A
             yield _event(f"{kind}.completed", {"b64_json": text, "usage": _NO_USAGE, **_told(body, job)})
     except CalotypeError as error:
         yield event("error", error_body(error))
+    except Exception:
+        # The answer has begun; a stream that breaks off would be taken for a lost connection.
+        _log.exception("a stream failed by a mistake of ours")
+        yield event("error", bug_body())
 
 
 _NO_USAGE = {

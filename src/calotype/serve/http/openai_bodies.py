@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calotype.core.errors import Problem, RequestError
 from calotype.serve.asked import seed_for
 from calotype.serve.http.bodies import without_null
+from calotype.serve.http.recoding import LARGEST_SIDES
 from calotype.spec.problems import shown
 
 MOST_PICTURES = 10
@@ -87,13 +88,24 @@ class ImageGeneration(BaseModel):
             **{name: value for name, value in knobs.items() if value is not None},
         }
 
-    def check(self) -> None:
-        """What does not go together."""
+    def check(self, given: tuple[int, int] | None) -> None:
+        """What does not go together; `given` is the size of a picture to change."""
         if self.response_format == "url" and self.output_format not in (None, "png"):
             rule = f"{self.output_format!r} cannot be had at a url; ask for b64_json"
             raise RequestError([Problem("output_format", rule, self.output_format)])
         if self.response_format == "url" and self.stream:
             raise RequestError([Problem("response_format", "a stream carries b64_json; leave it out")])
+        self._check_sides(given)
+
+    def _check_sides(self, given: tuple[int, int] | None) -> None:
+        width, height = _size(self.size)
+        sides = (width, height) if width and height else given or (0, 0)
+        most = LARGEST_SIDES.get(self.output_format or "png")
+        if most is not None and max(sides) > most:
+            size = f"{sides[0]}x{sides[1]}"
+            rule = f"{self.output_format!r} has at most {most} pixels a side, a picture of {size} more"
+            fix = "ask for png, or for a smaller size"
+            raise RequestError([Problem("output_format", f"{rule}; {fix}", self.output_format)])
 
 
 class ImageEdit(ImageGeneration):
