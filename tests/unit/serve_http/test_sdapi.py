@@ -14,7 +14,7 @@ from calotype.serve.http.sdapi_names import SAMPLER_NAMES, SCHEDULE_NAMES
 from calotype.spec.job import Job
 from calotype.spec.names import SAMPLERS, SCHEDULES
 from tests.unit.serve_http.running import Running
-from tests.unit.serve_http.stand_in import png
+from tests.unit.serve_http.stand_in import PREVIEW, png
 
 AS_CLIENTS_SEND_IT = {
     "prompt": "a red apple <lora:shiny:0.8>, (big:1.2)",
@@ -217,6 +217,8 @@ def test_progress_is_that_of_the_running_job(server: Running) -> None:
     told = server.client.get("/sdapi/v1/progress").json()
     assert told["progress"] == 0.5
     assert (told["state"]["sampling_step"], told["state"]["sampling_steps"]) == (2, 4)
+    assert base64.b64decode(told["current_image"]) == PREVIEW
+    assert server.client.get("/sdapi/v1/progress?skip_current_image=true").json()["current_image"] is None
     assert server.client.post("/sdapi/v1/interrupt").status_code == 200
     assert server.ended(held.id) == "cancelled"
 
