@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -163,6 +164,32 @@ def test_an_edit_may_be_streamed_and_its_pictures_listed(client: openai.OpenAI) 
         image=[("a.png", png())], prompt="a hat", stream=True, partial_images=1, extra_body={"strength": 0.5}
     ) as stream:
         assert [event.type for event in stream] == ["image_edit.partial_image", "image_edit.completed"]
+
+
+LORAS = [{"name": "ink", "strength": 0.5}, {"name": "gold", "strength": 1.0}]
+
+
+@pytest.mark.parametrize("loras", [LORAS, json.dumps(LORAS)])
+def test_an_edit_may_have_loras(client: openai.OpenAI, keyed: Running, loras: object) -> None:
+    client.images.edit(image=("a.png", png()), prompt="a hat", extra_body={"loras": loras})
+    used = keyed.await_(keyed.service.jobs(limit=1))[0].request["loras"]
+    assert [(use["name"], use["strength"]) for use in used] == [("ink", 0.5), ("gold", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("loras", "words"),
+    [
+        ([*LORAS, {"name": "moss"}], "loras: 3 names and 2 of 'strength'"),
+        ([{"name": "ink", "strength": "much"}], "loras.0.strength"),
+        ([{"name": "ink", "weight": 1}], "weight: is not a known setting"),
+        ("[" * 100_000, "loras: is nested more than 32 deep"),
+        ("ink", "loras: is not JSON"),
+        ("{}", "loras: "),
+    ],
+)
+def test_bad_loras_of_an_edit(client: openai.OpenAI, loras: object, words: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=words):
+        client.images.edit(image=("a.png", png()), prompt="a hat", extra_body={"loras": loras})
 
 
 def test_bad_edits_name_what_is_wrong(client: openai.OpenAI) -> None:

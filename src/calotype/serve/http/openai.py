@@ -29,6 +29,7 @@ from calotype.serve.http.openai_bodies import (
     MadeImage,
     ModelEntry,
     ModelList,
+    form_values,
 )
 from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached
 from calotype.serve.http.recoding import mask_of_transparency, recoded, size_of
@@ -78,7 +79,7 @@ async def edits(
     """
     fields, files = await form_body(request)
     unknown = sorted(set(files) - {"image", "mask"})
-    body = parsed(ImageEdit, {**fields, **dict.fromkeys(unknown, "(a file)")})
+    body = parsed(ImageEdit, {**form_values(fields, reach.settings), **dict.fromkeys(unknown, "(a file)")})
     image, mask = one_file(files, "image"), one_file(files, "mask")
     if image is None:
         raise RequestError([Problem("image", "is required: the picture to change, as a file")])
