@@ -96,7 +96,9 @@ def create_app(
             CORSMiddleware,
             allow_origins=settings.allowed_origins,
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Prefer"],
+            # Clients send headers of their own, OpenAI's a dozen; pages that may ask may say what they like.
+            allow_headers=["*"],
+            expose_headers=["X-Request-Id", "Retry-After", "Location"],
         )
     app.add_middleware(RequestLog, on_bug=errors.bug_response)
     plain = app.openapi
