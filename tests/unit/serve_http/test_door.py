@@ -87,6 +87,26 @@ def test_no_route_without_a_key(keyed: Running, method: str, address: str) -> No
             assert answer.json()["error"]["code"] == "unknown_client"
 
 
+def test_head_is_get_without_the_body(keyed: Running) -> None:
+    for address in sorted({address for method, address in addresses() if method == "GET"}):
+        answer = keyed.client.head(address)
+        assert (answer.status_code, answer.content) == (OPEN.get(("GET", address), 401), b""), address
+    whole, head = (keyed.client.request(method, "/v1/jobs", headers=KEY) for method in ("GET", "HEAD"))
+    assert (head.status_code, head.headers["content-length"]) == (200, whole.headers["content-length"])
+    keyed.client.post("/v1/jobs", json={"request": {"prompt": "hold head"}}, headers=KEY)
+    held = keyed.await_(keyed.service.holding("hold head"))
+    with access_lines() as lines:
+        # Of a job that does not end, as long as anybody would read it.
+        assert keyed.client.head(f"/v1/jobs/{held.id}/events", headers=KEY).status_code == 200
+        line = lines.of(f"/v1/jobs/{held.id}/events")
+    keyed.await_(keyed.service.cancel(held.id))
+    assert (line["method"], line["client"], line["bytes"]) == ("HEAD", "alice", 0)
+    assert keyed.client.head("/nowhere", headers=KEY).status_code == 404
+    refused = keyed.client.head("/v1/images/generations", headers=KEY)
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+    assert keyed.client.put("/v1/jobs", headers=KEY).headers["allow"] == "GET, HEAD, POST"
+
+
 def test_all_the_promised_routes_are_there() -> None:
     promised = {
         ("POST", "/v1/images/generations"),

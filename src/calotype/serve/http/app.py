@@ -26,6 +26,7 @@ from calotype.serve.http import (
 )
 from calotype.serve.http.bodies import schemas
 from calotype.serve.http.door import OPEN_PATHS, WAY_IN, Door
+from calotype.serve.http.heads import Heads
 from calotype.serve.http.logs import RequestLog
 from calotype.serve.http.page import Page
 from calotype.serve.http.reaching import Reach
@@ -91,6 +92,7 @@ def create_app(
     errors.install(app)
     # The last one added is met first.
     app.add_middleware(Door, settings=settings, access=access, serves_page=page.serves)
+    app.add_middleware(Heads)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,

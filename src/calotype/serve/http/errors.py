@@ -193,7 +193,8 @@ def _methods(request: Request) -> list[str]:
     """What may be done with an address."""
     routes = iter_route_contexts(request.app.routes)
     known = [route for route in routes if route.path_regex.match(request.url.path)]
-    return sorted({method for route in known for method in route.methods or ()})
+    methods = {method for route in known for method in route.methods or ()}
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 def _body(status: int, kind: ErrorKind, message: str, problems: tuple[Problem, ...] = ()) -> dict[str, Any]:
