@@ -269,6 +269,12 @@ def test_bodies_that_a_page_could_send_unasked_are_refused(server: Running, kind
     assert server.client.post("/v1/jobs?wait=true", json=GOOD).json()["state"] == "done"
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/json"])
+def test_of_no_body_anything_may_be_said(server: Running, kind: str) -> None:
+    answer = server.client.post("/sdapi/v1/interrupt", content=b"", headers={"Content-Type": kind})
+    assert (answer.status_code, answer.request.headers["content-length"]) == (200, "0"), answer.text
+
+
 def test_pages_of_this_server_are_let_in(server: Running) -> None:
     headers = {"Origin": server.url, "Sec-Fetch-Site": "same-origin"}
     assert server.client.post("/v1/jobs?wait=true", json=GOOD, headers=headers).status_code == 200
