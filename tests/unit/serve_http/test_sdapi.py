@@ -181,7 +181,8 @@ def test_a_picture_from_a_picture(server: Running) -> None:
     image, mask = png(32, 32), png(32, 32, (255, 255, 255))
     sent = {
         "prompt": "a hat",
-        "init_images": [base64_of(image)],
+        # In lines, as mail and some libraries write it.
+        "init_images": [base64.encodebytes(image).decode()],
         "mask": "data:image/png;base64," + base64_of(mask),
         "inpainting_mask_invert": 1,
         "denoising_strength": 0.4,

@@ -72,9 +72,10 @@ def one_file(files: Mapping[str, list[bytes]], name: str) -> bytes | None:
 
 
 def from_base64(text: object, field: str) -> bytes:
-    """The bytes of base64 text, as it is or as a data URL."""
+    """The bytes of base64 text, as it is or as a data URL; in lines or in one."""
     if not isinstance(text, str):
         raise RequestError([Problem(field, f"{shown(text)} is not a picture; send it as base64")])
+    text = "".join(text.split())
     if text.startswith("data:"):
         text = text.partition(",")[2]
     try:
