@@ -120,6 +120,13 @@ def test_a_stream_shows_previews_and_then_each_picture(client: openai.OpenAI) ->
     assert told[-1].size == "64x64"
 
 
+def test_previews_are_in_the_format_that_they_say(client: openai.OpenAI) -> None:
+    with client.images.generate(prompt="a", output_format="jpeg", stream=True, partial_images=1) as stream:
+        told = [(event.type, event.output_format, opened(event.b64_json).format) for event in stream]
+    kinds = ("partial_image", "completed")
+    assert told == [(f"image_generation.{kind}", "jpeg", "JPEG") for kind in kinds]
+
+
 def test_a_stream_ends_with_the_error(client: openai.OpenAI) -> None:
     with (
         pytest.raises(openai.APIError, match="as was asked"),

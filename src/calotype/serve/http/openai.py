@@ -148,7 +148,8 @@ async def _stream(reach: Reach, body: ImageGeneration, job: Job, kind: str) -> A
                 job = item.job
                 due = int(job.steps_done / max(job.steps_total, 1) * (wanted + 1))
                 if item.preview and job.state not in FINAL_STATES and sent < min(due, wanted):
-                    picture = {"b64_json": as_base64(item.preview), "partial_image_index": sent}
+                    file = await _in_format(reach, body, item.preview)
+                    picture = {"b64_json": as_base64(file), "partial_image_index": sent}
                     yield _event(f"{kind}.partial_image", {**picture, **_told(body, job)})
                     sent += 1
         for text in await _pictures(reach, body, done(job)):
@@ -187,11 +188,14 @@ def _told(body: ImageGeneration, job: Job) -> dict[str, Any]:
 async def _pictures(reach: Reach, body: ImageGeneration, job: Job) -> list[str]:
     """The job's pictures as base64, in the format asked for."""
     files = [await reach.service.picture(job.id, index) for index in range(len(job.pictures))]
-    if body.output_format not in (None, "png"):
-        quality = 95 if body.output_compression is None else body.output_compression
-        change = recoded(body.output_format, quality)
-        files = [await reach.pictures.changed(data, "picture", change) for data in files]
-    return [as_base64(data) for data in files]
+    return [as_base64(await _in_format(reach, body, data)) for data in files]
+
+
+async def _in_format(reach: Reach, body: ImageGeneration, png: bytes) -> bytes:
+    if body.output_format in (None, "png"):
+        return png
+    quality = 95 if body.output_compression is None else body.output_compression
+    return await reach.pictures.changed(png, "picture", recoded(body.output_format, quality))
 
 
 def _size(job: Job) -> str | None:
