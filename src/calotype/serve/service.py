@@ -118,6 +118,10 @@ class Service(Protocol):
         """The job as it is, then each change, up to its end. A slow reader misses steps, never the end."""
         ...
 
+    def glance(self, job_id: str) -> bytes | None:
+        """What a running job looked like last; nothing at first, as asking has it made for some seconds."""
+        ...
+
     def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[Happening]]:
         """Whatever happens to jobs from here on; first what workflows that run have come to.
 

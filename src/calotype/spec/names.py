@@ -19,6 +19,17 @@ SAMPLERS = (
     "lcm",
 )
 
+SAMPLERS_WITH_ETA = (
+    "euler_ancestral",
+    "dpm_2_ancestral",
+    "dpmpp_2s_ancestral",
+    "dpmpp_sde",
+    "dpmpp_2m_sde",
+    "dpmpp_3m_sde",
+    "ddim",
+)
+"""Those that can be told how much noise a step adds."""
+
 SCHEDULES = ("normal", "karras", "exponential", "sgm_uniform", "simple", "ddim_uniform", "beta")
 
 PRESETS = ("baseline", "fast", "max-throughput", "int8", "int8-static", "fp8", "low-memory", "cached")

@@ -44,6 +44,7 @@ every_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
 def test_names_equal_those_a_request_may_use() -> None:
     assert tuple(SAMPLERS) == names.SAMPLERS
     assert all(function.__name__ == name for name, function in SAMPLERS.items())
+    assert tuple(name for name in SAMPLERS if "eta" in sampler_options(name)) == names.SAMPLERS_WITH_ETA
 
 
 @every_sampler

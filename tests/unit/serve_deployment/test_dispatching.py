@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import aclosing
+import base64
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any
 
+import httpx
 import pytest
 from pydantic import BaseModel
 
 from calotype.core.errors import DoesNotFitError, RequestError
+from calotype.serve.deployment import watching
 from calotype.serve.deployment.deployment import Deployment
+from calotype.serve.http.app import create_app
 from calotype.serve.messages import (
     Evaluated,
     Failed,
@@ -30,6 +34,7 @@ from calotype.serve.messages import (
 from calotype.serve.queue.database import Database
 from calotype.serve.queue.queue import Clock
 from calotype.serve.service import Service, UnavailableError
+from calotype.serve.settings import ServeSettings
 from calotype.spec.job import Job, JobFailure, JobNews
 from tests.unit.serve_deployment.conftest import (
     EMOJI,
@@ -574,6 +579,50 @@ async def test_previews_are_made_while_somebody_looks(deployed: OpenDeployment) 
         assert (await worker.told(Work)).previews
         await early.aclose()
         assert not (await worker.told(Watch)).previews
+
+
+async def test_a1111s_progress_shows_the_last_preview(deployed: OpenDeployment) -> None:
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment, over_http(deployment) as client:
+
+        async def shown() -> str | None:
+            return (await client.get("/sdapi/v1/progress")).json()["current_image"]
+
+        worker = await stage.next()
+        (job,) = await submitted(deployment, 1)
+        work = await worker.told(Work)
+        assert await shown() is None
+        assert (await worker.told(Watch)).previews
+        worker.step(job.id, 1, preview=b"a sketch")
+        worker.step(job.id, 2)
+        while (await deployment.job(job.id)).steps_done < 2:
+            await asyncio.sleep(0)
+        assert [await shown() for _ in range(2)] == [base64.b64encode(b"a sketch").decode()] * 2
+        worker.finish(work)
+        await soon(deployment.wait(job.id))
+        assert deployment.glance(job.id) is None
+
+
+async def test_previews_end_some_time_after_the_last_glance(
+    deployed: OpenDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "GLANCE_S", 0)
+    stage = Stage(Puppet.greet)
+    async with deployed(stage.start) as deployment:
+        worker = await stage.next()
+        (job,) = await submitted(deployment, 1)
+        await worker.told(Work)
+        deployment.glance(job.id)
+        assert [(await worker.told(Watch)).previews for _ in range(2)] == [True, False]
+
+
+@asynccontextmanager
+async def over_http(deployment: Deployment) -> AsyncIterator[httpx.AsyncClient]:
+    settings = ServeSettings(http_port=80)
+    app = create_app(deployment, keys=None, registry=deployment.metrics.registry, settings=settings)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        yield client
 
 
 async def test_outcomes_that_the_disk_refuses_are_kept_for_later(

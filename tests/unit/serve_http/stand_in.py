@@ -205,6 +205,9 @@ class StandIn:
         finally:
             self._watchers[job_id].remove(news)
 
+    def glance(self, job_id: str) -> bytes | None:
+        return PREVIEW if self._jobs[job_id].steps_done else None
+
     async def wait(self, job_id: str, *, client: str | None = None) -> Job:
         return [item.job async for item in self.watch(job_id, client=client)][-1]
 

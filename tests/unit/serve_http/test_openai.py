@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from PIL import Image
 from calotype.engine.pictures import encode_picture, record_in
 from calotype.serve.asked import seed_for
 from calotype.serve.http.recoding import recoded
+from calotype.spec.job import Job
 from tests.unit.engine.test_pictures import record
 from tests.unit.serve_http.running import Running, running
 from tests.unit.serve_http.stand_in import StandIn, StandInKeys, png
@@ -88,6 +90,20 @@ def test_other_formats(client: openai.OpenAI, output_format: Any) -> None:
         client.images.generate(prompt="a red apple", output_format=output_format, response_format="url")
 
 
+def test_sides_that_a_format_cannot_have_are_refused_beforehand(
+    client: openai.OpenAI, keyed: Running
+) -> None:
+    before = len(keyed.await_(keyed.service.jobs(limit=1000)))
+    words = r"output_format: 'webp' has at most 16383 pixels a side, a picture of 16384x16 more; ask for png"
+    with pytest.raises(openai.BadRequestError, match=words):
+        client.images.generate(prompt="a", size="16384x16", output_format="webp")
+    with pytest.raises(openai.BadRequestError, match=words):
+        client.images.edit(prompt="a", image=("a.png", png(16384, 16)), output_format="webp")
+    assert len(keyed.await_(keyed.service.jobs(limit=1000))) == before
+    made = client.images.generate(prompt="a", size="16384x16", output_format="jpeg")
+    assert made.size == "16384x16"
+
+
 def test_a_stream_shows_previews_and_then_each_picture(client: openai.OpenAI) -> None:
     with client.images.generate(
         prompt="a red apple", n=2, stream=True, partial_images=3, extra_body={"steps": 8}
@@ -104,10 +120,31 @@ def test_a_stream_shows_previews_and_then_each_picture(client: openai.OpenAI) ->
     assert told[-1].size == "64x64"
 
 
+def test_previews_are_in_the_format_that_they_say(client: openai.OpenAI) -> None:
+    with client.images.generate(prompt="a", output_format="jpeg", stream=True, partial_images=1) as stream:
+        told = [(event.type, event.output_format, opened(event.b64_json).format) for event in stream]
+    kinds = ("partial_image", "completed")
+    assert told == [(f"image_generation.{kind}", "jpeg", "JPEG") for kind in kinds]
+
+
 def test_a_stream_ends_with_the_error(client: openai.OpenAI) -> None:
     with (
         pytest.raises(openai.APIError, match="as was asked"),
         client.images.generate(prompt="fail internal", stream=True) as stream,
+    ):
+        list(stream)
+
+
+def test_a_stream_ends_with_an_error_of_ours_too(
+    client: openai.OpenAI, keyed: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any, **__: Any) -> bytes:
+        raise RuntimeError("a secret of the service")
+
+    monkeypatch.setattr(keyed.service, "picture", fails)
+    with (
+        pytest.raises(openai.APIError, match="the log has it under request"),
+        client.images.generate(prompt="a red apple", stream=True) as stream,
     ):
         list(stream)
 
@@ -134,6 +171,32 @@ def test_an_edit_may_be_streamed_and_its_pictures_listed(client: openai.OpenAI) 
         image=[("a.png", png())], prompt="a hat", stream=True, partial_images=1, extra_body={"strength": 0.5}
     ) as stream:
         assert [event.type for event in stream] == ["image_edit.partial_image", "image_edit.completed"]
+
+
+LORAS = [{"name": "ink", "strength": 0.5}, {"name": "gold", "strength": 1.0}]
+
+
+@pytest.mark.parametrize("loras", [LORAS, json.dumps(LORAS)])
+def test_an_edit_may_have_loras(client: openai.OpenAI, keyed: Running, loras: object) -> None:
+    client.images.edit(image=("a.png", png()), prompt="a hat", extra_body={"loras": loras})
+    used = keyed.await_(keyed.service.jobs(limit=1))[0].request["loras"]
+    assert [(use["name"], use["strength"]) for use in used] == [("ink", 0.5), ("gold", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("loras", "words"),
+    [
+        ([*LORAS, {"name": "moss"}], "loras: 3 names and 2 of 'strength'"),
+        ([{"name": "ink", "strength": "much"}], "loras.0.strength"),
+        ([{"name": "ink", "weight": 1}], "weight: is not a known setting"),
+        ("[" * 100_000, "loras: is nested more than 32 deep"),
+        ("ink", "loras: is not JSON"),
+        ("{}", "loras: "),
+    ],
+)
+def test_bad_loras_of_an_edit(client: openai.OpenAI, loras: object, words: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=words):
+        client.images.edit(image=("a.png", png()), prompt="a hat", extra_body={"loras": loras})
 
 
 def test_bad_edits_name_what_is_wrong(client: openai.OpenAI) -> None:
@@ -176,7 +239,35 @@ def test_a_full_queue_is_a_rate_limit() -> None:
         asking = openai.OpenAI(api_key="bob-key", base_url=f"{full.url}/v1", max_retries=0)
         with pytest.raises(openai.RateLimitError, match="0 jobs wait, the limit is 0") as refused:
             asking.images.generate(prompt="a red apple")
+        full.service.draining = True
+        with pytest.raises(openai.InternalServerError, match="the deployment drains") as drains:
+            asking.images.generate(prompt="a red apple")
     assert refused.value.response.headers["retry-after"] == "3"
+    # Both are worth another try, which the client makes by itself.
+    assert "x-should-retry" not in {**refused.value.response.headers, **drains.value.response.headers}
+
+
+@pytest.mark.parametrize("prompt", ["fail worker_lost", "fail deadline", "fail internal", "hold it", "bug"])
+def test_what_has_ended_is_not_asked_for_again(prompt: str) -> None:
+    """The client asks twice more by itself after most errors, unless it is told not to."""
+    service = Cancelling()
+    with running(service=service) as found, openai.OpenAI(api_key="-", base_url=f"{found.url}/v1") as client:
+        with pytest.raises((openai.InternalServerError, openai.ConflictError)):
+            client.images.generate(prompt=prompt)
+        assert service.asked == 1
+
+
+class Cancelling(StandIn):
+    """Counts what it is asked for; somebody cancels every job at once."""
+
+    asked = 0
+
+    async def submit(self, *asked: Any, **about: Any) -> Job:
+        self.asked += 1
+        job = await super().submit(*asked, **about)
+        if str(job.request["prompt"]).startswith("hold"):
+            await self.cancel(job.id)
+        return job
 
 
 @pytest.mark.parametrize("format_name", ["jpeg", "webp"])

@@ -14,7 +14,7 @@ from calotype.serve.http.sdapi_names import SAMPLER_NAMES, SCHEDULE_NAMES
 from calotype.spec.job import Job
 from calotype.spec.names import SAMPLERS, SCHEDULES
 from tests.unit.serve_http.running import Running
-from tests.unit.serve_http.stand_in import png
+from tests.unit.serve_http.stand_in import PREVIEW, png
 
 AS_CLIENTS_SEND_IT = {
     "prompt": "a red apple <lora:shiny:0.8>, (big:1.2)",
@@ -85,6 +85,23 @@ def test_what_clients_send_becomes_a_request(server: Running) -> None:
     assert job.model == "sd15"
 
 
+def test_what_is_not_known_here_has_no_effect(server: Running) -> None:
+    """As SillyTavern sends it, which tells Forge more than A1111 knows."""
+    sent = {
+        "prompt": "a",
+        "clip_skip": 3,
+        "styles": [""],
+        "alwayson_scripts": {"controlnet": {"args": []}},
+        "use_async": False,
+        "override_settings": {"sd_vae": "Automatic", "forge_additional_modules": [], "filter_nsfw": False},
+    }
+    answer = server.client.post("/sdapi/v1/txt2img", json=sent)
+    assert answer.status_code == 200, answer.text
+    assert newest(server).request["clip_skip"] == 2
+    set_ = server.client.post("/sdapi/v1/options", json={"sd_vae": "Automatic", "samples_format": "png"})
+    assert set_.status_code == 200, set_.text
+
+
 def test_minus_one_is_a_random_seed(server: Running) -> None:
     seeds = []
     for _ in range(2):
@@ -111,6 +128,14 @@ def test_samplers_by_their_names(server: Running, sent: dict[str, str], expected
     assert (request["sampler"], request["schedule"]) == expected
 
 
+@pytest.mark.parametrize(("sampler", "eta"), [("Euler", None), ("DPM++ 2M", None), ("Euler a", 1)])
+def test_eta_is_for_samplers_that_have_one(server: Running, sampler: str, eta: float | None) -> None:
+    """Clients such as webuiapi send it with every request."""
+    sent = {"prompt": "a", "sampler_name": sampler, "eta": 1.0}
+    assert server.client.post("/sdapi/v1/txt2img", json=sent).status_code == 200
+    assert newest(server).request["eta"] == eta
+
+
 def test_every_sampler_and_schedule_of_ours_has_a_name_there(server: Running) -> None:
     assert set(SAMPLER_NAMES.values()) == set(SAMPLERS)
     assert set(SCHEDULE_NAMES.values()) == set(SCHEDULES)
@@ -129,7 +154,9 @@ def test_every_sampler_and_schedule_of_ours_has_a_name_there(server: Running) ->
         ({"scheduler": "Caras"}, "scheduler", "'Caras' is not known"),
         ({"enable_hr": True}, "enable_hr", "is not done here"),
         ({"styles": ["x"]}, "styles", "is not done here"),
-        ({"denoising": 0.5}, "denoising", "did you mean 'denoising_strength'"),
+        ({"alwayson_scripts": {"ADetailer": {"args": [True]}}}, "alwayson_scripts", "is not done here"),
+        ({"clip_skip": 14}, "clip_skip", "at most 13"),
+        ({"steps": "5"}, "steps", "'5'"),
         ({"width": 513}, "width", "the nearest is 512"),
         ({"cfg_scale": 1000}, "cfg_scale", "at most 100"),
         ({"n_iter": 200, "batch_size": 200}, "batch_size", "at most 10000"),
@@ -154,7 +181,8 @@ def test_a_picture_from_a_picture(server: Running) -> None:
     image, mask = png(32, 32), png(32, 32, (255, 255, 255))
     sent = {
         "prompt": "a hat",
-        "init_images": [base64_of(image)],
+        # In lines, as mail and some libraries write it.
+        "init_images": [base64.encodebytes(image).decode()],
         "mask": "data:image/png;base64," + base64_of(mask),
         "inpainting_mask_invert": 1,
         "denoising_strength": 0.4,
@@ -190,6 +218,8 @@ def test_progress_is_that_of_the_running_job(server: Running) -> None:
     told = server.client.get("/sdapi/v1/progress").json()
     assert told["progress"] == 0.5
     assert (told["state"]["sampling_step"], told["state"]["sampling_steps"]) == (2, 4)
+    assert base64.b64decode(told["current_image"]) == PREVIEW
+    assert server.client.get("/sdapi/v1/progress?skip_current_image=true").json()["current_image"] is None
     assert server.client.post("/sdapi/v1/interrupt").status_code == 200
     assert server.ended(held.id) == "cancelled"
 

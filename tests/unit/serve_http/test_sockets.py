@@ -11,6 +11,7 @@ import pytest
 import websocket
 
 from calotype.serve.workflow_service import WorkflowService
+from tests.unit.serve_http.access_lines import access_lines
 from tests.unit.serve_http.running import Running, running
 from tests.unit.serve_http.stand_in import StandInKeys
 
@@ -46,6 +47,22 @@ def test_a_key_opens(keyed: Running, path: str) -> None:
     with connected(keyed, path, header=["X-API-Key: alice-key"], suppress_origin=True) as socket:
         told = json.loads(socket.recv())
     assert told["data"] == {"status": {"exec_info": {"queue_remaining": 3}}, "sid": "me"}
+
+
+def test_a_socket_is_named_and_has_its_line_in_the_log(keyed: Running) -> None:
+    header = ["X-API-Key: alice-key", "X-Request-Id: socket-1"]
+    with access_lines() as lines:
+        with connected(keyed, header=header, suppress_origin=True) as socket:
+            told = socket.recv()
+            assert socket.headers["x-request-id"] == "socket-1"
+        line = lines.of("/ws")
+        with pytest.raises(websocket.WebSocketBadStatusException) as refused, connected(keyed):
+            pass
+        other = lines.of("/ws")
+    assert (line["request_id"], line["status"], line["client"]) == ("socket-1", 101, "alice")
+    assert line["bytes"] == len(told)
+    assert (other["status"], other["client"]) == (401, None)
+    assert other["request_id"] == (refused.value.resp_headers or {})["x-request-id"]
 
 
 def test_without_a_name_one_is_given(keyed: Running) -> None:

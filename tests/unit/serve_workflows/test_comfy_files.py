@@ -86,6 +86,15 @@ def test_views(connect: Connect) -> None:
     assert status_of(client, "/view", **{**where, "channel": "x"}) == 400
 
 
+@pytest.mark.parametrize("preview", ["webp;00019999", "webp;90", "jpeg;90"])
+def test_previews_of_pictures_of_any_side(connect: Connect, preview: str) -> None:
+    client = connect()
+    client.upload(png((1, 2, 3), (66_000, 8)), "wide.png")
+    small = opened(client.get_bytes("/view", preview=preview, filename="wide.png", type="input"))
+    assert (small.format or "").lower() == preview.partition(";")[0]
+    assert small.width > 16_000
+
+
 def test_a_mask_becomes_the_pictures_transparency(connect: Connect) -> None:
     client = connect()
     client.upload(png((1, 2, 3)), "plain.png")
@@ -120,6 +129,9 @@ def test_bad_pictures_and_forms(connect: Connect) -> None:
     with pytest.raises(RefusedError) as refused:
         client.upload(png((0, 0, 0)), "m.png", "/upload/mask", original_ref='{"filename": "gone.png"}')
     assert refused.value.status == 404
+    with pytest.raises(RefusedError, match="original_ref: is nested more than") as refused:
+        client.upload(png((0, 0, 0)), "m.png", "/upload/mask", original_ref="[" * 200_000)
+    assert refused.value.status == 400
     prefix = graph()
     prefix["save"]["inputs"]["filename_prefix"] = "../../etc/passwd"
     answer = client.queue_prompt(prefix)["prompt_id"]

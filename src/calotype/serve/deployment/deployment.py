@@ -227,6 +227,9 @@ class Deployment:
             async for news in watcher.news():
                 yield news
 
+    def glance(self, job_id: str) -> bytes | None:
+        return self._dispatcher.watchers.glance(job_id)
+
     def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[Happening]]:
         return self._dispatcher.followers.follow(client)
 

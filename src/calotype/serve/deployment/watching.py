@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from calotype.serve.service import UnavailableError
 from calotype.spec.job import FINAL_STATES, Job, JobNews
+
+GLANCE_S = 5.0
+"""How long previews are made, and the last one kept, after somebody asked for it."""
 
 
 class Watcher:
@@ -24,6 +28,10 @@ class Watcher:
         self._unread: JobNews | None = None
         self._arrived = asyncio.Event()
         self._over = False
+
+    @property
+    def unread_preview(self) -> bytes | None:
+        return self._unread.preview if self._unread is not None else None
 
     def tell(self, job: Job, preview: bytes | None) -> None:
         if not self.steps and job.state not in FINAL_STATES:
@@ -56,6 +64,13 @@ class Watcher:
                 self._arrived.clear()
 
 
+class _Glance(NamedTuple):
+    """Somebody who looks at a job now and then: a watcher that never reads, and when it is over."""
+
+    watcher: Watcher
+    end: asyncio.TimerHandle
+
+
 class Watchers:
     """Everybody who looks. `on_previews` hears when the first, or no one any more, wants to see a job.
 
@@ -67,23 +82,33 @@ class Watchers:
     ) -> None:
         self._on_previews, self._on_change = on_previews, on_change
         self._watchers: dict[str, set[Watcher]] = {}
+        self._glances: dict[str, _Glance] = {}
         self._over = False
 
     @contextmanager
     def watching(self, job_id: str, *, previews: bool = False, steps: bool = True) -> Iterator[Watcher]:
         """Without `steps`, of its end alone."""
         watcher = Watcher(previews=previews, steps=steps)
-        with self._telling(job_id):
-            self._watchers.setdefault(job_id, set()).add(watcher)
+        self._enter(job_id, watcher)
         if self._over:
             watcher.leave()
         try:
             yield watcher
         finally:
-            with self._telling(job_id):
-                self._watchers[job_id].discard(watcher)
-                if not self._watchers[job_id]:
-                    del self._watchers[job_id]
+            self._leave(job_id, watcher)
+
+    def glance(self, job_id: str) -> bytes | None:
+        """The last preview of a job since it was first asked for; for who asks again within some seconds."""
+        before = self._glances.get(job_id)
+        if before is not None:
+            before.end.cancel()
+            watcher = before.watcher
+        else:
+            watcher = Watcher(previews=True, steps=True)
+            self._enter(job_id, watcher)
+        end = asyncio.get_running_loop().call_later(GLANCE_S, self._forget_glance, job_id)
+        self._glances[job_id] = _Glance(watcher, end)
+        return watcher.unread_preview
 
     def wants_previews(self, job_id: str) -> bool:
         return any(watcher.previews for watcher in self._watchers.get(job_id, ()))
@@ -109,13 +134,33 @@ class Watchers:
         self._on_change(job)
         for watcher in self._watchers.get(job.id, ()):
             watcher.tell(job, preview)
+        if job.state in FINAL_STATES:
+            self._forget_glance(job.id)
 
     def close(self) -> None:
         """Nobody will hear anything any more, and is told so."""
         self._over = True
+        for job_id in list(self._glances):
+            self._forget_glance(job_id)
         for watchers in self._watchers.values():
             for watcher in watchers:
                 watcher.leave()
+
+    def _enter(self, job_id: str, watcher: Watcher) -> None:
+        with self._telling(job_id):
+            self._watchers.setdefault(job_id, set()).add(watcher)
+
+    def _leave(self, job_id: str, watcher: Watcher) -> None:
+        with self._telling(job_id):
+            self._watchers[job_id].discard(watcher)
+            if not self._watchers[job_id]:
+                del self._watchers[job_id]
+
+    def _forget_glance(self, job_id: str) -> None:
+        glance = self._glances.pop(job_id, None)
+        if glance is not None:
+            glance.end.cancel()
+            self._leave(job_id, glance.watcher)
 
     @contextmanager
     def _telling(self, job_id: str) -> Iterator[None]:

@@ -26,6 +26,7 @@ from calotype.serve.http import (
 )
 from calotype.serve.http.bodies import schemas
 from calotype.serve.http.door import OPEN_PATHS, WAY_IN, Door
+from calotype.serve.http.heads import Heads
 from calotype.serve.http.logs import RequestLog
 from calotype.serve.http.page import Page
 from calotype.serve.http.reaching import Reach
@@ -91,12 +92,15 @@ def create_app(
     errors.install(app)
     # The last one added is met first.
     app.add_middleware(Door, settings=settings, access=access, serves_page=page.serves)
+    app.add_middleware(Heads)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.allowed_origins,
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Prefer"],
+            # Clients send headers of their own, OpenAI's a dozen; pages that may ask may say what they like.
+            allow_headers=["*"],
+            expose_headers=["X-Request-Id", "Retry-After", "Location"],
         )
     app.add_middleware(RequestLog, on_bug=errors.bug_response)
     plain = app.openapi

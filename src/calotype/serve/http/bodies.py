@@ -33,18 +33,18 @@ async def json_body(request: Request, model: type[Body], reach: Reach) -> Body:
     return parsed(model, loads(await request.body(), reach.settings))
 
 
-async def form_body(request: Request) -> tuple[dict[str, str], dict[str, list[bytes]]]:
-    """The fields and files of a form. A list may be sent as `name` or `name[]`, several times."""
+async def form_body(request: Request) -> tuple[dict[str, list[str]], dict[str, list[bytes]]]:
+    """The fields and files of a form. Files may be sent as `name` or `name[]`, several times."""
     if not is_form(request):
         raise RequestError([Problem("body", f"is no form; send {MULTIPART}")])
-    values: dict[str, str] = {}
+    values: dict[str, list[str]] = {}
     files: dict[str, list[bytes]] = {}
     async with request.form(max_files=MOST_FILES, max_fields=MOST_FIELDS) as form:
         for name, value in form.multi_items():
             if isinstance(value, UploadFile):
                 files.setdefault(name.removesuffix("[]"), []).append(await value.read())
             else:
-                values[name] = value
+                values.setdefault(name, []).append(value)
     return values, files
 
 
@@ -72,9 +72,10 @@ def one_file(files: Mapping[str, list[bytes]], name: str) -> bytes | None:
 
 
 def from_base64(text: object, field: str) -> bytes:
-    """The bytes of base64 text, as it is or as a data URL."""
+    """The bytes of base64 text, as it is or as a data URL; in lines or in one."""
     if not isinstance(text, str):
         raise RequestError([Problem(field, f"{shown(text)} is not a picture; send it as base64")])
+    text = "".join(text.split())
     if text.startswith("data:"):
         text = text.partition(",")[2]
     try:

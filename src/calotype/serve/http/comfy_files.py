@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -15,14 +14,18 @@ from starlette.datastructures import UploadFile
 
 from calotype.core.errors import Problem, RequestError
 from calotype.core.paths import check_name
+from calotype.serve.asked import told_as
 from calotype.serve.http.bodies import MOST_FIELDS, described, is_form
+from calotype.serve.http.json_shape import loads
 from calotype.serve.http.reaching import Asking, Reached, Workflows
+from calotype.serve.http.recoding import LARGEST_SIDES
+from calotype.serve.settings import ServeSettings
 from calotype.spec.job import PictureFile
 from calotype.spec.problems import problems_of, shown
 
 router = APIRouter(tags=["ComfyUI"])
 _KINDS = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp"}
-_PREVIEWS = ("webp", "jpeg")
+_USUAL_QUALITY = 90
 _TYPES = ("input", "output", "temp")
 
 
@@ -80,7 +83,7 @@ async def give(request: Request, reach: Reached, workflows: Workflows, caller: A
 async def give_mask(request: Request, reach: Reached, workflows: Workflows, caller: Asking) -> Given:
     """Keep a picture that is here with a mask as its transparency, under a name of its own."""
     fields, name, data = await _form(request)
-    original = _original(fields.get("original_ref", ""))
+    original = _original(fields.get("original_ref", ""), reach.settings)
     picture = await workflows.picture(original, client=caller.sees)
     mask = await reach.pictures.changed(data, "image", _alpha_of)
     masked = await reach.pictures.changed(picture, "original_ref", _with_alpha(mask))
@@ -157,13 +160,13 @@ def _file(filename: str, subfolder: str, kind: str) -> PictureFile:
     return PictureFile.model_validate({"filename": filename, "subfolder": subfolder, "type": kind})
 
 
-def _original(text: str) -> PictureFile:
+def _original(text: str, settings: ServeSettings) -> PictureFile:
+    with told_as({"body": "original_ref"}):
+        values = loads(text.encode(), settings)
     try:
-        asked = OriginalRef.model_validate(json.loads(text))
+        asked = OriginalRef.model_validate(values)
     except ValidationError as error:
         raise RequestError(problems_of(OriginalRef, error)) from None
-    except ValueError as error:
-        raise RequestError([Problem("original_ref", f"is not JSON that can be read: {error}")]) from None
     return _file(asked.filename, asked.subfolder, asked.type)
 
 
@@ -183,18 +186,27 @@ def _with_alpha(mask: bytes) -> Callable[[Image.Image], bytes]:
 
 
 def _smaller(preview: str, channel: str) -> Callable[[Image.Image], bytes]:
-    format_name, _, quality = preview.partition(";")
-    if format_name not in _PREVIEWS:
+    format_name, _, said = preview.partition(";")
+    if format_name not in LARGEST_SIDES:
         format_name = "webp"
-    chosen = int(quality) if quality.isascii() and quality.isdigit() and 1 <= int(quality[:4]) <= 100 else 90
+    most, quality = LARGEST_SIDES[format_name], _quality(said)
 
     def change(image: Image.Image) -> bytes:
         buffer = io.BytesIO()
         keeps_alpha = format_name == "webp" and channel != "rgb" and image.has_transparency_data
-        image.convert("RGBA" if keeps_alpha else "RGB").save(buffer, format_name.upper(), quality=chosen)
+        smaller = image.convert("RGBA" if keeps_alpha else "RGB")
+        # Only what the format could not hold.
+        smaller.thumbnail((most, most))
+        smaller.save(buffer, format_name.upper(), quality=quality)
         return buffer.getvalue()
 
     return change
+
+
+def _quality(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= len("100")):
+        return _USUAL_QUALITY
+    return int(text) if 1 <= int(text) <= 100 else _USUAL_QUALITY
 
 
 def _channel(channel: str) -> Callable[[Image.Image], bytes]:

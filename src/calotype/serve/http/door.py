@@ -161,7 +161,7 @@ class Door:
             raise ForbiddenError("pages of other sites may not use this server")
 
     async def _body(self, headers: Headers, receive: Receive, held: _Held, most: int) -> bytes:
-        if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
+        if _has_none(headers):
             return b""
         length = headers.get("content-length", "0")
         if length.isascii() and length.isdigit() and int(length[:20]) > most:
@@ -198,18 +198,24 @@ def _too_large(what: str, most: int) -> TooLargeError:
     return TooLargeError(f"{what}, the limit of one request is {most}; send smaller pictures")
 
 
+def _has_none(headers: Headers) -> bool:
+    """Whether a request is without a body."""
+    return "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
+
+
 def _body_kind(headers: Headers, as_json: Sequence[str]) -> str:
     """JSON or a form with files. Anything else is what a page of another site could send unasked.
 
     `as_json`: what else may be said, or left unsaid, of a body that is JSON.
     """
+    if _has_none(headers):
+        # Some clients say a type of whatever they send, even of nothing.
+        return ""
     if headers.get("content-encoding", "identity") != "identity":
         raise WrongTypeError("compressed bodies are not read here; send it without Content-Encoding")
     content_type = headers.get("content-type")
     if content_type is None and "" not in as_json:
-        if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-            raise WrongTypeError(f"a body needs a Content-Type; send {JSON} or {MULTIPART}")
-        return ""
+        raise WrongTypeError(f"a body needs a Content-Type; send {JSON} or {MULTIPART}")
     kind, _, about = (content_type or "").lower().partition(";")
     kind = kind.strip()
     if kind in as_json:

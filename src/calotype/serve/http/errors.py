@@ -19,9 +19,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from calotype.core.errors import CalotypeError, Problem, RequestError
+from calotype.core.errors import CalotypeError, CancelledError, Problem, RequestError
 from calotype.core.telling import told
-from calotype.serve.failures import ErrorKind, kind_of
+from calotype.serve.failures import ErrorKind, JobFailedError, kind_of
 from calotype.serve.logs import request_id
 from calotype.serve.service import QueueFullError
 from calotype.spec.problems import shown
@@ -61,6 +61,8 @@ _OPENAI_TYPES = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
+_NOT_AGAIN = {"x-should-retry": "false"}
+"""OpenAI's clients ask again after 409 and 5xx by themselves, which makes another job of one that ended."""
 LONGEST_VALUE = 200
 
 
@@ -127,6 +129,8 @@ def error_body(error: CalotypeError) -> dict[str, Any]:
 def error_response(error: CalotypeError) -> Response:
     """The answer to an error."""
     status, headers = STATUS[kind_of(error)], {}
+    if isinstance(error, JobFailedError | CancelledError):
+        headers.update(_NOT_AGAIN)
     if isinstance(error, QueueFullError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     if status == HTTPStatus.UNAUTHORIZED:
@@ -134,10 +138,14 @@ def error_response(error: CalotypeError) -> Response:
     return json_response(error_body(error), status, headers)
 
 
+def bug_body() -> dict[str, Any]:
+    """A mistake of ours as plain values: nothing of it but where to find it in the log."""
+    return _body(500, "internal", f"something went wrong here; the log has it under request {request_id()}")
+
+
 def bug_response() -> Response:
-    """The answer to a mistake of ours: nothing of it but where to find it in the log."""
-    message = f"something went wrong here; the log has it under request {request_id()}"
-    return json_response(_body(500, "internal", message), 500)
+    """The answer to a mistake of ours."""
+    return json_response(bug_body(), 500, _NOT_AGAIN)
 
 
 def json_response(values: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -185,7 +193,8 @@ def _methods(request: Request) -> list[str]:
     """What may be done with an address."""
     routes = iter_route_contexts(request.app.routes)
     known = [route for route in routes if route.path_regex.match(request.url.path)]
-    return sorted({method for route in known for method in route.methods or ()})
+    methods = {method for route in known for method in route.methods or ()}
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 def _body(status: int, kind: ErrorKind, message: str, problems: tuple[Problem, ...] = ()) -> dict[str, Any]:

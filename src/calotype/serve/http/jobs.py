@@ -210,7 +210,7 @@ async def _asked(request: Request, reach: Reach, idempotency_key: str | None) ->
     if is_form(request):
         fields, files = await form_body(request)
         _check_form({*fields, *files})
-        values = loads(fields.get("submission", "").encode(), reach.settings)
+        values = loads(fields.get("submission", [""])[-1].encode(), reach.settings)
         given = {name: one_file(files, name) for name in PICTURES}
     else:
         values = loads(await request.body(), reach.settings)

@@ -13,6 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from calotype.serve.logs import REQUEST_ID, access_log, begin_request
 
 _log = logging.getLogger(__name__)
+_BEGINNINGS = {"websocket.accept": 101, "websocket.close": 403}
+"""The status of a socket by what is said first; other answers say it themselves."""
 
 
 class RequestLog:
@@ -23,8 +25,8 @@ class RequestLog:
         self._on_bug = on_bug
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] != "http":
+        """One request, or one socket from its opening to its end."""
+        if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
@@ -33,18 +35,22 @@ class RequestLog:
 
         async def named(message: Message) -> None:
             nonlocal status, sent
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                answer = MutableHeaders(scope=message)
+            if not status:
+                status = message.get("status") or _BEGINNINGS[message["type"]]
+                answer = MutableHeaders(raw=list(message.get("headers", ())))
                 answer[REQUEST_ID] = name
                 answer["X-Content-Type-Options"] = "nosniff"
                 answer["Cross-Origin-Resource-Policy"] = "same-origin"
-            sent += len(message.get("body", b""))
+                message = {**message, "headers": answer.raw}
+            sent += sum(len(message.get(part) or b"") for part in ("body", "bytes", "text"))
             await send(message)
 
         try:
             await self.app(scope, receive, named)
         except Exception:
+            if scope["type"] == "websocket":
+                # The server ends the socket, and has the same to say of it.
+                raise
             _log.exception("a request failed by a mistake of ours")
             if not status:
                 await self._on_bug()(scope, receive, named)
@@ -52,7 +58,7 @@ class RequestLog:
             caller = scope.get("state", {}).get("caller")
             values = {
                 "request_id": name,
-                "method": scope["method"],
+                "method": scope.get("method", "GET"),
                 "path": scope["path"],
                 "status": status,
                 "seconds": round(time.perf_counter() - began, 6),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -17,7 +18,7 @@ from calotype.serve.asked import ask, told_as
 from calotype.serve.failures import done
 from calotype.serve.following import news, submit
 from calotype.serve.http.bodies import as_base64, described, form_body, json_body, one_file, parsed
-from calotype.serve.http.errors import error_body
+from calotype.serve.http.errors import bug_body, error_body
 from calotype.serve.http.events import DESCRIBED, EventStream, event
 from calotype.serve.http.openai_bodies import (
     NAMES,
@@ -28,12 +29,14 @@ from calotype.serve.http.openai_bodies import (
     MadeImage,
     ModelEntry,
     ModelList,
+    form_values,
 )
 from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached
-from calotype.serve.http.recoding import mask_of_transparency, recoded
+from calotype.serve.http.recoding import mask_of_transparency, recoded, size_of
 from calotype.serve.http.waiting import ended
 from calotype.spec.job import FINAL_STATES, Job
 
+_log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 BODIES: list[type[BaseModel]] = [ImageGeneration, ImageEditForm]
 _STREAMED: dict[int | str, dict[str, Any]] = {
@@ -76,7 +79,7 @@ async def edits(
     """
     fields, files = await form_body(request)
     unknown = sorted(set(files) - {"image", "mask"})
-    body = parsed(ImageEdit, {**fields, **dict.fromkeys(unknown, "(a file)")})
+    body = parsed(ImageEdit, {**form_values(fields, reach.settings), **dict.fromkeys(unknown, "(a file)")})
     image, mask = one_file(files, "image"), one_file(files, "mask")
     if image is None:
         raise RequestError([Problem("image", "is required: the picture to change, as a file")])
@@ -110,7 +113,7 @@ async def _submitted(
     image: bytes | None = None,
     mask: bytes | None = None,
 ) -> Job:
-    body.check()
+    body.check(size_of(image) if image is not None else None)
     values = {"request": body.request_values(key), "model": body.model, "idempotency_key": key}
     with told_as(NAMES):
         return await submit(reach.service, caller, ask(values, image, mask))
@@ -145,13 +148,18 @@ async def _stream(reach: Reach, body: ImageGeneration, job: Job, kind: str) -> A
                 job = item.job
                 due = int(job.steps_done / max(job.steps_total, 1) * (wanted + 1))
                 if item.preview and job.state not in FINAL_STATES and sent < min(due, wanted):
-                    picture = {"b64_json": as_base64(item.preview), "partial_image_index": sent}
+                    file = await _in_format(reach, body, item.preview)
+                    picture = {"b64_json": as_base64(file), "partial_image_index": sent}
                     yield _event(f"{kind}.partial_image", {**picture, **_told(body, job)})
                     sent += 1
         for text in await _pictures(reach, body, done(job)):
             yield _event(f"{kind}.completed", {"b64_json": text, "usage": _NO_USAGE, **_told(body, job)})
     except CalotypeError as error:
         yield event("error", error_body(error))
+    except Exception:
+        # The answer has begun; a stream that breaks off would be taken for a lost connection.
+        _log.exception("a stream failed by a mistake of ours")
+        yield event("error", bug_body())
 
 
 _NO_USAGE = {
@@ -180,11 +188,14 @@ def _told(body: ImageGeneration, job: Job) -> dict[str, Any]:
 async def _pictures(reach: Reach, body: ImageGeneration, job: Job) -> list[str]:
     """The job's pictures as base64, in the format asked for."""
     files = [await reach.service.picture(job.id, index) for index in range(len(job.pictures))]
-    if body.output_format not in (None, "png"):
-        quality = 95 if body.output_compression is None else body.output_compression
-        change = recoded(body.output_format, quality)
-        files = [await reach.pictures.changed(data, "picture", change) for data in files]
-    return [as_base64(data) for data in files]
+    return [as_base64(await _in_format(reach, body, data)) for data in files]
+
+
+async def _in_format(reach: Reach, body: ImageGeneration, png: bytes) -> bytes:
+    if body.output_format in (None, "png"):
+        return png
+    quality = 95 if body.output_compression is None else body.output_compression
+    return await reach.pictures.changed(png, "picture", recoded(body.output_format, quality))
 
 
 def _size(job: Job) -> str | None:

@@ -6,13 +6,17 @@ Knows nothing of routes.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from calotype.core.errors import Problem, RequestError
-from calotype.serve.asked import seed_for
+from calotype.serve.asked import seed_for, told_as
 from calotype.serve.http.bodies import without_null
+from calotype.serve.http.json_shape import loads
+from calotype.serve.http.recoding import LARGEST_SIDES
+from calotype.serve.settings import ServeSettings
 from calotype.spec.problems import shown
 
 MOST_PICTURES = 10
@@ -21,6 +25,8 @@ STEPS = {"low": 10, "medium": 20, "standard": 20, "auto": 20, "high": 40, "hd": 
 """What `quality` means here, where no steps are said."""
 NAMES = {"count": "n", "width": "size", "height": "size"}
 _SIZE = re.compile(r"(\d{1,9})x(\d{1,9})")
+_LORA_PART = re.compile(r"loras\[\]\[(.*)\]", re.DOTALL)
+"""How OpenAI's client calls a part of each of a list's objects in a form."""
 _KNOBS = ("negative_prompt", "cfg", "sampler", "schedule", "strength", "loras", "clip_skip")
 
 
@@ -87,13 +93,24 @@ class ImageGeneration(BaseModel):
             **{name: value for name, value in knobs.items() if value is not None},
         }
 
-    def check(self) -> None:
-        """What does not go together."""
+    def check(self, given: tuple[int, int] | None) -> None:
+        """What does not go together; `given` is the size of a picture to change."""
         if self.response_format == "url" and self.output_format not in (None, "png"):
             rule = f"{self.output_format!r} cannot be had at a url; ask for b64_json"
             raise RequestError([Problem("output_format", rule, self.output_format)])
         if self.response_format == "url" and self.stream:
             raise RequestError([Problem("response_format", "a stream carries b64_json; leave it out")])
+        self._check_sides(given)
+
+    def _check_sides(self, given: tuple[int, int] | None) -> None:
+        width, height = _size(self.size)
+        sides = (width, height) if width and height else given or (0, 0)
+        most = LARGEST_SIDES.get(self.output_format or "png")
+        if most is not None and max(sides) > most:
+            size = f"{sides[0]}x{sides[1]}"
+            rule = f"{self.output_format!r} has at most {most} pixels a side, a picture of {size} more"
+            fix = "ask for png, or for a smaller size"
+            raise RequestError([Problem("output_format", f"{rule}; {fix}", self.output_format)])
 
 
 class ImageEdit(ImageGeneration):
@@ -124,6 +141,42 @@ class ImageEditForm(ImageEdit):
     """PNG, WebP or JPEG."""
     mask: Annotated[str, Field(json_schema_extra={"format": "binary"})] | None = None
     """What is fully transparent in it is painted anew."""
+
+
+def form_values(fields: Mapping[str, list[str]], settings: ServeSettings) -> dict[str, Any]:
+    """The values of a form; LoRAs are JSON text, or as OpenAI's client writes a list of objects."""
+    values: dict[str, Any] = {}
+    parts: dict[str, list[str]] = {}
+    for name, said in fields.items():
+        if found := _LORA_PART.fullmatch(name):
+            parts[found[1]] = said
+        else:
+            values[name] = said[-1]
+    if "loras" in values:
+        with told_as({"body": "loras"}):
+            values["loras"] = loads(values["loras"].encode(), settings)
+    return {**values, "loras": _put_together(parts)} if parts else values
+
+
+def _put_together(parts: Mapping[str, list[str]]) -> list[dict[str, Any]]:
+    """LoRAs of all their names, all their strengths and so on."""
+    count = len(parts.get("name", ()))
+    for part, said in parts.items():
+        if len(said) != count:
+            rule = f"{count} names and {len(said)} of {shown(part)}, and a form does not say whose"
+            raise RequestError([Problem("loras", f"{rule}; say it of each, or send the list as JSON text")])
+    return [
+        {part: said[index] if part == "name" else _as_number(said[index]) for part, said in parts.items()}
+        for index in range(count)
+    ]
+
+
+def _as_number(text: str) -> float | str:
+    """What is none is refused with everything else that is wrong."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 class MadeImage(BaseModel):

@@ -10,6 +10,9 @@ from PIL import Image, ImageFilter, ImageOps
 from calotype.core.errors import Problem, RequestError
 from calotype.engine.pictures import encode_picture, record_in
 
+LARGEST_SIDES = {"webp": 16383, "jpeg": 65500}
+"""Pixels that a side can have in files of these formats."""
+
 
 def recoded(format_name: str, quality: int) -> Callable[[Image.Image], bytes]:
     """Into a file of another format, with the record that is in the picture."""
@@ -23,6 +26,12 @@ def recoded(format_name: str, quality: int) -> Callable[[Image.Image], bytes]:
         return buffer.getvalue()
 
     return change
+
+
+def size_of(data: bytes) -> tuple[int, int]:
+    """Width and height of a picture that was let in before."""
+    with Image.open(io.BytesIO(data)) as image:
+        return image.size
 
 
 def mask_of_transparency(image: Image.Image) -> bytes:

@@ -13,14 +13,13 @@ from calotype.core.errors import Problem, RequestError
 from calotype.serve.access import Caller
 from calotype.serve.asked import ask, told_as
 from calotype.serve.failures import done
-from calotype.serve.following import submit, watching
+from calotype.serve.following import submit
 from calotype.serve.http.bodies import as_base64, described, from_base64, json_body
 from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached, Surrounded
 from calotype.serve.http.recoding import blurred_mask
 from calotype.serve.http.sdapi_bodies import NAMES, Img2Img, Txt2Img
 from calotype.serve.http.sdapi_names import AUTOMATIC, SAMPLER_NAMES, SCHEDULE_NAMES
 from calotype.serve.http.waiting import ended
-from calotype.serve.service import Service
 from calotype.spec.job import Job
 
 router = APIRouter(prefix="/sdapi/v1", tags=["A1111"])
@@ -29,7 +28,7 @@ router = APIRouter(prefix="/sdapi/v1", tags=["A1111"])
 class Options(BaseModel):
     """The settings that can be read."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
     sd_model_checkpoint: str | None = None
     """The model of requests that name none."""
     sd_vae: str = AUTOMATIC
@@ -124,14 +123,15 @@ async def progress(
     caller: Asking,
     skip_current_image: Annotated[bool, Query(description="Leave the preview out.")] = False,
 ) -> Progress:
-    """How far your oldest running job is; all zero where none runs."""
+    """How far your oldest running job is, and what it looked like last; all zero where none runs.
+
+    Previews are made from the first asking on, until there has been none for some seconds.
+    """
     running = await reach.service.jobs(client=caller.sees, state="running", kind="pictures", limit=200)
     if not running:
         return _progress(None, None)
-    job, preview = running[-1], None
-    if not skip_current_image:
-        job, preview = await _latest(reach.service, job)
-    return _progress(job, preview)
+    preview = None if skip_current_image else reach.service.glance(running[-1].id)
+    return _progress(running[-1], preview)
 
 
 @router.post("/interrupt")
@@ -245,14 +245,6 @@ def _info(body: Txt2Img, job: Job) -> dict[str, Any]:
         "job_timestamp": time.strftime("%Y%m%d%H%M%S", time.gmtime(job.created_at)),
         "job": job.id,
     }
-
-
-async def _latest(service: Service, job: Job) -> tuple[Job, bytes | None]:
-    """A job as it is now, with what it looks like if somebody has been looking."""
-    async with watching(service, job.id, previews=True) as told:
-        async for item in told:
-            return item.job, item.preview
-    return job, None
 
 
 def _progress(job: Job | None, preview: bytes | None) -> Progress:

@@ -1,6 +1,7 @@
 """What A1111's clients send, and what of it becomes a request of ours. Knows nothing of routes.
 
-What would change the picture and is not done here is refused; what would not is taken and has no effect.
+What is known to change the picture and not done here is refused; what would not, or is a key that we do not
+know, is taken and has no effect: every client and every fork of theirs sends some of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from calotype.core.errors import Problem, RequestError
 from calotype.serve.asked import seed_for
 from calotype.serve.http.sdapi_names import sampler_and_schedule
+from calotype.spec.names import SAMPLERS_WITH_ETA
 from calotype.spec.problems import shown
 from calotype.spec.request import LARGEST_SEED
 
@@ -49,8 +51,12 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
+ClipLayers = Annotated[int, Field(ge=0, le=13)]
+"""0 and 1 leave nothing out, 2 the last layer."""
+
+
 class _Wide(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", use_attribute_docstrings=True)
 
 
 class OverrideSettings(_Wide):
@@ -60,8 +66,8 @@ class OverrideSettings(_Wide):
     """One of `/sdapi/v1/sd-models`."""
     sd_vae: str | None = None
     """File name inside the model folder's `vae/`; `Automatic` and `None` are the model's own."""
-    CLIP_stop_at_last_layers: Annotated[int, Field(ge=1, le=13)] | None = None
-    """1 leaves nothing out, 2 the last layer."""
+    CLIP_stop_at_last_layers: ClipLayers | None = None
+    """0 and 1 leave nothing out, 2 the last layer."""
 
 
 class Txt2Img(_Wide):
@@ -89,12 +95,15 @@ class Txt2Img(_Wide):
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Pictures a batch; how many are made at a time is the deployment's business."""
     eta: float | None = None
+    """How much noise a step adds; without effect for samplers that add none."""
     denoising_strength: float | None = None
     """How far to leave the given picture; without one it has no effect."""
     override_settings: OverrideSettings = OverrideSettings()
     send_images: bool = True
     """Whether pictures are in the answer."""
     alwayson_scripts: dict[str, Any] | None = None
+    clip_skip: ClipLayers | None = None
+    """As `CLIP_stop_at_last_layers` among the settings, which goes before."""
     comments: dict[str, Any] | None = None
     disable_extra_networks: bool | None = None
     """True takes `<lora:…>` as text."""
@@ -145,7 +154,7 @@ class Txt2Img(_Wide):
             self.sampler_name or self.sampler_index or "Euler", self.scheduler
         )
         prompt, loras = (self.prompt, []) if self.disable_extra_networks else loras_in(self.prompt)
-        skipped = self.override_settings.CLIP_stop_at_last_layers
+        skipped = self.override_settings.CLIP_stop_at_last_layers or self.clip_skip
         vae = self.override_settings.sd_vae
         return {
             "prompt": prompt,
@@ -158,7 +167,8 @@ class Txt2Img(_Wide):
             "sampler": sampler,
             "schedule": schedule,
             "count": self.n_iter * self.batch_size,
-            "eta": self.eta,
+            # Clients send it always, whatever the sampler.
+            "eta": self.eta if sampler in SAMPLERS_WITH_ETA else None,
             "loras": loras,
             "clip_skip": skipped - 1 if skipped else 0,
             "vae": None if vae in (None, "", "Automatic", "None") else vae,
@@ -168,7 +178,7 @@ class Txt2Img(_Wide):
         found = [
             Problem(name, f"{shown(value)} asks for something that is not done here; leave it out", value)
             for name, neutral in _NEUTRAL.items()
-            if (value := getattr(self, name, None)) is not None and value not in neutral
+            if (value := getattr(self, name, None)) is not None and _said(value) not in neutral
         ]
         if found:
             raise RequestError(found)
@@ -201,6 +211,15 @@ class Img2Img(Txt2Img):
     def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
         """The values of a GenerateRequest, for a client that calls it so."""
         return {**super().request_values(idempotency_key), "strength": self.denoising_strength}
+
+
+def _said(value: Any) -> Any:
+    """A value without what asks for nothing: empty names of styles, and scripts that are told nothing."""
+    if isinstance(value, list):
+        return [one for one in value if one != ""]
+    if isinstance(value, dict):
+        return {name: one for name, one in value.items() if not isinstance(one, dict) or one.get("args")}
+    return value
 
 
 def loras_in(prompt: str) -> tuple[str, list[dict[str, Any]]]:
