@@ -17,6 +17,10 @@ from calotype.serve.service import Service
 from calotype.serve.settings import ServeSettings
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Calotype"].full_name
+SHORTEST_BETWEEN_PINGS_MS = 5_000
+"""Of a client. They usually ping every 10 s or more; one that arrives late has the next near behind it."""
+PING_EVERY_MS = 60_000
+PING_TIMEOUT_MS = 20_000
 
 
 def create_server(service: Service, *, keys: KeyCheck | None, settings: ServeSettings) -> grpc.aio.Server:
@@ -34,12 +38,24 @@ def create_server(service: Service, *, keys: KeyCheck | None, settings: ServeSet
             ("grpc.max_send_message_length", -1),
             # Two servers on one port would share its calls.
             ("grpc.so_reuseport", 0),
+            *_pings(),
         ],
     )
     add_CalotypeServicer_to_server(Servicer(service, settings), server)
     health_pb2_grpc.add_HealthServicer_to_server(Health(service, ("", SERVICE)), server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     return server
+
+
+def _pings() -> list[tuple[str, int]]:
+    """Both sides may ask whether the other is there while nothing is said; a client that is gone is left."""
+    return [
+        ("grpc.http2.min_ping_interval_without_data_ms", SHORTEST_BETWEEN_PINGS_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.keepalive_time_ms", PING_EVERY_MS),
+        ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
 
 
 def listen(server: grpc.aio.Server, settings: ServeSettings) -> int:
