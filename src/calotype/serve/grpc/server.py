@@ -20,7 +20,8 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Calotype"].full_name
 SHORTEST_BETWEEN_PINGS_MS = 5_000
 """Of a client. They usually ping every 10 s or more; one that arrives late has the next near behind it."""
 PING_EVERY_MS = 60_000
-PING_TIMEOUT_MS = 20_000
+UNHEARD_MS = 20_000
+"""How long a client's machine may leave unconfirmed that anything reached it."""
 
 
 def create_server(service: Service, *, keys: KeyCheck | None, settings: ServeSettings) -> grpc.aio.Server:
@@ -53,7 +54,7 @@ def _pings() -> list[tuple[str, int]]:
         ("grpc.http2.min_ping_interval_without_data_ms", SHORTEST_BETWEEN_PINGS_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.keepalive_time_ms", PING_EVERY_MS),
-        ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
+        ("grpc.keepalive_timeout_ms", UNHEARD_MS),
         ("grpc.http2.max_pings_without_data", 0),
     ]
 
