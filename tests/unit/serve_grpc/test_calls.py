@@ -233,11 +233,12 @@ def test_health_is_readiness_and_needs_no_key(keyed: Running) -> None:
     assert next(watch).status == states.SERVING
     keyed.service.draining = True
     try:
-        assert stub.Check(health_pb2.HealthCheckRequest()).status == states.NOT_SERVING
         assert next(watch).status == states.NOT_SERVING
+        assert stub.Check(health_pb2.HealthCheckRequest()).status == states.NOT_SERVING
     finally:
         keyed.service.draining = False
-        watch.cancel()
+    assert next(watch).status == states.SERVING
+    watch.cancel()
 
 
 def test_a_client_that_pings_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,10 @@ from functools import partial
 from pathlib import Path
 from select import poll
 
+import grpc
 import httpx
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import calotype
 from calotype.cli.main import run
@@ -237,6 +239,16 @@ def test_a_taken_port_is_said_before_anything_is_loaded() -> None:
         reached = {"http_port": port, "grpc_port": 0}
         with pytest.raises(DeployError, match=f"127.0.0.1:{port} cannot be listened on"):
             calotype.deploy("emoji", name="one", reached=reached, **IDLE)
+
+
+def test_who_watches_its_health_hears_that_it_stops() -> None:
+    calotype.deploy("emoji", name="one", **IDLE).close()
+    states = health_pb2.HealthCheckResponse
+    with grpc.insecure_channel(str(running_place("one")[1].grpc)) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=120)
+        assert next(watch).status == states.SERVING
+        calotype.undeploy("one")
+        assert [told.status for told in watch] == [states.NOT_SERVING], "and then it is ended, not cut off"
 
 
 def test_other_machines_need_a_key() -> None:
