@@ -91,6 +91,21 @@ class Access:
         )
 
 
+class Visit:
+    """A client that was let in, for answers that go on for so long that its key may be revoked meanwhile."""
+
+    def __init__(self, access: Access, token: str | None) -> None:
+        self.caller = access.caller(token)
+        self._access, self._token = access, token
+
+    def lasts(self) -> bool:
+        """Whether it would be let in again, as the same."""
+        try:
+            return self._access.caller(self._token) == self.caller
+        except CalotypeError:
+            return False
+
+
 def bearer_token(header: str) -> str | None:
     """The token in an `Authorization` header."""
     scheme, _, token = header.partition(" ")

@@ -24,11 +24,18 @@ from calotype.serve.certificates import certified_name
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeStub
 from calotype.serve.lifecycle.places import running_place
+from calotype.serve.logs import REQUEST_ID
 from calotype.serve.service import QueueFullError, UnavailableError
 from calotype.spec.request import GenerateRequest
 
 API_KEY = "CALOTYPE_API_KEY"
 NO_LIMIT = -1
+PING_EVERY_MS = 30_000
+UNHEARD_MS = 10_000
+"""How long the other machine may leave unconfirmed that anything reached it."""
+PING_TIMEOUT_MS = 60_000
+"""What stands between here and there may confirm everything and hand on nothing, and then only an unanswered
+ping tells; but on a slow line the answer waits behind the pictures."""
 
 Given = bytes | str | Path | Image.Image
 """A picture to start from: the bytes of a file, its path, or an image."""
@@ -80,6 +87,11 @@ class Client:
         options: list[tuple[str, int | str]] = [
             ("grpc.max_receive_message_length", NO_LIMIT),
             ("grpc.max_send_message_length", NO_LIMIT),
+            # Nothing else tells a network that was lost from a job that takes long.
+            ("grpc.keepalive_time_ms", PING_EVERY_MS),
+            ("grpc.keepalive_timeout_ms", UNHEARD_MS),
+            ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
+            ("grpc.http2.max_pings_without_data", 0),
         ]
         if certified_name is not None:
             options.append(("grpc.ssl_target_name_override", certified_name))
@@ -286,6 +298,9 @@ def _named(error: Any) -> CalotypeError:
         grpc.StatusCode.UNAVAILABLE: UnavailableError,
         grpc.StatusCode.FAILED_PRECONDITION: DoesNotFitError,
     }
+    if code == grpc.StatusCode.UNAVAILABLE and REQUEST_ID not in trailing:
+        # Whatever a deployment refuses by itself has the request's id.
+        said = f"the deployment cannot be reached, or the connection to it was lost: {said}"
     if code == grpc.StatusCode.UNAUTHENTICATED:
         said += f"; here it is given as `api_key`, with --api-key, or in ${API_KEY}"
     return kinds.get(code, DeploymentError)(said or str(code))

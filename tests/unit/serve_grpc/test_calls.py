@@ -20,12 +20,14 @@ from PIL import Image
 
 from calotype.core.errors import RequestError
 from calotype.serve.grpc import calotype_pb2 as pb
+from calotype.serve.grpc import server as server_module
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeStub
 from calotype.serve.grpc.server import SERVICE, create_server, listen
 from calotype.serve.service import Status, WorkerStatus
 from calotype.serve.settings import ServeSettings
 from calotype.spec.job import Job, JobPicture, Submission
 from calotype.spec.request import GenerateRequest, LoraUse, MicroConditioning
+from tests.unit.serve_grpc.frames import Frames
 from tests.unit.serve_grpc.running import Running, running, submission
 from tests.unit.serve_http.stand_in import StandIn, png
 
@@ -231,11 +233,20 @@ def test_health_is_readiness_and_needs_no_key(keyed: Running) -> None:
     assert next(watch).status == states.SERVING
     keyed.service.draining = True
     try:
-        assert stub.Check(health_pb2.HealthCheckRequest()).status == states.NOT_SERVING
         assert next(watch).status == states.NOT_SERVING
+        assert stub.Check(health_pb2.HealthCheckRequest()).status == states.NOT_SERVING
     finally:
         keyed.service.draining = False
-        watch.cancel()
+    assert next(watch).status == states.SERVING
+    watch.cancel()
+
+
+def test_a_client_that_pings_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often it may is shortened, so that nobody has to wait."""
+    monkeypatch.setattr(server_module, "SHORTEST_BETWEEN_PINGS_MS", 0)
+    with running() as patient, Frames(patient.port) as client:
+        for number in range(20):
+            client.ping(number)
 
 
 def test_reflection_tells_the_proto(server: Running) -> None:

@@ -303,6 +303,24 @@ def test_a_used_up_quota_says_when_to_come_back(keyed: Running) -> None:
     assert trailing(error)["retry-after"] == "7.2"
 
 
+def test_a_revoked_key_ends_its_streams() -> None:
+    keys, alice = StandInKeys(), (("authorization", "Bearer alice-key"),)
+    prompt = "hold until it is revoked"
+    with running(keys=keys) as server:
+        asked = pb.GenerateStreamRequest(submission=submission(prompt))
+        stream = server.stub.GenerateStream(asked, metadata=alice, timeout=20)
+        server.await_(server.service.holding(prompt))
+        del keys.names["alice-key"]
+        server.await_(release(server.service))
+        told: list[pb.Progress] = []
+        refused(lambda: told.extend(stream), Code.UNAUTHENTICATED, "the API key of 'alice'")
+    assert all(each.job.steps_done <= 2 for each in told), "nothing of what came after"
+
+
+async def release(service: StandIn) -> None:
+    service.release()
+
+
 def test_other_machines_need_a_key() -> None:
     settings = ServeSettings(host="0.0.0.0", grpc_port=0)
     with pytest.raises(RequestError, match="no API key exists"):

@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from itertools import islice
 from typing import Any
 
 import httpx
@@ -16,7 +17,7 @@ from PIL import Image
 
 from calotype.spec.job import Job
 from tests.unit.serve_http.running import Running, running
-from tests.unit.serve_http.stand_in import png
+from tests.unit.serve_http.stand_in import StandInKeys, png
 
 
 def job(prompt: str = "a red apple", **changes: Any) -> dict[str, Any]:
@@ -60,6 +61,26 @@ def test_a_job_chooses_its_preset(server: Running) -> None:
     (problem,) = refused.json()["error"]["problems"]
     assert (problem["field"], problem["value"]) == ("preset", "int9")
     assert "'int9' is no preset; did you mean 'int8'" in problem["rule"]
+
+
+@pytest.mark.parametrize("ping_s", [0.05, 3600.0])
+def test_a_revoked_key_ends_its_events(ping_s: float) -> None:
+    """At the next event, or where none comes, at the next sign of life."""
+    keys, alice = StandInKeys(), {"X-API-Key": "alice-key"}
+    with running(keys=keys, ping_s=ping_s) as server:
+        made = server.client.post("/v1/jobs", json=job("hold"), headers=alice).json()
+        server.await_(server.service.holding("hold"))
+        with server.client.stream("GET", f"/v1/jobs/{made['id']}/events", headers=alice) as response:
+            lines = response.iter_lines()
+            while not next(lines).startswith("data"):
+                pass
+            del keys.names["alice-key"]
+            if ping_s > 60:
+                server.call(server.service.release)
+            rest = list(islice(lines, 500))
+            assert len(rest) < 500, "it goes on"
+            assert not [line for line in rest if line.startswith("event")]
+        server.call(server.service.release)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,18 @@ import subprocess
 import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from select import poll
 from uuid import uuid4
 
+import grpc
 import httpx
 import pytest
+import websocket
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import calotype
 from calotype.cli.main import run
@@ -300,6 +305,16 @@ def test_a_taken_port_is_said_before_anything_is_loaded() -> None:
             calotype.deploy("emoji", name="one", reached=reached, **IDLE)
 
 
+def test_who_watches_its_health_hears_that_it_stops() -> None:
+    calotype.deploy("emoji", name="one", **IDLE).close()
+    states = health_pb2.HealthCheckResponse
+    with grpc.insecure_channel(str(running_place("one")[1].grpc)) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=120)
+        assert next(watch).status == states.SERVING
+        calotype.undeploy("one")
+        assert [told.status for told in watch] == [states.NOT_SERVING], "and then it is ended, not cut off"
+
+
 def test_other_machines_need_a_key() -> None:
     reached = {"host": "0.0.0.0", "http_port": 0, "grpc_port": 0}
     with pytest.raises(DeployError, match="calotype keys create NAME --deployment one"):
@@ -324,6 +339,31 @@ def test_keys_and_names_may_come_from_outside(tmp_path: Path) -> None:
     ):
         headers = {"Host": host, "Authorization": f"Bearer {token}"}
         assert httpx.get(f"{address}/v1/deployment", headers=headers).status_code == status
+
+
+@pytest.mark.parametrize("ping_s", [0.05, 3600.0])
+def test_a_revoked_key_hears_nothing_more(tmp_path: Path, ping_s: float) -> None:
+    """At the next event, or where none comes, at the next sign of life."""
+    keys = ApiKeys(tmp_path / "secret")
+    root, artist = ({"X-API-Key": keys.create(name)} for name in ("root", "artist"))
+    reached = {"http_port": 0, "grpc_port": 0, "admins": ("root",), "ping_s": ping_s}
+    calotype.deploy("emoji", name="one", reached=reached, keys_folder=tmp_path / "secret", **IDLE).close()
+    address = running_place("one")[1].http
+    heard = websocket.create_connection(f"{address.replace('http', 'ws')}/ws", timeout=60, header=root)
+    with httpx.stream("GET", f"{address}/v1/events", headers=root, timeout=60) as stream, ExitStack() as left:
+        left.callback(heard.shutdown)
+        lines = stream.iter_lines()
+        assert "event: queue" in (next(lines), next(lines))
+        assert json.loads(heard.recv())["type"] == "status"
+        keys.revoke("root")
+        if ping_s > 60:
+            asked = {"request": {"prompt": "a secret of the artist"}}
+            httpx.post(f"{address}/v1/jobs", json=asked, headers=artist, timeout=60).raise_for_status()
+        rest = list(islice(lines, 500))
+        assert len(rest) < 500, "it goes on"
+        assert not [line for line in rest if line.startswith("event")]
+        opcode, why = heard.recv_data()
+        assert (opcode, int.from_bytes(why[:2])) == (websocket.ABNF.OPCODE_CLOSE, 1008)
 
 
 def test_the_command_line_says_where_keys_are_and_what_a_server_is_called(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import grpc
 
 from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.core.telling import told
-from calotype.serve.access import Access, Caller, bearer_token
+from calotype.serve.access import Access, Caller, UnknownClientError, Visit, bearer_token
 from calotype.serve.failures import ErrorKind, TooSlowError, kind_of
 from calotype.serve.grpc.wire import problems_message
 from calotype.serve.logs import REQUEST_ID, access_log, begin_request
@@ -92,6 +92,7 @@ class _Guarded:
         self._method = str(details.method)
         self._metadata = {str(key): value for key, value in details.invocation_metadata or ()}
         self._status = "OK"
+        self._visit: Visit | None = None
 
     def around(self, handler: Handler) -> Handler:
         """The same method with everything that belongs before and behind it."""
@@ -102,6 +103,7 @@ class _Guarded:
                 request = await self._request(handler, messages)
                 async with aclosing(behaviour(request, context)) as answers:
                     async for answer in answers:
+                        self._check_visit()
                         yield answer
 
         async def answered(messages: Any, context: Context) -> Any:
@@ -152,13 +154,18 @@ class _Guarded:
     async def _let_in(self) -> AsyncIterator[None]:
         if not self._method.startswith(OPEN_SERVICE):
             header = self._metadata.get("authorization", "")
-            _caller.set(self._access.caller(bearer_token(header if isinstance(header, str) else "")))
+            self._visit = Visit(self._access, bearer_token(header if isinstance(header, str) else ""))
+            _caller.set(self._visit.caller)
             yield
             return
         if self._for_anybody.locked():
             raise QueueFullError("too many ask for its health at once; try again later", retry_after_s=1)
         async with self._for_anybody:
             yield
+
+    def _check_visit(self) -> None:
+        if self._visit is not None and not self._visit.lasts():
+            raise UnknownClientError(f"the API key of {self._visit.caller.name!r} lets nobody in any more")
 
     async def _abort(
         self, context: Context, code: grpc.StatusCode, message: str, *trailing: tuple[str, str | bytes]

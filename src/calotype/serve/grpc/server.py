@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -17,9 +19,30 @@ from calotype.serve.service import Service
 from calotype.serve.settings import ServeSettings
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Calotype"].full_name
+SHORTEST_BETWEEN_PINGS_MS = 5_000
+"""Of a client. They usually ping every 10 s or more; one that arrives late has the next near behind it."""
+PING_EVERY_MS = 60_000
+UNHEARD_MS = 20_000
+"""How long a client's machine may leave unconfirmed that anything reached it."""
 
 
-def create_server(service: Service, *, keys: KeyCheck | None, settings: ServeSettings) -> grpc.aio.Server:
+@dataclass(frozen=True)
+class Server:
+    """What answers calls, and what it says of itself."""
+
+    inner: grpc.aio.Server
+    health: Health
+
+    async def start(self) -> None:
+        await self.inner.start()
+
+    async def stop(self, grace: float | None) -> None:
+        """Take no more calls and give others `grace` seconds to end; who watches its health is told to go."""
+        self.health.end()
+        await self.inner.stop(grace)
+
+
+def create_server(service: Service, *, keys: KeyCheck | None, settings: ServeSettings) -> Server:
     """A server before a service, for the running event loop; `listen` gives it its port.
 
     Without `keys` only this machine may ask, or it refuses to begin.
@@ -34,23 +57,36 @@ def create_server(service: Service, *, keys: KeyCheck | None, settings: ServeSet
             ("grpc.max_send_message_length", -1),
             # Two servers on one port would share its calls.
             ("grpc.so_reuseport", 0),
+            *_pings(),
         ],
     )
     add_CalotypeServicer_to_server(Servicer(service, settings), server)
-    health_pb2_grpc.add_HealthServicer_to_server(Health(service, ("", SERVICE)), server)
+    own_health = Health(service, ("", SERVICE))
+    health_pb2_grpc.add_HealthServicer_to_server(own_health, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    return server
+    return Server(server, own_health)
 
 
-def listen(server: grpc.aio.Server, settings: ServeSettings) -> int:
+def _pings() -> list[tuple[str, int]]:
+    """Both sides may ask whether the other is there while nothing is said; a client that is gone is left."""
+    return [
+        ("grpc.http2.min_ping_interval_without_data_ms", SHORTEST_BETWEEN_PINGS_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.keepalive_time_ms", PING_EVERY_MS),
+        ("grpc.keepalive_timeout_ms", UNHEARD_MS),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+def listen(server: Server, settings: ServeSettings) -> int:
     """Take the port, with TLS where there is a certificate; answers with the port."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"{host}:{settings.grpc_port or 0}"
     try:
         if settings.tls_certificate is None or settings.tls_key is None:
-            return server.add_insecure_port(address)
+            return server.inner.add_insecure_port(address)
         pair = (settings.tls_key.read_bytes(), settings.tls_certificate.read_bytes())
-        return server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+        return server.inner.add_secure_port(address, grpc.ssl_server_credentials([pair]))
     except RuntimeError as error:
         rule = f"{address} cannot be listened on; is it taken by another program? Choose another port"
         raise RequestError([Problem("grpc_port", rule, settings.grpc_port)]) from error

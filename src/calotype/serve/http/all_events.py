@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
 from calotype.serve.http.events import DESCRIBED, EventStream, event, first
-from calotype.serve.http.reaching import Asking, Reached
+from calotype.serve.http.reaching import Reached, Visiting
 from calotype.serve.service import Service
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
@@ -21,12 +21,12 @@ BODIES: list[type[BaseModel]] = []
     response_class=StreamingResponse,
     responses={200: {"content": DESCRIBED, "description": "Events."}},
 )
-async def all_events(reach: Reached, caller: Asking) -> EventStream:
+async def all_events(reach: Reached, visit: Visiting) -> EventStream:
     """Follow all your jobs: `queue` says how many wait and run, `job` is one whose state or place changed.
 
     Begins with `queue`. After a break, look at `/v1/jobs` again.
     """
-    return EventStream(_events(reach.service, caller.sees), reach.settings.ping_s)
+    return EventStream(_events(reach.service, visit.caller.sees), visit, reach.settings.ping_s)
 
 
 async def _events(service: Service, client: str | None) -> AsyncGenerator[bytes]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from calotype.serve.access import Caller
+from calotype.serve.access import Visit
 from calotype.serve.http.comfy_forms import preview_frame, status, told
 from calotype.serve.http.reaching import Reach
 from calotype.serve.service import Happening
@@ -23,6 +23,7 @@ from calotype.serve.workflow_service import WorkflowService
 
 router = APIRouter(tags=["ComfyUI"])
 GOING_AWAY = 1001
+NO_LONGER_LET_IN = 1008
 
 
 @router.websocket("/ws")
@@ -30,29 +31,31 @@ async def follow(
     socket: WebSocket, name: Annotated[str, Query(alias="clientId", max_length=200)] = ""
 ) -> None:
     """Messages as JSON text, previews as binary frames; what the client says is not listened to."""
-    reach, caller = socket.app.state.reach, socket.state.caller
+    reach, visit = socket.app.state.reach, socket.state.visit
     assert isinstance(reach, Reach)
-    assert isinstance(caller, Caller)
+    assert isinstance(visit, Visit)
     assert reach.workflows is not None
     name = name or uuid.uuid4().hex
     # Followed from before the client knows that it is connected: it misses nothing of what it then asks for.
-    with reach.service.follow(client=caller.sees) as happenings:
+    with reach.service.follow(client=visit.caller.sees) as happenings:
         await socket.accept()
         leaving = asyncio.ensure_future(_left(socket))
-        telling = asyncio.ensure_future(_tell(socket, name, caller, happenings, reach.workflows))
+        telling = asyncio.ensure_future(_tell(socket, name, visit, happenings, reach.workflows))
+        staying = asyncio.ensure_future(_stayed(visit, reach.settings.ping_s))
+        tasks = (leaving, telling, staying)
         try:
-            await asyncio.wait({leaving, telling}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone = leaving.done()
-            for task in (leaving, telling):
+            for task in tasks:
                 task.cancel()
-            outcomes = await asyncio.gather(leaving, telling, return_exceptions=True)
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect):
             raise outcome
     if not gone:
         with suppress(RuntimeError, WebSocketDisconnect):
-            await socket.close(GOING_AWAY)
+            await socket.close(GOING_AWAY if visit.lasts() else NO_LONGER_LET_IN)
 
 
 async def _left(socket: WebSocket) -> None:
@@ -60,15 +63,24 @@ async def _left(socket: WebSocket) -> None:
         pass
 
 
+async def _stayed(visit: Visit, look_every_s: float) -> None:
+    """Until the client's key is revoked, though there is nothing to tell."""
+    while visit.lasts():
+        await asyncio.sleep(look_every_s)
+
+
 async def _tell(
     socket: WebSocket,
     name: str,
-    caller: Caller,
+    visit: Visit,
     happenings: AsyncIterator[Happening],
     workflows: WorkflowService,
 ) -> None:
+    caller = visit.caller
     await _send(socket, "status", {**status(await workflows.unended(client=caller.sees)), "sid": name})
     async for happening in happenings:
+        if not visit.lasts():
+            return
         if happening.job.kind != "workflow":
             continue
         # An admin sees everybody's; a name is a client's own.

@@ -17,7 +17,7 @@ from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calotype.core.errors import CalotypeError
-from calotype.serve.access import Access, ForbiddenError, bearer_token
+from calotype.serve.access import Access, ForbiddenError, Visit, bearer_token
 from calotype.serve.failures import TooLargeError, TooSlowError, WrongTypeError
 from calotype.serve.http.errors import error_response
 from calotype.serve.http.json_shape import check_shape
@@ -103,7 +103,7 @@ class Door:
         try:
             self._check_host(headers)
             self._check_origin(headers)
-            scope.setdefault("state", {})["caller"] = self._access.caller(_token(headers, scope))
+            scope.setdefault("state", {})["visit"] = Visit(self._access, _token(headers, scope))
         except CalotypeError as error:
             await receive()
             if "websocket.http.response" in scope.get("extensions", {}):
@@ -122,7 +122,7 @@ class Door:
         if self._is_open(scope):
             most = min(most, LARGEST_FROM_ANYBODY)
         else:
-            scope.setdefault("state", {})["caller"] = self._access.caller(_token(headers, scope))
+            scope.setdefault("state", {})["visit"] = Visit(self._access, _token(headers, scope))
         kind = _body_kind(headers, _UNSAID if scope["path"] in PLAIN_POSTS else ())
         body = await self._body(headers, receive, held, most)
         if kind == JSON:

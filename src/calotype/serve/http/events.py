@@ -1,4 +1,4 @@
-"""Server-sent events: their text, and a response that lets go when its reader does.
+"""Server-sent events: their text, and a response that lets go when its reader does, or may read no more.
 
 Knows nothing of jobs.
 """
@@ -14,6 +14,7 @@ from fastapi.sse import format_sse_event
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
+from calotype.serve.access import Visit
 from calotype.serve.http.waiting import with_pings
 
 MEDIA_TYPE = "text/event-stream"
@@ -42,10 +43,10 @@ def first(event_text: bytes) -> bytes:
 
 
 class EventStream(StreamingResponse):
-    """Events until their source ends or the reader leaves; the source is closed either way."""
+    """Events until their source ends, the reader leaves or its key is revoked; then the source is closed."""
 
-    def __init__(self, source: AsyncGenerator[bytes], ping_s: float) -> None:
-        self._source = with_pings(source, _PING, ping_s)
+    def __init__(self, source: AsyncGenerator[bytes], visit: Visit, ping_s: float) -> None:
+        self._source = _while_it_lasts(visit, with_pings(source, _PING, ping_s))
         super().__init__(
             self._source,
             media_type=MEDIA_TYPE,
@@ -56,3 +57,12 @@ class EventStream(StreamingResponse):
         """As Starlette does it, which leaves a source that stands at a `yield` to the garbage collector."""
         async with aclosing(self._source):
             await super().stream_response(send)
+
+
+async def _while_it_lasts(visit: Visit, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    async with aclosing(events):
+        async for each in events:
+            # Whoever comes back is told why.
+            if not visit.lasts():
+                return
+            yield each

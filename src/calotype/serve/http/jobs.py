@@ -25,7 +25,7 @@ from calotype.serve.http.bodies import (
 from calotype.serve.http.errors import error_body
 from calotype.serve.http.events import DESCRIBED, EventStream, event, first
 from calotype.serve.http.json_shape import loads
-from calotype.serve.http.reaching import Asking, IdempotencyKey, JobId, Reach, Reached
+from calotype.serve.http.reaching import Asking, IdempotencyKey, JobId, Reach, Reached, Visiting
 from calotype.serve.http.waiting import ended
 from calotype.serve.service import Service
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobNews, JobState, Submission
@@ -158,7 +158,7 @@ async def move(job_id: JobId, request: Request, reach: Reached, caller: Asking) 
 async def events(
     job_id: JobId,
     reach: Reached,
-    caller: Asking,
+    visit: Visiting,
     previews: Annotated[bool, Query(description="Show what is there so far, as data URLs.")] = False,
     last_event_id: Annotated[str, Header(description="Sent by an EventSource that reconnects.")] = "",
 ) -> Response:
@@ -167,11 +167,11 @@ async def events(
     `state` carries the whole job whenever its state changes, `step` the steps done and, where asked for, a
     preview. Reconnecting begins with the present state. Leaving does not touch the job.
     """
-    job = await reach.service.job(job_id, client=caller.sees)
+    job = await reach.service.job(job_id, client=visit.caller.sees)
     if last_event_id in FINAL_STATES:
         return Response(status_code=204)
     source = _events(reach.service, job, previews=previews)
-    return EventStream(source, reach.settings.ping_s)
+    return EventStream(source, visit, reach.settings.ping_s)
 
 
 @router.get(

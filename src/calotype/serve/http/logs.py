@@ -55,7 +55,7 @@ class RequestLog:
             if not status:
                 await self._on_bug()(scope, receive, named)
         finally:
-            caller = scope.get("state", {}).get("caller")
+            visit = scope.get("state", {}).get("visit")
             values = {
                 "request_id": name,
                 "method": scope.get("method", "GET"),
@@ -63,7 +63,7 @@ class RequestLog:
                 "status": status,
                 "seconds": round(time.perf_counter() - began, 6),
                 "bytes": sent,
-                "client": caller.name if caller else None,
+                "client": visit.caller.name if visit else None,
                 "address": (scope.get("client") or ("",))[0],
             }
             access_log.info("request", extra={"values": values})

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, near_matches
-from calotype.serve.access import Caller
+from calotype.serve.access import Caller, Visit
 from calotype.serve.asked import ask, told_as
 from calotype.serve.failures import done
 from calotype.serve.following import news, submit
@@ -31,7 +31,7 @@ from calotype.serve.http.openai_bodies import (
     ModelList,
     form_values,
 )
-from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached
+from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached, Visiting
 from calotype.serve.http.recoding import mask_of_transparency, recoded, size_of
 from calotype.serve.http.waiting import ended
 from calotype.spec.job import FINAL_STATES, Job
@@ -52,15 +52,15 @@ _STREAMED: dict[int | str, dict[str, Any]] = {
     openapi_extra=described(as_json=ImageGeneration),
 )
 async def generations(
-    request: Request, reach: Reached, caller: Asking, idempotency_key: IdempotencyKey = None
+    request: Request, reach: Reached, visit: Visiting, idempotency_key: IdempotencyKey = None
 ) -> ImagesMade | Response:
     """Make pictures of a text.
 
     Disconnecting cancels them, unless there is an `Idempotency-Key`.
     """
     body = await json_body(request, ImageGeneration, reach)
-    job = await _submitted(reach, caller, body, idempotency_key)
-    return await _answer(request, reach, body, job, "image_generation")
+    job = await _submitted(reach, visit.caller, body, idempotency_key)
+    return await _answer(request, reach, visit, body, job, "image_generation")
 
 
 @router.post(
@@ -71,7 +71,7 @@ async def generations(
     openapi_extra=described(as_form=ImageEditForm),
 )
 async def edits(
-    request: Request, reach: Reached, caller: Asking, idempotency_key: IdempotencyKey = None
+    request: Request, reach: Reached, visit: Visiting, idempotency_key: IdempotencyKey = None
 ) -> ImagesMade | Response:
     """Make pictures from a picture; with a mask, only what is transparent in it is painted anew.
 
@@ -86,8 +86,8 @@ async def edits(
     if mask is not None:
         mask = await reach.pictures.changed(mask, "mask", mask_of_transparency)
     await reach.pictures.checked(image, "image")
-    job = await _submitted(reach, caller, body, idempotency_key, image, mask)
-    return await _answer(request, reach, body, job, "image_edit")
+    job = await _submitted(reach, visit.caller, body, idempotency_key, image, mask)
+    return await _answer(request, reach, visit, body, job, "image_edit")
 
 
 @router.get("/models")
@@ -120,10 +120,10 @@ async def _submitted(
 
 
 async def _answer(
-    request: Request, reach: Reach, body: ImageGeneration, job: Job, kind: str
+    request: Request, reach: Reach, visit: Visit, body: ImageGeneration, job: Job, kind: str
 ) -> ImagesMade | Response:
     if body.stream:
-        return EventStream(_stream(reach, body, job, kind), reach.settings.ping_s)
+        return EventStream(_stream(reach, body, job, kind), visit, reach.settings.ping_s)
     job = done(await ended(request, reach.service, job))
     if body.response_format == "url":
         base = f"{request.url.scheme}://{request.url.netloc}/v1/jobs/{job.id}/pictures"

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Path, Request
 
 from calotype.core.errors import NotFoundError
-from calotype.serve.access import Caller
+from calotype.serve.access import Caller, Visit
 from calotype.serve.asked import PictureDoor
 from calotype.serve.service import Service
 from calotype.serve.settings import ServeSettings
@@ -47,10 +47,14 @@ def _surroundings(request: Request) -> Surroundings:
     return _reach(request).surroundings
 
 
+def _visit(request: Request) -> Visit:
+    visit = request.state.visit
+    assert isinstance(visit, Visit)
+    return visit
+
+
 def _caller(request: Request) -> Caller:
-    caller = request.state.caller
-    assert isinstance(caller, Caller)
-    return caller
+    return _visit(request).caller
 
 
 def _job_id(job_id: Annotated[str, Path(description="A job's id, as it was answered.")]) -> str:
@@ -64,6 +68,7 @@ Reached = Annotated[Reach, Depends(_reach)]
 Workflows = Annotated[WorkflowService, Depends(_workflows)]
 Surrounded = Annotated[Surroundings, Depends(_surroundings)]
 Asking = Annotated[Caller, Depends(_caller)]
+Visiting = Annotated[Visit, Depends(_visit)]
 JobId = Annotated[str, Depends(_job_id)]
 IdempotencyKey = Annotated[
     str | None,

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import grpc
 import uvicorn
 from fastapi import FastAPI
 
@@ -228,7 +227,7 @@ async def _until_ready(status: Callable[[], Status], news: News, stopped: asynci
             await asyncio.wait_for(stopped.wait(), _LOOK_EVERY_S)
 
 
-async def _last_answers(http: _Http, answering: asyncio.Task[None], remote: grpc.aio.Server) -> None:
+async def _last_answers(http: _Http, answering: asyncio.Task[None], remote: grpc_server.Server) -> None:
     http.should_exit = True
     await remote.stop(_LAST_ANSWERS_S)
     with contextlib.suppress(TimeoutError):
