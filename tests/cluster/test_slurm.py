@@ -224,7 +224,7 @@ def test_a_cancelled_job_is_told_first_and_never_comes_back(
 
 
 def test_words_and_variables_arrive_as_they_were_written(stand_in: Callable[..., JobRecord]) -> None:
-    words = ("train", "it's $HOME", "`id`;", '"quoted"\\', "--flag=a b", "*")
+    words = ("generate", "it's $HOME", "`id`;", '"quoted"\\', "--flag=a b", "*")
     record = stand_in("environment.GREETING=\"$(id) 'and' more\"", words=words)
     assert ended(record) is JobState.COMPLETED, printed(record)
     told = (record.logs / "node-0.log").read_text().splitlines()

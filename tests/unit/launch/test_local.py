@@ -59,12 +59,12 @@ def ended(record: JobRecord) -> JobState:
 
 
 def test_a_job_runs_and_its_end_is_remembered(hand_in: Callable[..., JobRecord]) -> None:
-    record = hand_in(words=("train", "a b", "$HOME"))
+    record = hand_in(words=("generate", "a b", "$HOME"))
     assert ended(record) is JobState.COMPLETED
     assert (record.logs / "node-0.log").read_text().splitlines() == [
         "-m",
         "calotype",
-        "train",
+        "generate",
         "a b",
         "$HOME",
     ]
