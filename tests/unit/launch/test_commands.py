@@ -129,6 +129,28 @@ def test_an_elastic_launch_makes_an_elastic_recipe(handed_in: Any) -> None:
             ["launch", "submit", "--on=local", "train", "emoji", "trainer.devices=0"],
             "trainer.devices: 0 is out",
         ),
+        (
+            ["launch", "submit", "--on=local", "trian", "emoji"],
+            "command: calotype has no command 'trian'; did you mean 'train'",
+        ),
+        (["launch", "render", "--on=local", "bench", "trian"], "calotype bench has no command 'trian'"),
+        (["launch", "render", "--on=local", "train"], "calotype train alone runs nothing; say what of it"),
+        (["launch", "submit", "--on=local", "train", "sd2-bas"], "no recipe 'sd2-bas'"),
+        (["launch", "submit", "--on=local", "train", "export", "sd2-bas", "out"], "no recipe 'sd2-bas'"),
+        (["launch", "submit", "--on=local", "train", "table", "sd1", "--out=out"], "no table 'sd1'"),
+        (
+            ["launch", "submit", "--on=local", "train", "sd2-base", "model.micro_batch=3"],
+            "model.micro_batch: is not a known setting; did you mean 'micro_batch_size'",
+        ),
+        (["launch", "submit", "--on=local", "train", "sd2-base", "--devise=cpu"], "devise"),
+        (
+            ["launch", "submit", "--on=local", "train", "--device=cpu", "emoji"],
+            "write train RECIPE --device=cpu",
+        ),
+        (
+            ["launch", "submit", "--on=slurm", "train", "sd2-base", "--nodes=2"],
+            "--nodes: says something about the launch; write it before 'train sd2-base'",
+        ),
     ],
 )
 def test_what_is_asked_for_wrongly_is_refused(
@@ -139,6 +161,7 @@ def test_what_is_asked_for_wrongly_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
     assert run(words) in (ExitCode.BAD_REQUEST, ExitCode.NOT_FOUND)
     assert says in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
