@@ -117,7 +117,7 @@ def stand_in(tmp_path: Path, hand_in: Callable[..., JobRecord]) -> Callable[...,
     program.write_text(STAND_IN)
     program.chmod(0o755)
 
-    def handed_in(*settings: str, words: tuple[str, ...] = ("anything",)) -> JobRecord:
+    def handed_in(*settings: str, words: tuple[str, ...] = ("doctor",)) -> JobRecord:
         given = [f"python={program}", "launcher=plain", "grace_s=20", *settings]
         return hand_in("launch", "submit", "--on=slurm", *(f"--set={each}" for each in given), *words)
 
@@ -224,7 +224,7 @@ def test_a_cancelled_job_is_told_first_and_never_comes_back(
 
 
 def test_words_and_variables_arrive_as_they_were_written(stand_in: Callable[..., JobRecord]) -> None:
-    words = ("train", "it's $HOME", "`id`;", '"quoted"\\', "--flag=a b", "*")
+    words = ("generate", "it's $HOME", "`id`;", '"quoted"\\', "--flag=a b", "*")
     record = stand_in("environment.GREETING=\"$(id) 'and' more\"", words=words)
     assert ended(record) is JobState.COMPLETED, printed(record)
     told = (record.logs / "node-0.log").read_text().splitlines()
@@ -237,7 +237,7 @@ def test_an_array_numbers_its_tasks_and_tells_which_failed(
     stand_in: Callable[..., JobRecord], capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = stand_in(
-        "array=3", "environment.BEHAVE=second-fails", words=("part", "{task}/{tasks}", "x{task}")
+        "array=3", "environment.BEHAVE=second-fails", words=("generate", "{task}/{tasks}", "x{task}")
     )
     assert ended(record) is JobState.FAILED, printed(record)
     status = json.loads(shown(capsys, "status", record.id, "--json"))
@@ -247,7 +247,7 @@ def test_an_array_numbers_its_tasks_and_tells_which_failed(
         ("completed", 0),
     ]
     said = shown(capsys, "logs", record.id, "--task=2").splitlines()
-    assert said == ["start 0", "-m", "calotype", "part", "2/3", "x2", "ends"]
+    assert said == ["start 0", "-m", "calotype", "generate", "2/3", "x2", "ends"]
     failed = shown(capsys, "logs", record.id, "--task=1")
     assert "ends" not in failed
     # Which only the script that started it can say.
@@ -278,8 +278,8 @@ def test_logs_are_followed_to_the_end(
     record = stand_in()
     with in_time():
         followed = shown(capsys, "logs", record.id, "--follow").splitlines()
-    assert followed == ["start 0", "-m", "calotype", "anything", "ends"]
-    assert shown(capsys, "logs", record.id, "--lines=2").splitlines() == ["anything", "ends"]
+    assert followed == ["start 0", "-m", "calotype", "doctor", "ends"]
+    assert shown(capsys, "logs", record.id, "--lines=2").splitlines() == ["doctor", "ends"]
 
 
 def test_the_end_of_a_job_is_known_after_slurm_has_forgotten_it(stand_in: Callable[..., JobRecord]) -> None:

@@ -37,14 +37,21 @@ app.command("render-serving")(launch_serving.command)
 _TAKES_COMMAND = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
-def _spec(words: list[str] | None, asked: Asked) -> "LaunchSpec":
-    """The launch of a command as it was typed, or as the file has it."""
+def _spec(
+    context: typer.Context, words: list[str] | None, asked: Asked, *, ask_cluster: bool
+) -> "LaunchSpec":
+    """The launch of a command as it was typed, or as the file has it, that could run."""
+    from calotype.cli.launch_command import checked
+    from calotype.launch.submitting import settled
+
     name = "-".join(words[:2]) if words else "calotype"
-    return asked.spec(name, words or ())
+    spec = settled(asked.spec(name, words or ()))
+    return checked(context, spec, asked, ask_cluster=ask_cluster)
 
 
 @app.command(context_settings=_TAKES_COMMAND)
 def render(
+    context: typer.Context,
     where: Where,
     words: Words = None,
     launch_file: File = None,
@@ -57,10 +64,10 @@ def render(
 ) -> None:
     """Print what would be handed in: a file that can be used without Calotype. Asks no cluster."""
     from calotype.launch.backends import open_backend
-    from calotype.launch.submitting import settled
 
-    spec = settled(_spec(words, Asked(where, launch_file, sets or (), nodes, gpus_per_node)))
-    rendered = open_backend(where).render(spec)
+    backend = open_backend(where)
+    asked = Asked(where, launch_file, sets or (), nodes, gpus_per_node)
+    rendered = backend.render(_spec(context, words, asked, ask_cluster=False))
     for name, text in rendered.files.items():
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
@@ -74,6 +81,7 @@ def render(
 
 @app.command(context_settings=_TAKES_COMMAND)
 def submit(
+    context: typer.Context,
     where: Where,
     words: Words = None,
     launch_file: File = None,
@@ -82,11 +90,12 @@ def submit(
     gpus_per_node: GpusPerNode = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hand a command in: calotype launch submit --on slurm --nodes 2 train sd2-base trainer.nodes=2.
+    """Hand a command in: calotype launch submit --on slurm --nodes 2 train sd2-base.
 
-    `calotype train RECIPE --launch slurm --nodes 2` does the same and tells the recipe of the nodes.
+    `calotype train RECIPE --launch slurm --nodes 2` does the same.
     """
-    hand_in(where, _spec(words, Asked(where, launch_file, sets or (), nodes, gpus_per_node)), as_json)
+    asked = Asked(where, launch_file, sets or (), nodes, gpus_per_node)
+    hand_in(where, _spec(context, words, asked, ask_cluster=True), as_json)
 
 
 @app.command()

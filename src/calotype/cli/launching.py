@@ -35,7 +35,15 @@ Sets = Annotated[
 Nodes = Annotated[int | None, typer.Option(help="With --launch: how many machines.")]
 GpusPerNode = Annotated[int | None, typer.Option(help="With --launch: GPUs of each.")]
 
-_OURS = ("launch", "launch_file", "launch_set", "nodes", "gpus_per_node", "as_json")
+OF_A_LAUNCH = {
+    "launch": "--launch",
+    "launch_file": "--launch-file",
+    "launch_set": "--launch-set",
+    "nodes": "--nodes",
+    "gpus_per_node": "--gpus-per-node",
+}
+"""What is said of a launch: parameters and their options."""
+_OURS = (*OF_A_LAUNCH, "as_json")
 """What is said of the launch and its answer, and so is no part of what is launched."""
 
 

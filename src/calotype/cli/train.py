@@ -80,9 +80,8 @@ def run(
     """
     from calotype.train.recipes import load_recipe
 
-    resolved = load_recipe(recipe, overrides or [])
     if print_config:
-        _print_config(resolved, as_json)
+        _print_config(load_recipe(recipe, overrides or []), as_json)
         return
     if not benchmark and (record or ceiling_tflops):
         from calotype.core.errors import Problem, RequestError
@@ -95,8 +94,9 @@ def run(
 
         hand_in_training(asked, context, as_json)
         return
-    _start_others("run", context, resolved.recipe, as_json, take_stops=not benchmark)
-    chosen, place = resolved.recipe, _place(device)
+    chosen = load_recipe(recipe, overrides or []).recipe
+    _start_others("run", context, chosen, as_json, take_stops=not benchmark)
+    place = _place(device)
     if benchmark:
         from calotype.train.benchmark import BenchmarkPlan, usual_record
 

@@ -1,16 +1,146 @@
-"""`calotype train RECIPE --launch …`: the recipe checked here, and run elsewhere on as many processes."""
+"""A training elsewhere: its recipe checked here, and told of the launch's nodes and processes.
 
-from typing import TYPE_CHECKING
+`calotype train RECIPE --launch …` and `calotype launch … train RECIPE` come here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from calotype.cli.launching import Asked, hand_in, typed
 
 if TYPE_CHECKING:
+    from calotype.spec.launch import LaunchSpec
     from calotype.spec.recipe import Recipe
+    from calotype.train.recipes import ResolvedRecipe
 
 RECORD = "record.json"
 """The row of a benchmark, in the job's folder."""
+_DEVICES, _NODES = "trainer.devices", "trainer.nodes"
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained."""
+
+    recipe: str
+    overrides: Sequence[str]
+    on_cpu: bool
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> "Training":
+        """From the arguments and options of a command."""
+        return cls(params["recipe"], params["overrides"] or (), params["device"] == "cpu")
+
+
+def hand_in_training(asked: Asked, context: typer.Context, as_json: bool) -> None:
+    """Tell the recipe of the launch's processes, refuse what does not fit together, and submit."""
+    from calotype.spec.launch import FOLDER
+
+    (recipe, *overrides), options = typed(context)
+    if context.params["benchmark"] and context.params["record"] is None:
+        options = [*options, f"--record={FOLDER}/{RECORD}"]
+    spec, told = fitted(asked.spec(recipe, ["train", recipe]), Training.of(context.params), asked)
+    assert asked.where is not None
+    hand_in(asked.where, spec.changed(command=("train", recipe, *overrides, *told, *options)), as_json)
+
+
+def fitted(
+    spec: "LaunchSpec", training: Training, asked: Asked, *, ask_cluster: bool = True
+) -> "tuple[LaunchSpec, list[str]]":
+    """The launch as the training wants it, and the overrides that tell the recipe of it.
+
+    What only one of them says the other follows; raises RequestError where they contradict each other.
+    """
+    from calotype.train.recipes import load_recipe
+
+    resolved, said = _read(training)
+    spec = _laid_out(spec, {**_own_layout(resolved), **said}, training.on_cpu)
+    if not training.on_cpu and ask_cluster:
+        spec = asked.with_gpus(spec)
+    elif not training.on_cpu:
+        warn_of_no_gpus(spec, asked.where)
+    _check_agreement(spec, resolved.recipe, said)
+    told = [f"{key}={str(value).lower()}" for key, value in _told(spec, resolved).items() if key not in said]
+    # All of it before anything waits in a queue.
+    load_recipe(training.recipe, [*training.overrides, *told])
+    return spec, told
+
+
+def _read(training: Training) -> "tuple[ResolvedRecipe, dict[str, int]]":
+    """The recipe without what overrides say of devices and nodes, as its batch may have to grow; and that."""
+    from calotype.spec.layers import flat, parse_overrides
+    from calotype.train.recipes import load_recipe
+
+    layout = [word for word in training.overrides if word.partition("=")[0] in (_DEVICES, _NODES)]
+    said = flat(parse_overrides(layout))
+    if not all(isinstance(value, int) and value > 0 for value in said.values()):
+        load_recipe(training.recipe, training.overrides)  # raises, with what is wrong
+    others = [word for word in training.overrides if word not in layout]
+    return load_recipe(training.recipe, others), said
+
+
+def _own_layout(resolved: "ResolvedRecipe") -> dict[str, int]:
+    """What the recipe's file says of devices and nodes."""
+    from calotype.train.recipes import DEFAULT
+
+    trainer = resolved.recipe.trainer
+    values = {_DEVICES: trainer.devices, _NODES: trainer.nodes}
+    return {key: value for key, value in values.items() if resolved.sources[key] != DEFAULT}
+
+
+def _laid_out(spec: "LaunchSpec", wished: Mapping[str, int], on_cpu: bool) -> "LaunchSpec":
+    """With the devices and nodes that the recipe wishes for, where the launch says nothing of them."""
+    said, changes = spec.model_fields_set, {}
+    if _NODES in wished and "nodes" not in said:
+        changes["nodes"] = wished[_NODES]
+    if _DEVICES in wished and not spec.gpus_per_node and "processes_per_node" not in said:
+        if not on_cpu and "gpus_per_node" not in said:
+            changes["gpus_per_node"] = wished[_DEVICES]
+        elif spec.launcher == "torchrun":
+            changes["processes_per_node"] = wished[_DEVICES]
+    return spec.changed(**changes) if changes else spec
+
+
+def warn_of_no_gpus(spec: "LaunchSpec", where: str | None) -> None:
+    """Say that a cluster may give no GPUs where nobody asked for any."""
+    # None that were said are none that are wanted; on Ray, slices of GPUs have names of their own.
+    is_answered = "gpus_per_node" in spec.model_fields_set or (where == "ray" and spec.ray.resources)
+    if where != "local" and not is_answered:
+        fix = "add --gpus-per-node before `train`, or --device cpu after the recipe if none are wanted"
+        typer.echo(f"warning: no GPUs are asked for, so {where} may give it none; {fix}", err=True)
+
+
+def _check_agreement(spec: "LaunchSpec", recipe: "Recipe", said: Mapping[str, int]) -> None:
+    """Refuse devices and nodes other than those the launch starts."""
+    from calotype.core.errors import Problem, RequestError
+
+    starts = {_DEVICES: spec.processes_on_a_node, _NODES: spec.nodes}
+    # Without torchrun the command starts its processes by itself.
+    free = {_DEVICES} if spec.launcher == "plain" else set()
+    wrong = [key for key, value in said.items() if key not in free and value != starts[key]]
+    if not wrong or recipe.trainer.elastic or spec.min_nodes is not None:
+        return
+    asks = starts | dict(said)
+    rule = f"the recipe asks for {asks[_DEVICES]} devices × {asks[_NODES]} nodes, the launch starts "
+    rule += f"{starts[_DEVICES]} processes × {starts[_NODES]} nodes; leave trainer.devices and nodes out"
+    raise RequestError([Problem(wrong[0], rule, said[wrong[0]])])
+
+
+def _told(spec: "LaunchSpec", resolved: "ResolvedRecipe") -> dict[str, int | bool]:
+    """What the recipe has to know of the launch."""
+    from calotype.train.recipes import OVERRIDE
+
+    if spec.launcher == "plain":
+        return {}
+    told: dict[str, int | bool] = {_DEVICES: spec.processes_on_a_node, _NODES: spec.nodes}
+    if spec.min_nodes is not None and resolved.sources["trainer.elastic"] != OVERRIDE:
+        told["trainer.elastic"] = True
+    if resolved.sources["model.global_batch_size"] != OVERRIDE:
+        told |= _larger_batch(resolved.recipe, spec.num_processes)
+    return told
 
 
 def _larger_batch(recipe: "Recipe", num_processes: int) -> dict[str, int]:
@@ -23,34 +153,3 @@ def _larger_batch(recipe: "Recipe", num_processes: int) -> dict[str, int]:
     why = f"the recipe's {part.global_batch_size} cannot be shared, so {each}"
     typer.echo(f"model.global_batch_size={size}: {why}", err=True)
     return {"model.global_batch_size": size}
-
-
-def hand_in_training(asked: Asked, context: typer.Context, as_json: bool) -> None:
-    """Tell the recipe of the launch's processes, refuse what does not fit together, and submit."""
-    from calotype.core.errors import Problem, RequestError
-    from calotype.spec.launch import FOLDER
-    from calotype.train.recipes import load_recipe
-
-    (recipe, *overrides), options = typed(context)
-    if context.params["benchmark"] and context.params["record"] is None:
-        options = [*options, f"--record={FOLDER}/{RECORD}"]
-    spec = asked.spec(recipe, ["train", recipe])
-    if context.params["device"] != "cpu":
-        spec = asked.with_gpus(spec)
-    told = {"trainer.devices": spec.processes_on_a_node, "trainer.nodes": spec.nodes}
-    if spec.min_nodes is not None:
-        told["trainer.elastic"] = True
-    said = {word.partition("=")[0] for word in overrides}
-    if "model.global_batch_size" not in said:
-        told |= _larger_batch(load_recipe(recipe, overrides).recipe, spec.num_processes)
-    overrides += [f"{key}={str(value).lower()}" for key, value in told.items() if key not in said]
-    # All of it before anything waits in a queue.
-    chosen = load_recipe(recipe, overrides).recipe
-    if chosen.num_processes != spec.num_processes and not chosen.trainer.elastic:
-        asks = f"{chosen.trainer.devices} devices × {chosen.trainer.nodes} nodes"
-        starts = f"{spec.processes_on_a_node} processes × {spec.nodes} nodes"
-        rule = f"the recipe asks for {asks}, the launch starts {starts}; leave trainer.devices and nodes out"
-        raise RequestError([Problem("trainer.devices", rule, chosen.trainer.devices)])
-    assert asked.where is not None
-    command = ("train", recipe, *overrides, *options)
-    hand_in(asked.where, spec.changed(command=command), as_json)

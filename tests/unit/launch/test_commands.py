@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,7 @@ def handed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setattr(backends, "open_backend", lambda _: accepting)
 
     def ran(*words: str) -> JobRecord:
-        code = run([*words, "--json"])
+        code = run(list(words) if "--json" in words else [*words, "--json"])
         out, err = capsys.readouterr()
         assert code == 0, err
         return find(json.loads(out)["id"])
@@ -115,6 +117,40 @@ def test_an_elastic_launch_makes_an_elastic_recipe(handed_in: Any) -> None:
         (["launch", "submit", "--on=slurm"], "command: is required"),
         (["launch", "render", "--on=slurm", "--launch-file=gone.yaml", "x"], "no file 'gone.yaml'"),
         (["launch", "render", "--on=slurm", "--set=nodes", "x"], "'nodes' should be KEY=VALUE"),
+        (
+            ["launch", "render", "--on=slurm", "--gpus-per-node=8", "train", "sd15", "trainer.devices=3"],
+            "the recipe asks for 3 devices × 1 nodes, the launch starts 8 processes × 1 nodes",
+        ),
+        (
+            ["launch", "submit", "--on=local", "train", "emoji", "--device=cpu", "trainer.nodes=2"],
+            "nodes: 2 are more than this one machine",
+        ),
+        (
+            ["launch", "submit", "--on=local", "train", "emoji", "trainer.devices=0"],
+            "trainer.devices: 0 is out",
+        ),
+        (
+            ["launch", "submit", "--on=local", "trian", "emoji"],
+            "command: calotype has no command 'trian'; did you mean 'train'",
+        ),
+        (["launch", "render", "--on=local", "bench", "trian"], "calotype bench has no command 'trian'"),
+        (["launch", "render", "--on=local", "train"], "calotype train alone runs nothing; say what of it"),
+        (["launch", "submit", "--on=local", "train", "sd2-bas"], "no recipe 'sd2-bas'"),
+        (["launch", "submit", "--on=local", "train", "export", "sd2-bas", "out"], "no recipe 'sd2-bas'"),
+        (["launch", "submit", "--on=local", "train", "table", "sd1", "--out=out"], "no table 'sd1'"),
+        (
+            ["launch", "submit", "--on=local", "train", "sd2-base", "model.micro_batch=3"],
+            "model.micro_batch: is not a known setting; did you mean 'micro_batch_size'",
+        ),
+        (["launch", "submit", "--on=local", "train", "sd2-base", "--devise=cpu"], "devise"),
+        (
+            ["launch", "submit", "--on=local", "train", "--device=cpu", "emoji"],
+            "write train RECIPE --device=cpu",
+        ),
+        (
+            ["launch", "submit", "--on=slurm", "train", "sd2-base", "--nodes=2"],
+            "--nodes: says something about the launch; write it before 'train sd2-base'",
+        ),
     ],
 )
 def test_what_is_asked_for_wrongly_is_refused(
@@ -125,6 +161,7 @@ def test_what_is_asked_for_wrongly_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
     assert run(words) in (ExitCode.BAD_REQUEST, ExitCode.NOT_FOUND)
     assert says in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -154,9 +191,67 @@ def test_a_file_is_rendered_with_values_on_top(
     ):
         assert f"#SBATCH {line}\n" in out
     assert "python3 -m torch.distributed.run" in out
-    assert "-m calotype train sd2-base --device=cuda &" in out
+    told = "trainer.devices=1 trainer.nodes=2 model.global_batch_size=16"
+    assert f"-m calotype train sd2-base --device=cuda {told} &" in out.replace(" \\\n ", "")
     assert run([*words, "--out=files", "train", "sd2-base"]) == 0
     assert Path("files/job.sbatch").read_text().startswith("#!/bin/bash\n")
+
+
+_DOCS = Path(__file__).parents[3] / "docs"
+
+
+def _documented_renderings() -> list[str]:
+    lines = [line for file in sorted(_DOCS.glob("*.md")) for line in file.read_text("utf-8").splitlines()]
+    return [line.partition(" >")[0] for line in lines if line.startswith("calotype launch render --on")]
+
+
+@pytest.mark.parametrize("line", _documented_renderings())
+def test_what_documents_render_starts_as_many_processes_as_its_recipe_is_told_of(
+    line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    p5 = (_DOCS / "kubernetes.md").read_text("utf-8").partition("```yaml\n# p5.yaml\n")[2].partition("```")[0]
+    Path("p5.yaml").write_text(p5)
+    assert run(shlex.split(line)[1:]) == 0
+    out, err = capsys.readouterr()
+    assert "--nproc-per-node=8" in out
+    assert {"trainer.devices=8", "trainer.nodes=2"} <= set(re.findall(r"trainer\.\w+=\w+", out))
+    assert "nvidia.com/gpu: '8'" in out or "'GPU': 8" in out or "--gpus-per-node=8" in out
+    assert "warning" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "nodes", "gpus", "processes"),
+    [
+        (["trainer.nodes=2", "trainer.devices=8"], 2, 8, 8),
+        (["trainer.devices=4", "--device=cpu"], 1, 0, 4),
+        ([], 1, 8, 8),
+    ],
+)
+def test_what_the_command_says_of_devices_decides_where_the_launch_says_nothing(
+    handed_in: Any, words: list[str], nodes: int, gpus: int, processes: int
+) -> None:
+    spec = handed_in("launch", "submit", "--on=slurm", "--json", "train", "sd2-base", *words).spec
+    assert (spec.nodes, spec.gpus_per_node, spec.processes_on_a_node) == (nodes, gpus, processes)
+    said = dict(word.split("=") for word in spec.command if "." in word)
+    assert (said["trainer.nodes"], said["trainer.devices"]) == (str(nodes), str(processes))
+    assert said["model.global_batch_size"] == str(8 * nodes * processes)
+
+
+def test_a_training_rendered_without_gpus_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["launch", "render", "--on=ray"]
+    assert run([*words, "train", "emoji"]) == 0
+    assert "warning: no GPUs are asked for, so ray may give it none" in capsys.readouterr().err
+    for wanted in (["train", "emoji", "--device=cpu"], ["--gpus-per-node=0", "train", "emoji"]):
+        assert run([*words, *wanted]) == 0
+        assert "warning" not in capsys.readouterr().err
+
+
+def test_a_task_of_an_array_is_checked_as_the_first_would_be(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["launch", "render", "--on=slurm", "--set=array=3", "train", "emoji", "--device=cpu"]
+    assert run([*words, "data.seed={task}"]) == 0
+    assert 'data.seed="$SLURM_ARRAY_TASK_ID"' in capsys.readouterr().out
+    assert run([*words, "data.sed={task}"]) == ExitCode.BAD_REQUEST
 
 
 def test_what_is_said_later_wins(tmp_path: Path) -> None:

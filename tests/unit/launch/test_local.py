@@ -42,7 +42,7 @@ def hand_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
     program.write_text(STAND_IN)
     program.chmod(0o755)
 
-    def handed_in(*settings: str, words: tuple[str, ...] = ("x",)) -> JobRecord:
+    def handed_in(*settings: str, words: tuple[str, ...] = ("doctor",)) -> JobRecord:
         given = [f"python={program}", "launcher=plain", *settings]
         assert (
             run(["launch", "submit", "--on=local", "--json", *(f"--set={each}" for each in given), *words])
@@ -59,18 +59,18 @@ def ended(record: JobRecord) -> JobState:
 
 
 def test_a_job_runs_and_its_end_is_remembered(hand_in: Callable[..., JobRecord]) -> None:
-    record = hand_in(words=("train", "a b", "$HOME"))
+    record = hand_in(words=("generate", "a b", "$HOME"))
     assert ended(record) is JobState.COMPLETED
     assert (record.logs / "node-0.log").read_text().splitlines() == [
         "-m",
         "calotype",
-        "train",
+        "generate",
         "a b",
         "$HOME",
     ]
     # Nobody asks the machine any more.
     assert find(record.id).ended is not None
-    assert hand_in().id == "x-1"
+    assert hand_in().id == "doctor-1"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_cancelled_job_is_told_first(
 
 
 def test_the_tasks_of_an_array_run_in_order(hand_in: Callable[..., JobRecord]) -> None:
-    record = hand_in("array=3", words=("{task}/{tasks}",))
+    record = hand_in("array=3", words=("generate", "{task}/{tasks}"))
     assert ended(record) is JobState.COMPLETED
     said = [(record.logs / f"task-{task}-node-0.log").read_text().split()[-1] for task in range(3)]
     assert said == ["0/3", "1/3", "2/3"]
@@ -167,7 +167,7 @@ def test_a_folder_holds_one_job(
 ) -> None:
     record = hand_in("work_folder=mine")
     assert record.folder.endswith("/mine")
-    assert run(["launch", "submit", "--on=local", "--set=work_folder=mine", "x"]) == ExitCode.BAD_REQUEST
+    assert run(["launch", "submit", "--on=local", "--set=work_folder=mine", "doctor"]) == ExitCode.BAD_REQUEST
     assert "mine holds a job already; use another folder, or {name} in it" in capsys.readouterr().err
     (Path(record.folder) / "launch.json").unlink()
     with pytest.raises(NotFoundError, match=r"worked in .*, which has no launch.json any more"):

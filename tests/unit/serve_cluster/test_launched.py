@@ -114,7 +114,7 @@ def test_a_lost_node_is_waited_for_and_a_cancelled_job_is_told_first(
     nodes.start_second()
     # So much that each node has room for one.
     size = ["--nodes=2", f"--set=cpus_per_node={CPUS - 1}", "--set=environment.BEHAVE=wait"]
-    record = submitted(call, *stand_in, *size, "train", "emoji")
+    record = submitted(call, *stand_in, *size, "train", "emoji", "--device=cpu")
     until(lambda: len(list(tmp_path.glob("waits.*"))) == 2, "both nodes run")
     assert status(record).state is JobState.RUNNING
     nodes.kill_second()
