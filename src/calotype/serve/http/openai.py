@@ -31,7 +31,7 @@ from calotype.serve.http.openai_bodies import (
     ModelList,
     form_values,
 )
-from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached, Visiting
+from calotype.serve.http.reaching import IdempotencyKey, Reach, Reached, Visiting
 from calotype.serve.http.recoding import mask_of_transparency, recoded, size_of
 from calotype.serve.http.waiting import ended
 from calotype.spec.job import FINAL_STATES, Job
