@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from calotype.serve.lifecycle.plan import DeploymentPlan
 from calotype.serve.service import UnavailableError
 
 DEFAULT_NAME = "calotype"
+_LETTING_GO_S = 2.0
+"""What a server that has been killed takes at most to let go of its place."""
+_LOOK_EVERY_S = 0.02
 Kept = TypeVar("Kept", bound=BaseModel)
 """What a file of a deployment holds."""
 
@@ -83,13 +87,22 @@ class Place:
         with self._refusals():
             descriptor = os.open(self.folder / "place.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RequestError([Problem("name", self._taken, self.name)]) from None
+            self._lock(descriptor)
             yield descriptor
         finally:
             os.close(descriptor)
+
+    def _lock(self, descriptor: int) -> None:
+        end = time.monotonic() + _LETTING_GO_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self.running() is not None or time.monotonic() > end:
+                    raise RequestError([Problem("name", self._taken, self.name)]) from None
+            else:
+                return
+            time.sleep(_LOOK_EVERY_S)
 
     def check_free(self) -> None:
         """Refuse a place whose deployment runs: its plan is not to be written over."""
