@@ -16,7 +16,7 @@ from PIL import Image
 from calotype.serve.lifecycle.places import Place, Running
 from tests.faults.ledger import Promises
 
-FILES = {"plan.json", "server.log", "queue"}
+FILES = {"plan.json", "place.lock", "server.log", "queue"}
 QUEUE = {"jobs.sqlite", ".lock", "pictures"}
 JOURNALS = {"jobs.sqlite-wal", "jobs.sqlite-shm"}
 """Beside the database while it is open, and after a kill until the next start."""

@@ -5,7 +5,10 @@ Knows nothing of modules; the tensors themselves are read by `weights`.
 
 import json
 from dataclasses import replace
+from math import prod
 from typing import Any
+
+import torch
 
 from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
@@ -14,7 +17,11 @@ from calotype.models.files.tensor_file import TensorFile
 from calotype.models.identify import CHECKPOINT_MARK, FileKind, identify
 
 ARCHITECTURE_KEY = "calotype.architecture"
-"""Where our own writer leaves the architecture in a safetensors file's metadata."""
+"""Where our own writer leaves the architecture: in a safetensors file's metadata.
+
+In a ckpt, which has none, as a tensor of the text's bytes, if names and shapes of the others do not show it.
+"""
+_LONGEST_WORD = 2**20
 PREDICTION_KEY = "modelspec.prediction_type"
 """Where trainers, and our own writer, say what the model predicts."""
 
@@ -41,7 +48,7 @@ def architecture_of(file: TensorFile, given: Architecture | None = None) -> Arch
         raise ModelFileError(file.path, f"is not a checkpoint but: {identity.kind.value}")
     if given is not None:
         return given
-    if ARCHITECTURE_KEY in file.metadata:
+    if ARCHITECTURE_KEY in file.metadata or ARCHITECTURE_KEY in file:
         return _own_word(file)
     if identity.base not in CATALOGUE_NAME:
         rule = f"is a checkpoint for {identity.base}, which is not supported (SD 1, SD 2 and SDXL are)"
@@ -56,11 +63,22 @@ def architecture_of(file: TensorFile, given: Architecture | None = None) -> Arch
 
 def _own_word(file: TensorFile) -> Architecture:
     try:
-        return Architecture.from_dict(json.loads(file.metadata[ARCHITECTURE_KEY]))
+        if ARCHITECTURE_KEY in file.metadata:
+            text: str | bytes = file.metadata[ARCHITECTURE_KEY]
+        else:
+            text = _bytes_of(file)
+        return Architecture.from_dict(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise ModelFileError(
-            file.path, f"its metadata {ARCHITECTURE_KEY!r} cannot be used: {error}"
+            file.path, f"what it says of itself as {ARCHITECTURE_KEY!r} cannot be used: {error}"
         ) from error
+
+
+def _bytes_of(file: TensorFile) -> bytes:
+    size = prod(file.entry(ARCHITECTURE_KEY).shape)
+    if size > _LONGEST_WORD:
+        raise ValueError(f"it has {size} bytes, the limit is {_LONGEST_WORD}")
+    return file.read(ARCHITECTURE_KEY).to(torch.uint8).numpy().tobytes()
 
 
 def _with_channels(file: TensorFile, known: Architecture) -> Architecture:

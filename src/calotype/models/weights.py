@@ -31,6 +31,7 @@ from calotype.models.files.tensor_reader import TensorReader
 from calotype.models.hub import link_boundary
 from calotype.models.naming import vae as vae_naming
 from calotype.models.naming.original import SD1_TEXT, correspondences
+from calotype.models.single_file import ARCHITECTURE_KEY
 
 EXTRA_STEM = "calotype_extra"
 """Tensors of an original file that a diffusers folder has no place for (EMA copies, schedules) are kept under
@@ -216,7 +217,8 @@ class SingleFileWeights(_Closing):
         return piece
 
     def extra(self) -> NamedTensors | None:
-        left = [name for usual, name in self._actual.items() if usual not in self._rows]
+        # What a file says of itself says nothing of what is made of it.
+        left = [name for usual, name in self._actual.items() if usual not in (*self._rows, ARCHITECTURE_KEY)]
         return self._tensors.only(left) if left else None
 
 

@@ -20,13 +20,20 @@ from torch import Tensor
 from calotype.core.errors import Problem, RequestError
 from calotype.core.paths import written_whole
 from calotype.core.progress import Progress, Silent
+from calotype.models import catalogue
 from calotype.models.architecture import Architecture
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.files.sharded import write_sharded
 from calotype.models.folder_layout import write_layout
 from calotype.models.json_file import write_json
 from calotype.models.naming.original import correspondences
-from calotype.models.single_file import ARCHITECTURE_KEY, PREDICTION_KEY, V_MARK, ZERO_SNR_MARK
+from calotype.models.single_file import (
+    ARCHITECTURE_KEY,
+    CATALOGUE_NAME,
+    PREDICTION_KEY,
+    V_MARK,
+    ZERO_SNR_MARK,
+)
 from calotype.models.weights import EXTRA_STEM, TensorSpec, Weights, part_stem
 
 DEFAULT_SHARD_BYTES = 10 * 10**9
@@ -127,7 +134,8 @@ def write_single_file(
     if file.suffix == ".ckpt":
         tensors = {name: produce(name).contiguous() for name in specs}
         with written_whole(file) as out:
-            torch.save({"state_dict": {**_marks(weights.architecture), **tensors}}, out)
+            told = {**_marks(weights.architecture), **_own_word(weights.architecture)}
+            torch.save({"state_dict": {**told, **tensors}}, out)
     else:
         write_safetensors(file, specs, produce, {**FORMAT, **_description(weights.architecture)})
 
@@ -157,6 +165,19 @@ def _marks(architecture: Architecture) -> dict[str, Tensor]:
         return {}
     zero_snr = architecture.scheduler.get("rescale_betas_zero_snr")
     return {name: torch.empty(0) for name in (V_MARK, *([ZERO_SNR_MARK] if zero_snr else []))}
+
+
+def _own_word(architecture: Architecture) -> dict[str, Tensor]:
+    """The whole architecture, if it is none that is known by its tensors."""
+    known = [catalogue.architecture(name) for name in CATALOGUE_NAME.values()]
+    if any(_same_networks(architecture, one) for one in known):
+        return {}
+    text = json.dumps(architecture.as_dict()).encode()
+    return {ARCHITECTURE_KEY: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+
+
+def _same_networks(one: Architecture, other: Architecture) -> bool:
+    return (one.unet, one.vae, one.text_encoders) == (other.unet, other.vae, other.text_encoders)
 
 
 def _cast(spec: TensorSpec, dtype: torch.dtype | None) -> TensorSpec:

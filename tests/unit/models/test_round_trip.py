@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from calotype.core.errors import RequestError
+from calotype.models import catalogue
 from calotype.models.architecture import Architecture
 from calotype.models.folder_layout import read_architecture
 from calotype.models.reference import find_model
@@ -87,7 +88,20 @@ def test_ckpt_to_folder_to_safetensors_to_ckpt(name: str, tmp_path: Path) -> Non
     with find_model(str(tmp_path / "single.safetensors")).weights as weights:
         write_single_file(weights, tmp_path / "last.ckpt")
     last = torch.load(tmp_path / "last.ckpt", weights_only=True)["state_dict"]
+    assert last.pop("calotype.architecture").dtype == torch.uint8
     assert_same_tensors(last, trained)
+    # And so does the ckpt, as it is none that is known by its tensors.
+    with find_model(str(tmp_path / "last.ckpt")).weights as weights:
+        assert weights.architecture.unet == shrunk(name).unet
+
+
+def test_a_ckpt_of_a_model_that_is_known_holds_its_tensors_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "architecture", shrunk)
+    write_single_file(RandomWeights(shrunk("sd15")), tmp_path / "a.ckpt")
+    written = torch.load(tmp_path / "a.ckpt", weights_only=True)["state_dict"]
+    assert_same_tensors(written, original_tensors(shrunk("sd15"), 0))
 
 
 def test_folder_parts_keep_their_own_dtypes(tmp_path: Path) -> None:

@@ -123,8 +123,11 @@ def test_own_word_wins_over_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["", "{", "[]", "null", '{"name": 1}', "[" * 50_000])
 def test_own_word_that_is_broken_is_refused(word: str, tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match=f"metadata '{ARCHITECTURE_KEY}' cannot be used"):
+    with pytest.raises(ModelFileError, match=f"'{ARCHITECTURE_KEY}' cannot be used"):
         _architecture(_file(tmp_path, {SD1: torch.zeros(1)}, {ARCHITECTURE_KEY: word}))
+    tensor = torch.tensor(list(word.encode()), dtype=torch.uint8)
+    with pytest.raises(ModelFileError, match=f"'{ARCHITECTURE_KEY}' cannot be used"):
+        _architecture(_file(tmp_path, {SD1: torch.zeros(1), ARCHITECTURE_KEY: tensor}))
 
 
 @pytest.mark.parametrize(
