@@ -24,10 +24,11 @@ def ceilings_file() -> Path:
 def known(device_name: str, dtype: str) -> float | None:
     """TFLOP/s (TOP/s for int8) of a large matrix product, as measured before on this machine; never measures.
 
-    None if it was not, or only with another driver or torch.
+    Or of a convolution, where that is faster. None if it was not, or only with another driver or torch.
     """
     record = remembered(device_name)
-    return record.best("matmul", dtype) if record else None
+    rates = [record.best(what, dtype) for what in ("matmul", "convolution")] if record else []
+    return max((rate for rate in rates if rate is not None), default=None)
 
 
 def remembered(device_name: str) -> CeilingRecord | None:

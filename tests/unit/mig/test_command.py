@@ -200,7 +200,7 @@ def test_predictions_are_called_predictions(machine: Machine) -> None:
     assert "29% of the GPU" in done.out
     assert "from each slice's share of SMs; no record of sd15 on A100-80GB" in done.out
     measured = machine.call("mig", "predict", "sdxl@8", "--on", "H200-141GB").out
-    assert "benchmarks/2026-11-15-inference (fast)" in measured
+    assert "benchmarks/2026-11-16-engine (fast)" in measured
 
 
 def test_export_assert_restore(machine: Machine, tmp_path: Path) -> None:

@@ -92,7 +92,9 @@ def _card(point: PointView, points: Sequence[PointView], comparison: Comparison)
     if point.memory_gib is not None:
         lines.append(f"{point.memory_gib:.1f} GiB at the peak")
     if point.share_of_ceiling is not None:
-        lines.append(f"{point.share_of_ceiling:.1%} of the device's ceiling")
+        # Arithmetic is counted as the model has it, and there are passes that do with less.
+        left_out = ", by arithmetic that passes partly leave out" if point.share_of_ceiling > 1 else ""
+        lines.append(f"{point.share_of_ceiling:.1%} of the device's ceiling{left_out}")
     lines += [_quality(point)] if first.kind == "inference" else []
     for peer, found in peer_ratios(point, points).items():
         lines.append(f"{found} as fast as {peer} in the same run")
