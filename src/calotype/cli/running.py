@@ -161,7 +161,8 @@ def _followed(
                 raise NodeFailedError(event)
             drawing.show(event)
             if cancel.cancelled:
-                raise CancelledError(f"cancelled; what was finished before is in {job.out}")
+                done = f"; what was finished before is in {job.out}" if job.out.exists() else ""
+                raise CancelledError(f"cancelled{done}")
     finally:
         execution.close()
     return nodes
