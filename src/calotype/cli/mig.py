@@ -139,6 +139,11 @@ def apply(
 
     if (wants is None) == (source is None):
         raise RequestError([Problem("WANTS", "give either WANTS or --from FILE")])
+    if beside and (source is not None or (wants or "").strip().lower() in ("off", "empty")):
+        rule = (
+            "adds slices, and this says what all of them are to be; leave --add out, or name shapes or work"
+        )
+        raise RequestError([Problem("--add", rule)])
     opened = open_driver(driver)
     if source is not None:
         change_to(opened, file_targets(opened, source, label), yes=yes, as_json=as_json)

@@ -60,10 +60,24 @@ def change_to(driver: "MigDriver", targets: "dict[int, Layout]", *, yes: bool, a
             typer.echo("nothing was changed; --yes does it")
         return
     with one_at_a_time(state_dir()), _stoppable():
+        _check_unchanged(driver, [state for state, _, _ in prepared])
         done = apply_all(driver, targets, save_path)
     if as_json:
         print_json([applied_json(each) for each in done])
     _after(done, quiet=as_json)
+
+
+def _check_unchanged(driver: "MigDriver", shown: "list[GpuState]") -> None:
+    """Whoever had to wait for another change planned with what is not there any more."""
+    from calotype.mig.apply import ApplyError
+    from calotype.mig.driver import gpu_at
+
+    for state in shown:
+        if gpu_at(driver, state.index).layout != state.layout:
+            raise ApplyError(
+                f"GPU {state.index} was changed by somebody else meanwhile; nothing was done, try again",
+                restored=True,
+            )
 
 
 @contextmanager

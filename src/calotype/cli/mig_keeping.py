@@ -44,7 +44,7 @@ def persist(
             return
         done = keeping.remove(root)
     else:
-        layout = _to_keep(driver, wants, source, label, gpu)
+        layout = _to_keep(driver, wants, source, label, gpu, root / keeping.LAYOUT_PLACE)
         unit = keeping.unit_text(keeping.this_program(), f"/{keeping.LAYOUT_PLACE}", absolute(driver))
         if not yes:
             typer.echo(f"# {root / keeping.UNIT_PLACE}\n{unit}\n# {root / keeping.LAYOUT_PLACE}\n{layout}")
@@ -60,12 +60,14 @@ def persist(
         typer.echo(f"ran {command}")
 
 
-def _to_keep(driver: str, wants: str | None, source: Path | None, label: str | None, gpu: int) -> str:
-    """The layout file's text: of what is asked for, or of what is there."""
+def _to_keep(
+    driver: str, wants: str | None, source: Path | None, label: str | None, gpu: int, kept: Path
+) -> str:
+    """The layout file's text: of what is asked for beside what is kept of other GPUs, or of what is there."""
     from calotype.cli.mig_changing import file_targets, wanted_layout
     from calotype.mig.driver import gpu_at
     from calotype.mig.layout import check
-    from calotype.mig.layout_file import described, saved
+    from calotype.mig.layout_file import described, parse_layouts, saved, with_others
     from calotype.mig.opening import open_driver
 
     opened = open_driver(driver)
@@ -73,7 +75,8 @@ def _to_keep(driver: str, wants: str | None, source: Path | None, label: str | N
         return saved(opened.read()).text()
     asked = file_targets(opened, source, label) if source else {gpu: wanted_layout(opened, gpu, wants or "")}
     pairs = [(gpu_at(opened, index), layout) for index, layout in asked.items()]
-    return described([(state, check(state.model, layout)) for state, layout in pairs]).text()
+    new = described([(state, check(state.model, layout)) for state, layout in pairs])
+    return with_others(new, parse_layouts(kept.read_text(), str(kept)) if kept.exists() else None).text()
 
 
 def simulate(

@@ -4,6 +4,9 @@ Works on any `MigDriver`. Knows nothing of the command line.
 """
 
 import fcntl
+import logging
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +17,8 @@ from calotype.mig.driver import DriverError, GpuState, MigDriver, Refusal, gpu_a
 from calotype.mig.layout import Layout, check
 from calotype.mig.layout_file import write_layouts
 from calotype.mig.steps import Change, PendingUntilRebootError, Reset, SetMode, back_to, difference, perform
+
+_log = logging.getLogger(__name__)
 
 _RESTORE_ATTEMPTS = 3
 
@@ -113,15 +118,31 @@ def restore(driver: MigDriver, former: GpuState) -> bool:
     """Bring a GPU back to exactly what it was; whether reading it back proves that."""
     for _ in range(_RESTORE_ATTEMPTS):
         try:
-            now = gpu_at(driver, former.index)
-            if _identity(now) == _identity(former):
-                return True
-            perform(driver, former.index, back_to(former, now))
-            if _identity(gpu_at(driver, former.index)) == _identity(former):
-                return True
-        except (DriverError, PendingUntilRebootError):
-            continue
+            with _undisturbed():
+                now = gpu_at(driver, former.index)
+                if _identity(now) == _identity(former):
+                    return True
+                perform(driver, former.index, back_to(former, now))
+                if _identity(gpu_at(driver, former.index)) == _identity(former):
+                    return True
+        # Whatever it is: what was done so far is worse than trying again, and the caller says how it ended.
+        except (Exception, KeyboardInterrupt) as error:
+            _log.warning("GPU %d could not be put back: %s", former.index, str(error) or type(error).__name__)
     return False
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Who presses Ctrl-C again wants an end, not a card that is half one thing and half another."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

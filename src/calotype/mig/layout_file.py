@@ -75,6 +75,13 @@ def described(wanted: Iterable[tuple[GpuState, Layout]]) -> LayoutFile:
     return LayoutFile(gpus=[_saved_gpu(state, layout) for state, layout in wanted])
 
 
+def with_others(file: LayoutFile, former: LayoutFile | None) -> LayoutFile:
+    """The same, and of a former file the GPUs that this one does not speak of."""
+    spoken = {gpu.uuid or gpu.index for gpu in file.gpus}
+    others = [gpu for gpu in (former.gpus if former else ()) if (gpu.uuid or gpu.index) not in spoken]
+    return LayoutFile(gpus=sorted([*file.gpus, *others], key=lambda gpu: gpu.index))
+
+
 def write_layouts(path: Path, states: Iterable[GpuState]) -> None:
     with written_whole(path, "w") as file:
         file.write(saved(states).text())

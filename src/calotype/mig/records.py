@@ -78,6 +78,9 @@ def _of_pictures(row: Measurement, source: str, sides: dict[str, int]) -> Speed 
     side = sides.get(model)
     if side is None or (asked.get("width"), asked.get("height")) != (side, side):
         return None
+    # Without guidance it is half the work and less memory; plans are for guided requests.
+    if asked.get("cfg") == 1:
+        return None
     rate = (row.samples_per_s or 0.0) * asked["steps"]
     return _on_card(row, Speed(model, row.samples_per_unit or 1, "", 0, rate, f"{source} ({row.preset})"))
 

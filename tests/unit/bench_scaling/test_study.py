@@ -108,6 +108,11 @@ def test_devices_are_not_mixed() -> None:
         usable([measurement(1, 4), measurement(2, 8, device="H200")])
 
 
+def test_peers_are_not_mixed_in() -> None:
+    theirs = measurement(1, 4).model_copy(update={"system": "diffusers-eager"})
+    assert usable([measurement(1, 4), theirs]) == [measurement(1, 4)]
+
+
 def test_the_published_points_bear_the_model_out() -> None:
     """Fitted on all it is a few percent off; from eight nodes it tells 64, from two it cannot and says so."""
     few, some, everything = study([], Question("x")).published

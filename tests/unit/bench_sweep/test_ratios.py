@@ -54,3 +54,26 @@ def test_the_table_holds_ratios_and_failures() -> None:
     assert "status" not in lines_of(ours)[0], "where all is well nothing is said"
     [warning] = warnings_of([*ours, *slow, *peer, *failed])
     assert warning.startswith("slow: 1.02× of diffusers-eager is within the spread of 1.00 to 1.05")
+
+
+def test_a_round_that_died_early_does_not_change_the_ratio() -> None:
+    dead = made_up("ours", round=1, status="error", samples_per_unit=None)
+    ours = [dead, *(made_up("ours", 1.0, 1.0, round=number, samples_per_unit=8) for number in (2, 3))]
+    theirs = [made_up("theirs", 2.0, 2.0, round=number, samples_per_unit=8) for number in (1, 2, 3)]
+    found = ratio(ours, theirs)
+    assert found
+    assert found.value == 2.0
+
+
+def test_a_peer_that_did_other_work_is_no_peer() -> None:
+    """Two sweeps in one command, which vary the same and fix something else."""
+    settings = {"settings": {"batch": 1}}
+    few, many = ({"request": {"steps": steps, "count": 1}, **settings} for steps in (1, 8))
+    points = [
+        *rounds("ours, few", 1.0, 1.0, **few),
+        *rounds("theirs, few", 2.0, 2.0, system="diffusers-eager", **few),
+        *rounds("ours, many", 8.0, 8.0, **many),
+        *rounds("theirs, many", 24.0, 24.0, system="diffusers-eager", **many),
+    ]
+    lines = {line["point"]: line["faster than diffusers-eager"] for line in lines_of(points)}
+    assert (lines["ours, few"], lines["ours, many"]) == ("2.00× (2.00–2.00)", "3.00× (3.00–3.00)")

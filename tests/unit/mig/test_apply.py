@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from calotype.core.errors import CalotypeError, DoesNotFitError
-from calotype.mig.apply import ApplyError, apply, apply_all, prepare
+from calotype.mig.apply import ApplyError, apply, apply_all, prepare, restore
 from calotype.mig.driver import DriverError, GpuState, Refusal
 from calotype.mig.fitting import layouts_by_bag
 from calotype.mig.layout import EMPTY, OFF, ComputePart, Layout, Slice
@@ -218,6 +218,23 @@ def test_interruption_puts_everything_back(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         apply(driver, 0, Layout.of([Slice(0, 9), Slice(4, 9)]), tmp_path / "saved.json")
     assert driver.read()[0] == before
+
+
+def test_a_second_interruption_is_said_if_it_leaves_anything_undone(tmp_path: Path) -> None:
+    _, driver = cut(tmp_path, "A100-80GB", SEED)
+    (before,) = driver.read()
+    create, interrupts = driver.create, iter([True] * 5)
+
+    def interrupted(gpu: int, profile_id: int, start: int, *, with_compute: bool) -> int:
+        if next(interrupts, False):
+            raise KeyboardInterrupt
+        return create(gpu, profile_id, start, with_compute=with_compute)
+
+    driver.create = interrupted  # type: ignore[method-assign]
+    with pytest.raises(ApplyError, match=r"NOT back; it is saved: calotype mig restore .*saved\.json"):
+        apply(driver, 0, Layout.of([Slice(0, 9), Slice(4, 9)]), tmp_path / "saved.json")
+    interrupts = iter([True] * 2)
+    assert restore(driver, before), "pressed twice more, and put back nevertheless"
 
 
 def test_a_driver_that_says_yes_and_does_something_else_is_found_out(tmp_path: Path) -> None:

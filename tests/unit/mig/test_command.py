@@ -194,6 +194,16 @@ def test_a_change_says_how_many_slices_stay_go_and_come(machine: Machine) -> Non
     assert "no slice changes\n" in machine.mig("apply", "off", "--yes").out
 
 
+@pytest.mark.parametrize("what", [("off",), ("empty",), ("--from", "layout.json")])
+def test_adding_is_adding(machine: Machine, what: tuple[str, ...]) -> None:
+    machine.become(new_host("A100-80GB"))
+    machine.mig("apply", "2g.20gb", "--yes")
+    refused = machine.mig("apply", *what, "--add", "--yes")
+    assert refused.code == ExitCode.BAD_REQUEST
+    assert "leave --add out" in refused.err
+    assert len(slices(machine)) == 1
+
+
 def test_predictions_are_called_predictions(machine: Machine) -> None:
     done = machine.call("mig", "predict", "sd15@4", "--on", "A100-80GB")
     assert "A prediction, not a measurement" in done.out
@@ -319,7 +329,7 @@ def test_nvidia_smi_does_the_whole_way(machine: Machine, nvidia_smi: Path) -> No
     assert done.code == 0, done.err
     assert slices(machine) == SEED
     assert [cut.gi for cut in machine.host.cards[0].cuts] == [5, 6, 3, 9], "a mirrored unit's ids"
-    machine.change(lambda host: setattr(host, "fail_at", [host.calls + 12]))
+    machine.change(lambda host: setattr(host, "fail_at", [host.calls + 16]))
     failed = machine.call("mig", "apply", "off", "--yes", "--driver", "nvidia-smi")
     assert (failed.code, "the former layout is back" in failed.err) == (7, True)
     assert slices(machine) == SEED

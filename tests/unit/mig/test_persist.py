@@ -1,5 +1,6 @@
 """The unit and its layout file: correct for systemd, the same when written again, gone when removed."""
 
+import json
 import shlex
 import subprocess
 import sys
@@ -96,6 +97,16 @@ def test_the_command_shows_before_it_writes(machine: Machine, tmp_path: Path) ->
     assert f"--driver simulated:{machine.path}" in (root / persist.UNIT_PLACE).read_text()
     assert machine.mig("persist", "--remove", "--root", root, "--yes").code == 0
     assert not (root / persist.LAYOUT_PLACE).exists()
+
+
+def test_what_is_kept_of_one_gpu_stays_when_another_is_kept(machine: Machine, tmp_path: Path) -> None:
+    machine.become(new_host("H100-80GB-SXM5", "H100-80GB-SXM5"))
+    kept = tmp_path / "root" / persist.LAYOUT_PLACE
+    for index, wants in enumerate(("1g.10gb×2", "3g.40gb", "4g.40gb")):
+        how = ("--gpu", index % 2, "--root", tmp_path / "root", "--yes")
+        assert machine.mig("persist", wants, *how).code == 0
+    gpus = json.loads(kept.read_text())["gpus"]
+    assert [[part["profile"] for part in gpu["slices"]] for gpu in gpus] == [["4g.40gb"], ["3g.40gb"]]
 
 
 def test_a_layout_that_cannot_be_is_not_kept(machine: Machine, tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ class PointView:
 
     @property
     def first(self) -> Measurement:
-        return self.rounds[0].measurement
+        """The first that worked, if any did: one that died early says little of what was asked."""
+        return self.good[0] if self.good else self.rounds[0].measurement
 
     @cached_property
     def good(self) -> list[Measurement]:
@@ -183,10 +184,14 @@ def points_of(stored: Sequence[Stored]) -> list[PointView]:
         m = one.measurement
         if m.kind != "ceiling":
             groups.setdefault((one.file, m.id, m.device, m.point), []).append(one)
-    return [
-        PointView(name, tuple(rounds))
-        for name, rounds in zip(_names(list(groups.values())), groups.values(), strict=True)
-    ]
+    tried = [_without_retried(group) for group in groups.values()]
+    return [PointView(name, tuple(rounds)) for name, rounds in zip(_names(tried), tried, strict=True)]
+
+
+def _without_retried(group: Sequence[Stored]) -> list[Stored]:
+    """A round that failed and worked when it was tried again has worked."""
+    worked = {one.measurement.round for one in group if one.measurement.status == "ok"}
+    return [one for one in group if one.measurement.status == "ok" or one.measurement.round not in worked]
 
 
 def _names(groups: Sequence[Sequence[Stored]]) -> list[str]:

@@ -14,6 +14,7 @@ from calotype.bench.scaling.fitting import Observed
 from calotype.bench.scaling.step_time import Load
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.measurement import Measurement
+from calotype.spec.measurement_job import OURS
 from calotype.spec.scaling_record import MeasuredScaling, Mode
 
 _NORMAL_QUARTILES = 1.349
@@ -23,7 +24,9 @@ _NORMAL_QUARTILES = 1.349
 def usable(measurements: Iterable[Measurement]) -> list[Measurement]:
     """Those of our training that have a step time; all have to be of one kind of device."""
     found = [
-        m for m in measurements if m.kind == "train" and m.status == "ok" and m.samples_per_s and m.recipe
+        m
+        for m in measurements
+        if (m.kind, m.status, m.system) == ("train", "ok", OURS) and m.samples_per_s and m.recipe
     ]
     devices = sorted({m.device for m in found})
     if len(devices) > 1:

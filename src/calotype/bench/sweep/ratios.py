@@ -45,7 +45,7 @@ def ratio(one: Sequence[Measurement], other: Sequence[Measurement]) -> Ratio | N
     both = sorted(ours.keys() & theirs.keys())
     if not both:
         return None
-    more = (one[0].samples_per_unit or 1) / (other[0].samples_per_unit or 1)
+    more = _samples_each(one) / _samples_each(other)
     if len(both) == 1:
         mine, yours = ours[both[0]], theirs[both[0]]
         low, high = yours.p5 / mine.p95, yours.p95 / mine.p5
@@ -53,6 +53,11 @@ def ratio(one: Sequence[Measurement], other: Sequence[Measurement]) -> Ratio | N
         return Ratio(more * yours.median / mine.median, more * low, more * high, 1, repeated)
     each = [more * theirs[number].median / ours[number].median for number in both]
     return Ratio(summarise(each).median, min(each), max(each), len(both))
+
+
+def _samples_each(rounds: Sequence[Measurement]) -> int:
+    """Of a round that worked: one that died early does not say."""
+    return next((m.samples_per_unit for m in rounds if m.steady and m.samples_per_unit), 1)
 
 
 def by_point(measurements: Sequence[Measurement]) -> dict[str, list[Measurement]]:

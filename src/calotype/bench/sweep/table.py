@@ -31,9 +31,9 @@ def against(rounds: Sequence[Measurement], measurements: Sequence[Measurement], 
     """How much faster a point of ours is than the peer's at the same settings; None without one."""
     if rounds[0].system != OURS:
         return None
-    wanted = _shared(rounds[0])
-    theirs = [m for m in measurements if m.system == peer and _shared(m) == wanted]
-    return ratio(rounds, theirs)
+    ours = next((m for m in rounds if m.steady), rounds[0])
+    theirs = [m for m in measurements if m.system == peer and _shared(m) == _shared(ours)]
+    return ratio(rounds, [m for m in theirs if _same_work(m, ours)])
 
 
 def warnings_of(measurements: Sequence[Measurement]) -> list[str]:
@@ -54,6 +54,21 @@ def _shared(measurement: Measurement) -> tuple[tuple[str, Setting], ...]:
     """The settings that a peer has too."""
     alone = OURS_ALONE.get(measurement.kind, ())
     return tuple(sorted((k, v) for k, v in measurement.settings.items() if k not in alone))
+
+
+def _same_work(one: Measurement, other: Measurement) -> bool:
+    """Whether both did the same, also in what a sweep does not vary; one that failed may not say."""
+    both = zip(_work(one), _work(other), strict=True)
+    return one.model == other.model and all(a == b for a, b in both if a is not None and b is not None)
+
+
+def _work(measurement: Measurement) -> list[object]:
+    asked, trained = measurement.request or {}, (measurement.recipe or {}).get("model", {})
+    return [*(asked.get(name) for name in _ASKED), *(trained.get(name) for name in _TRAINED)]
+
+
+_ASKED = ("count", "width", "height", "steps", "cfg")
+_TRAINED = ("base", "resolution", "micro_batch_size", "global_batch_size")
 
 
 def _line(rounds: Sequence[Measurement]) -> dict[str, str]:
