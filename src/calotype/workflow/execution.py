@@ -238,7 +238,7 @@ class Execution(Iterator[Event]):
         if not isinstance(result.outputs, tuple) or len(result.outputs) != len(known.outputs):
             _complain(known, result.outputs)
         if self._limits is not None:
-            self._limits.check_made(known, result.outputs)
+            self._limits.check_made(known, given, result.outputs)
         return result
 
     def _steps(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from calotype.core.errors import Problem, RequestError
-from calotype.workflow.extents import extent_of, measured
-from calotype.workflow.interface import Extent, NodeClass, Output
+from calotype.workflow.extents import PICTURES, extent_of, measured
+from calotype.workflow.interface import LATENT, Extent, NodeClass, Output
 
 
 @dataclass(frozen=True)
@@ -25,40 +25,44 @@ class GraphLimits:
 
     def check_given(self, known: NodeClass, inputs: Mapping[str, Any]) -> None:
         """Refuse a node that is going to make too much, as far as it can be told from what it is given."""
-        problems = [Problem(place, rule) for place, rule in self.over(inputs)]
+        problems = [Problem(place, rule) for place, rule in self.over(known, inputs)]
         if known.makes is not None and not problems:
-            made = known.makes(measured(known, inputs))
+            given = measured(known, inputs)
+            made = zip(known.outputs, known.makes(given), strict=True)
             problems += [
                 problem
-                for output, extent in zip(known.outputs, made, strict=True)
+                for output, extent in made
                 if extent is not None
-                for problem in self._too_much(known, output, extent)
+                for problem in self._too_much(known, output, extent, _largest(given))
             ]
         if problems:
             raise RequestError(problems)
 
-    def check_made(self, known: NodeClass, outputs: tuple[Any, ...]) -> None:
-        """Refuse what a node has made, if it is too much."""
+    def check_made(self, known: NodeClass, inputs: Mapping[str, Any], outputs: tuple[Any, ...]) -> None:
+        """Refuse what a node has made of what it was given, if it is too much."""
+        largest = _largest(measured(known, inputs))
         problems = [
             problem
             for output, value in zip(known.outputs, outputs, strict=True)
             if (extent := extent_of(output.type, value)) is not None
-            for problem in self._too_much(known, output, extent)
+            for problem in self._too_much(known, output, extent, largest)
         ]
         if problems:
             raise RequestError(problems)
 
-    def over(self, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    def over(self, known: NodeClass, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Inputs whose numbers say too much, and the rule."""
         width, height = inputs.get("width"), inputs.get("height")
-        if isinstance(width, int) and isinstance(height, int) and width * height > self.max_pixels:
-            yield "width", _too_large(Extent(1, width, height), self.max_pixels)
+        # Elsewhere they may be what a model is told, or a part of a picture.
+        told = Extent(1, width, height) if isinstance(width, int) and isinstance(height, int) else Extent()
+        if _makes_anew(known) and told.width * told.height > self.max_pixels:
+            yield "width", _too_large(told, self.max_pixels)
         for place, limit in (("batch_size", self.max_count), ("steps", self.max_steps)):
             value = inputs.get(place)
             if isinstance(value, int) and value > limit:
                 yield place, f"{value}, the limit here is {limit}"
 
-    def _too_much(self, known: NodeClass, output: Output, extent: Extent) -> Iterator[Problem]:
+    def _too_much(self, known: NodeClass, output: Output, extent: Extent, given: int) -> Iterator[Problem]:
         place = output.name or output.type
         if extent.count > self.max_count:
             rule = f"{extent.count} in one batch, the limit here is {self.max_count}; make fewer at a time"
@@ -68,8 +72,23 @@ class GraphLimits:
             most *= self.max_count
         elif any(declared.upload for declared in known.inputs):
             most = self.max_given_pixels
+        elif output.type != LATENT:
+            # A picture that may be read may be worked on, as long as it grows no larger.
+            most = max(most, min(given, self.max_given_pixels))
         if extent.width * extent.height > most:
             yield Problem(place, f"{_too_large(extent, most)}; make it smaller")
+
+
+def _makes_anew(known: NodeClass) -> bool:
+    """Whether its width and height are those of a picture that it makes."""
+    takes = any(declared.type in PICTURES for declared in known.inputs)
+    makes = any(output.type in PICTURES for output in known.outputs)
+    return makes and (known.makes is not None or not takes)
+
+
+def _largest(given: Mapping[str, Any]) -> int:
+    """Pixels of the largest picture or mask that a node is given."""
+    return max((one.width * one.height for one in given.values() if isinstance(one, Extent)), default=0)
 
 
 def _too_large(extent: Extent, limit: int) -> str:

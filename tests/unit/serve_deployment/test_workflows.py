@@ -259,6 +259,26 @@ async def test_a_graph_counts_as_the_pictures_it_saves(deployed: OpenDeployment,
             await desk.submit(WorkflowSubmission(prompt=prompt), client="ann")
 
 
+async def test_a_part_that_will_not_run_says_nothing_of_the_rest(deployed: OpenDeployment) -> None:
+    prompt = {
+        "1": {"class_type": "SolidMask", "inputs": {"width": 64, "height": 64}},
+        "2": {"class_type": "MaskToImage", "inputs": {"mask": ["1", 0]}},
+        "3": {"class_type": "SaveImage", "inputs": {"images": ["2", 0]}},
+        "4": {
+            "class_type": "EmptyLatentImage",
+            "inputs": {"batch_size": "abc", "width": 16384, "height": 16384},
+        },
+        "5": {"class_type": "RepeatLatentBatch", "inputs": {"samples": ["4", 0], "amount": "x"}},
+        "6": {"class_type": "VAEDecode", "inputs": {"samples": ["5", 0]}},
+        "7": {"class_type": "PreviewImage", "inputs": {"images": ["6", 0]}},
+    }
+    async with deployed(Stage(None).start) as deployment:
+        admission = WorkflowAdmission(load_registry(), models=("emoji",))
+        desk = WorkflowDesk(deployment, deployment._queue, admission)
+        accepted = await desk.submit(WorkflowSubmission(prompt=prompt), client="ann")
+        assert set(accepted.node_errors) == {"4", "5", "6"}
+
+
 async def test_pictures_that_nobody_could_tell_beforehand_count_when_they_are_saved(
     deployed: OpenDeployment, tmp_path: Path
 ) -> None:

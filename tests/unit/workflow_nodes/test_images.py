@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from PIL import Image
 from scipy import ndimage
 from torch import Tensor
 
+from calotype.core.errors import RequestError
 from calotype.engine.autoencoder import NotAPictureError
+from calotype.workflow.nodes.work import masks
 from tests.workflows import Host, as_png
 
 
@@ -163,6 +166,26 @@ def test_masks_grow_as_scipy_grows_them(host: Host, tapered: bool, expand: int) 
         expected = np.stack([change(one, footprint=around) for one in expected])
     made = host.node("GrowMask", mask=mask, expand=expand, tapered_corners=tapered)
     assert np.array_equal(made.numpy(), expected)
+
+
+def test_growing_beyond_the_picture_ends_and_can_be_stopped_meanwhile(host: Host) -> None:
+    mask = torch.zeros(1, 40, 30)
+    mask[0, 0, 0] = 1
+    grown = host.node("GrowMask", mask=mask, expand=16384, tapered_corners=True)
+    assert grown.all()
+    context: Any = host
+    steps = list(masks.grown(context, mask, 16384, tapered_corners=True))
+    assert len(steps) > 1
+    assert {step.maximum for step in steps} == {70}
+
+
+def test_a_file_of_very_many_frames_is_refused_before_they_are_read(host: Host) -> None:
+    file = BytesIO()
+    frames = [Image.new("L", (1024, 1024), number) for number in range(80)]
+    frames[0].save(file, "PNG", save_all=True, append_images=frames[1:])
+    host.inputs["many.png"] = file.getvalue()
+    with pytest.raises(RequestError, match="80 frames of 1024×1024, the limit is 67108864 pixels in all"):
+        host.node("LoadImage", image="many.png")
 
 
 def test_masks_to_images_and_back(host: Host) -> None:

@@ -84,12 +84,27 @@ def test_too_much_is_refused_before_a_node_runs(name: str, inputs: dict[str, Any
 def test_what_was_made_is_looked_at_by_what_it_is() -> None:
     large = torch.zeros(1, 100, 100, 3)
     with pytest.raises(RequestError, match="IMAGE: 100×100 is 10000 pixels, the limit here is 4096"):
-        LIMITS.check_made(BY_NAME["VAEDecode"], (large,))
+        LIMITS.check_made(BY_NAME["VAEDecode"], {}, (large,))
     # What was given may be larger, and a sheet as large as all its pictures.
-    LIMITS.check_made(BY_NAME["LoadImage"], (large, large[..., 0]))
-    LIMITS.check_made(BY_NAME["CalotypeContactSheet"], (large,))
+    LIMITS.check_made(BY_NAME["LoadImage"], {}, (large, large[..., 0]))
+    LIMITS.check_made(BY_NAME["CalotypeContactSheet"], {}, (large,))
     with pytest.raises(RequestError, match="MASK: 200×100 is 20000 pixels, the limit here is 16384"):
-        LIMITS.check_made(BY_NAME["LoadImageMask"], (torch.zeros(1, 100, 200),))
+        LIMITS.check_made(BY_NAME["LoadImageMask"], {}, (torch.zeros(1, 100, 200),))
+
+
+def test_what_may_be_read_may_be_worked_on_as_long_as_it_grows_no_larger() -> None:
+    mask, image = torch.zeros(1, 100, 100), torch.zeros(1, 100, 100, 3)
+    LIMITS.check_made(BY_NAME["InvertMask"], {"mask": mask}, (mask,))
+    LIMITS.check_made(BY_NAME["MaskToImage"], {"mask": mask}, (image,))
+    with pytest.raises(RequestError, match="IMAGE: 200×100 is 20000 pixels, the limit here is 10000"):
+        LIMITS.check_made(BY_NAME["ImageScaleBy"], {"image": image}, (torch.zeros(1, 100, 200, 3),))
+    with pytest.raises(RequestError, match="LATENT: 104×104 is 10816 pixels, the limit here is 4096"):
+        LIMITS.check_made(BY_NAME["VAEEncode"], {"pixels": image}, ({"samples": torch.zeros(1, 4, 13, 13)},))
+
+
+@pytest.mark.parametrize("name", ["CLIPTextEncodeSDXL", "ConditioningSetArea", "ImageCrop"])
+def test_numbers_that_make_no_picture_have_no_limit(name: str) -> None:
+    LIMITS.check_given(BY_NAME[name], {"width": 4096, "height": 4096})
 
 
 def test_how_many_pictures_a_graph_saves() -> None:

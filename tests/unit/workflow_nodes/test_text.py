@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,6 +93,18 @@ def test_a_learned_word_that_is_not_there_is_named_before_anything_runs(host: Ho
     assert "text: there is no learned word 'shinny'; did you mean 'shiny'" in problem(
         "(embedding:shinny:1.2)"
     )
+
+
+def test_a_learned_word_whose_file_changes_is_read_again(host: Host, folder: Path) -> None:
+    changes = host.registry["CLIPTextEncode"].changes
+    assert changes is not None
+    context: Any = host
+    before = changes(context, {"text": TEXT})
+    assert before is not None
+    assert changes(context, {"text": TEXT}) == before
+    assert changes(context, {"text": "an apple"}) is None
+    os.utime(folder / "embeddings" / "shiny.safetensors", (1, 1))
+    assert changes(context, {"text": TEXT}) != before
 
 
 def test_sdxl_reads_a_text_with_each_encoder_and_keeps_the_sizes(host: Host) -> None:

@@ -20,8 +20,7 @@ from calotype.spec.job import PictureFile
 from calotype.spec.workflow import WorkflowSubmission
 from calotype.workflow.described import describe, describe_all
 from calotype.workflow.extents import expected, saved
-from calotype.workflow.graph import Node, parse
-from calotype.workflow.limits import GraphLimits
+from calotype.workflow.graph import Graph, Node, parse, walk
 from calotype.workflow.registry import Registry
 from calotype.workflow.validation import Validation, validate
 
@@ -88,20 +87,27 @@ class WorkflowAdmission:
         )
         if found.error is not None:
             raise WorkflowRefusedError(found.as_dict(), found.lines())
-        inputs = {name: read(name) for name in self._read_by(found.graph.values())}
-        if faults := list(_over_limits(found, self._of_graphs)):
+        # What else is there has faults of its own, and is not going to run.
+        sound = {name: found.graph[name] for name in walk(found.graph, found.outputs).order}
+        inputs = {name: read(name) for name in self._read_by(sound.values())}
+        if faults := list(self._over_limits(sound)):
             raise _refused(found, faults)
-        values = [node.inputs for node in found.graph.values()]
-        made = expected(found.graph, self.registry, most=self._limits.max_count)
+        values = [node.inputs for node in sound.values()]
+        made = expected(sound, self.registry, most=self._limits.max_count)
         batch = max((extent.count for extents in made.values() for extent in extents), default=1)
         names = [name for one in values if isinstance(name := one.get("ckpt_name"), str)]
         return CheckedWorkflow(
             validation=found,
             inputs=inputs,
             model=names[0] if names else "",
-            pictures=saved(found.graph, found.outputs, self.registry, made),
+            pictures=saved(sound, found.outputs, self.registry, made),
             cost=batch * max(1, sum(_number(one, "steps") or 0 for one in values)),
         )
+
+    def _over_limits(self, graph: Graph) -> Iterator[tuple[str, str, str, str]]:
+        for name, node in graph.items():
+            for place, rule in self._of_graphs.over(self.registry[node.class_type], node.inputs):
+                yield name, place, "value_bigger_than_max", rule
 
     def _read_by(self, nodes: Iterable[Node]) -> Iterator[str]:
         for node in nodes:
@@ -149,12 +155,6 @@ def _is_text(value: str) -> bool:
 def written(file: PictureFile) -> str:
     """What a graph calls a given picture."""
     return f"{file.subfolder}/{file.filename}" if file.subfolder else file.filename
-
-
-def _over_limits(found: Validation, limits: GraphLimits) -> Iterator[tuple[str, str, str, str]]:
-    for name, node in found.graph.items():
-        for place, rule in limits.over(node.inputs):
-            yield name, place, "value_bigger_than_max", rule
 
 
 def _number(inputs: Mapping[str, Any], name: str) -> int | None:

@@ -1,5 +1,7 @@
 """Nodes that make CONDITIONING of text."""
 
+from collections.abc import Hashable
+
 from calotype.core.errors import near_matches
 from calotype.engine.prompt import parse_prompt
 from calotype.workflow.interface import (
@@ -8,6 +10,7 @@ from calotype.workflow.interface import (
     FLOAT,
     STRING,
     Catalogue,
+    Context,
     Input,
     InputValues,
     NodeClass,
@@ -15,24 +18,39 @@ from calotype.workflow.interface import (
 )
 from calotype.workflow.nodes.inputs import pixels
 from calotype.workflow.nodes.later import later
+from calotype.workflow.nodes.stamps import stamp
 
 _HELP = "(word) and (word:1.2) weigh words, embedding:name is a learned one."
 
 
 def _missing_words(catalogue: Catalogue, inputs: InputValues) -> str | None:
     """Learned words of the texts that are not in the folder."""
-    found = catalogue.files("embeddings")
-    known = {*found, *(name.rpartition(".")[0] for name in found)}
+    known = _learned(catalogue)
     for name, text in inputs.items():
-        words = [piece.text for piece in parse_prompt(text) if piece.is_embedding] if _is_text(text) else []
-        missing = next((word for word in words if word not in known), None)
+        missing = next((word for word in _words(text) if word not in known), None)
         if missing is not None:
             return f"{name}: there is no learned word {missing!r}; {near_matches(missing, sorted(known))}"
     return None
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and "embedding:" in value
+def _stamps(context: Context, inputs: InputValues) -> Hashable:
+    """Changes when the file of a learned word does."""
+    known = _learned(context.catalogue)
+    names = {known[word] for text in inputs.values() for word in _words(text) if word in known}
+    files = [str(context.catalogue.find("embeddings", name)) for name in sorted(names)]
+    return tuple((file, stamp(file)) for file in files) or None
+
+
+def _learned(catalogue: Catalogue) -> dict[str, str]:
+    """Files by what a prompt calls them: by their names, or without what these end in."""
+    found = catalogue.files("embeddings")
+    return {name.rpartition(".")[0]: name for name in found} | {name: name for name in found}
+
+
+def _words(value: object) -> list[str]:
+    if not isinstance(value, str) or "embedding:" not in value:
+        return []
+    return [piece.text for piece in parse_prompt(value) if piece.is_embedding]
 
 
 def _text(name: str) -> Input:
@@ -49,6 +67,7 @@ NODES = (
         category="conditioning",
         help="A prompt as the model reads it.",
         check=_missing_words,
+        changes=_stamps,
     ),
     NodeClass(
         "CLIPTextEncodeSDXL",
@@ -68,6 +87,7 @@ NODES = (
         category="advanced/conditioning",
         help="A prompt for each of SDXL's text encoders, and the sizes and crop that it is told.",
         check=_missing_words,
+        changes=_stamps,
     ),
     NodeClass(
         "CLIPTextEncodeSDXLRefiner",
@@ -83,5 +103,6 @@ NODES = (
         category="advanced/conditioning",
         help="A prompt for SDXL's refiner, with the score that the picture should have.",
         check=_missing_words,
+        changes=_stamps,
     ),
 )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import torch
 from torch import Tensor
 from torch.nn.functional import max_pool2d
 
-from calotype.workflow.interface import Context
+from calotype.workflow.interface import Context, Step
 
+_TURNS_A_STEP = 8
 CHANNELS = ("red", "green", "blue", "alpha")
 
 
@@ -27,12 +30,18 @@ def of_image(_context: Context, image: Tensor, channel: str) -> tuple[Tensor]:
     return (image[..., min(CHANNELS.index(channel), image.shape[-1] - 1)],)
 
 
-def grown(_context: Context, mask: Tensor, expand: int, tapered_corners: bool) -> tuple[Tensor]:
+def grown(
+    _context: Context, mask: Tensor, expand: int, tapered_corners: bool
+) -> Generator[Step, None, tuple[Tensor]]:
     """Larger by so many pixels, or smaller; a step reaches all eight neighbours, or with tapering four."""
     sign = 1 if expand >= 0 else -1
     # Shrinking what is there is growing what is not.
     values = sign * mask.reshape(-1, 1, *mask.shape[-2:])
-    for _ in range(abs(expand)):
+    # More than from one corner to the other changes nothing.
+    turns = min(abs(expand), sum(mask.shape[-2:]))
+    for turn in range(turns):
+        if turn % _TURNS_A_STEP == 0:
+            yield Step(turn, turns)
         if tapered_corners:
             across = max_pool2d(values, (1, 3), 1, (0, 1))
             values = torch.maximum(across, max_pool2d(values, (3, 1), 1, (1, 0)))

@@ -12,15 +12,23 @@ import torch
 from PIL import Image, ImageOps, ImageSequence
 from torch import Tensor
 
+from calotype.core.errors import Problem, RequestError
 from calotype.engine.autoencoder import NotAPictureError
 from calotype.engine.pictures import decode_picture
 
 PREVIEW_QUALITY = 90
+MOST_OF_FRAMES = 64 * 1024 * 1024
+"""Pixels of all frames of a file: a small file can hold very many that differ little."""
 
 
 def opened(data: bytes, name: str) -> list[Image.Image]:
     """All frames of a picture file, held upright; only those of the first one's size."""
     picture = decode_picture(data, name)
+    number = getattr(picture, "n_frames", 1)
+    if number > 1 and number * picture.width * picture.height > MOST_OF_FRAMES:
+        size = f"{number} frames of {picture.width}×{picture.height}"
+        rule = f"{name[:80]!r} has {size}, the limit is {MOST_OF_FRAMES} pixels in all; send fewer or smaller"
+        raise RequestError([Problem("image", rule)])
     frames = [ImageOps.exif_transpose(frame.copy()) for frame in ImageSequence.Iterator(picture)]
     return [_eight_bit(frame) for frame in frames if frame.size == frames[0].size]
 
