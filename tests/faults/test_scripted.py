@@ -16,6 +16,7 @@ import calotype
 from calotype.core.errors import CalotypeError, NotFoundError
 from calotype.serve.lifecycle.deploying import DeployError, stop
 from calotype.serve.lifecycle.places import all_places, place_of, running_place
+from tests.faults.checks import FILES
 from tests.faults.storm import killed
 
 LONGEST_S = 300
@@ -158,4 +159,4 @@ def test_what_a_killed_server_was_writing_is_swept() -> None:
     (place.folder / ".running.json.abc.part").write_text("half of")
     calotype.deploy("emoji", name="one", **IDLE).close()
     calotype.undeploy("one")
-    assert {path.name for path in place.folder.iterdir()} == {"plan.json", "server.log", "queue"}
+    assert {path.name for path in place.folder.iterdir()} == FILES
