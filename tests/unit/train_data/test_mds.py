@@ -17,6 +17,7 @@ from PIL import Image
 from calotype.core.errors import NotFoundError
 from calotype.train.data.mds import MdsSource
 from calotype.train.data.mds_streamed import StreamedMds, open_mds
+from calotype.train.data.picture_sizes import picture_sizes
 from calotype.train.data.report import CorruptSampleError, DataError
 from tests.unit.train_data.mds_writer import write_mds
 from tests.unit.train_data.specimens import batches_of, keys_of, part, picture
@@ -60,6 +61,35 @@ def test_other_column_names_and_raw_pictures(tmp_path: Path) -> None:
     assert isinstance(image, Image.Image)
     assert (image.size, image.getpixel((0, 0))) == ((4, 2), (1, 1, 1))
     assert source.size_of(1) == (2, 4)
+
+
+def test_other_pictures_under_the_same_names_are_other_data(tmp_path: Path) -> None:
+    small, large = (
+        [{**sample, "image": picture(height=side, width=2 * side)} for sample in samples(4)]
+        for side in (16, 32)
+    )
+    sources = [
+        open_mds(str(write_mds(tmp_path / name, COLUMNS, rows)))
+        for name, rows in (("small", small), ("again", small), ("large", large))
+    ]
+    one, again, other = (source.identity for source in sources)
+    assert one == again != other
+    sizes = [picture_sizes(source).tolist() for source in sources]
+    assert sizes == [[[16, 32]] * 4, [[16, 32]] * 4, [[32, 64]] * 4]
+
+
+def with_digests(folder: Path, **digests: str) -> Path:
+    """The index as its package writes it where it was told to digest the shards."""
+    values = json.loads((folder / "index.json").read_text())
+    values["shards"][0]["raw_data"]["hashes"] = digests
+    (folder / "index.json").write_text(json.dumps(values))
+    return folder
+
+
+def test_samples_as_long_as_others_are_told_apart_by_digests(tmp_path: Path) -> None:
+    write_mds(tmp_path, COLUMNS, samples(2))
+    one, other = (open_mds(str(with_digests(tmp_path, sha1=found))).identity for found in ("ab", "cd"))
+    assert one != other
 
 
 def test_damage_is_one_sample_s_trouble(tmp_path: Path) -> None:
