@@ -20,7 +20,7 @@ from calotype.train.data.mds_streamed import StreamedMds, open_mds
 from calotype.train.data.picture_sizes import picture_sizes
 from calotype.train.data.report import CorruptSampleError, DataError
 from tests.unit.train_data.mds_writer import write_mds
-from tests.unit.train_data.specimens import batches_of, keys_of, part, picture
+from tests.unit.train_data.specimens import batches_of, feed_of, keys_of, part, picture
 
 COLUMNS = {"image": "png", "caption": "str", "n": "int"}
 
@@ -115,7 +115,6 @@ def test_damage_is_one_sample_s_trouble(tmp_path: Path) -> None:
     ("columns", "reason"),
     [
         ({"video": "bytes", "caption": "str"}, "no column is a picture: it has caption, video"),
-        ({"image": "png", "sound": "str"}, "no column is a caption"),
         ({"image": "pkl", "caption": "str"}, "its picture is encoded as 'pkl'"),
         ({"image": "png", "caption": "pkl"}, "its caption is encoded as 'pkl'"),
     ],
@@ -124,6 +123,15 @@ def test_columns_that_do_not_serve_are_named(tmp_path: Path, columns: dict[str, 
     source = open_mds(str(write_mds(tmp_path, columns, [dict.fromkeys(columns, b"x")])))
     with pytest.raises(CorruptSampleError, match=reason):
         source.read(0)
+
+
+def test_a_default_caption_serves_where_no_column_is_one(tmp_path: Path) -> None:
+    write_mds(tmp_path, {"image": "png"}, [{"image": picture(n)} for n in range(4)])
+    [batch] = batches_of(part("mds", tmp_path, default_caption="a picture"), 1)
+    assert batch.captions == ("a picture",) * 4
+    with feed_of(part("mds", tmp_path)) as feed, pytest.raises(DataError, match="none of 4 samples"):
+        next(feed)
+    assert {sample.reason for sample in feed.report().unreadable} == {"has no caption"}
 
 
 def test_what_is_no_mds_folder_says_so(tmp_path: Path) -> None:

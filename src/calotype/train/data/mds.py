@@ -174,7 +174,11 @@ def _listed(entry: Mapping[str, Any]) -> MdsShard:
 
 
 def _picture(columns: Mapping[str, tuple[str, bytes]]) -> bytes | Image.Image:
-    encoding, data = _first(columns, PICTURE_COLUMNS, "picture")
+    found = _first(columns, PICTURE_COLUMNS)
+    if found is None:
+        known = ", ".join(PICTURE_COLUMNS)
+        raise ValueError(f"no column is a picture: it has {', '.join(columns)}; known are {known}")
+    encoding, data = found
     if encoding in _FILE_ENCODINGS:
         return data
     if encoding != "pil":
@@ -186,15 +190,15 @@ def _picture(columns: Mapping[str, tuple[str, bytes]]) -> bytes | Image.Image:
     return Image.frombytes(data[3 * _NUMBER.size : start].decode(), (width, height), data[start:])
 
 
-def _caption(columns: Mapping[str, tuple[str, bytes]]) -> str:
-    encoding, data = _first(columns, CAPTION_COLUMNS, "caption")
+def _caption(columns: Mapping[str, tuple[str, bytes]]) -> str | None:
+    found = _first(columns, CAPTION_COLUMNS)
+    if found is None:
+        return None
+    encoding, data = found
     if encoding not in ("str", "bytes"):
         raise ValueError(f"its caption is encoded as {encoding!r}, known are str, bytes")
     return data.decode(UTF8).strip()
 
 
-def _first(columns: Mapping[str, tuple[str, bytes]], names: tuple[str, ...], what: str) -> tuple[str, bytes]:
-    for name in names:
-        if name in columns:
-            return columns[name]
-    raise ValueError(f"no column is a {what}: it has {', '.join(columns)}; known are {', '.join(names)}")
+def _first(columns: Mapping[str, tuple[str, bytes]], names: tuple[str, ...]) -> tuple[str, bytes] | None:
+    return next((columns[name] for name in names if name in columns), None)
