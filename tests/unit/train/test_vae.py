@@ -302,6 +302,8 @@ def test_an_autoencoder_is_found_by_name_in_the_model_folder(base: Path, made: P
 def test_data_without_pictures_is_refused(base: Path, tmp_path: Path, kind: str) -> None:
     with pytest.raises(RequestError, match=rf"data\.kind: model\.train=vae needs pictures, and {kind}"):
         small_recipe(base, tmp_path, model__train="vae", data__kind=kind)
+    with pytest.raises(RequestError, match=rf"validation\.data\.kind: model\.train=vae .* and {kind}"):
+        small_recipe(base, tmp_path, model__train="vae", data__kind="synthetic", validation__data__kind=kind)
 
 
 def test_the_checkpoint_of_something_else_is_not_gone_on_with(ran: Recipe) -> None:
