@@ -127,6 +127,11 @@ class Recipe(Part):
             if applies and self.data.kind in ENCODED_BEFOREHAND:
                 rule = f"{setting} needs {needed}, and {self.data.kind} brings only what was made of them"
                 raise ValueError(f"data.kind: {rule}; use folder, shards, mds or synthetic")
+        held_out = self.validation.data
+        # Captions are kept beside what was made of them, and being looked at is not being trained.
+        if self.model.train == "vae" and held_out and held_out.kind in ENCODED_BEFOREHAND:
+            rule = f"model.train=vae needs pictures, and {held_out.kind} brings only what was made of them"
+            raise ValueError(f"validation.data.kind: {rule}; use folder, shards, mds or synthetic")
         if self.model.train == "vae" and self.data.keep_latents:
             raise ValueError("data.keep_latents: model.train=vae trains what makes them; leave it out")
         return self

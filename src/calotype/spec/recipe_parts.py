@@ -247,7 +247,7 @@ class LoraPart(Part):
     rank: Count = 16
     alpha: Positive | None = None
     """As the rank if not said."""
-    targets: tuple[str, ...] = ("to_q", "to_k", "to_v", "to_out.0")
+    targets: Annotated[tuple[str, ...], Field(min_length=1)] = ("to_q", "to_k", "to_v", "to_out.0")
     """Endings of the names of the layers that get one."""
     text_encoder: bool = False
     """Train updates of the text encoders' attention too; captions have to be encoded in the run then."""

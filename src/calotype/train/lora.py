@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from calotype.core.errors import Problem, RequestError
 from calotype.models.architecture import published_name
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.model import Model
@@ -51,13 +52,25 @@ class LoraSubject(UnetSubject):
         # peft draws its first numbers from torch's global generators; the run's seed decides them, here only.
         with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
             torch.manual_seed(recipe.trainer.seed)
-            model.unet.add_adapter(self._settings(recipe.lora.targets))
+            self._adapt_unet()
             for encoder in self._encoders.values():
                 encoder.add_adapter(self._settings(TEXT_TARGETS, layers_read(encoder, model)))
         self._prompted = PromptedUnet(model, nn.ModuleList([model.unet, *self._encoders.values()]))
         for parameter in self.parameters().values():
             # Small numbers with small steps: half precision would lose the updates.
             parameter.data = parameter.data.float()
+
+    def _adapt_unet(self) -> None:
+        from peft import NoMatchingPeftModuleError  # noqa: PLC0415 - a second to import
+
+        targets = self._recipe.lora.targets
+        try:
+            self.model.unet.add_adapter(self._settings(targets))
+        except NoMatchingPeftModuleError as error:
+            raise _refused(targets, "no layer's name ends so") from error
+        except ValueError as error:
+            rule = "a layer is named so that is neither linear nor a convolution, and only these take updates"
+            raise _refused(targets, rule) from error
 
     def _settings(self, targets: Sequence[str], layers: Sequence[int] | None = None) -> Any:
         from peft import LoraConfig  # noqa: PLC0415 - a second to import
@@ -85,6 +98,13 @@ class LoraSubject(UnetSubject):
     def export(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
         """Write the updates; `tensors` are the parameters by name, or their averages."""
         write_lora(file, tensors, self._alpha, self._recipe.lora.dialect)
+
+
+def _refused(targets: Sequence[str], rule: str) -> RequestError:
+    usual = ",".join(LoraPart().targets)
+    return RequestError(
+        [Problem("lora.targets", f"{list(targets)}: {rule}; the usual are [{usual}]", tuple(targets))]
+    )
 
 
 def alpha_of(part: LoraPart) -> float:

@@ -176,8 +176,11 @@ class _Checkpoints:
             save(news.step, self._state(loop), {}, metric=self._judge.metric(news.step))
 
     def last(self, loop: Loop) -> None:
-        self._saver.wait()
-        if loop.step not in (self._saver.saved_step, self._resumed_step):
+        # A save that failed is no reason to lose what was learned since: the disk may have room again.
+        self._saver.settle()
+        is_saved = loop.step in (self._saver.saved_step, self._resumed_step)
+        # Asked of all, because saving takes all and one alone may have failed.
+        if loop.process.any(not is_saved):
             self._saver.save_now(loop.step, self._state(loop), {}, metric=self._judge.metric(loop.step))
 
     def after_failure(self, loop: Loop) -> None:

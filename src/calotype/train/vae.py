@@ -80,7 +80,9 @@ class VaeSubject:
         def loss(network: nn.Module) -> Tensor:
             with autocast_of(self._recipe, self.model.device), attention_of(self._recipe):
                 restored, mean, logvar = network(pixels, draws.posterior)
-            self._psnr.append(psnr(restored.detach(), pixels).mean())
+            # Validation asks too, and its pictures are not trained on.
+            if torch.is_grad_enabled():
+                self._psnr.append(psnr(restored.detach(), pixels).mean())
             return self._loss(self._recipe.vae, restored, pixels, mean, logvar)
 
         return loss

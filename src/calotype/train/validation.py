@@ -6,15 +6,19 @@ sample's place, and the live weights come back to the bit. Knows nothing of what
 
 from __future__ import annotations
 
+import re
+
 import torch
 
-from calotype.core.errors import NotFoundError
+from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.spec.recipe import Recipe
 from calotype.spec.recipe_parts import DataPart
 from calotype.train.data.feed import Feed, open_feed
 from calotype.train.data.needs import Needs
 from calotype.train.loop import Loop, StepNews
 from calotype.train.readings import Readings
+
+_SETTING_OF_DATA = re.compile(rf"(?<![\w./])data\.(?=(?:{'|'.join(DataPart.model_fields)})\b)")
 
 
 class Validation:
@@ -27,8 +31,10 @@ class Validation:
         """Refuse samples that cannot be opened now, not after a thousand steps."""
         try:
             self._open(self._data.model_copy(update={"num_workers": 0}), loop).close()
+        # What opens data does not know that there are two of them.
+        except RequestError as error:
+            raise RequestError([_of_validation(problem) for problem in error.problems]) from error
         except NotFoundError as error:
-            # What opens data does not know that there are two of them.
             fix = "set what is wrong there, or validation.data=null to go without"
             raise NotFoundError(f"validation.data: {error}; {fix}") from error
 
@@ -66,3 +72,10 @@ class Validation:
             world_size=loop.process.world_size,
             micro_batch_size=self._recipe.model.micro_batch_size,
         )
+
+
+def _of_validation(problem: Problem) -> Problem:
+    field, message = (
+        _SETTING_OF_DATA.sub("validation.data.", text) for text in (problem.field, problem.message)
+    )
+    return Problem(field, message, problem.value)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import math
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from calotype.engine.engine import Engine
 from calotype.train import live
 from calotype.train import run as run_module
 from calotype.train.checkpoint import NoRoomError
+from calotype.train.checkpoint.durable import NewFile
 from calotype.train.data.batch import Batch
 from calotype.train.data.feed import open_feed
 from calotype.train.data.report import TooManyCorruptError
@@ -216,6 +219,22 @@ def test_a_disk_that_is_too_small_is_told_before_the_first_step(
     with pytest.raises(NoRoomError, match="too little room"):
         trained(small_recipe(base, tmp_path / "other"))
     assert not (tmp_path / "other" / "metrics.jsonl").exists()
+
+
+def test_the_last_step_is_saved_although_the_save_before_it_failed(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = NewFile.write
+
+    def full_at_step_2(file: NewFile, data: Any) -> int:
+        if "step-00000002" in str(file.name):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data)
+
+    monkeypatch.setattr(NewFile, "write", full_at_step_2)
+    recipe = small_recipe(base, tmp_path / "run", trainer__max_steps=3, checkpoint__every_steps=2)
+    assert trained(recipe).step == 3
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-00000003"]
 
 
 @pytest.mark.parametrize(

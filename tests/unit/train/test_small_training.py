@@ -218,3 +218,18 @@ def test_dropped_captions_are_the_empty_one(base: Path, tmp_path: Path) -> None:
         ]
         wanted, _ = encode_captions(subject.model, captions)
         torch.testing.assert_close(context, wanted, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("targets", "rule"),
+    [
+        (["to_query"], r"\['to_query'\]: no layer's name ends so; the usual are \[to_q,"),
+        (["to_q", "norm1"], "neither linear nor a convolution"),
+        ([], "at least 1 item"),
+    ],
+)
+def test_layers_that_take_no_lora_are_refused(
+    base: Path, tmp_path: Path, targets: list[str], rule: str
+) -> None:
+    with pytest.raises(RequestError, match=rf"lora\.targets: .*{rule}"):
+        small_loop(small_recipe(base, tmp_path, model__train="lora", lora__targets=targets))

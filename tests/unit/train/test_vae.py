@@ -138,6 +138,20 @@ def test_two_ranks_and_micro_batches_train_what_one_does(base: Path, pictures: P
             assert 0 < mine["psnr"] < 100
 
 
+def test_validation_is_no_part_of_the_psnr(base: Path, pictures: Path, tmp_path: Path) -> None:
+    held_out = fill_folder(tmp_path / "held-out", 4, ((64, 32),))
+    validated = {
+        "validation__data__kind": "folder",
+        "validation__data__path": held_out,
+        "validation__every_steps": 1,
+        "validation__num_samples": 4,
+    }
+    for name, more in (("plain", {}), ("validated", validated)):
+        trained(small_recipe(base, tmp_path / name, **vae_changes(pictures, **more)))
+    plain, seen = ([line["psnr"] for line in metrics(tmp_path / name)] for name in ("plain", "validated"))
+    assert seen == plain
+
+
 def test_a_resumed_run_ends_the_same(base: Path, pictures: Path, tmp_path: Path) -> None:
     changes = vae_changes(pictures, model__global_batch_size=4, ema__every_steps=2, **ALL_TERMS)
     one, two = (small_recipe(base, tmp_path / name, **changes) for name in ("one", "two"))
@@ -302,6 +316,8 @@ def test_an_autoencoder_is_found_by_name_in_the_model_folder(base: Path, made: P
 def test_data_without_pictures_is_refused(base: Path, tmp_path: Path, kind: str) -> None:
     with pytest.raises(RequestError, match=rf"data\.kind: model\.train=vae needs pictures, and {kind}"):
         small_recipe(base, tmp_path, model__train="vae", data__kind=kind)
+    with pytest.raises(RequestError, match=rf"validation\.data\.kind: model\.train=vae .* and {kind}"):
+        small_recipe(base, tmp_path, model__train="vae", data__kind="synthetic", validation__data__kind=kind)
 
 
 def test_the_checkpoint_of_something_else_is_not_gone_on_with(ran: Recipe) -> None:

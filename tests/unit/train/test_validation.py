@@ -180,3 +180,13 @@ def test_samples_that_are_not_there_are_refused_before_the_first_step(base: Path
     assert not judged(recipe)
     with pytest.raises(RequestError, match=r"checkpoint\.metric: validation_loss needs samples"):
         small_recipe(base, tmp_path / "run", checkpoint__metric="validation_loss")
+
+
+def test_samples_without_a_place_are_refused_by_the_name_of_their_setting(base: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(base, tmp_path / "run", **PLAIN, validation__data__kind="folder")
+    with pytest.raises(RequestError) as refused:
+        trained(recipe)
+    assert str(refused.value) == (
+        "validation.data.path: validation.data.kind=folder needs one, "
+        "for instance validation.data.path=data/pictures"
+    )

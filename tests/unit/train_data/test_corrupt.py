@@ -137,6 +137,18 @@ def test_a_shard_cut_off_is_reported_with_the_sample_it_cost(tmp_path: Path, wor
     assert len(set(keys)) == 7
 
 
+def test_json_that_breaks_readers_costs_its_own_samples_alone(tmp_path: Path) -> None:
+    captions = {"a": '{"caption": "half \\ud83d"}', "b": "[" * 10**5, "c": '{"caption": "whole"}'}
+    samples = [Packed(key, {"png": picture(), "json": text}) for key, text in captions.items()]
+    [path] = write_shards(tmp_path, samples, 3)
+    with feed_of(part("shards", path), micro=3) as feed:
+        assert next(feed).captions == ("whole",) * 3
+        reasons = {sample.name[-1]: sample.reason for sample in feed.report().unreadable}
+    assert reasons.pop("a") == "its caption is not valid Unicode"
+    assert reasons.pop("b").startswith("its JSON cannot be read: ")
+    assert not reasons
+
+
 def test_damage_known_at_the_start_counts(tmp_path: Path) -> None:
     [path] = write_shards(tmp_path, [Packed("a", {"png": picture(), "jpg": picture(), "txt": "a"})], 1)
     with pytest.raises(TooManyCorruptError, match=r"shard-000000\.tar:a\.png: 'a' has another member"):

@@ -17,9 +17,10 @@ from PIL import Image
 from calotype.core.errors import NotFoundError
 from calotype.train.data.mds import MdsSource
 from calotype.train.data.mds_streamed import StreamedMds, open_mds
+from calotype.train.data.picture_sizes import picture_sizes
 from calotype.train.data.report import CorruptSampleError, DataError
 from tests.unit.train_data.mds_writer import write_mds
-from tests.unit.train_data.specimens import batches_of, keys_of, part, picture
+from tests.unit.train_data.specimens import batches_of, feed_of, keys_of, part, picture
 
 COLUMNS = {"image": "png", "caption": "str", "n": "int"}
 
@@ -62,6 +63,35 @@ def test_other_column_names_and_raw_pictures(tmp_path: Path) -> None:
     assert source.size_of(1) == (2, 4)
 
 
+def test_other_pictures_under_the_same_names_are_other_data(tmp_path: Path) -> None:
+    small, large = (
+        [{**sample, "image": picture(height=side, width=2 * side)} for sample in samples(4)]
+        for side in (16, 32)
+    )
+    sources = [
+        open_mds(str(write_mds(tmp_path / name, COLUMNS, rows)))
+        for name, rows in (("small", small), ("again", small), ("large", large))
+    ]
+    one, again, other = (source.identity for source in sources)
+    assert one == again != other
+    sizes = [picture_sizes(source).tolist() for source in sources]
+    assert sizes == [[[16, 32]] * 4, [[16, 32]] * 4, [[32, 64]] * 4]
+
+
+def with_digests(folder: Path, **digests: str) -> Path:
+    """The index as its package writes it where it was told to digest the shards."""
+    values = json.loads((folder / "index.json").read_text())
+    values["shards"][0]["raw_data"]["hashes"] = digests
+    (folder / "index.json").write_text(json.dumps(values))
+    return folder
+
+
+def test_samples_as_long_as_others_are_told_apart_by_digests(tmp_path: Path) -> None:
+    write_mds(tmp_path, COLUMNS, samples(2))
+    one, other = (open_mds(str(with_digests(tmp_path, sha1=found))).identity for found in ("ab", "cd"))
+    assert one != other
+
+
 def test_damage_is_one_sample_s_trouble(tmp_path: Path) -> None:
     source = open_mds(str(write_mds(tmp_path, COLUMNS, samples(4), per_shard=2)))
     last = tmp_path / "shard.00001.mds"
@@ -85,7 +115,6 @@ def test_damage_is_one_sample_s_trouble(tmp_path: Path) -> None:
     ("columns", "reason"),
     [
         ({"video": "bytes", "caption": "str"}, "no column is a picture: it has caption, video"),
-        ({"image": "png", "sound": "str"}, "no column is a caption"),
         ({"image": "pkl", "caption": "str"}, "its picture is encoded as 'pkl'"),
         ({"image": "png", "caption": "pkl"}, "its caption is encoded as 'pkl'"),
     ],
@@ -94,6 +123,15 @@ def test_columns_that_do_not_serve_are_named(tmp_path: Path, columns: dict[str, 
     source = open_mds(str(write_mds(tmp_path, columns, [dict.fromkeys(columns, b"x")])))
     with pytest.raises(CorruptSampleError, match=reason):
         source.read(0)
+
+
+def test_a_default_caption_serves_where_no_column_is_one(tmp_path: Path) -> None:
+    write_mds(tmp_path, {"image": "png"}, [{"image": picture(n)} for n in range(4)])
+    [batch] = batches_of(part("mds", tmp_path, default_caption="a picture"), 1)
+    assert batch.captions == ("a picture",) * 4
+    with feed_of(part("mds", tmp_path)) as feed, pytest.raises(DataError, match="none of 4 samples"):
+        next(feed)
+    assert {sample.reason for sample in feed.report().unreadable} == {"has no caption"}
 
 
 def test_what_is_no_mds_folder_says_so(tmp_path: Path) -> None:

@@ -280,6 +280,17 @@ def test_archives_stuck_together_and_repeated_members_are_noticed(tmp_path: Path
     assert "another member for the same purpose" in trouble(source)["t.tar:a.jpg"]
 
 
+def test_names_with_a_second_dot_are_told_and_not_dropped_in_silence(tmp_path: Path) -> None:
+    dotted = {"x/photo.1.png": picture(), "x/photo.1.txt": b"one", "photo.2.PNG": picture()}
+    more_about_one = {"a.png": picture(), "a.txt": b"a", "a.depth.png": picture(), "._a.b.png": b""}
+    source = ShardSource([write_tar(tmp_path / "t.tar", dotted | more_about_one)])
+    assert len(source) == 1
+    reason = "WebDataset takes everything after the first dot for the extension, which is unknown; rename it"
+    assert trouble(source) == {"t.tar:x/photo.1.png": reason, "t.tar:photo.2.PNG": reason}
+    with pytest.raises(DataError, match=r"holds no samples: .* first dot .*, as in x/photo\.1\.png"):
+        ShardSource([write_tar(tmp_path / "none.tar", dotted)])
+
+
 def test_incomplete_samples_are_named(tmp_path: Path) -> None:
     members = {
         "a.txt": b"a caption alone",

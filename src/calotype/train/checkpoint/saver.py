@@ -65,7 +65,7 @@ class BackgroundSaver:
 
         An error of the save before it is only logged, because this one takes its place.
         """
-        self._settle()
+        self.settle()
         task = self._task(step, metric)
         shared = flatten(shared_state) if task.is_first else None
         path = self._store.write(task, shared, flatten(own_state), self._barrier)
@@ -78,6 +78,13 @@ class BackgroundSaver:
         if under_way is not None:
             under_way.result()
             self.saved_step = self._step_under_way
+
+    def settle(self) -> None:
+        """Until nothing is under way; what went wrong is only logged, for those who save again anyway."""
+        try:
+            self.wait()
+        except Exception:
+            _log.warning("the checkpoint before this was not saved; its error is above")
 
     def close(self) -> None:
         """Wait and end the thread; raises like `wait`."""
@@ -94,14 +101,8 @@ class BackgroundSaver:
     ) -> None:
         if error is not None:
             # The error that is on its way says more than one in a checkpoint, which is logged.
-            self._settle()
+            self.settle()
         self.close()
-
-    def _settle(self) -> None:
-        try:
-            self.wait()
-        except Exception:
-            _log.warning("the checkpoint before this was not saved; its error is above")
 
     def _task(self, step: int, metric: float | None) -> Task:
         return Task(self._store.folder, step, self._rank, self._world_size, metric)

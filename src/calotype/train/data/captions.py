@@ -83,7 +83,7 @@ def _entry(place: object, value: object) -> tuple[str, str]:
 def _parsed(place: object, text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(place, f"is not JSON: {error}") from None
 
 

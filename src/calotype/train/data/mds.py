@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from calotype.core.errors import ModelFileError, RequestError
+from calotype.core.errors import CalotypeError, ModelFileError, RequestError
 from calotype.core.paths import check_name
 from calotype.models.files.opened import OpenedFile, open_regular
 from calotype.train.data.batch import Text
@@ -46,6 +47,9 @@ class MdsShard:
     encodings: tuple[str, ...]
     sizes: tuple[int | None, ...]
     """Bytes each column takes; None where every sample says so itself."""
+    num_bytes: int
+    hashes: tuple[tuple[str, str], ...]
+    """Digests of the whole file by the name of the function; its writer makes none unless told to."""
 
     def columns_of(self, data: bytes) -> dict[str, tuple[str, bytes]]:
         """Encoding and bytes of each column: first the sizes that vary, then the values."""
@@ -93,9 +97,14 @@ class MdsSource(MdsSamples):
         self._ends = list(accumulate(shard.num_samples for shard in shards))
         self._files = OpenFiles(self._open)
 
-    @property
+    @cached_property
     def identity(self) -> str:
-        return hashlib.sha256(repr(self._shards).encode()).hexdigest()
+        """From what the index says of the shards, and where their samples lie if it has no digests."""
+        digest = hashlib.sha256(repr(self._shards).encode())
+        for number, shard in enumerate(self._shards):
+            if not shard.hashes:
+                digest.update(self._offsets(number))
+        return digest.hexdigest()
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -118,6 +127,15 @@ class MdsSource(MdsSamples):
     def close(self) -> None:
         self._files.close()
 
+    def _offsets(self, number: int) -> bytes:
+        """Where each sample of a shard begins, and the last ends; nothing if the shard cannot be read."""
+        try:
+            with self._open(number) as file:
+                return file.read_at(_NUMBER.size, _NUMBER.size * (self._shards[number].num_samples + 1))
+        except (CalotypeError, OSError):
+            # Each of its samples will say so.
+            return b""
+
     def _open(self, number: int) -> OpenedFile:
         return open_regular(self._folder / self._shards[number].file)
 
@@ -130,7 +148,7 @@ def read_mds_index(folder: Path) -> list[MdsShard]:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
         shards = [_listed(entry) for entry in values["shards"]]
-    except (ValueError, KeyError, TypeError, RequestError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RequestError) as error:
         raise DataError(file, f"is not an MDS index ({error!r})") from None
     if not sum(shard.num_samples for shard in shards):
         raise DataError(file, "lists no samples")
@@ -150,11 +168,17 @@ def _listed(entry: Mapping[str, Any]) -> MdsShard:
         names=tuple(entry["column_names"]),
         encodings=tuple(entry["column_encodings"]),
         sizes=tuple(entry["column_sizes"]),
+        num_bytes=int(entry["raw_data"]["bytes"]),
+        hashes=tuple(sorted(entry["raw_data"]["hashes"].items())),
     )
 
 
 def _picture(columns: Mapping[str, tuple[str, bytes]]) -> bytes | Image.Image:
-    encoding, data = _first(columns, PICTURE_COLUMNS, "picture")
+    found = _first(columns, PICTURE_COLUMNS)
+    if found is None:
+        known = ", ".join(PICTURE_COLUMNS)
+        raise ValueError(f"no column is a picture: it has {', '.join(columns)}; known are {known}")
+    encoding, data = found
     if encoding in _FILE_ENCODINGS:
         return data
     if encoding != "pil":
@@ -166,15 +190,15 @@ def _picture(columns: Mapping[str, tuple[str, bytes]]) -> bytes | Image.Image:
     return Image.frombytes(data[3 * _NUMBER.size : start].decode(), (width, height), data[start:])
 
 
-def _caption(columns: Mapping[str, tuple[str, bytes]]) -> str:
-    encoding, data = _first(columns, CAPTION_COLUMNS, "caption")
+def _caption(columns: Mapping[str, tuple[str, bytes]]) -> str | None:
+    found = _first(columns, CAPTION_COLUMNS)
+    if found is None:
+        return None
+    encoding, data = found
     if encoding not in ("str", "bytes"):
         raise ValueError(f"its caption is encoded as {encoding!r}, known are str, bytes")
     return data.decode(UTF8).strip()
 
 
-def _first(columns: Mapping[str, tuple[str, bytes]], names: tuple[str, ...], what: str) -> tuple[str, bytes]:
-    for name in names:
-        if name in columns:
-            return columns[name]
-    raise ValueError(f"no column is a {what}: it has {', '.join(columns)}; known are {', '.join(names)}")
+def _first(columns: Mapping[str, tuple[str, bytes]], names: tuple[str, ...]) -> tuple[str, bytes] | None:
+    return next((columns[name] for name in names if name in columns), None)

@@ -45,6 +45,7 @@ class Preparation:
     def prepare(self, sample: Sample, pick: Pick) -> Prepared:
         """The sample ready to be stacked; raises CorruptSampleError when it cannot be used."""
         sample = self._captioned(sample, pick)
+        _check_text(sample)
         if sample.latents is not None:
             mismatch = shape_mismatch(sample, self.needs, pick.target)
             if mismatch is not None:
@@ -99,6 +100,14 @@ def shape_mismatch(sample: Sample, needs: Needs, target: Size) -> str | None:
         if tensor is not None and tuple(tensor.shape) != shape:
             return f"its {name} are {_times(tensor.shape)}, the model wants {_times(shape)}"
     return None
+
+
+def _check_text(sample: Sample) -> None:
+    try:
+        (sample.caption or "").encode()
+    except UnicodeEncodeError:
+        # JSON can name half of a character, which no tokenizer takes.
+        raise CorruptSampleError(sample.key, "its caption is not valid Unicode") from None
 
 
 def _check_finite(sample: Sample) -> None:

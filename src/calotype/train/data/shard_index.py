@@ -21,7 +21,7 @@ from calotype.train.data.once import alone_with
 from calotype.train.data.report import Unreadable
 from calotype.train.data.tar_scan import ABSENT, NUM_ROLES, scan_tar
 
-FORMAT = "calotype.shard-index.1"
+FORMAT = "calotype.shard-index.2"
 _KEY_COLUMNS = 2 * NUM_ROLES
 
 

@@ -136,7 +136,7 @@ def _decoded(text: bytes, name: str) -> str:
 def _said_in_json(text: str, name: str) -> tuple[str | None, tuple[str, ...]]:
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptSampleError(name, f"its JSON cannot be read: {error}") from None
     if not isinstance(values, dict):
         return None, ()

@@ -24,6 +24,7 @@ _ROLES = {
 }
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7z": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _TAIL_BYTES = 2**20
+_TWO_DOTS = "WebDataset takes everything after the first dot for the extension"
 
 
 @dataclass
@@ -34,19 +35,34 @@ class Scan:
     samples: dict[str, list[int]] = field(default_factory=dict)
     """For each key, where the member of each role begins and how many bytes it has."""
     damage: list[Unreadable] = field(default_factory=list)
+    dotted: dict[str, str] = field(default_factory=dict)
+    """For each name with a second dot, without its last ending, the first member called so."""
 
     def note(self, name: str, reason: str) -> None:
         self.damage.append(Unreadable(f"{self.path.name}:{name}", reason))
 
     def add(self, member: tarfile.TarInfo) -> None:
         key, role = _split(member.name)
-        if not member.isfile() or role is None:
+        if not member.isfile():
+            return
+        if role is None:
+            name, _, ending = member.name.rpartition(".")
+            # Not hidden files, whose key ends in the folder.
+            if ending.lower() in _ROLES and key.rpartition("/")[2]:
+                self.dotted.setdefault(name, member.name)
             return
         places = self.samples.setdefault(key, [ABSENT, 0] * NUM_ROLES)
         if places[2 * role] != ABSENT:
             self.note(member.name, f"{key!r} has another member for the same purpose; this one is not used")
             return
         places[2 * role : 2 * role + 2] = [member.offset_data, member.size]
+
+    def note_dotted(self) -> None:
+        """Names with a second dot, unless they are more about a sample, like `key.depth.png`."""
+        for name in self.dotted.values():
+            key, _ = _split(name)
+            if key not in self.samples:
+                self.note(name, f"{_TWO_DOTS}, which is unknown; rename it")
 
 
 def scan_tar(path: Path) -> Scan:
@@ -56,9 +72,13 @@ def scan_tar(path: Path) -> Scan:
         _refuse_compressed(path, file)
         for member in _members(file, scan):
             scan.add(member)
+    if not scan.samples and scan.dotted:
+        name = next(iter(scan.dotted.values()))
+        raise DataError(path, f"holds no samples: {_TWO_DOTS}, as in {name}; leave one dot in each name")
     if not scan.samples:
         known = ", ".join(f".{extension}" for extension in _ROLES)
         raise DataError(path, f"holds no samples: no member's name ends in one of {known}")
+    scan.note_dotted()
     return scan
 
 
