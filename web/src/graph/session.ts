@@ -195,7 +195,7 @@ async function runOnce({ state, dispatch }: Session, client: string): Promise<vo
     dispatch({ type: "run", change: (run) => runs.refused(run, id, problems) });
     return;
   }
-  if (problems.length > 0) dispatch({ type: "run", change: (run) => runs.withProblems(run, problems) });
+  if (problems.length > 0) dispatch({ type: "run", change: (run) => runs.acceptedInPart(run, id, problems) });
   dispatch({ type: "amended", document: afterRun(catalogue, wholeOf(state.get()), Math.random) });
 }
 
