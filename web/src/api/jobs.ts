@@ -103,6 +103,10 @@ export function listJobs(query: Record<string, string> = {}): Promise<JobPage> {
   return ask<JobPage>(`v1/jobs?${new URLSearchParams(query).toString()}`);
 }
 
+export function askJob(id: string): Promise<Job> {
+  return ask<Job>(`v1/jobs/${encodeURIComponent(id)}`);
+}
+
 export function submitJob(submission: Submission, given: Given | null): Promise<Job> {
   if (given === null) return ask<Job>("v1/jobs", { method: "POST", body: submission });
   const form = new FormData();
