@@ -65,7 +65,9 @@ export function PictureView({ job, index }: { job: Job; index: number }) {
           ›
         </button>
       </div>
-      <p className="caption">{name}</p>
+      <p className="caption" tabIndex={0}>
+        {name}
+      </p>
       <div className="row">
         {job.kind !== "workflow" && <UseSettings job={job} picture={picture} />}
         <button
