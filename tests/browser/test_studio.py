@@ -62,6 +62,16 @@ def test_a_prompt_becomes_a_picture_before_ones_eyes(visitor: Visitor, deploymen
     }
 
 
+def test_a_long_prompt_leaves_the_buttons_in_sight(visitor: Visitor) -> None:
+    visit = visitor()
+    prompt = ", ".join([PROMPT] * 40)
+    fill(visit, prompt, Steps="1")
+    visit.press("Generate")
+    finished(visit, prompt)
+    for name in ("Download", "Delete"):
+        expect(visit.page.locator(".finished").get_by_text(name, exact=True)).to_be_in_viewport(ratio=1)
+
+
 def test_a_running_job_is_cancelled(visitor: Visitor, deployment: Deployed) -> None:
     visit = visitor()
     fill(visit, Steps="200")

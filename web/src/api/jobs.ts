@@ -39,18 +39,15 @@ export interface JobPicture {
   bytes: number;
   width: number;
   height: number;
-  seed: Seed;
+  /** Null where a workflow made it, whose nodes have seeds of their own. */
+  seed: Seed | null;
 }
 
-export interface Job {
+interface AnyJob {
   id: string;
   client: string;
-  /** Not said by servers that know no workflows. */
-  kind?: "pictures" | "workflow";
   state: JobState;
   model: string;
-  /** Of a workflow it is another object: see `kind`. */
-  request: Partial<GenerateRequest>;
   priority: number;
   position: number | null;
   created_at: number;
@@ -65,6 +62,20 @@ export interface Job {
   /** Not said where the worker's own is meant. */
   preset?: string | null;
 }
+
+export interface PicturesJob extends AnyJob {
+  /** Not said by servers that know no workflows. */
+  kind?: "pictures";
+  request: Partial<GenerateRequest>;
+}
+
+export interface WorkflowJob extends AnyJob {
+  kind: "workflow";
+  /** Its `prompt` is a graph. */
+  request: Record<string, unknown>;
+}
+
+export type Job = PicturesJob | WorkflowJob;
 
 export interface JobPage {
   jobs: Job[];
@@ -90,6 +101,10 @@ export function isUnfinished(job: Job): boolean {
 
 export function listJobs(query: Record<string, string> = {}): Promise<JobPage> {
   return ask<JobPage>(`v1/jobs?${new URLSearchParams(query).toString()}`);
+}
+
+export function askJob(id: string): Promise<Job> {
+  return ask<Job>(`v1/jobs/${encodeURIComponent(id)}`);
 }
 
 export function submitJob(submission: Submission, given: Given | null): Promise<Job> {

@@ -2,6 +2,7 @@
  * The graph's room at work: holds the state, talks with the server, keeps what a reload must not lose. Lives as long
  * as the page, so that looking at another room stops nothing. Knows nothing of React's tree.
  */
+import { askJob } from "../api/jobs";
 import { returns } from "../connection/connection";
 import { store, type Store } from "../connection/store";
 import { clientName, keepGraph, keepRun, keptGraph, keptRun, newId } from "./memory";
@@ -64,7 +65,7 @@ export function createSession(): Session {
       dispatch({ type: "opened", document: { ...found, name: nameOfFile(file.name) } });
     },
     openMade: async (id, index) => {
-      const job = await asking.askJob(id);
+      const job = await askJob(id);
       const picture = job.pictures[index];
       if (!picture) throw new NoGraphError("picture");
       const { kinds } = state.get();
@@ -195,7 +196,7 @@ async function runOnce({ state, dispatch }: Session, client: string): Promise<vo
     dispatch({ type: "run", change: (run) => runs.refused(run, id, problems) });
     return;
   }
-  if (problems.length > 0) dispatch({ type: "run", change: (run) => runs.withProblems(run, problems) });
+  if (problems.length > 0) dispatch({ type: "run", change: (run) => runs.acceptedInPart(run, id, problems) });
   dispatch({ type: "amended", document: afterRun(catalogue, wholeOf(state.get()), Math.random) });
 }
 

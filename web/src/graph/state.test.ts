@@ -6,7 +6,15 @@ import { readEditor } from "./model/subgraph-reading";
 import { setValue } from "./model/edits";
 import { readMessage, readNodeErrors, readPreview, readRefusal, type Message } from "./run/messages";
 import { readHistory } from "./run/asking";
-import { allProblems, asked, foundAgain, refused, runningNode } from "./run/run-state";
+import {
+  acceptedInPart,
+  allProblems,
+  asked,
+  foundAgain,
+  refused,
+  runningNode,
+  withoutProblems,
+} from "./run/run-state";
 import { documentOf, FIRST_STATE, reduce, type Action, type State } from "./state";
 
 const START: State = reduce(
@@ -102,6 +110,29 @@ test("every problem of a refused graph is on its node, and the summary only wher
     { node: null, input: null, message: "no outputs", details: "d" },
   ]);
   expect(readNodeErrors(undefined)).toEqual([]);
+});
+
+test("what a run does without is told until the next one, and beside what fails", () => {
+  const unsound = { "12": { errors: [{ message: "missing", extra_info: { input_name: "images" } }] } };
+  const accepted = (id: string): Action[] => [
+    { type: "run", change: (run) => asked(run, id) },
+    { type: "run", change: (run) => acceptedInPart(run, id, readNodeErrors(unsound)) },
+  ];
+  const told = (state: State) => allProblems(state.run).map((problem) => problem.node);
+  const started = after(...accepted("p"), said("execution_start", {}));
+  expect(told(started)).toEqual(["12"]);
+  const done = reduce(started, said("execution_success", {}));
+  expect([done.run.ending, told(done)]).toEqual(["success", ["12"]]);
+  const sound = [{ type: "run", change: (run) => asked(run, "q") } as Action];
+  expect(told([...sound, said("execution_start", { prompt_id: "q" })].reduce(reduce, done))).toEqual([]);
+
+  const failure = said("execution_error", { node_id: "3", exception_type: "E", exception_message: "m" });
+  const failed = after(...accepted("p"), ...accepted("q"), said("execution_start", {}), failure);
+  expect(told(failed)).toEqual(["3", "12"]);
+  expect(told(reduce(failed, said("execution_start", { prompt_id: "q" })))).toEqual(["12"]);
+
+  const dismissed = after(...accepted("p"), { type: "run", change: withoutProblems });
+  expect(told(reduce(dismissed, said("execution_start", {})))).toEqual([]);
 });
 
 test("a run that ended while nobody listened is found with its pictures or its failure", () => {

@@ -53,8 +53,11 @@ export function merged(
     // An older one that is listed as unfinished, and is not among these any more, has ended since.
     (job) => !isUnfinished(job) || page.includes(job) || unfinished.includes(job),
   );
-  all.sort((one, other) => other.created_at - one.created_at);
-  return { all, next: goes_on && older.length > 0 ? known.next : next, known: true };
+  return { all: newestFirst(all), next: goes_on && older.length > 0 ? known.next : next, known: true };
+}
+
+function newestFirst(all: readonly Job[]): Job[] {
+  return [...all].sort((one, other) => other.created_at - one.created_at);
 }
 
 export async function olderJobs(): Promise<void> {
@@ -62,14 +65,16 @@ export async function olderJobs(): Promise<void> {
   if (next === null) return;
   const page = await listJobs({ limit: PAGE, before: next });
   const fresh = page.jobs.filter((job) => !all.some((known) => known.id === job.id));
-  jobs.set({ all: [...jobs.get().all, ...fresh], next: page.next, known: true });
+  jobs.set({ all: newestFirst([...jobs.get().all, ...fresh]), next: page.next, known: true });
 }
 
 /** One job as the server has just told it. */
 export function heard(job: Job): void {
   const { all, next } = jobs.get();
   const known = all.some((other) => other.id === job.id);
-  const changed = known ? all.map((other) => (other.id === job.id ? job : other)) : [job, ...all];
+  const changed = known
+    ? all.map((other) => (other.id === job.id ? job : other))
+    : newestFirst([job, ...all]);
   jobs.set({ all: changed, next, known: true });
   if (!isUnfinished(job)) forgetPreviews();
 }

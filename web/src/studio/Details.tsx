@@ -1,4 +1,4 @@
-import type { Job, JobPicture } from "../api/jobs";
+import type { Job, JobPicture, PicturesJob } from "../api/jobs";
 import { useLanguage, type Say } from "../language/say";
 import { bytes, moment, seconds } from "../parts/format";
 
@@ -21,7 +21,8 @@ export function Details({ job, picture }: { job: Job; picture: JobPicture }) {
 type Row = readonly [string, string];
 
 function asked(job: Job, picture: JobPicture, say: Say): Row[] {
-  const { request } = job;
+  // What a workflow asked for is its graph.
+  const request: PicturesJob["request"] = job.kind === "workflow" ? {} : job.request;
   const rows: (readonly [string, unknown])[] = [
     [say("studio.prompt"), request.prompt],
     [say("studio.negative"), request.negative_prompt],

@@ -5,7 +5,7 @@ import { useSay } from "../language/say";
 import { useAction } from "../parts/useAction";
 import { gridsOf } from "./grid";
 import { addressOfSelection, useSelection } from "./selection";
-import { finished, nameOf } from "./shown";
+import { describe, finished, nameOf, titleOf } from "./shown";
 
 /** Everything that was made, newest first. */
 export function Gallery() {
@@ -50,13 +50,13 @@ export function Gallery() {
               <a
                 href={addressOfSelection({ kind: "picture", job: job.id, index })}
                 aria-current={chosen}
-                title={`${name} · ${String(picture.seed)}`}
+                title={titleOf(name, picture)}
               >
                 <img
                   src={pictureAddress(job.id, index)}
                   loading="lazy"
                   decoding="async"
-                  alt={say("studio.picture", { prompt: name, seed: String(picture.seed) })}
+                  alt={describe(name, picture, say)}
                 />
               </a>
             </li>

@@ -30,7 +30,9 @@ function UnderWay({ job }: { job: Job }) {
           <div className="blank" aria-hidden="true" />
         )}
       </div>
-      <p className="caption">{nameOf(job, say("studio.workflow"))}</p>
+      <p className="caption" tabIndex={0}>
+        {nameOf(job, say("studio.workflow"))}
+      </p>
       <State job={job} />
       <Notice error={error} />
       <div className="row">

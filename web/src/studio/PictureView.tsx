@@ -9,7 +9,7 @@ import { Notice } from "../parts/Notice";
 import { useAction } from "../parts/useAction";
 import { Details } from "./Details";
 import { select } from "./selection";
-import { nameOf, neighbour, show } from "./shown";
+import { describe, nameOf, neighbour, show, titleOf } from "./shown";
 import { startFrom } from "./start";
 import { UseSettings } from "./UseSettings";
 
@@ -23,19 +23,19 @@ export function PictureView({ job, index }: { job: Job; index: number }) {
   if (!picture) return null;
   const [before, after] = [neighbour(all, job, index, -1), neighbour(all, job, index, 1)];
   const address = pictureAddress(job.id, index);
+  const name = nameOf(job, say("studio.workflow"));
   const keys = (event: KeyboardEvent) => {
     const wanted = event.key === "ArrowLeft" ? before : event.key === "ArrowRight" ? after : undefined;
     if (wanted) show(wanted);
   };
   const asStart = async () => {
     const response = await fetch(address);
-    await startFrom(await response.blob(), `${nameOf(job, "")} ${String(picture.seed)}`);
+    await startFrom(await response.blob(), titleOf(name, picture));
   };
   const forget = async () => {
     await remove(job);
     select({ kind: "newest" });
   };
-  const name = nameOf(job, say("studio.workflow"));
   return (
     <div className="finished">
       <div className="frame">
@@ -51,12 +51,7 @@ export function PictureView({ job, index }: { job: Job; index: number }) {
         >
           ‹
         </button>
-        <img
-          src={address}
-          width={picture.width}
-          height={picture.height}
-          alt={say("studio.picture", { prompt: name, seed: String(picture.seed) })}
-        />
+        <img src={address} width={picture.width} height={picture.height} alt={describe(name, picture, say)} />
         <button
           type="button"
           className="plain turn"
@@ -70,7 +65,9 @@ export function PictureView({ job, index }: { job: Job; index: number }) {
           ›
         </button>
       </div>
-      <p className="caption">{name}</p>
+      <p className="caption" tabIndex={0}>
+        {name}
+      </p>
       <div className="row">
         {job.kind !== "workflow" && <UseSettings job={job} picture={picture} />}
         <button
@@ -87,7 +84,11 @@ export function PictureView({ job, index }: { job: Job; index: number }) {
             {say("studio.open.graph")}
           </a>
         )}
-        <a className="button" href={address} download={`${job.id.slice(0, 8)}-${String(picture.seed)}.png`}>
+        <a
+          className="button"
+          href={address}
+          download={`${job.id.slice(0, 8)}-${String(picture.seed ?? index)}.png`}
+        >
           {say("studio.download")}
         </a>
         <a className="button" href={address} target="_blank" rel="noreferrer">

@@ -1,12 +1,12 @@
 import { useState } from "react";
 
-import type { Job, JobPicture } from "../api/jobs";
+import type { JobPicture, PicturesJob } from "../api/jobs";
 import { useSay } from "../language/say";
 import { change, settingsOf } from "./settings";
 import { clearStart, sentWith, startFrom } from "./start";
 
 /** Puts a job's settings into the form, and its start picture where this page has sent it. */
-export function UseSettings({ job, picture }: { job: Job; picture?: JobPicture }) {
+export function UseSettings({ job, picture }: { job: PicturesJob; picture?: JobPicture }) {
   const say = useSay();
   const [said, setSaid] = useState<"" | "studio.use.done" | "studio.use.picture">("");
   const use = () => {

@@ -140,6 +140,6 @@ function emptyCells({ columns, rows }: Place): null[][] {
 export function standing(job: Job, knob: Knob): string {
   if (knob === "model") return job.model;
   if (knob === "preset") return job.preset ?? "–";
-  const value = job.request[knob];
+  const value = job.kind === "workflow" ? null : job.request[knob];
   return value === null || value === undefined ? "–" : String(value);
 }

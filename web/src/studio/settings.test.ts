@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import type { Job } from "../api/jobs";
+import type { PicturesJob } from "../api/jobs";
 import { DEFAULTS, requestOf, seedOf, settingsOf, submissionOf } from "./settings";
 
 test("what is not said stays unsaid", () => {
@@ -23,12 +23,15 @@ test("a job's settings make its picture again", () => {
     ...{ loras: [{ name: "ink", strength: 0.5, text_strength: null }], model: "emoji", locked: true },
     preset: "int8",
   };
-  const job = submissionOf(asked, true, "k") as Partial<Job> as Job;
+  const job = submissionOf(asked, true, "k") as Partial<PicturesJob> as PicturesJob;
   expect(settingsOf(job, undefined)).toEqual(asked);
 });
 
 test("of several pictures the chosen one's seed is taken", () => {
-  const job = { model: "m", request: { prompt: "", seed: 5, count: 3 } } as Partial<Job> as Job;
+  const job = {
+    model: "m",
+    request: { prompt: "", seed: 5, count: 3 },
+  } as Partial<PicturesJob> as PicturesJob;
   const picture = { sha256: "", bytes: 1, width: 8, height: 16, seed: 7 };
   const found = settingsOf(job, picture);
   expect([found.seed, found.count, found.width, found.height, found.locked]).toEqual(["7", 1, 8, 16, true]);

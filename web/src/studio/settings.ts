@@ -1,6 +1,6 @@
 /** What the studio's form holds, and what becomes of it. Kept in the browser, so that a reload loses nothing. */
 
-import type { Job, JobPicture, LoraUse, Seed, Submission } from "../api/jobs";
+import type { JobPicture, LoraUse, PicturesJob, Seed, Submission } from "../api/jobs";
 import { store } from "../connection/store";
 
 export interface Settings {
@@ -127,7 +127,7 @@ const UNSAID = {
 };
 
 /** The settings that make a finished picture again, alone. */
-export function settingsOf(job: Job, picture: JobPicture | undefined): Settings {
+export function settingsOf(job: PicturesJob, picture: JobPicture | undefined): Settings {
   const request = { ...UNSAID, ...job.request };
   return {
     prompt: request.prompt,

@@ -1,6 +1,7 @@
 /** Which job and picture the stage shows, and its neighbours in the gallery. */
 
 import { isUnfinished, type Job, type JobPicture } from "../api/jobs";
+import type { Say } from "../language/say";
 import { gridsOf, placeOf, type Grid } from "./grid";
 import { select, type Selection } from "./selection";
 
@@ -54,6 +55,18 @@ export function neighbour(all: readonly Job[], job: Job, index: number, by: 1 | 
 
 export function show(one: Finished): void {
   select({ kind: "picture", job: one.job.id, index: one.index });
+}
+
+/** What people recognise a picture by: its job's name, and its seed where it has one. */
+export function titleOf(name: string, { seed }: JobPicture): string {
+  return seed === null ? name : `${name} · ${String(seed)}`;
+}
+
+/** For who cannot see it. */
+export function describe(name: string, { seed }: JobPicture, say: Say): string {
+  return seed === null
+    ? say("studio.picture.unseeded", { name })
+    : say("studio.picture", { prompt: name, seed: String(seed) });
 }
 
 /** What people recognise a job by. */

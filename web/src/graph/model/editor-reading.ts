@@ -132,13 +132,24 @@ function withValues(
   const queue = isList(listed) ? [...listed] : [];
   const values: Record<string, Json> = { ...node.values };
   const controls: Record<string, Control> = { ...node.controls };
-  for (const input of inputs) {
-    if (input.widget === null || queue.length === 0) continue;
+  const widgets = inputs.filter((input) => input.widget !== null);
+  for (const [place, input] of widgets.entries()) {
+    if (queue.length === 0) break;
     values[input.name] = queue.shift() ?? null;
-    if (input.seed) controls[input.name] = isControl(queue[0]) ? (queue.shift() as Control) : "fixed";
+    if (input.seed) controls[input.name] = takeControl(queue, widgets.length - place - 1);
     if (input.upload && queue[0] === UPLOAD_MARK) queue.shift();
   }
   return { ...node, values, controls };
+}
+
+/** Takes what happens to a seed after a run out of the queue, where it is there. */
+function takeControl(queue: Json[], widgetsLeft: number): Control {
+  const [next] = queue;
+  // Very old files have a truth value in its place, so that there is one value too many.
+  const spare = typeof next === "boolean" && queue.length > widgetsLeft;
+  if (!spare && !isControl(next)) return "fixed";
+  queue.shift();
+  return isControl(next) ? next : next ? "randomize" : "fixed";
 }
 
 function named(listed: JsonObject, inputs: readonly InputDeclaration[]): Record<string, Json> {

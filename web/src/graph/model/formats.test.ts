@@ -46,6 +46,25 @@ test("a seed without the word for what happens after a run is old, and stays fix
   expect(node?.controls).toEqual({ seed: "fixed" });
 });
 
+test("a truth value after a seed is what very old files say of what happens after a run", () => {
+  const opened = (random: boolean) => {
+    const values = [8566257, random, 20, 8, "dpmpp_sde", "normal", 0.5];
+    return readEditor(CATALOGUE, { nodes: [{ id: 1, type: "KSampler", widgets_values: values }] });
+  };
+  const document = opened(true);
+  expect(document.nodes.get("1")?.values).toMatchObject({ seed: 8566257, steps: 20, cfg: 8, denoise: 0.5 });
+  expect(nodeOf(writeEditor(CATALOGUE, document), 1).widgets_values).toEqual([
+    8566257,
+    "randomize",
+    20,
+    8,
+    "dpmpp_sde",
+    "normal",
+    0.5,
+  ]);
+  expect(opened(false).nodes.get("1")?.controls).toEqual({ seed: "fixed" });
+});
+
 test("the mark of the upload button is no value", () => {
   const file = { nodes: [{ id: 1, type: "LoadImage", widgets_values: ["cat.png", "image"] }] };
   const document = readEditor(CATALOGUE, file);

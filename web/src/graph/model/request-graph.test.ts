@@ -1,13 +1,13 @@
 import { expect, test } from "vitest";
 
-import type { Job, JobPicture } from "../../api/jobs";
+import type { PicturesJob, JobPicture } from "../../api/jobs";
 import { graphOfRequest } from "./request-graph";
 
 const PICTURE: JobPicture = { sha256: "", bytes: 1, width: 64, height: 64, seed: 7 };
 
 test("a chosen preset is a node behind the LoRAs, and none is none", () => {
   const loras = [{ name: "ink", strength: 0.5, text_strength: null }];
-  const job = { model: "emoji", preset: "int8", request: { loras } } as Partial<Job> as Job;
+  const job = { model: "emoji", preset: "int8", request: { loras } } as Partial<PicturesJob> as PicturesJob;
   expect(graphOfRequest(job, PICTURE)).toMatchObject({
     "21": { class_type: "CalotypePreset", inputs: { model: ["10", 0], preset: "int8" } },
     "3": { inputs: { model: ["21", 0] } },

@@ -2,7 +2,7 @@
  * A picture of the studio as a graph in the format that runs: the usual nodes, with what was asked for in their
  * fields. Knows nothing of the studio or the screen.
  */
-import type { Job, JobPicture, LoraUse } from "../../api/jobs";
+import type { JobPicture, LoraUse, PicturesJob } from "../../api/jobs";
 import type { JsonObject } from "./json";
 
 type Ends = readonly [string, number];
@@ -12,7 +12,7 @@ const FIRST_LORA = 10;
 const OWN_VAE = "20";
 const PRESET = "21";
 
-export function graphOfRequest({ model, preset, request }: Job, picture: JobPicture): JsonObject {
+export function graphOfRequest({ model, preset, request }: PicturesJob, picture: JobPicture): JsonObject {
   const loras = (request.loras ?? []).map((lora, index): [string, LoraUse] => [
     String(FIRST_LORA + index),
     lora,

@@ -1,6 +1,5 @@
 /** What the graph's room asks the server for. Knows nothing of state. */
 import { addressOf, ask, call } from "../../api/client";
-import type { Job } from "../../api/jobs";
 import { ApiError } from "../../api/problem";
 import type { ApiPrompt } from "../model/api-format";
 import { readCatalogue, type Catalogue } from "../model/catalogue";
@@ -78,10 +77,6 @@ export function askCarried(picture: Blob): Promise<Carried> {
   const form = new FormData();
   form.set("image", picture, "picture");
   return ask<Carried>("calotype/carried", { method: "POST", body: form });
-}
-
-export function askJob(id: string): Promise<Job> {
-  return ask<Job>(`v1/jobs/${encodeURIComponent(id)}`);
 }
 
 export async function askPictureOfJob(id: string, index: number): Promise<Blob> {

@@ -29,6 +29,8 @@ export interface RunState {
   /** What a sampler sees, as an address for an image, by node. */
   readonly previews: ReadonlyMap<string, string>;
   readonly problems: ReadonlyMap<string | null, readonly Problem[]>;
+  /** What is wrong with the parts that unfinished runs do without, by run. */
+  readonly leftOut: ReadonlyMap<string, readonly Problem[]>;
   readonly ending: Ending | null;
   /** How many runs the server has left to do, everybody's. */
   readonly queued: number;
@@ -41,6 +43,7 @@ export const NO_RUN: RunState = {
   pictures: new Map(),
   previews: new Map(),
   problems: new Map(),
+  leftOut: new Map(),
   ending: null,
   queued: 0,
 };
@@ -54,8 +57,14 @@ export function refused(run: RunState, id: string, problems: readonly Problem[])
   return { ...run, unfinished, problems: byNode(problems), ending: "failed" };
 }
 
-export function withProblems(run: RunState, problems: readonly Problem[]): RunState {
-  return { ...run, problems: byNode(problems) };
+/** A run that does without the parts of its graph that cannot run. */
+export function acceptedInPart(run: RunState, id: string, problems: readonly Problem[]): RunState {
+  const told = { ...run, problems: byNode(problems) };
+  return run.unfinished.includes(id) ? { ...told, leftOut: new Map(run.leftOut).set(id, problems) } : told;
+}
+
+export function withoutProblems(run: RunState): RunState {
+  return { ...run, problems: new Map(), leftOut: new Map() };
 }
 
 export function allProblems(run: RunState): Problem[] {
@@ -78,7 +87,7 @@ export function heard(run: RunState, message: Message): RunState {
         current: message.prompt,
         nodes: new Map(),
         previews: new Map(),
-        problems: new Map(),
+        problems: byNode(leftOutOf(run, message.prompt)),
         ending: null,
       };
     case "cached": {
@@ -97,7 +106,7 @@ export function heard(run: RunState, message: Message): RunState {
     case "interrupted":
       return ended(run, message.prompt, "cancelled");
     case "error":
-      return { ...ended(run, message.prompt, "failed"), problems: byNode([message.problem]) };
+      return failed(run, message.prompt, message.problem);
   }
 }
 
@@ -131,14 +140,23 @@ export function previewed(run: RunState, address: string): RunState {
 
 export function ended(run: RunState, id: string, ending: Ending): RunState {
   const unfinished = run.unfinished.filter((one) => one !== id);
-  if (run.current !== id && run.current !== null) return { ...run, unfinished };
+  const leftOut = new Map([...run.leftOut].filter(([one]) => one !== id));
+  if (run.current !== id && run.current !== null) return { ...run, unfinished, leftOut };
   // A node that did not get to finish is left as if it had not begun.
   const nodes = new Map(
     [...run.nodes].filter(([, node]) => ending === "success" || node.state !== "running"),
   );
   for (const [other, node] of nodes)
     if (node.state === "running") nodes.set(other, { ...node, state: "done" });
-  return { ...run, unfinished, current: null, nodes, previews: new Map(), ending };
+  return { ...run, unfinished, leftOut, current: null, nodes, previews: new Map(), ending };
+}
+
+function failed(run: RunState, id: string, problem: Problem): RunState {
+  return { ...ended(run, id, "failed"), problems: byNode([problem, ...leftOutOf(run, id)]) };
+}
+
+function leftOutOf(run: RunState, id: string): readonly Problem[] {
+  return run.leftOut.get(id) ?? [];
 }
 
 /** What became of a run while nobody listened. */
@@ -154,8 +172,7 @@ export function foundAgain(run: RunState, found: Found): RunState {
   let now: RunState = { ...run, current: found.id };
   for (const [id, pictures] of found.pictures) now = shown(now, id, pictures);
   if (found.state === "running") return now;
-  now = ended(now, found.id, found.state);
-  return found.problem ? { ...now, problems: byNode([found.problem]) } : now;
+  return found.problem ? failed(now, found.id, found.problem) : ended(now, found.id, found.state);
 }
 
 function byNode(problems: readonly Problem[]): Map<string | null, Problem[]> {

@@ -2,7 +2,7 @@ import { useReactFlow } from "@xyflow/react";
 
 import { useSay } from "../../language/say";
 import { titleOf } from "../model/document";
-import { allProblems, withProblems, type Problem } from "../run/run-state";
+import { allProblems, withoutProblems, type Problem } from "../run/run-state";
 import { goTo } from "./deeds";
 import { nodeMeant } from "./in-run";
 import { useSelected, useSession } from "./session-context";
@@ -25,7 +25,7 @@ export function Problems() {
           className="plain"
           aria-label={say("graph.dismiss")}
           onClick={() => {
-            dispatch({ type: "run", change: (now) => withProblems(now, []) });
+            dispatch({ type: "run", change: withoutProblems });
           }}
         >
           ×
