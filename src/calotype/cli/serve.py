@@ -41,8 +41,6 @@ def serve(
 
     plan = _plan(models, name, engine, workers, reach, ray)
     place = place_of(plan.name)
-    log_as_json()
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     out = console(stderr=True)
 
     class Said(News):
@@ -53,9 +51,11 @@ def serve(
             if kind == "ready" and (running := place.running()) is not None:
                 out.print(f"{plan.name} is ready: {running.http} (gRPC {running.grpc}); Ctrl-C drains")
 
-    out.print(f"starting {plan.name} with {', '.join(plan.models)}")
     with place.held():
         place.keep_plan(plan)
+        log_as_json()
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        out.print(f"starting {plan.name} with {', '.join(plan.models)}")
         asyncio.run(run(plan, place, Said()))
 
 
