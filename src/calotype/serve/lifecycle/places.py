@@ -102,6 +102,7 @@ class Place:
                     raise RequestError([Problem("name", self._taken, self.name)]) from None
             else:
                 return
+            # There is no waiting for a lock with an end but this.
             time.sleep(_LOOK_EVERY_S)
 
     def check_free(self) -> None:
