@@ -60,7 +60,6 @@ ROUNDED = {
     "passes:own_forward+cudnn_attention+cuda_graph": 2e-2,
     "passes:own_forward+flash_attention+cuda_graph": 2e-2,
     "passes:own_forward+channels_last+fused_norms+fused_geglu+shared_guidance+cuda_graph": 2e-2,
-    "passes:own_forward+channels_last+fused_norms+sums_in_products+prompts_once+cuda_graph": 2e-2,
     "passes:own_forward+channels_last+fused_norms+fp8_convolutions+cuda_graph": 0.3,
 }
 """Relative to the baseline's latents after five steps of random weights in half precision."""

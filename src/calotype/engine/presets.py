@@ -41,7 +41,6 @@ from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.engine.passes.prompts_once import PROMPTS_ONCE
 from calotype.engine.passes.shared_guidance import SHARED_GUIDANCE
 from calotype.engine.passes.step_cache import STEP_CACHE
-from calotype.engine.passes.sums_in_products import SUMS_IN_PRODUCTS
 from calotype.engine.passes.text_aside import TEXT_ASIDE
 from calotype.engine.passes.text_graph import TEXT_GRAPH
 from calotype.engine.passes.times_once import TIMES_ONCE
@@ -92,7 +91,7 @@ PRESETS: dict[str, tuple[Pass, ...]] = {
 CUSTOM = "passes:"
 """What a list of passes begins with where a preset is named: `passes:own_forward+cuda_graph`."""
 PASSES = {one.name: one for passes in PRESETS.values() for one in passes}
-PASSES |= {one.name: one for one in (GUIDANCE_INTERVAL, CUDNN_ATTENTION, FLASH_ATTENTION, SUMS_IN_PRODUCTS)}
+PASSES |= {one.name: one for one in (GUIDANCE_INTERVAL, CUDNN_ATTENTION, FLASH_ATTENTION)}
 ON_A_GPU = frozenset(
     {
         COMPILE_BLOCKS.name,

@@ -89,16 +89,7 @@ def test_passes_that_do_not_go_together_are_refused(engine: Engine, passes: str,
         networks_of(engine.model, f"passes:{passes}")
 
 
-REPLACING = (
-    "fused_norms",
-    "fused_geglu",
-    "winograd",
-    "int8",
-    "fp8",
-    "int8_static",
-    "fp8_convolutions",
-    "sums_in_products",
-)
+REPLACING = ("fused_norms", "fused_geglu", "winograd", "int8", "fp8", "int8_static", "fp8_convolutions")
 """Passes that put operations of their own in the place of others'."""
 
 

@@ -11,7 +11,6 @@ CASES: dict[str, dict[str, Any]] = {
     "norm, 1280": {"operation": "layer_norm", "shape": [3, 1280], "dtype": "bf16"},
     "norm, odd width": {"operation": "layer_norm", "shape": [2, 2, 3, 77], "dtype": "fp32"},
     "norm, one number": {"operation": "layer_norm", "shape": [3, 1], "dtype": "fp32"},
-    "norm, owed": {"operation": "layer_norm", "shape": [5, 640], "dtype": "bf16", "extra": True},
     "norm, sum": {"operation": "layer_norm", "shape": [5, 640], "dtype": "fp16", "residual": True},
     "norm, sum and bias": {
         "operation": "layer_norm",

@@ -13,15 +13,12 @@ from calotype.engine.kernels.choice import runs_triton
 from calotype.engine.kernels.quantise import Kind, Quantised
 
 
-def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float, *, extra: Tensor | None = None) -> Tensor:
-    """With `extra` the norm of `x` plus a number for each channel, which is written down nowhere."""
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     if _runs_triton(x):
         from calotype.engine.kernels import layer_norm_triton  # noqa: PLC0415 - needs Triton
 
-        return layer_norm_triton.launch(x, weight, bias, eps, None, extra)[0]
-    if extra is None:
-        return plain(x, weight, bias, eps)
-    return plain(x + extra, weight, bias, eps).to(x.dtype)
+        return layer_norm_triton.launch(x, weight, bias, eps)[0]
+    return plain(x, weight, bias, eps)
 
 
 def add_layer_norm(

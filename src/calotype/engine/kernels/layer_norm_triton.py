@@ -90,7 +90,7 @@ def _run(
             fixed or 1.0,
             FIXED=fixed is not None,
             ADD=residual is not None,
-            EXTRA=extra is not None,
+            EXTRA=residual is not None and extra is not None,
             LARGEST=largest,
             **tile.settings(),
         )
@@ -99,14 +99,13 @@ def _run(
 
 @triton.jit
 def _read(x, residual, extra, total, rows, columns, taken, width, ADD: tl.constexpr, EXTRA: tl.constexpr):
-    """Some columns of the rows that are normalised; sums of two are written as well."""
+    """Some columns of the rows that are normalised; sums are written as well."""
     places = rows[:, None] * width + columns[None, :]
     numbers = tl.load(x + places, mask=taken, other=0.0).to(tl.float32)
     if ADD:
         numbers += tl.load(residual + places, mask=taken, other=0.0).to(tl.float32)
-    if EXTRA:
-        numbers += tl.load(extra + columns, mask=columns < width, other=0.0).to(tl.float32)[None, :]
-    if ADD:
+        if EXTRA:
+            numbers += tl.load(extra + columns, mask=columns < width, other=0.0).to(tl.float32)[None, :]
         # The sum that is normalised is the sum that is handed on.
         rounded = numbers.to(total.dtype.element_ty)
         tl.store(total + places, rounded, mask=taken)

@@ -15,9 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-Added = tuple[Tensor, Tensor | None, Tensor | None]
-"""Tokens, what is still to be added to them, and a number for each channel that is to be added too."""
-
 _MOST_SCORES = 2**26
 """Of an attention at a time: 256 MiB in single precision."""
 
@@ -129,8 +126,6 @@ class Operations:
     geglu: Callable[[Tensor], Any] = geglu
     linear: Callable[..., Tensor] = linear
     """Of the transformers' layers, where nearly all of the matrix products are."""
-    onto: Callable[..., Added] | None = None
-    """The same and its sum with tokens, at once. Biases are owed then, and norms are told of them."""
     convolution: Callable[..., Tensor] = convolution
     attention: Callable[..., Tensor] = attention
     wide_attention: Callable[..., Tensor] = wide_attention

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from calotype.engine.network.joined import joined
 from calotype.engine.network.operations import (
-    Added,
     Operations,
     Sum,
     for_rows,
@@ -43,10 +42,8 @@ class Layer:
 
     def __call__(
         self, x: Tensor, addend: Tensor | None, bias: Tensor | None, prompt: Tensor, mask: Tensor | None
-    ) -> Added:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Sums are left to whoever normalises next: a layer takes and returns (x, what to add, its bias).
-
-        A norm pays what is added. Where that was nothing, a bias by itself is still owed behind it.
 
         `prompt` holds keys and values, (rows, tokens, 2 × channels). Where it has more rows than `x`, those
         of `x` start over with it, and as many come out as prompts went in.
@@ -54,22 +51,17 @@ class Layer:
         block, do = self._block, self._do
         normal, x = do.layer_norm(x, block.norm1, addend, bias)
         seen = self._merge(do.attention(*self._own(normal), None))
-        x, addend, bias = self._onto(x, seen, block.attn1.to_out[0], bias if addend is None else None)
-        normal, x = do.layer_norm(x, block.norm2, addend, bias)
+        seen = do.linear(seen, block.attn1.to_out[0].weight, None)
+        normal, x = do.layer_norm(x, block.norm2, seen, block.attn1.to_out[0].bias)
         (query,) = self._split(do.linear(normal, block.attn2.to_q.weight, None), 1)
         query, x = for_rows(query, len(prompt)), for_rows(x, len(prompt))
         key, value = self._split(prompt, 2)
         seen = self._merge(do.attention(query, key, value, mask))
-        x, addend, bias = self._onto(x, seen, block.attn2.to_out[0], bias if addend is None else None)
-        normal, x = do.layer_norm(x, block.norm3, addend, bias)
+        seen = do.linear(seen, block.attn2.to_out[0].weight, None)
+        normal, x = do.layer_norm(x, block.norm3, seen, block.attn2.to_out[0].bias)
         widen, narrow = block.ff.net[0].proj, block.ff.net[2]
         wide = do.geglu(do.linear(normal, widen.weight, widen.bias))
-        return self._onto(x, wide, narrow, bias if addend is None else None)
-
-    def _onto(self, x: Tensor, seen: Any, layer: Any, owed: Tensor | None) -> Added:
-        if self._do.onto is None:
-            return x, self._do.linear(seen, layer.weight, None), layer.bias
-        return self._do.onto(x, seen, layer.weight, layer.bias, owed)
+        return x, do.linear(wide, narrow.weight, None), narrow.bias
 
     def _own(self, x: Tensor) -> tuple[Tensor, ...]:
         """Query, key and value of self-attention."""
@@ -108,11 +100,8 @@ class Transformer:
         bias: Tensor | None = None
         for run, prompt in zip(self._runs, prompts, strict=True):
             x, addend, bias = run(x, addend, bias, prompt, mask)
-        if addend is not None:
-            x = do.add(x, addend, bias)
-        elif bias is not None:
-            x = x + bias.to(x.dtype)
-        out = linear(x, pointwise(module.proj_out), None)
+        assert addend is not None
+        out = linear(do.add(x, addend, bias), pointwise(module.proj_out), None)
         whole = for_rows(whole, len(out))
         return Sum(whole, picture_of(out, whole), module.proj_out.bias)
 
