@@ -247,7 +247,7 @@ def put_together(
         most_at_once=assembly.most_at_once,
         text_aside=assembly.text_aside,
         run_text=Graphed if assembly.text_graphed else _as_it_is,
-        settled_after=Networks.settled_after if assembly.whole_every == 1 else SETTLED_AFTER,
+        settled_after=SETTLED_AFTER if assembly.step_cached else Networks.settled_after,
     )
 
 
@@ -272,9 +272,9 @@ def _unet(assembly: Assembly, runs: Runs) -> Network:
         times_once=assembly.times_once,
         on_change=assembly.on_change,
     )
-    if assembly.whole_every == 1:
+    if not assembly.step_cached:
         return own
-    return StepCached(own, run(unet.with_deep), run(unet.shallow), every=assembly.whole_every)
+    return StepCached(own, run(unet.with_deep), run(unet.shallow))
 
 
 def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def test_with_its_own_deep_picture_a_cut_evaluation_is_the_whole_one(name: str) 
 class Counted:
     """A network that notes which way it was evaluated."""
 
-    def __init__(self, model: Model, every: int) -> None:
+    def __init__(self, model: Model) -> None:
         self.ways: list[str] = []
         unet = Unet(model.unet, Operations())
         own = OwnNetwork(unet, unet, prompts_once=True, times_once=True)
@@ -46,13 +47,19 @@ class Counted:
             self.ways.append("cut")
             return unet.shallow(*inputs)
 
-        self.network = StepCached(own, whole, shallow, every=every)
+        self.network = StepCached(own, whole, shallow)
 
-    def ask(self, rows: Sequence[Row], times: int) -> list[str]:
+    def ask(self, rows: Sequence[Row], timesteps: Iterable[float]) -> str:
+        """What was whole, as W, and what was cut, as c, at one timestep after the other."""
         self.ways.clear()
-        for _ in range(times):
-            self.network.evaluate(torch.zeros(len(rows), 4, 8, 8), rows)
-        return self.ways
+        for timestep in timesteps:
+            told = [replace(row, timestep=timestep) for row in rows]
+            self.network.evaluate(torch.zeros(len(rows), 4, 8, 8), told)
+        return "".join("W" if way == "whole" else "c" for way in self.ways)
+
+
+def uniform(steps: int) -> list[float]:
+    return [999 - place * 999 / (steps - 1) for place in range(steps)]
 
 
 class Sampling:
@@ -64,20 +71,44 @@ def row(model: Model) -> Row:
     return Row(500.0, Conditioning(torch.ones(1, 4, width), None), None, Sampling())
 
 
-def test_the_first_are_whole_and_then_one_in_every_so_many() -> None:
+def test_as_many_are_cut_as_the_noise_allows() -> None:
     model = model_of("emoji")
-    one = row(model)
-    assert Counted(model, 2).ask([one], 7) == ["whole", "whole", "cut", "whole", "cut", "whole", "cut"]
-    assert Counted(model, 3).ask([one], 7) == ["whole", "whole", "cut", "cut", "whole", "cut", "cut"]
+    counted, one = Counted(model), [row(model)]
+    assert counted.ask(one, uniform(20)) == "WccWccWccWccWccWccWc"
+    counted.network.forget()
+    assert counted.ask(one, uniform(50)) == "Wccc" * 12 + "Wc"
+    counted.network.forget()
+    assert counted.ask(one, uniform(10)) == "W" * 10
+
+
+def test_steps_that_hardly_move_are_not_all_cut() -> None:
+    """As at the end of Karras's schedule."""
+    model = model_of("emoji")
+    assert Counted(model).ask([row(model)], [40, 30, 20, 12, 6, 2]) == "WcccWc"
+
+
+def test_an_evaluation_at_the_same_level_again_is_cut_and_one_far_above_is_not() -> None:
+    """Samplers of second order look twice, and some go back."""
+    model = model_of("emoji")
+    assert Counted(model).ask([row(model)], [500, 400, 400, 700]) == "WccW"
 
 
 def test_somebody_new_in_the_batch_or_changed_weights_begin_anew() -> None:
     model = model_of("emoji")
-    counted, one, other = Counted(model, 2), row(model), row(model)
-    assert counted.ask([one], 3)[-1] == "cut"
-    assert counted.ask([one, other], 3) == ["whole", "whole", "cut"]
+    counted, one, other = Counted(model), row(model), row(model)
+    assert counted.ask([one], [500, 450]) == "Wc"
+    assert counted.ask([one, other], [450, 400]) == "Wc"
     counted.network.forget()
-    assert counted.ask([one, other], 1) == ["whole"]
+    assert counted.ask([one, other], [400]) == "W"
+
+
+def test_one_row_that_has_gone_far_makes_all_whole() -> None:
+    model = model_of("emoji")
+    counted, one, other = Counted(model), row(model), row(model)
+    assert counted.ask([one, other], [500]) == "W"
+    sample = torch.zeros(2, 4, 8, 8)
+    counted.network.evaluate(sample, [replace(one, timestep=480), replace(other, timestep=300)])
+    assert counted.ways == ["whole", "whole"]
 
 
 def test_the_cached_preset_comes_near_the_picture_of_the_fast_one() -> None:

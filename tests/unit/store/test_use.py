@@ -211,7 +211,7 @@ def sizes_made(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[in
     return evaluated
 
 
-@pytest.mark.parametrize(("preset", "times"), [("fast", 2), ("cached", 5)])
+@pytest.mark.parametrize(("preset", "times"), [("fast", 2), ("cached", 20)])
 def test_warming_up_evaluates_every_shape_until_it_is_recorded(
     preset: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Evaluations that leave out the deep part of the UNet, whose picture of the step before is used again.
+"""Evaluations that leave out the deep part of the UNet, whose picture of a step before is used again.
 
 From one noise level to the next the deep part changes little (DeepCache, Ma et al. 2023, arXiv:2312.00858).
 The picture that comes out is another one, near the one it would have been. Knows nothing of samplers.
@@ -13,41 +13,50 @@ from torch import Tensor
 from calotype.engine.evaluation import Row, runs
 from calotype.engine.network.own import OwnNetwork
 
-FIRST_WHOLE = 2
-"""Evaluations at the start that are never cut short: what the picture will show is decided there."""
-SETTLED_AFTER = FIRST_WHOLE + 3
-"""Evaluations until both kinds have been run twice, however many lie between two whole ones."""
+FARTHEST = 110.0
+"""Timesteps, of a thousand, that a deep picture serves for. Of twenty even steps two are cut after each whole
+one, of fifty three; of ten or fewer none, whose deep pictures have little in common."""
+MOST_CUT = 3
+"""Evaluations in a row. Towards the end some schedules take many steps of few timesteps, and all count."""
+SETTLED_AFTER = 20
+"""Evaluations until both kinds have been run twice, in any schedule of so many."""
 
 
 class StepCached:
-    """`Network` that evaluates the whole UNet every so many times, as long as the same rows ask."""
+    """`Network` that evaluates the whole UNet when its deep picture is too old, or somebody else asks."""
 
     def __init__(
         self,
         own: OwnNetwork,
         whole: Callable[..., tuple[Tensor, Tensor]],
         shallow: Callable[..., Tensor],
-        *,
-        every: int,
     ) -> None:
         """`whole` and `shallow` are a `Unet`'s `with_deep` and `shallow`, however they are run."""
-        self._own, self._whole, self._shallow, self._every = own, whole, shallow, every
+        self._own, self._whole, self._shallow = own, whole, shallow
         self._who: Hashable = None
-        self._asked = 0
+        self._made_at: list[float] = []
+        """The timestep of each row at the last whole evaluation."""
+        self._cut = 0
+        """Evaluations since then."""
         self._deep: Tensor | None = None
 
     def evaluate(self, sample: Tensor, rows: Sequence[Row]) -> Tensor:
         # Somebody new in the batch has no deep picture yet.
         who = tuple((row.of, row.prompt, count) for row, count in runs(rows)), sample.shape
         if who != self._who:
-            self._who, self._asked, self._deep = who, 0, None
+            self._who, self._deep = who, None
         inputs = self._own.inputs(sample, rows)
-        turn = self._asked - FIRST_WHOLE
-        self._asked += 1
-        if self._deep is not None and turn >= 0 and (turn + 1) % self._every:
+        if self._deep is not None and self._cut < MOST_CUT and self._is_near(rows):
+            self._cut += 1
             return self._shallow(*inputs, self._deep)
+        self._cut, self._made_at = 0, [row.timestep for row in rows]
         output, self._deep = self._whole(*inputs)
         return output
+
+    def _is_near(self, rows: Sequence[Row]) -> bool:
+        return all(
+            abs(row.timestep - then) <= FARTHEST for row, then in zip(rows, self._made_at, strict=True)
+        )
 
     def forget(self) -> None:
         self._own.forget()

@@ -37,8 +37,8 @@ class Assembly:
     """Whether what has not been compiled is, behind everyone's back."""
     own_decoder: bool = False
     """In the model's precision, whatever the autoencoder's."""
-    whole_every: int = 1
-    """Evaluations from one of the whole UNet to the next; those between leave its deep part out."""
+    step_cached: bool = False
+    """Whether evaluations leave the UNet's deep part out where one of a step before serves."""
     guided_between: tuple[float, float] = (0.0, 1.0)
     """Share of the timesteps at which the negative prompt is asked too."""
     shared_latents: bool = False
