@@ -174,6 +174,13 @@ class Engine:
             )
             watcher.advance()
 
+    def warm_company(self, request: GenerateRequest, count: int) -> None:
+        """So many pictures of a resolved request together, for nobody, until nothing is left to record."""
+        together = request.with_changes(count=count, steps=self._networks.settled_after)
+        run = self.begin(together, Inputs(), together.seeds())
+        for _ in range(self._networks.settled_after):
+            self.advance([run])
+
     def finish_compiling(self) -> int | None:
         """Wait for whatever is compiled behind its back; how much has been since the start, None if nothing
         ever is."""

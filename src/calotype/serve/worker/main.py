@@ -103,7 +103,7 @@ def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOption
         channel.send(ModelFailed(model=loading, failure=failure_of(error)))
         return error.exit_code
     finishing = Finishing(channel.send)
-    rows = most_rows(options, loader.device)
+    rows = most_rows(options.max_rows, loader.device)
     batcher = Batcher(models, channel.send, finishing, most_rows=rows, stages=stages)
     workflows = workflows_of(options, loader, models, channel.send, stages)
     channel.send(
@@ -161,6 +161,7 @@ def loader_of(options: WorkerOptions) -> Loader:
         models_folder=options.models_folder,
         paths={served_name(model): model for model in options.models},
         warm=options.warm,
+        max_rows=options.max_rows,
     )
 
 

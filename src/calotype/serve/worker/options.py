@@ -28,7 +28,8 @@ class WorkerOptions:
     max_rows: int | None = None
     """Of an evaluation, two for a picture with guidance; 16 on a CPU and 32 on a GPU if not said."""
     warm: bool = False
-    """Run the shapes of a prepared engine before saying hello."""
+    """Run the shapes of a prepared engine, and on a GPU every number of pictures together, before saying
+    hello."""
     engine: str = "calotype"
     """`calotype`; or `nothing`, which makes tiny pictures at once: `nothing:8` with memory for 8 rows."""
 
@@ -42,9 +43,9 @@ class WorkerOptions:
         return [*arguments, "--warm"] if self.warm else arguments
 
 
-def most_rows(options: WorkerOptions, device: str) -> int:
-    """Rows of an evaluation on the device of this name."""
-    return options.max_rows or (MOST_ROWS_ON_CPU if device == "cpu" else MOST_ROWS)
+def most_rows(max_rows: int | None, device: str) -> int:
+    """Rows of an evaluation on the device of this name, as said or as is usual."""
+    return max_rows or (MOST_ROWS_ON_CPU if device == "cpu" else MOST_ROWS)
 
 
 def parsed(arguments: Sequence[str]) -> tuple[int, WorkerOptions]:

@@ -41,6 +41,8 @@ from calotype.models.reference import find_model
 from calotype.serve.messages import LoadedModel, Work
 from calotype.serve.worker.device_times import times_on
 from calotype.serve.worker.engines import About, DeviceLostError, OutOfMemoryError, Png
+from calotype.serve.worker.options import most_rows
+from calotype.serve.worker.warming import warm_companies
 from calotype.spec.record import PictureRecord
 from calotype.spec.request import GenerateRequest, LoraUse
 
@@ -201,14 +203,20 @@ class RealLoader:
         models_folder: Path | None = None,
         paths: Mapping[str, str] | None = None,
         warm: bool = False,
+        max_rows: int | None = None,
     ) -> None:
-        """`paths` says where models lie that are called by another name."""
+        """`paths` says where models lie that are called by another name: those that are there from the start.
+
+        With `warm` they are ready for company when they are loaded first, of so many rows of an evaluation.
+        """
         self._chosen = choose_device(device)
         self._dtype = choose_dtype(precision, self._chosen)
         self._models_folder, self._paths, self._warm = models_folder, dict(paths or {}), warm
         self.device, self.preset = device_name(self._chosen), preset
         self.precision = precision_name(self._dtype)
         self.memory_bytes = int(free_memory(self._chosen)[0] * SHARE_FOR_WEIGHTS)
+        self._most_rows = most_rows(max_rows, self.device)
+        self._to_warm = set(self._paths) if warm else set()
 
     def describe(self, name: str) -> LoadedModel:
         found = find_model(self._paths.get(name, name), models=self._models_folder)
@@ -244,7 +252,12 @@ class RealLoader:
                 warm=self._warm,
                 progress=progress,
             )
-        return RealEngine(engine)
+            real = RealEngine(engine)
+            # One that comes again finds its kernels chosen, and should not keep other models' jobs waiting.
+            if name in self._to_warm and real.shapes_cost:
+                self._to_warm.remove(name)
+                warm_companies(engine, self._most_rows, progress)
+        return real
 
     def let_go(self) -> None:
         gc.collect()
