@@ -73,8 +73,8 @@ def in_a_process(arguments: list[str], environment: dict[str, str]) -> Any:
 
 
 def measured(chosen: argparse.Namespace, place: Path) -> Iterator[dict[str, Any]]:
-    """All there is to say after each start: in turn with the engine and without, so that both see the same
-    state of the disk's cache."""
+    """All there is to say after each start: in turn with the engine and, as long as asked, without, so that
+    both see the same state of the disk's cache."""
     common = ["--preset", chosen.preset]
     for name in ("device", "precision"):
         if getattr(chosen, name):
@@ -96,7 +96,8 @@ def measured(chosen: argparse.Namespace, place: Path) -> Iterator[dict[str, Any]
     again += ["--steps", str(chosen.steps), *common]
     runs: dict[str, list[dict[str, Any]]] = {"with": [], "without": []}
     for turn in range(chosen.turns):
-        for kind, environment in (("with", prepared), ("without", none)):
+        kinds = [("with", prepared), ("without", none)]
+        for kind, environment in kinds[: 2 if turn < chosen.without else 1]:
             triton = {"TRITON_CACHE_DIR": str(place / f"{kind}-{turn}")}
             runs[kind].append(in_a_process(again, {**environment, **triton}))
             print(f"{kind} an engine: {runs[kind][-1]}", file=sys.stderr, flush=True)
@@ -114,7 +115,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--device")
     parser.add_argument("--precision")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=3, help="starts with an engine")
+    parser.add_argument("--without", type=int, default=1, help="of which so many are followed by one without")
     parser.add_argument("--shrunk", action="store_true", help="a small model of the same blocks, at 64x64x1")
     parser.add_argument("--out", type=Path, help="a file for the result, as JSON")
     parser.add_argument("--as-start", action="store_true", help=argparse.SUPPRESS)
