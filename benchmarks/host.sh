@@ -6,6 +6,8 @@ if [ -d build/wheels ] && [ ! -d build/offline ]; then
   for wheel in build/wheels/*.whl; do "$python" -m zipfile -e "$wheel" build/offline; done
 fi
 export PYTHONPATH=$PWD/src:$PWD/build/offline:$PWD
+# diffusers says with every cast that nothing has to stay in fp32.
+export DIFFUSERS_VERBOSITY=error
 mkdir -p "$out"
 failed=0
 run() { # a Python command line; none is begun later than LIMIT_S, and what fails is remembered
