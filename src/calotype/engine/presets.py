@@ -9,7 +9,7 @@ from weakref import finalize
 
 from calotype.core.errors import NotFoundError, near_matches
 from calotype.engine.autoencoder import Decode, plain_decode
-from calotype.engine.compiling.elsewhere import Elsewhere
+from calotype.engine.compiling.elsewhere import Elsewhere, at_once_beside
 from calotype.engine.compiling.package import read_package
 from calotype.engine.evaluation import Network, PlainNetwork
 from calotype.engine.memory import MOST_AT_ONCE, Extras, prompt_bytes
@@ -222,8 +222,10 @@ def put_together(
     for one in passes:
         one.apply(assembly)
     if runs is None:
-        behind = Elsewhere(model, [one.name for one in passes]) if assembly.compiled_behind else None
-        runs = Workshop(kept or {}, read_package, behind)
+        at_once = at_once_beside(model.device) if assembly.compiled_behind else 1
+        names = [one.name for one in passes]
+        behind = Elsewhere(model, names, at_once) if assembly.compiled_behind else None
+        runs = Workshop(kept or {}, read_package, behind, at_once=at_once)
         if behind is not None:
             finalize(runs, behind.end)
     decode: Decode = plain_decode

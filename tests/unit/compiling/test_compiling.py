@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ from tests.unit.compiling.tiny import tiny
 
 PASSES = ("own_forward", "channels_last", "joined_qkv", "fused_norms", "fused_geglu", "compile_blocks")
 
+LINKS_STATICALLY = """#!/bin/sh
+case " $* " in *" -shared "*) exec {real} "$@" -static-libstdc++ ;; *) exec {real} "$@" ;; esac
+"""
 STARTED = """
 import json, sys
 import torch
@@ -71,7 +75,14 @@ class Finder:
         return region.walk
 
 
-def test_another_process_compiles_a_block_without_its_weights() -> None:
+def test_another_process_compiles_a_block_without_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a compiler that links its C++ library in unless it is told to take the shared one."""
+    compiler = tmp_path / "g++"
+    compiler.write_text(LINKS_STATICALLY.format(real=which("g++")))
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     model, found = small_engine(architecture=tiny()).model, Finder()
     put_together(model, passes_named(PASSES), runs=found)
     region = found.regions["mid_block.attentions.0.transformer_blocks.0"]

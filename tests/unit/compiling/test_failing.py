@@ -1,8 +1,10 @@
-"""What is said where nothing can be compiled or kept: no compiler, no room."""
+"""What is said where nothing can be compiled, kept or loaded: no compiler, no room, a strange compiler."""
 
 from __future__ import annotations
 
 import errno
+import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,12 @@ from torch import Tensor, nn
 from torch._inductor.exc import InductorError, InvalidCxxCompiler
 
 from calotype.core.errors import CalotypeError, DoesNotFitError
+from calotype.engine.compiling import child
+from calotype.engine.compiling.elsewhere import Elsewhere
 from calotype.engine.compiling.package import write_package
 from calotype.engine.network.region import Form, Order, Region
+from tests.engines import small_engine
+from tests.unit.compiling.tiny import tiny
 
 GIVEN = torch.ones(2, 4)
 
@@ -62,3 +68,36 @@ def test_what_cannot_be_kept_is_an_error_of_the_file(tmp_path: Path, monkeypatch
     assert (tmp_path / "layer.pt2").read_bytes() == b"machine code"
     with pytest.raises(FileNotFoundError):
         write_package(order(), tmp_path / "missing" / "layer.pt2")
+
+
+def test_what_cannot_be_loaded_is_refused_by_whoever_compiled_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "write_package", lambda _, path: path.write_bytes(b"no machine code"))
+    block = "mid_block.attentions.0.transformer_blocks.0"
+    written = {
+        "architecture": tiny().as_dict(),
+        "passes": ["own_forward", "compile_blocks"],
+        "precision": "fp32",
+        "device": "cpu",
+        "signature": "block",
+        "region": block,
+        "inputs": [],
+        "path": str(tmp_path / "block.pt2"),
+    }
+    with pytest.raises(CalotypeError, match=r"what was compiled cannot be loaded: .*name another with CXX"):
+        child.carry_out(written)
+
+
+def test_what_ends_the_process_that_loads_it_ends_the_compilers_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", partial(_dies, subprocess.Popen))
+    elsewhere = Elsewhere(small_engine(architecture=tiny()).model, ["own_forward"], at_once=2)
+    for _ in range(3):
+        with pytest.raises(CalotypeError, match=r"crashed, or what it made when it was loaded; .* with CXX"):
+            elsewhere(order())
+
+
+def _dies(start: Any, _: list[str], **how: Any) -> Any:
+    return start(["sh", "-c", "read order; kill -SEGV $$"], **how)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 from weakref import ref
 
@@ -16,6 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from calotype.engine import presets
+from calotype.engine.compiling.elsewhere import at_once_beside
 from calotype.engine.engine import Engine
 from calotype.engine.network.compiled import Made, Workshop
 from calotype.engine.network.region import Order
@@ -36,7 +39,7 @@ class Compiler:
         self.runs: list[str] = []
         self.go_on = Event()
 
-    def made_for(self, _: Model, __: Sequence[str]) -> Compiler:
+    def made_for(self, _: Model, __: Sequence[str], ___: int) -> Compiler:
         return self
 
     def __call__(self, order: Order) -> Path:
@@ -138,8 +141,7 @@ def test_an_engine_is_let_go_of_while_its_compiler_is_at_work(
     latents_of(engine, **SIZE)
     works = engine._networks.runs
     assert isinstance(works, Workshop)
-    worker, there = works._worker, ref(engine.model.unet)
-    assert worker is not None
+    [worker], there = works._workers, ref(engine.model.unet)
     del engine, works
     gc.collect()
     worker.join(30)
@@ -150,6 +152,19 @@ def test_an_engine_is_let_go_of_while_its_compiler_is_at_work(
 
 def _never_done(start: Any, _: list[str], **how: Any) -> Any:
     return start(["sleep", "600"], **how)
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "gigabytes", "at_once"),
+    [("cpu", 64, 0, 1), ("cuda", 64, 141, 4), ("cuda", 8, 141, 2), ("cuda", 64, 40, 2), ("cuda", 2, 10, 1)],
+)
+def test_as_many_compile_at_once_as_cores_and_memory_allow(
+    monkeypatch: pytest.MonkeyPatch, device: str, cores: int, gigabytes: int, at_once: int
+) -> None:
+    properties = SimpleNamespace(total_memory=gigabytes * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert at_once_beside(torch.device(device)) == at_once
 
 
 def test_repeated_blocks_are_compiled_once(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import gc
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Event
+from threading import Barrier, Event
 from typing import Any
 from weakref import ref
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from calotype.engine.network import compiled
 from calotype.engine.network.compiled import Compiled, Made, Workshop
 from calotype.engine.network.region import Order, Region
 
@@ -150,6 +151,41 @@ def test_regions_of_one_form_are_compiled_once() -> None:
     assert len(compiler.runs) == 3
 
 
+def test_several_are_compiled_beside_each_other() -> None:
+    compiler, together = Compiler(), Barrier(3)
+
+    def compile_it(order: Order) -> Path:
+        together.wait(30)  # as many as that, or it breaks
+        return compiler.compile(order)
+
+    compiler.go_on.set()
+    workshop = Workshop({}, compiler.load, compile_it, at_once=3)
+    layers = [layer_of(width) for width in range(4, 10)]
+    runs = [workshop.run(region(layer)) for layer in layers]
+    for run, layer in zip(runs, layers, strict=True):
+        check(run, layer, asked())
+    workshop.finish()
+    assert workshop.changes == len(compiler.orders) == 6
+    for run, layer in zip(runs, layers, strict=True):
+        check(run, layer, asked())
+    assert len(compiler.runs) == 6
+
+
+def test_what_is_done_in_the_midst_of_a_recording_is_loaded_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading asks a GPU for what it does not give while it records."""
+    layer, compiler = layer_of(), Compiler()
+    run, workshop = compiled_of(layer, compiler)
+    check(run, layer, asked())
+    compiler.go_on.set()
+    workshop.finish()
+    monkeypatch.setattr(compiled, "_recording", lambda _: True)
+    check(run, layer, asked())
+    assert compiler.runs == []
+    monkeypatch.setattr(compiled, "_recording", lambda _: False)
+    check(run, layer, asked())
+    assert len(compiler.runs) == 1
+
+
 def test_a_compiler_that_fails_is_not_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     layer, compiler = layer_of(), Compiler(RuntimeError("no C++ here"))
     compiler.go_on.set()
@@ -198,8 +234,7 @@ def test_what_nobody_uses_any_more_is_not_kept_for_its_compiler() -> None:
     compiler.go_on.set()
     run, workshop = compiled_of(layer, compiler)
     check(run, layer, asked())
-    worker, there = workshop._worker, ref(layer)
-    assert worker is not None
+    [worker], there = workshop._workers, ref(layer)
     compiler.orders.clear()
     del run, workshop, layer
     gc.collect()

@@ -17,7 +17,7 @@ import torch
 
 from calotype.core.errors import CalotypeError
 from calotype.engine.compiling.hollow import hollow_model
-from calotype.engine.compiling.package import write_package
+from calotype.engine.compiling.package import read_package, write_package
 from calotype.engine.device import DTYPES
 from calotype.engine.network.region import Form, Order, Region
 from calotype.engine.network.winograd import transforms
@@ -47,7 +47,10 @@ def carry_out(written: dict[str, Any]) -> None:
     transforms(dtype, device)
     put_together(hollow_model(architecture, dtype, device), passes_named(written["passes"]), runs=found)
     forms = tuple(None if form is None else _read(form, device) for form in written["inputs"])
-    write_package(Order(written["signature"], found.regions[written["region"]], forms), Path(written["path"]))
+    path = Path(written["path"])
+    write_package(Order(written["signature"], found.regions[written["region"]], forms), path)
+    # What would bring a process down that loads it does so here, where nobody makes pictures.
+    read_package(path)
 
 
 def _read(form: dict[str, Any], device: torch.device) -> Form:

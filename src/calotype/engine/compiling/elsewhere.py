@@ -1,4 +1,4 @@
-"""Regions compiled in a process of their own, so that whoever makes pictures meanwhile hardly notices.
+"""Regions compiled in processes of their own, so that whoever makes pictures meanwhile hardly notices.
 
 Compiling takes minutes of a processor, keeps Python's lock for seconds at a time, and changes what modules do
 while it looks at them. Knows nothing of engines.
@@ -13,36 +13,53 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from shutil import rmtree
+from signal import SIGSEGV
 from tempfile import mkdtemp
 from typing import Any
 from weakref import finalize
 
+import torch
+
 from calotype.core.errors import CalotypeError
-from calotype.engine.compiling.package import ENDING
+from calotype.engine.compiling.package import ENDING, OTHER_COMPILER
 from calotype.engine.device import precision_name
 from calotype.engine.network.compiled import AbandonedError
 from calotype.engine.network.region import Form, Order
 from calotype.models.model import Model
 
+_MOST_AT_ONCE, _CORES_EACH, _GPU_BYTES_EACH = 4, 3, 20 * 2**30
+"""Each process holds memory of the GPU for itself, which a small slice has no room for four times."""
+
 
 class Elsewhere:
-    """`Compile` for the regions of one model put together by passes."""
+    """`Compile` for the regions of one model put together by passes; of several threads, `at_once`."""
 
-    def __init__(self, model: Model, passes: Sequence[str]) -> None:
+    def __init__(self, model: Model, passes: Sequence[str], at_once: int = 1) -> None:
         self._about = {
             "architecture": model.architecture.as_dict(),
             "passes": list(passes),
             "precision": precision_name(model.dtype),
             "device": str(model.device),
         }
-        self._process = _Process()
-        # Neither the process nor its files outlive this object or this program.
-        self.end = finalize(self, self._process.end)
+        processes = [_Process() for _ in range(at_once)]
+        self._free: SimpleQueue[_Process] = SimpleQueue()
+        for each in processes:
+            self._free.put(each)
+        # Neither the processes nor their files outlive this object or this program.
+        self.end = finalize(self, _end, processes)
         """Stop at once, whatever is being compiled."""
 
     def __call__(self, order: Order) -> Path:
-        path = self._process.place / f"{order.signature}{ENDING}"
+        process = self._free.get()
+        try:
+            return self._made_by(process, order)
+        finally:
+            self._free.put(process)
+
+    def _made_by(self, process: _Process, order: Order) -> Path:
+        path = process.place / f"{order.signature}{ENDING}"
         written = {
             **self._about,
             "signature": order.signature,
@@ -50,10 +67,24 @@ class Elsewhere:
             "inputs": [None if form is None else _written(form) for form in order.forms],
             "path": str(path),
         }
-        error = json.loads(self._process.answer(json.dumps(written)))["error"]
+        error = json.loads(process.answer(json.dumps(written)))["error"]
         if error:
             raise CalotypeError(error)
         return path
+
+
+def _end(processes: Sequence[_Process]) -> None:
+    for each in processes:
+        each.end()
+
+
+def at_once_beside(device: torch.device) -> int:
+    """How many regions to compile at a time. On a CPU pictures need the cores themselves."""
+    if device.type == "cpu":
+        return 1
+    by_cores = len(os.sched_getaffinity(0)) // _CORES_EACH
+    by_memory = torch.cuda.get_device_properties(device).total_memory // _GPU_BYTES_EACH
+    return max(1, min(_MOST_AT_ONCE, by_cores, by_memory))
 
 
 def _written(form: Form) -> dict[str, Any]:
@@ -84,6 +115,8 @@ class _Process:
         if self._ended:
             raise AbandonedError
         said = (self.place / "log").read_text("utf-8", errors="replace")[-300:]
+        if child.returncode == -SIGSEGV:
+            raise CalotypeError(f"the compiler crashed, or what it made when it was loaded; {OTHER_COMPILER}")
         raise CalotypeError(f"the compiler ended with {child.returncode}: {said}")
 
     def end(self) -> None:
@@ -96,7 +129,10 @@ class _Process:
     def _running(self) -> subprocess.Popen[str]:
         if self._ended:
             raise AbandonedError
-        if self._child is None or self._child.poll() is not None:
+        if self._child is not None and self._child.poll() is not None:
+            self._child.communicate()  # closes what led to it
+            self._child = None
+        if self._child is None:
             with (self.place / "log").open("w") as log:
                 self._child = subprocess.Popen(
                     [sys.executable, "-m", "calotype.engine.compiling.child"],

@@ -46,10 +46,12 @@ class _Around(nn.Module):
         return self._walk(*inputs)
 
 
-_OPTIONS = {"cpp.dynamic_threads": True}
-"""Else the number of threads would be what it was where this was compiled."""
+_OPTIONS = {"cpp.dynamic_threads": True, "aot_inductor.custom_op_libs": [":libstdc++.so.6"]}
+"""Else the number of threads would be what it was where this was compiled; and a compiler that links its C++
+library in would put a second one beside torch's, which ends the process."""
 _LONGEST = 500
 """Of what a compiler says."""
+OTHER_COMPILER = "a C++ compiler that links its own library in makes such: name another with CXX"
 
 
 def write_package(order: Order, path: Path) -> None:
@@ -105,7 +107,11 @@ def _explained(error: Exception) -> CalotypeError:
 
 def read_package(path: Path) -> Made:
     # For one thread: what it would ask a GPU for others' sake cannot be asked while a graph is recorded.
-    loaded = torch._inductor.aoti_load_package(str(path), run_single_threaded=True)
+    try:
+        loaded = torch._inductor.aoti_load_package(str(path), run_single_threaded=True)
+    except RuntimeError as error:
+        said = " ".join(str(error).split())[:_LONGEST]
+        raise CalotypeError(f"what was compiled cannot be loaded: {said}; {OTHER_COMPILER}") from error
     if loaded is None:
         raise CalotypeError(f"{path} holds nothing that was compiled")
     return loaded

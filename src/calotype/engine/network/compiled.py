@@ -1,8 +1,8 @@
 """Regions run compiled as soon as they are, and uncompiled until then: nobody ever waits for a compiler.
 
 What an engine was built with is there at the first call. Anything else is compiled behind everyone's back, if
-at all, one region after the other, and takes the place of the uncompiled one when it is done. Knows nothing
-of networks, nor of how something is compiled.
+at all, a few regions at a time, and takes the place of the uncompiled one when it is done. Knows nothing of
+networks, nor of how something is compiled.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 from weakref import ReferenceType, finalize, ref
 
+import torch
 from torch import Tensor
 
 from calotype.engine.network.region import Form, Inputs, Kind, Order, Region
@@ -40,19 +41,22 @@ class Workshop:
         load: Callable[[Path], Made],
         compile_it: Compile | None = None,
         *,
+        at_once: int = 1,
         wait: bool = False,
     ) -> None:
         """`kept` has files by signature; without `compile_it` nothing else is compiled.
 
-        `wait` is for builds: what is compiled is then there at its first call.
+        `at_once` regions are compiled beside each other. `wait` is for builds: what is compiled is then there
+        at its first call.
         """
         self._files, self._load, self._compile, self._wait = dict(kept), load, compile_it, wait
         self._made: dict[str, Made] = {}
         self._ordered: set[str] = set()
         self._orders: SimpleQueue[Order | None] = SimpleQueue()
-        self._worker: Thread | None = None
+        self._at_once, self._workers = at_once, list[Thread]()
         # Whoever works for it has nothing left to wait for.
-        finalize(self, self._orders.put, None)
+        finalize(self, _send_home, self._orders, at_once)
+        self._counting = Lock()
         self.changes = 0
         """How often something has been compiled since the start."""
 
@@ -74,33 +78,34 @@ class Workshop:
             self._ordered.add(signature)
             forms = tuple(None if each is None else Form.of(each) for each in region.laid_out(inputs))
             self._order(Order(signature, region, forms))
-        # Loaded here, by whoever runs it: on a GPU nobody else may, while a graph is being recorded.
-        if signature in self._files:
+        # Loaded here, by whoever runs it: on a GPU nobody else may, while a graph is recorded. What comes
+        # meanwhile is not loaded into that recording, but before the next.
+        if signature in self._files and not _recording(inputs):
             self._take(signature, region)
         return self._made.get(signature)
 
     def finish(self) -> None:
         """Wait for all that was ordered."""
-        if self._worker is not None:
-            self._orders.put(None)
-            self._worker.join()
-            self._worker = None
+        _send_home(self._orders, len(self._workers))
+        while self._workers:
+            self._workers.pop().join()
 
     def _order(self, order: Order) -> None:
         assert self._compile is not None
         if self._wait:
             self._files[order.signature] = self._compile(order)
             return
-        if self._worker is None:
+        if len(self._workers) < self._at_once:
             given = (ref(self), self._orders, self._compile)
             # A daemon: nobody waits for it at the end of a program either.
-            self._worker = Thread(target=_work, args=given, name="compiling", daemon=True)
-            self._worker.start()
+            self._workers.append(Thread(target=_work, args=given, name="compiling", daemon=True))
+            self._workers[-1].start()
         self._orders.put(order)
 
     def _keep(self, order: Order, path: Path) -> None:
-        self._files[order.signature] = path
-        self.changes += 1
+        with self._counting:
+            self._files[order.signature] = path
+            self.changes += 1
         _log.info("compiled: %s", order.region.name)
 
     def _take(self, signature: str, region: Region) -> None:
@@ -111,6 +116,16 @@ class Workshop:
             self._made[signature] = self._load(path)
         except Exception as error:
             _log.warning("%s stays uncompiled: %s", region.name, error)
+
+
+def _recording(inputs: Inputs) -> bool:
+    on_gpu = any(each is not None and each.is_cuda for each in inputs)
+    return on_gpu and torch.cuda.is_current_stream_capturing()
+
+
+def _send_home(orders: SimpleQueue[Order | None], workers: int) -> None:
+    for _ in range(workers):
+        orders.put(None)
 
 
 def _work(workshop: ReferenceType[Workshop], orders: SimpleQueue[Order | None], compile_it: Compile) -> None:
