@@ -15,4 +15,5 @@ run -m tests.gpu.start --out "$out/start.json"
 run benchmarks/memory.py --out "$out/memory"
 run benchmarks/inference.py --out "$out"
 run benchmarks/by_pass.py --out "$out/by-pass"
+run benchmarks/compiled_blocks.py --out "$out/compiled-blocks"
 exit $failed

@@ -41,4 +41,5 @@ def test_one_command_runs_all_and_goes_on_where_one_fails(tmp_path: Path, failin
         "/memory",
         "",
         "/by-pass",
+        "/compiled-blocks",
     ]
