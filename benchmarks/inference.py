@@ -45,8 +45,8 @@ OURS = ("baseline", "fast", "max-throughput", "int8", "fp8", "cached", "low-memo
 THEIRS = ("diffusers-eager", "diffusers-compile")
 COMPILING = ("max-throughput", "diffusers-compile")
 EVALUATIONS = (5, 6, 6)
-"""Of the run that is looked at step by step: before, between two events, under the profiler. Sixes, because
-`cached` leaves out two of three at twenty steps."""
+"""Of the run that is looked at step by step: before, between two events, under the profiler. Sixes: turns
+of `cached` are of two or three at twenty steps."""
 
 
 @dataclass(frozen=True)

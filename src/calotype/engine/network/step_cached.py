@@ -13,9 +13,10 @@ from torch import Tensor
 from calotype.engine.evaluation import Row, runs
 from calotype.engine.network.own import OwnNetwork
 
-FARTHEST = 110.0
-"""Timesteps, of a thousand, that a deep picture serves for. Of twenty even steps two are cut after each whole
-one, of fifty three; of ten or fewer none, whose deep pictures have little in common."""
+FARTHEST, FARTHEST_LATE, LATE = 85.0, 110.0, 450.0
+"""Timesteps, of a thousand, that a deep picture serves for; farther if it was made when most noise was gone.
+Of twenty even steps every other is cut and later two of three, of fifty three of four; of ten or fewer none,
+whose deep pictures have little in common."""
 MOST_CUT = 3
 """Evaluations in a row. Towards the end some schedules take many steps of few timesteps, and all count."""
 SETTLED_AFTER = 20
@@ -55,7 +56,8 @@ class StepCached:
 
     def _is_near(self, rows: Sequence[Row]) -> bool:
         return all(
-            abs(row.timestep - then) <= FARTHEST for row, then in zip(rows, self._made_at, strict=True)
+            abs(row.timestep - then) <= (FARTHEST if then > LATE else FARTHEST_LATE)
+            for row, then in zip(rows, self._made_at, strict=True)
         )
 
     def forget(self) -> None:

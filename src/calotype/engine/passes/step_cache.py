@@ -1,6 +1,6 @@
 """Evaluations leave out the deep part of the UNet as long as the noise is nearly that of its last picture.
 
-More than twice as fast with twenty steps, and a slightly different picture: see what it costs with `calotype
+About twice as fast with twenty steps, and a slightly different picture: see what it costs with `calotype
 compare`.
 """
 
