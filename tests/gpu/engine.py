@@ -96,6 +96,11 @@ class Bench:
         return Engine(model, preset=preset, models_folder=self.folder)
 
 
+def dtype_for(preset: str) -> torch.dtype:
+    """Products in e4m3 give bf16."""
+    return torch.bfloat16 if preset == "fp8" else torch.float16
+
+
 def near(found: Tensor, wanted: Tensor, tolerance: float) -> str:
     apart = relative(found.float().cpu(), wanted.float().cpu())
     assert apart <= tolerance, f"{apart:.2e} from the baseline, at most {tolerance:g}"
@@ -104,7 +109,7 @@ def near(found: Tensor, wanted: Tensor, tolerance: float) -> str:
 
 def makes_the_baselines_picture(bench: Bench, name: str, preset: str) -> str:
     """Three times: run, recorded, replayed; then another size, and the first again."""
-    dtype = torch.bfloat16 if preset == "fp8" else torch.float16
+    dtype = dtype_for(preset)
     plain, engine = bench.engine(name, "baseline", dtype), bench.engine(name, preset, dtype)
     said = ""
     for size in ({}, {}, {}, {"width": 96, "height": 64}, {}):
@@ -115,7 +120,7 @@ def makes_the_baselines_picture(bench: Bench, name: str, preset: str) -> str:
 
 def makes_the_baselines_large_picture(bench: Bench, name: str, preset: str) -> str:
     """Of as many places, with heads as wide and as many tiles of products as some kernels ask for."""
-    dtype = torch.bfloat16 if preset == "fp8" else torch.float16
+    dtype = dtype_for(preset)
     changes, side = LARGE[name]
     architecture = with_unet(shrunk(name), **changes)
     plain, engine = (bench.engine(name, each, dtype, architecture) for each in ("baseline", preset))
@@ -233,7 +238,7 @@ def leaves_text_encoders_aside(bench: Bench) -> str:
 
 
 def shows_previews(bench: Bench, preset: str) -> str:
-    engine = bench.engine("sdxl", preset)
+    engine = bench.engine("sdxl", preset, dtype_for(preset))
     run, _ = begun(engine, KNOBS)
     engine.advance([run])
     (seen,) = engine.preview(run)
