@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tests.ports import free_ports
+
 LONGEST_S = 300.0
 NODES = ("n1", "n2")
 CPUS, MEMORY_MIB, GPUS = 2, 4000, 2
@@ -148,17 +150,9 @@ def _daemon(command: list[str], log: Path, environment: dict[str, str]) -> Itera
             process.wait()
 
 
-def _free_ports(number: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 def _configured(folder: Path) -> Path:
     host = socket.gethostname().partition(".")[0]
-    controller, *ports = _free_ports(1 + len(NODES))
+    controller, *ports = free_ports(1 + len(NODES))
     nodes = "\n".join(
         f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} "
         f"RealMemory={MEMORY_MIB} Gres=gpu:{GPUS} Feature=small"

@@ -7,7 +7,6 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from calotype.serve.keys import ApiKeys
 from calotype.serve.lifecycle.deploying import stop
 from calotype.serve.lifecycle.places import Place, all_places
 from tests.faults.checks import processes_with
+from tests.ports import free_ports
 from tests.unit.mig.conftest import Machine
 
 SLICES = 2
@@ -56,15 +56,7 @@ def cut(machine: Machine) -> Iterator[Machine]:
 @pytest.fixture
 def port() -> int:
     """The first of as many free ports as there are slices."""
-    for first in range(20_000 + os.getpid() % 10_000, 60_000, SLICES):
-        with ExitStack() as held:
-            try:
-                for number in range(first, first + SLICES):
-                    held.enter_context(socket.socket()).bind(("127.0.0.1", number))
-            except OSError:
-                continue
-        return first
-    raise AssertionError("no free ports")
+    return free_ports(SLICES)[0]
 
 
 def uuids(machine: Machine) -> list[str]:

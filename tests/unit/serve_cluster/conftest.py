@@ -16,6 +16,7 @@ import pytest
 
 from calotype.serve.lifecycle.deploying import stop
 from calotype.serve.lifecycle.places import all_places
+from tests.ports import free_ports
 from tests.until import until
 
 CPUS = 4
@@ -35,8 +36,8 @@ class Nodes:
             "node_ip_address": LOOPBACK,
             "gcs_server_port": gcs_port,
             "object_store_memory": STORE_BYTES,
-            # Others may run a cluster on this machine too.
-            "dashboard_agent_listen_port": free_port(),
+            # Any: others may run a cluster on this machine too.
+            "dashboard_agent_listen_port": 0,
             "include_dashboard": False,
             "include_log_monitor": False,
         }
@@ -116,17 +117,6 @@ def _ancestors(pid: int) -> Iterator[int]:
         yield pid
 
 
-def free_port() -> int:
-    """Outside of what Ray keeps for its workers."""
-    import socket
-
-    while True:
-        with socket.create_server((LOOPBACK, 0)) as taken:
-            port = int(taken.getsockname()[1])
-        if not 10_002 <= port <= 19_999:
-            return port
-
-
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[Nodes]:
     # Sockets have short names only: pytest's own folders lie too deep.
@@ -143,7 +133,7 @@ def nodes() -> Iterator[Nodes]:
         from ray._private import ray_constants
 
         patched.setattr(ray_constants, "ENABLE_RAY_CLUSTER", False)
-        started = Nodes(free_port())
+        started = Nodes(*free_ports())
         try:
             started.start_second()
             ray.init(address=started.address, log_to_driver=False, configure_logging=False)
@@ -160,7 +150,7 @@ def dashboard(nodes: Nodes) -> Iterator[str]:
     """The address at which the cluster takes jobs."""
     import socket
 
-    port = free_port()
+    (port,) = free_ports()
     process = nodes.start_dashboard(port)
 
     def answers() -> bool:
