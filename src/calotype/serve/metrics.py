@@ -15,7 +15,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self.queued = Gauge("calotype_jobs_queued", "Jobs that wait", registry=registry)
-        self.running = Gauge("calotype_jobs_running", "Jobs that workers have", registry=registry)
+        self.running = Gauge("calotype_jobs_running", "Jobs that run", registry=registry)
         self.accepted = Counter("calotype_jobs_accepted", "Jobs accepted", registry=registry)
         self.ended = Counter("calotype_jobs_ended", "Jobs ended, by how", ["state"], registry=registry)
         self.failures = Counter("calotype_job_failures", "Jobs failed, by kind", ["kind"], registry=registry)

@@ -79,12 +79,6 @@ def unfinished(client: Client) -> int:
     return status.queued + status.running
 
 
-def all_ended() -> bool:
-    """By the jobs themselves: a status may count what is being kept, or was just accepted, nowhere."""
-    _, running = running_place(NAME)
-    return not any(job["state"] in ("queued", "running") for job in all_jobs(running))
-
-
 def check_all_done(accepted: list[str]) -> list[dict[str, Any]]:
     """Each accepted job is there and done, once, with its own picture."""
     place, running = running_place(NAME)
@@ -118,7 +112,7 @@ def test_a_node_killed_under_load_loses_nothing(nodes: Nodes) -> None:
         until(lambda: not process.exists(), "its worker ends too")
         accepted += loaded(client, 8, first=64)
         until(lambda: lost not in ready(client), "the loss is seen")
-        until(all_ended, "the other replica has done it all")
+        until(lambda: unfinished(client) == 0, "the other replica has done it all")
         again = [job for job in check_all_done(accepted) if job["attempts"] > 1]
         assert again, "some were under way on the node that died"
         nodes.start_second()
@@ -134,7 +128,7 @@ def test_replicas_come_with_the_queue_and_go_with_it(nodes: Nodes) -> None:
         assert len(client.status().workers) == 1
         with under_load(client) as accepted:
             until(lambda: len(ready(client)) == 2, "a second replica for a long queue")
-        until(all_ended, "all is done")
+        until(lambda: unfinished(client) == 0, "all is done")
         until(lambda: len(client.status().workers) == 1, "one is enough for an empty queue")
         until(lambda: len(nodes.actors()) == 1, "the other has gone")
         check_all_done(accepted)
@@ -153,7 +147,7 @@ def test_replicas_are_replaced_under_load(nodes: Nodes, capsys: pytest.CaptureFi
         assert set(after) == set(before)
         assert not set(after.values()) & set(before.values())
         newest = client.submit("fault:slow", steps=1, seed=len(accepted))
-        until(all_ended, "all is done")
+        until(lambda: unfinished(client) == 0, "all is done")
         jobs = check_all_done([*accepted, newest])
         assert {job["attempts"] for job in jobs} == {1}, "nobody was interrupted"
         assert {job["id"]: job["model"] for job in jobs}[newest] == "fox"
@@ -185,7 +179,7 @@ def test_replicas_end_with_their_server_and_jobs_do_not(nodes: Nodes) -> None:
     until(lambda: not nodes.actors(), "its actors end")
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "their workers end")
     with deployed(nodes, replicas=fixed(1)) as client:
-        until(all_ended, "what was accepted is done")
+        until(lambda: unfinished(client) == 0, "what was accepted is done")
         _, running = running_place(NAME)
         assert {job["id"] for job in all_jobs(running) if job["state"] == "done"} == set(accepted)
     undeployed(nodes)

@@ -80,7 +80,7 @@ async def test_a_request_alone_costs_three_transactions(
     stage, calls = Stage(Puppet.greet), list[bool]()
     call = Database.call
 
-    async def counted(self: Database, work: Any, *, durable: bool = True) -> Any:
+    async def counted(self: Database[Any], work: Any, *, durable: bool = True) -> Any:
         calls.append(durable)
         return await call(self, work, durable=durable)
 
@@ -100,6 +100,40 @@ async def test_a_request_alone_costs_three_transactions(
             assert (await deployment.picture(job.id, 0)) == b"picture"
             # Beside the first, the history may be tidied.
             assert number == 0 or sorted(calls) == [False, True, True]
+
+
+async def test_what_has_not_ended_is_counted_all_the_time(
+    deployed: OpenDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the answer that accepts it until its end is on disk, in the status and in the metrics."""
+    stage, call = Stage(Puppet.greet), Database.call
+    keeping, kept = asyncio.Event(), asyncio.Event()
+
+    async def slow(self: Database[Any], work: Any, *, durable: bool = True) -> Any:
+        keeping.set()
+        await kept.wait()
+        return await call(self, work, durable=durable)
+
+    def counts() -> list[float]:
+        status = deployment.status()
+        told = [metric(deployment, f"calotype_jobs_{state}") for state in ("queued", "running")]
+        assert told == [status.queued, status.running]
+        return told
+
+    async with deployed(stage.start) as deployment:
+        job = await deployment.submit(asking(), client="ann")
+        assert sum(counts()) == 1
+        worker = await stage.next()
+        work = await worker.told(Work)
+        assert counts() == [0, 1]
+        monkeypatch.setattr(Database, "call", slow)
+        worker.finish(work)
+        await soon(keeping.wait())
+        assert worker.told_nothing()
+        assert counts() == [0, 1]
+        kept.set()
+        await soon(deployment.wait(job.id))
+        assert counts() == [0, 0]
 
 
 async def test_what_is_asked_again_is_accepted_once(deployed: OpenDeployment) -> None:
@@ -123,6 +157,7 @@ async def test_a_worker_gets_as_many_as_it_has_room_for(deployed: OpenDeployment
         worker.finish(second)
         assert (await worker.told(Work)).job_id == jobs[2].id
         await until(lambda: deployment.status().queued == 1)
+        await soon(deployment.wait(second.job_id))
         assert worker.told_nothing()
         status = deployment.status()
         assert (status.running, status.ready) == (2, True)

@@ -11,6 +11,7 @@ from threading import Timer
 
 import pytest
 
+from calotype.serve.queue.counting import Counts
 from calotype.serve.queue.files import name_of
 from calotype.serve.queue.queue import JobQueue
 from calotype.spec.job import Job, JobState
@@ -81,8 +82,8 @@ async def test_what_ran_is_queued_again_until_it_was_lost_too_often(open_queue: 
             assert [back.id for back in queue.recovered] == [job.id]
             back = await queue.job(job.id)
             assert (back.state, back.position, back.attempts) == ("queued", 0, attempts)
-            assert await queue.waiting() == (2, int(alone))
-            (again,) = (await queue.claim(1, alone=alone)).jobs
+            assert queue.counts == Counts(queued=2, running=0, alone=int(alone))
+            (again,) = await queue.claim(1, alone=alone)
             assert again.id == job.id
     async with open_queue() as queue:
         failed = await queue.job(job.id)
@@ -100,7 +101,7 @@ async def test_handing_back_is_no_loss(open_queue: OpenQueue) -> None:
             await queue.claim(1)
             (back,) = await queue.put_back([job.id], lost=False)
             assert back.state == "queued"
-        assert await queue.waiting() == (1, 0)
+        assert queue.counts == Counts(queued=1, running=0, alone=0)
 
 
 async def test_a_wanted_stop_outlives_the_server(open_queue: OpenQueue) -> None:

@@ -110,7 +110,7 @@ async def test_reading_goes_on_when_nothing_can_be_written(tmp_path: Path) -> No
         ]
         assert outcomes[1] == job
         await queue._call(lambda c: c.execute("PRAGMA query_only = 0").fetchone())
-        assert [claimed.id for claimed in (await queue.claim(5)).jobs] == [job.id]
+        assert [claimed.id for claimed in await queue.claim(5)] == [job.id]
 
 
 async def test_pictures_that_do_not_fit_leave_the_job_unfinished(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_an_older_database_is_carried_over(tmp_path: Path) -> None:
 async def test_a_call_that_fails_disturbs_no_other(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "d.sqlite", isolation_level=None, check_same_thread=False)
     connection.execute("CREATE TABLE seen (name TEXT)")
-    database = Database(connection)
+    database = Database(connection, lambda c: c.execute("SELECT count(*) FROM seen").fetchone()[0])
 
     def note(name: str) -> Callable[[sqlite3.Connection], str]:
         def work(connection: sqlite3.Connection) -> str:
@@ -233,4 +233,5 @@ async def test_a_call_that_fails_disturbs_no_other(tmp_path: Path) -> None:
     assert [str(outcome) for outcome in outcomes] == ["a", "bad", "b", "no such table: nowhere", "c"]
     seen = await database.call(lambda connection: connection.execute("SELECT name FROM seen").fetchall())
     assert sorted(seen) == [("a",), ("b",), ("c",)]
+    assert database.seen == 3
     database.close()

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 async def served(queue: JobQueue) -> list[str]:
     """Prompts in the order in which they are claimed, until none is left."""
     prompts = []
-    while claimed := (await queue.claim(1)).jobs:
+    while claimed := await queue.claim(1):
         prompts.append(claimed[0].request["prompt"])
     return prompts
 
@@ -38,7 +38,7 @@ async def test_a_job_goes_from_queued_to_done(open_queue: OpenQueue, hands: Hand
         assert (job.state, job.position, job.created_at) == ("queued", 0, hands.wall)
         assert job.deadline_at == hands.wall + 60
         hands.pass_(2)
-        (running,) = (await queue.claim(4)).jobs
+        (running,) = await queue.claim(4)
         assert (running.id, running.state, running.attempts) == (job.id, "running", 1)
         assert (running.position, running.started_at) == (None, hands.wall)
         hands.pass_(3)
@@ -101,7 +101,7 @@ async def test_one_who_asks_again_and_again_does_not_overtake(open_queue: OpenQu
         await queue.submit(asked("b0", client="bob"))
         order: Counter[str] = Counter()
         for turn in range(1, 11):
-            (job,) = (await queue.claim(1)).jobs
+            (job,) = await queue.claim(1)
             order[job.client] += 1
             if job.client == "bob":
                 await queue.submit(asked(f"b{turn}", client="bob"))
@@ -146,7 +146,7 @@ async def test_eight_claim_and_nothing_is_claimed_twice(open_queue: OpenQueue) -
 
         async def claimer() -> list[str]:
             claimed = []
-            while got := (await queue.claim(3)).jobs:
+            while got := await queue.claim(3):
                 claimed += [job.id for job in got]
             return claimed
 
@@ -177,7 +177,7 @@ async def test_retry_after_follows_the_pace(open_queue: OpenQueue, hands: Hands)
     async with open_queue() as queue:
         for _ in range(4):
             await queue.submit(asked())
-        for job in (await queue.claim(4)).jobs:
+        for job in await queue.claim(4):
             hands.pass_(12)
             await queue.finish(job.id, [])
         assert queue.retry_after_s() == pytest.approx(12)
@@ -374,7 +374,7 @@ async def test_deleting_needs_an_end_and_spares_shared_pictures(open_queue: Open
         first, second = [await queue.submit(asked()) for _ in range(2)]
         with pytest.raises(RequestError, match="only ended jobs can be deleted"):
             await queue.delete(first.id)
-        for job in (await queue.claim(2)).jobs:
+        for job in await queue.claim(2):
             await queue.finish(job.id, [picture("the same")])
         await queue.delete(first.id)
         assert await queue.picture(second.id, 0) == b"the same"
@@ -439,7 +439,7 @@ async def test_given_pictures_stay_until_the_end(open_queue: OpenQueue, tmp_path
     async with open_queue() as queue:
         jobs = [await queue.submit(with_image(data), [data]) for data in (b"cat", b"cat", b"dog")]
     async with open_queue() as queue:
-        claimed = (await queue.claim(3)).jobs
+        claimed = await queue.claim(3)
         assert [await queue.given(job) for job in claimed] == [
             {"image": b"cat"},
             {"image": b"cat"},

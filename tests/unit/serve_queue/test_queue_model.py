@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
+from calotype.serve.queue.counting import Counts
 from calotype.serve.queue.ending import CANCELLED
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.queue import JobQueue
@@ -94,7 +95,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 3), alone=st.booleans())
     def claim(self, most: int, alone: bool) -> None:
-        for job in self.runner.run(self.queue.claim(most, alone=alone)).jobs:
+        for job in self.runner.run(self.queue.claim(most, alone=alone)):
             known = self.known[job.id]
             assert known.state == "queued"
             assert alone == (known.losses >= 2)
@@ -154,8 +155,11 @@ class QueueMachine(RuleBasedStateMachine):
         assert {job_id: job.state for job_id, job in found.items()} == {
             job_id: known.state for job_id, known in self.known.items()
         }
+        queued = self.in_state("queued")
+        alone = sum(known.losses >= 2 for known in queued.values())
+        assert self.queue.counts == Counts(len(queued), len(self.in_state("running")), alone)
         positions = sorted(job.position for job in found.values() if job.position is not None)
-        assert positions == list(range(len(self.in_state("queued"))))
+        assert positions == list(range(len(queued)))
         kept = {path.read_bytes() for path in (self.folder / "pictures").iterdir()}
         assert kept == {data for known in self.known.values() for data in known.pictures}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from calotype.core.errors import NotFoundError, RequestError
+from calotype.serve.queue.counting import Counts
 from calotype.serve.queue.ending import Ending
 from calotype.serve.queue.entering import NewJob
 from calotype.serve.queue.files import name_of
@@ -60,7 +61,7 @@ async def test_a_queue_of_the_first_version_is_brought_up_to_date(
         new = await queue.submit(workflow())
         assert (new.kind, new.sequence, new.position) == ("workflow", 5, 3)
         claimed = await queue.claim(10, workflows=1)
-        assert [job.id for job in claimed.jobs] == ["old2", "old3", "old4", new.id]
+        assert [job.id for job in claimed] == ["old2", "old3", "old4", new.id]
     connection = sqlite3.connect(folder / "jobs.sqlite")
     assert connection.execute("PRAGMA user_version").fetchone()[0] == len(MIGRATIONS)
     connection.close()
@@ -71,8 +72,8 @@ async def test_kinds_are_claimed_by_their_own_number(open_queue: OpenQueue) -> N
         flows = [await queue.submit(workflow()) for _ in range(3)]
         plain = await queue.submit(asked())
         claimed = await queue.claim(5, workflows=1)
-        assert [job.id for job in claimed.jobs] == [plain.id, flows[0].id]
-        assert claimed.queued == 2
+        assert [job.id for job in claimed] == [plain.id, flows[0].id]
+        assert queue.counts == Counts(queued=2, running=2, alone=0)
         assert await queue.unended("workflow") == 3
         assert await queue.unended("workflow", "bob") == 0
         assert [job.id for job in await queue.jobs(kind="pictures")] == [plain.id]
@@ -94,7 +95,7 @@ async def test_jobs_trade_places_and_nobody_else_comes_earlier_or_later(open_que
         assert await order(queue) == [b2.id, a1.id, b1.id, a2.id, a3.id]
         with pytest.raises(NotFoundError):
             await queue.move(a1.id, b2.id, "ann")
-        (running,) = (await queue.claim(1)).jobs
+        (running,) = await queue.claim(1)
         assert running.id == b2.id
         for job_id, before in ((running.id, None), (a1.id, running.id)):
             with pytest.raises(RequestError, match="only waiting jobs"):
@@ -174,7 +175,7 @@ async def test_given_pictures_stay_for_those_who_wait_for_them(open_queue: OpenQ
         with pytest.raises(NotFoundError):
             await queue.named(name, "ann")
     async with open_queue() as queue:
-        (running,) = (await queue.claim(0, workflows=1)).jobs
+        (running,) = await queue.claim(0, workflows=1)
         assert await queue.given(running) == {"in.png": b"first"}
         await queue.end(job.id, Ending("done", report=WorkflowReport()))
         left = {path.name for path in (queue.folder / "pictures").iterdir()}

@@ -27,7 +27,7 @@ async def submitting(queue: JobQueue, client: str) -> None:
 
 async def working(queue: JobQueue) -> None:
     while True:
-        for job in (await queue.claim(2)).jobs:
+        for job in await queue.claim(2):
             await queue.finish(job.id, [MadePicture(job.id.encode() * 1000, 8, 8, 0)])
             say("done", job.id)
         await asyncio.sleep(0)

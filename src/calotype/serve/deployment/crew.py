@@ -94,7 +94,7 @@ class Crew:
         rooms = [seat.hello.room for seat in dispatcher.seats if seat.hello is not None]
         if dispatcher.draining or not rooms:
             return min(self.size.most, max(self.size.least, len(dispatcher.staying)))
-        return self.size.wanted(dispatcher.queued + dispatcher.running, max(rooms))
+        return self.size.wanted(dispatcher.unended, max(rooms))
 
     def _add(self) -> None:
         taken = {seat.name for seat in self._dispatcher.seats}

@@ -262,12 +262,13 @@ class Deployment:
         await self._dispatcher.free(models=models, results=results)
 
     def status(self) -> Status:
+        counts = self._queue.counts
         return Status(
             name=self.settings.name,
             ready=self._dispatcher.ready and not self._dispatcher.draining,
             draining=self._dispatcher.draining,
-            queued=self._dispatcher.queued,
-            running=self._dispatcher.running,
+            queued=counts.queued,
+            running=counts.running,
             problem=self._dispatcher.hopeless,
             workers=tuple(seat.status() for seat in self._dispatcher.seats),
         )

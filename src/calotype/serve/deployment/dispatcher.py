@@ -72,11 +72,13 @@ class Dispatcher:
         """`spend` counts pictures that workflows save beyond what was told beforehand."""
         self._queue, self._settings, self._metrics = queue, settings, metrics
         self._sleep, self._monotonic = sleep, monotonic
+        metrics.queued.set_function(lambda: queue.counts.queued)
+        metrics.running.set_function(lambda: queue.counts.running)
         self.seats = [self._seat(name, start) for name, start in workers.items()]
         self._seated: dict[Seat, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._errands = Errands(self._went_on)
-        self._running = RunningJobs(metrics, self._went_on)
+        self._running = RunningJobs(self._went_on)
         self.followers = Followers(self._standing)
         self.watchers = Watchers(self._previews_changed, self._job_changed)
         self._outcomes = Outcomes(queue, self.watchers, metrics, settings, sleep)
@@ -200,18 +202,16 @@ class Dispatcher:
     # Jobs
 
     @property
-    def queued(self) -> int:
-        return self._out.queued
-
-    @property
-    def running(self) -> int:
-        return len(self._running)
+    def unended(self) -> int:
+        """How many jobs wait or run."""
+        counts = self._queue.counts
+        return counts.queued + counts.running
 
     def accepted(self, job: Job) -> None:
         """A job has come into the queue."""
         if job.id not in self._running:
             self.followers.changed(job)
-        self._out.look(entered=True)
+        self._out.look()
         if job.deadline_at is not None:
             self._timekeeper.look_again()
 
@@ -241,7 +241,7 @@ class Dispatcher:
 
     def _job_changed(self, job: Job) -> None:
         if job.state == "queued":
-            self._out.look(entered=True)
+            self._out.look()
         self.line.look()
         self.followers.changed(job)
 

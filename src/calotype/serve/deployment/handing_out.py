@@ -44,16 +44,12 @@ class HandingOut:
         self._watchers, self._listen, self._settings = watchers, listen, settings
         self._metrics, self._sleep = metrics, sleep
         self.draining = False
-        self.queued, self._alone = 0, 0
-        self._entered = True
-        """Something may have come into the queue since it was counted."""
         self._reserved: Seat | None = None
         """Takes no more jobs, so that one can have it for itself."""
         self._wake = asyncio.Event()
 
-    def look(self, *, entered: bool = False) -> None:
-        """There may be room, or something `entered` the queue."""
-        self._entered |= entered
+    def look(self) -> None:
+        """There may be room, or something to do."""
         self._wake.set()
 
     async def keep_filling(self) -> None:
@@ -65,28 +61,21 @@ class HandingOut:
             except UnavailableError as error:
                 _log.error("no jobs can be handed out: %s", error)
                 await self._sleep(self._settings.first_pause_s)
-                self.look(entered=True)
+                self.look()
 
     async def _fill(self) -> None:
-        if not self._entered and not self.queued:
+        if not self._queue.counts.queued:
             self._reserved = None
             return
-        self._entered = False
+        # Nothing more is begun while what was done cannot be kept.
+        if self.draining or self._outcomes.refused:
+            return
         room = sum(self._room(seat) for seat in self._seats)
         workflows = sum(self._room(seat, "workflow") for seat in self._seats)
-        # Nothing more is begun while what was done cannot be kept.
-        if self.draining or self._outcomes.refused or not room + workflows:
-            self._count_queued(*await self._queue.waiting())
-        else:
-            claimed = await self._queue.claim(room, workflows=workflows)
-            self._count_queued(claimed.queued, claimed.alone)
-            await self._hand_out(claimed.jobs, self._seats)
+        if room + workflows:
+            await self._hand_out(await self._queue.claim(room, workflows=workflows), self._seats)
         if not self.draining and not self._outcomes.refused:
             await self._fill_alone()
-
-    def _count_queued(self, queued: int, alone: int) -> None:
-        self.queued, self._alone = queued, alone
-        self._metrics.queued.set(queued)
 
     def _room(self, seat: Seat, kind: JobKind = "pictures") -> int:
         if seat is self._reserved:
@@ -97,18 +86,17 @@ class HandingOut:
         """One job at a time of those that may be what kills workers, on a worker that has nothing else."""
         ready = [seat for seat in self._seats if seat.state == "ready"]
         self._reserved = None
-        if not self._alone or not ready or any(seat.alone for seat in ready):
+        if not self._queue.counts.alone or not ready or any(seat.alone for seat in ready):
             return
         emptiest = min(ready, key=lambda seat: len(seat.jobs))
         if emptiest.jobs:
             self._reserved = emptiest
             return
         claimed = await self._queue.claim(1, alone=True)
-        if not claimed.jobs:
+        if not claimed:
             claimed = await self._queue.claim(0, workflows=1, alone=True)
-        self._count_queued(claimed.queued, claimed.alone)
-        await self._hand_out(claimed.jobs, [emptiest])
-        emptiest.alone = next((job.id for job in claimed.jobs if job.id in emptiest.jobs), None)
+        await self._hand_out(claimed, [emptiest])
+        emptiest.alone = next((job.id for job in claimed if job.id in emptiest.jobs), None)
 
     async def _hand_out(self, jobs: Sequence[Job], seats: Sequence[Seat]) -> None:
         """Give claimed jobs to workers, all before any wait: from then on each can be stopped."""

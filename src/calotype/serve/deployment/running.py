@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from calotype.serve.deployment.seat import Seat
 from calotype.serve.deployment.workflow_run import WorkflowRun
 from calotype.serve.messages import Stop
-from calotype.serve.metrics import Metrics
 from calotype.spec.job import Job
 
 
@@ -36,8 +35,8 @@ class Running:
 class RunningJobs:
     """All of them, by id. `on_leave` hears when a worker has one no more."""
 
-    def __init__(self, metrics: Metrics, on_leave: Callable[[], None]) -> None:
-        self._metrics, self._on_leave = metrics, on_leave
+    def __init__(self, on_leave: Callable[[], None]) -> None:
+        self._on_leave = on_leave
         self._jobs: dict[str, Running] = {}
 
     def __len__(self) -> int:
@@ -65,7 +64,6 @@ class RunningJobs:
         """A worker has it from here on."""
         seat.take(job.id, workflow=job.kind == "workflow")
         running = self._jobs[job.id] = Running(job, seat, (job.steps_done, job.steps_total))
-        self._metrics.running.set(len(self))
         return running
 
     def leave(self, running: Running) -> None:
@@ -74,7 +72,6 @@ class RunningJobs:
         running.seat.jobs.discard(running.job.id)
         if running.seat.alone == running.job.id:
             running.seat.alone = None
-        self._metrics.running.set(len(self))
         self._on_leave()
 
     def clear(self) -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
@@ -35,11 +36,13 @@ class _Call(Generic[T]):
             self.answer.set_result(outcome)
 
 
-class Database:
+class Database(Generic[S]):
     """A connection, and the only thread that uses it."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: sqlite3.Connection, look: Work[S]) -> None:
+        self._connection, self._look = connection, look
+        self.seen = look(connection)
+        """What `look` answers of all that is committed; anew before anybody is told that something is."""
         self._calls: queue.SimpleQueue[_Call[Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="job-queue", daemon=True)
         self._thread.start()
@@ -109,9 +112,13 @@ class Database:
     def _together(self, group: list[_Call[Any]]) -> list[Any]:
         durable = any(call.durable for call in group)
         self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        before = self._connection.total_changes
         self._connection.execute("BEGIN")
         outcomes = [self._one(call.work) for call in group]
+        changed = self._connection.total_changes != before
+        seen = self._look(self._connection) if changed else self.seen
         self._connection.execute("COMMIT")
+        self.seen = seen
         return outcomes
 
     def _one(self, work: Work[Any]) -> Any:

@@ -18,13 +18,11 @@ from typing import Any
 
 from calotype.core.errors import Problem, RequestError
 from calotype.serve.queue import moving, uploads
+from calotype.serve.queue.counting import ALONE_AFTER
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.rows import as_job, find_row
 from calotype.serve.service import QueueFullError
 from calotype.spec.job import Job, JobKind, PictureFile
-
-ALONE_AFTER = 2
-"""A job that was lost this often is handed out by itself: the next death is then its own doing."""
 
 
 @dataclass(frozen=True)
@@ -190,31 +188,9 @@ def _check_room(
         raise QueueFullError(f"{rule}; try again when one has begun", retry_after_s)
 
 
-def waiting(connection: sqlite3.Connection) -> tuple[int, int]:
-    """How many jobs are queued, and how many of these are to run by themselves."""
-    row = connection.execute(
-        """
-        SELECT count(*), count(CASE WHEN losses >= ? THEN 1 END)
-        FROM jobs INDEXED BY jobs_waiting WHERE state = 'queued'
-        """,
-        (ALONE_AFTER,),
-    ).fetchone()
-    return int(row[0]), int(row[1])
-
-
-@dataclass(frozen=True)
-class Claimed:
-    """Jobs that run from here on, and what is left behind them."""
-
-    jobs: tuple[Job, ...]
-    queued: int
-    alone: int
-    """Of those that are queued, the ones that are to run by themselves."""
-
-
 def claim(
     connection: sqlite3.Connection, most: Mapping[JobKind, int], now: float, *, alone: bool = False
-) -> Claimed:
+) -> list[Job]:
     """The next jobs, so many of each kind; with `alone`, of those to be handed out so."""
     rows = [row for kind, number in most.items() for row in _next(connection, kind, number, alone)]
     for row in rows:
@@ -223,8 +199,7 @@ def claim(
             (now, row["sequence"]),
         )
         _count_turn(connection, row)
-    jobs = tuple(as_job(connection, find_row(connection, row["id"])) for row in rows)
-    return Claimed(jobs, *waiting(connection))
+    return [as_job(connection, find_row(connection, row["id"])) for row in rows]
 
 
 def _next(connection: sqlite3.Connection, kind: JobKind, most: int, alone: bool) -> list[sqlite3.Row]:

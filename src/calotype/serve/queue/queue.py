@@ -16,7 +16,7 @@ from calotype.serve.queue import ending, entering, history, moving, uploads
 from calotype.serve.queue.clock import Clock
 from calotype.serve.queue.deadlines import Deadlines, left_after_restart
 from calotype.serve.queue.ending import Ending
-from calotype.serve.queue.entering import Claimed, Entered, NewJob
+from calotype.serve.queue.entering import Entered, NewJob
 from calotype.serve.queue.files import named
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.made import MadePicture
@@ -98,7 +98,7 @@ class JobQueue(WorkflowPictures):
         between = (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
         return min(max(between, _RETRY_LEAST_S), _RETRY_MOST_S)
 
-    async def claim(self, most: int, *, workflows: int = 0, alone: bool = False) -> Claimed:
+    async def claim(self, most: int, *, workflows: int = 0, alone: bool = False) -> list[Job]:
         """The next jobs, which run from here on. With `alone`: those that are to run by themselves."""
         numbers: dict[JobKind, int] = {"pictures": most, "workflow": workflows}
         claim = partial(entering.claim, most=numbers, now=self._clock.wall(), alone=alone)
@@ -113,10 +113,6 @@ class JobQueue(WorkflowPictures):
         return await asyncio.to_thread(
             lambda: {place: self._files.read(name) for place, name in names.items()}
         )
-
-    async def waiting(self) -> tuple[int, int]:
-        """How many are queued, and how many of these are to run by themselves."""
-        return await self._call(entering.waiting)
 
     async def job(self, job_id: str, client: str | None = None) -> Job:
         ended = self._ended.get(job_id)

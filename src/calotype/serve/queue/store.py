@@ -1,4 +1,4 @@
-"""A deployment's folder: a database, and picture files that its rows name. Knows nothing of jobs.
+"""A deployment's folder: a database, and picture files that its rows name. Of jobs it knows their number.
 
 A file is on disk before a row names it, and goes when no row does.
 """
@@ -16,6 +16,7 @@ from typing import Self, TypeVar
 from filelock import FileLock, Timeout
 
 from calotype.serve.queue import history
+from calotype.serve.queue.counting import Counts, counted
 from calotype.serve.queue.database import Database, Work
 from calotype.serve.queue.files import PictureFiles
 from calotype.serve.queue.opening import PICTURES, open_database, unavailable
@@ -43,12 +44,17 @@ class Store(ABC):
             self._files = PictureFiles(folder / PICTURES)
             try:
                 self._put_in_order(connection)
+                self._database = Database(connection, counted)
             except BaseException:
                 connection.close()
                 self._lock.release()
                 raise
-        self._database = Database(connection)
         self._closed = False
+
+    @property
+    def counts(self) -> Counts:
+        """How many jobs wait and run, by what is on disk: nothing that was accepted is missing in it."""
+        return self._database.seen
 
     @abstractmethod
     def _put_in_order(self, connection: sqlite3.Connection) -> None:
