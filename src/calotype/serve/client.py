@@ -20,7 +20,7 @@ import grpc
 from PIL import Image
 
 from calotype.core.errors import CalotypeError, DoesNotFitError, NotFoundError, Problem, RequestError
-from calotype.serve.certificates import certified_name
+from calotype.serve.certificates import identity_at
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeStub
 from calotype.serve.lifecycle.places import running_place
@@ -222,12 +222,8 @@ def client(name: str, *, api_key: str | None = None, certificate: str | Path | N
     own = place.plan().reached.tls_certificate
     if own is None:
         return Client(running.grpc, api_key=api_key)
-    return Client(
-        running.grpc,
-        api_key=api_key,
-        certificate=_bytes_of("certificate", own),
-        certified_name=certified_name(running.http, own),
-    )
+    known = identity_at(running.http, own)
+    return Client(running.grpc, api_key=api_key, certificate=known.certificate, certified_name=known.name)
 
 
 def _submission(

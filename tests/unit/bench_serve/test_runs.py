@@ -9,13 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 from threading import Timer
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+import calotype
 from calotype.bench.records.store import read
 from calotype.cli.main import run
 from calotype.spec.measurement import FILE
+from tests.certificates import certified
 from tests.faults.checks import processes_with
 
 SMALL = ["--device", "cpu", "--warmup", "0", "--width", "64", "--height", "64"]
@@ -55,6 +58,23 @@ def test_a_deployment_under_load(
     assert [record.settings["phase"] for record in records] == phases
     assert records[1].samples_per_s == load["images_per_s"]
     assert not processes_with(f"TEST_RUN={mark}")
+
+
+def test_one_that_runs_and_speaks_tls_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
+    certificate, key = certified(tmp_path, "DNS:pictures.example")
+    reached = {"grpc_port": 0, "tls_certificate": certificate, "tls_key": key}
+    plan: dict[str, Any] = {"name": "safe", "engine": "nothing", "devices": ("cpu",), "reached": reached}
+    calotype.deploy("emoji", **plan).close()
+    try:
+        for interface in ("http", "openai", "grpc"):
+            words = ["--deployment", "safe", "--clients", "2", "--requests", "4", "--interface", interface]
+            assert run(["bench", "serve", *words, "--solo", "0", "--steps", "2", "--json"]) == 0
+            assert json.loads(capsys.readouterr().out)["adds_up"]
+    finally:
+        calotype.undeploy("safe")
 
 
 def test_the_embedded_model_beside_the_plain_server(capsys: pytest.CaptureFixture[str]) -> None:

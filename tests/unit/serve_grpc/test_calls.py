@@ -27,6 +27,7 @@ from calotype.serve.service import Status, WorkerStatus
 from calotype.serve.settings import ServeSettings
 from calotype.spec.job import Job, JobPicture, Submission
 from calotype.spec.request import GenerateRequest, LoraUse, MicroConditioning
+from tests.certificates import certified
 from tests.unit.serve_grpc.frames import Frames
 from tests.unit.serve_grpc.running import Running, running, submission
 from tests.unit.serve_http.stand_in import StandIn, png
@@ -266,24 +267,7 @@ def test_a_taken_port_is_said(server: Running) -> None:
 
 
 def test_tls(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    subprocess.run(
-        [*command, "-keyout", str(key), "-out", str(certificate)],
-        check=True,
-        capture_output=True,
-        timeout=300,
-    )
+    certificate, key = certified(tmp_path, "IP:127.0.0.1")
     with running(tls_certificate=certificate, tls_key=key) as secure:
         credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
         with grpc.secure_channel(f"127.0.0.1:{secure.port}", credentials) as channel:

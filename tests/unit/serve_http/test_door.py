@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import socket
-import subprocess
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +22,7 @@ from calotype.serve.http.page import Page
 from calotype.serve.logs import JsonLines
 from calotype.serve.settings import ServeSettings
 from calotype.serve.workflow_service import WorkflowService
+from tests.certificates import certified
 from tests.unit.serve_http.access_lines import access_lines
 from tests.unit.serve_http.running import Running, running
 from tests.unit.serve_http.stand_in import StandIn, StandInKeys
@@ -368,24 +368,7 @@ def test_ports_are_taken_or_said_not_to_be() -> None:
 
 
 def test_tls(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    subprocess.run(
-        [*command, "-keyout", str(key), "-out", str(certificate)],
-        check=True,
-        capture_output=True,
-        timeout=300,
-    )
+    certificate, key = certified(tmp_path, "IP:127.0.0.1")
     with running(tls_certificate=certificate, tls_key=key) as secure:
         import ssl
 

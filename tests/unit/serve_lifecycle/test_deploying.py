@@ -34,6 +34,7 @@ from calotype.serve.lifecycle.deploying import DeployError
 from calotype.serve.lifecycle.devices import worker_places
 from calotype.serve.lifecycle.places import Place, place_of, running_place
 from calotype.serve.worker.idle_engine import WEIGHT_BYTES
+from tests.certificates import certified
 from tests.faults.checks import processes_with
 from tests.until import until
 
@@ -409,17 +410,19 @@ def test_a_certificate_that_cannot_be_used_is_said(tmp_path: Path) -> None:
 
 
 def test_over_tls_it_is_found_by_name_whatever_its_certificate_calls_it(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    words += ["-subj", "/CN=pictures", "-addext", "subjectAltName=DNS:*.pictures.example", "-days", "2"]
-    words += ["-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(words, check=True, capture_output=True, timeout=300)
+    certificate, key = certified(tmp_path, "DNS:*.pictures.example")
     reached = {"grpc_port": 0, "tls_certificate": certificate, "tls_key": key}
     with calotype.deploy("emoji", name="one", reached=reached, **IDLE) as handle:
         assert handle.query("a fox").images
     other = calotype.client(str(running_place("one")[1].grpc), certificate=certificate)
     with other, pytest.raises(CalotypeError, match="Hostname Verification"):
         other.query("a fox")
+    for content, rule in (("no certificate", "cannot be asked over TLS"), (None, "cert.pem cannot be read")):
+        certificate.unlink()
+        if content is not None:
+            certificate.write_text(content)
+        with pytest.raises(CalotypeError, match=rule):
+            calotype.client("one")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import grpc
 import httpx
 
 from calotype.bench.serve.driving import Ask, Reply
+from calotype.serve.certificates import Identity
 from calotype.serve.client import NO_LIMIT
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeStub
@@ -42,6 +43,8 @@ class Asked:
     """Idempotency keys begin with it."""
     timeout_s: float = 600.0
     api_key: str | None = None
+    identity: Identity | None = None
+    """Of the server, where it speaks TLS."""
 
     def key(self, number: int) -> str:
         return f"{self.run}-{number}"
@@ -58,8 +61,7 @@ class Asked:
 async def asking(interface: Interface, address: str, asked: Asked) -> AsyncIterator[Ask]:
     """A way to ask: `address` is a URL, or HOST:PORT for gRPC."""
     if interface == "grpc":
-        options = [("grpc.max_receive_message_length", NO_LIMIT)]
-        async with grpc.aio.insecure_channel(address, options) as channel:
+        async with _channel(address, asked.identity) as channel:
             yield _timed(_GrpcDoor(CalotypeStub(channel), asked).ask, asked.timeout_s)
         return
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
@@ -70,11 +72,21 @@ async def asking(interface: Interface, address: str, asked: Asked) -> AsyncItera
         limits=limits,
         timeout=None,  # noqa: S113 - see above
         headers=headers,
+        verify=asked.identity.context if asked.identity else True,
         trust_env=False,
     ) as client:
         door = _HttpDoor(client, asked)
         ways = {"http": door.job, "openai": door.openai, "plain": door.plain}
         yield _timed(ways[interface], asked.timeout_s)
+
+
+def _channel(address: str, identity: Identity | None) -> grpc.aio.Channel:
+    options: list[tuple[str, int | str]] = [("grpc.max_receive_message_length", NO_LIMIT)]
+    if identity is None:
+        return grpc.aio.insecure_channel(address, options)
+    if identity.name is not None:
+        options.append(("grpc.ssl_target_name_override", identity.name))
+    return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(identity.certificate), options)
 
 
 def _timed(ask: Ask, timeout_s: float) -> Ask:

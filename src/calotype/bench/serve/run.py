@@ -21,6 +21,7 @@ from calotype.bench.serve.targets import Target
 from calotype.bench.serve.watching import JOBS, ROWS, Counted, Watched, Weight, watched
 from calotype.core.errors import CalotypeError
 from calotype.core.progress import Progress
+from calotype.serve.certificates import Identity, identity_at
 
 WARM_REQUESTS = 1
 _WEIGH_EVERY_S = 1.0
@@ -48,10 +49,12 @@ class ServePlan:
     """After that: arrivals at each of these shares of the throughput it reached."""
     timeout_s: float = 600.0
     api_key: str | None = None
+    identity: Identity | None = None
+    """Of a deployment that speaks TLS."""
 
     def asked(self, phase: str) -> Asked:
         run = f"bench-{uuid4().hex[:12]}-{phase}"
-        return Asked(self.request, run, self.timeout_s, self.api_key)
+        return Asked(self.request, run, self.timeout_s, self.api_key, self.identity)
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,10 @@ async def on_deployment(
     address = target.running.grpc if plan.interface == "grpc" else target.running.http
     if address is None:
         raise NoAnswerError("the deployment has no gRPC interface; measure it over HTTP")
-    headers = plan.asked("").headers
-    async with watched(target.running.http, target.running.pid, headers) as deployment:
+    if (certificate := target.plan.reached.tls_certificate) is not None:
+        plan = replace(plan, identity=identity_at(target.running.http, certificate))
+    headers, context = plan.asked("").headers, plan.identity.context if plan.identity else None
+    async with watched(target.running.http, target.running.pid, headers, context) as deployment:
         workers = (await deployment.status())["workers"]
         device = ", ".join(sorted({str(worker["device"]) for worker in workers}))
         phases: list[Phase] = []

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any
 
 import httpx
@@ -124,8 +125,14 @@ class Watched:
 
 
 @asynccontextmanager
-async def watched(url: str, server_pid: int, headers: Mapping[str, str]) -> AsyncIterator[Watched]:
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False) as client:
+async def watched(
+    url: str, server_pid: int, headers: Mapping[str, str], context: SSLContext | None
+) -> AsyncIterator[Watched]:
+    """`context` is how it is trusted, where it speaks TLS."""
+    verify = True if context is None else context
+    async with httpx.AsyncClient(
+        base_url=url, headers=headers, timeout=60, verify=verify, trust_env=False
+    ) as client:
         yield Watched(client, server_pid)
 
 
