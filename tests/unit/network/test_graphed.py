@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -61,6 +62,27 @@ def test_the_shape_used_least_recently_is_recorded_again() -> None:
     graphed(torch.zeros(2), None)
     assert events.count("record 1") == 1
     assert events.count("record 2") == 2
+
+
+def test_a_shape_that_found_no_room_is_run_before_it_is_recorded() -> None:
+    """Nothing was chosen or compiled for it yet, and a recording cannot hold that."""
+    events: list[str] = []
+    room = False
+
+    def function(x: Tensor) -> Tensor:
+        events.append("run")
+        if not room:
+            raise torch.OutOfMemoryError("no room")
+        return x
+
+    graphed = Graphed(function, lambda function, inputs: Tape(function, inputs, events))
+    with pytest.raises(torch.OutOfMemoryError):
+        graphed(torch.zeros(3))
+    room = True
+    graphed(torch.zeros(3))
+    assert events == ["run", "run"]
+    graphed(torch.zeros(3))
+    assert events[2:] == ["record 3", "replay 3", "run"]
 
 
 def test_kernels_that_became_others_are_recorded_anew() -> None:

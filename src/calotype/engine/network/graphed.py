@@ -53,9 +53,10 @@ class Graphed:
         if key not in self._recordings:
             if key not in self._seen:
                 # Libraries choose kernels and make room for themselves at the first call, which a recording
-                # could not hold.
+                # could not hold; one that failed may not have come so far.
+                answer = self._function(*inputs)
                 self._seen.add(key)
-                return self._function(*inputs)
+                return answer
             while len(self._recordings) >= MOST_GRAPHS:
                 self._recordings.popitem(last=False)
             self._recordings[key] = self._record(self._function, inputs)
