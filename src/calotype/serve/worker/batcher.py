@@ -288,8 +288,6 @@ class Batcher:
         spent_s = 0.0
         while self._undecoded:
             ticket, index, run = self._undecoded.popleft()
-            if ticket.ended:
-                continue
             self._finish(ticket, index, run)
             spent_s += ticket.lease.engine.decode_s
             if spent_s >= self._evaluation_s:
@@ -343,6 +341,8 @@ class Batcher:
     def _end(self, ticket: Ticket) -> None:
         ticket.ended = True
         ticket.runs.clear()
+        # They would keep the engine past its lease, and what it has on the device.
+        self._undecoded = deque(place for place in self._undecoded if place[0] is not ticket)
         del self._tickets[ticket.job_id]
         ticket.lease.release()
 
