@@ -122,6 +122,16 @@ def test_a_device_with_less_room_than_was_counted_is_emptied_first() -> None:
     assert bench.heard(Models)[-1].models == ()
 
 
+def test_no_model_goes_where_it_is_enough_that_all_give_back_what_they_hold_without_need() -> None:
+    class Holding(IdleEngine):
+        def relieve(self) -> None:
+            bench.shelf.really_fits = 20
+
+    bench = Bench(Shelf(really_fits=10, make=Holding))
+    load(bench, "a-10", "b-10")
+    assert names(bench) == ["a-10", "b-10"]
+
+
 def test_a_missing_model_fails_its_loading_and_its_jobs_alone() -> None:
     bench = Bench()
     bench.load("missing")

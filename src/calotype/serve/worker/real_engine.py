@@ -188,6 +188,7 @@ class RealEngine:
         return buffer.getvalue()
 
     def relieve(self) -> None:
+        self.engine.relieve()
         _free_unused()
 
 
