@@ -334,6 +334,36 @@ def test_an_error_of_the_device_ends_the_worker(monkeypatch: pytest.MonkeyPatch)
         bench.batcher.turn()
 
 
+OTHERS_WORDS = [
+    torch.AcceleratorError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("Triton Error [CUDA]: out of memory"),
+]
+"""Of those who ask the device for memory without torch: a graph that is made ready to run, and libraries."""
+
+
+@pytest.mark.parametrize("error", OTHERS_WORDS, ids=["a graph", "a library", "a kernel"])
+def test_a_full_device_is_no_lost_one_whoever_finds_it_full(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    real = engine_on()
+    evaluate, refused = real.engine.evaluate, []
+
+    def cramped(runs: Sequence[Any], *, least_rows: int) -> list[torch.Tensor]:
+        if len(runs) > 1:
+            refused.append(len(runs))
+            raise error
+        return evaluate(runs, least_rows=least_rows)
+
+    monkeypatch.setattr(real.engine, "evaluate", cramped)
+    bench = bench_of(real)
+    for prompt in ("a", "b", "c", "d"):
+        bench.add(prompt, **SMALL)
+    bench.to_the_end()
+    assert bench.finished() == {"a", "b", "c", "d"}
+    assert refused == [4, 2], "what did not fit is not tried again"
+
+
 class _Computed(TorchDispatchMode):
     """Notes what torch computes."""
 
