@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from shutil import rmtree
-from signal import SIGSEGV
+from signal import SIGKILL, SIGSEGV
 from tempfile import mkdtemp
 from typing import Any
 from weakref import finalize
@@ -122,7 +122,8 @@ class _Process:
     def end(self) -> None:
         self._ended = True
         if self._child is not None:
-            self._child.kill()
+            if self._child.poll() is None:
+                os.killpg(self._child.pid, SIGKILL)
             self._child.communicate()
         rmtree(self.place, ignore_errors=True)
 
@@ -141,5 +142,7 @@ class _Process:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     text=True,
+                    # With the compilers that it starts: they end together.
+                    process_group=0,
                 )
         return self._child
