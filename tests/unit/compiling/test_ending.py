@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +61,21 @@ elsewhere._Process().answer('{{"tell": {writing}}}')
         assert os.read(reading, 1) == b"b"
         orders.kill()
     assert ends(reading)
+
+
+def test_what_an_ended_process_left_is_removed_by_the_next_and_what_others_use_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving = "import os; from calotype.engine.compiling.elsewhere import _Process; _Process(); os._exit(0)"
+    subprocess.run([sys.executable, "-c", leaving], check=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    (left,) = tmp_path.iterdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one, other = _Process(), _Process()
+    assert not left.exists()
+    assert set(tmp_path.iterdir()) == {one.place, other.place}
+    for each in (one, other):
+        each.end()
+    assert not list(tmp_path.iterdir())
 
 
 def test_one_that_had_nothing_to_do_for_a_while_ends_well() -> None:
