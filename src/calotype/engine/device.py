@@ -58,6 +58,17 @@ def pack_memory(device: torch.device) -> None:
         torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
 
 
+_NO_ROOM = ("can't allocate memory", "out of memory", "ALLOC_FAILED")
+"""What torch says on a CPU; what CUDA says to who asks it without torch; what its libraries make of that."""
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error means that there was no room. torch's own is one of several."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_ROOM)
+
+
 def precision_name(dtype: torch.dtype) -> str:
     return next(name for name, known in DTYPES.items() if known == dtype)
 

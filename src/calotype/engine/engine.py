@@ -212,6 +212,10 @@ class Engine:
         """A small picture of each latent."""
         return self._preview.images(latents)
 
+    def relieve(self) -> None:
+        """Let memory go that is kept only to be faster: what was recorded, which is recorded again."""
+        self._networks.graphs.let_go()
+
     def forget_texts(self) -> None:
         """Encode every prompt anew, for measurements: a prompt's second picture costs less than its first."""
         self._text.forget()

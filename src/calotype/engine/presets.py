@@ -15,7 +15,7 @@ from calotype.engine.evaluation import Network, PlainNetwork
 from calotype.engine.memory import MOST_AT_ONCE, Extras, prompt_bytes
 from calotype.engine.network.compiled import Workshop
 from calotype.engine.network.decoder import OwnDecoders
-from calotype.engine.network.graphed import Graphed
+from calotype.engine.network.graphed import Graphs
 from calotype.engine.network.own import OwnNetwork
 from calotype.engine.network.region import Region, as_it_is
 from calotype.engine.network.step_cached import SETTLED_AFTER, StepCached
@@ -135,6 +135,8 @@ class Networks:
     """Text encoders wait in main memory."""
     run_text: Callable[[Encoding], Encoding] = lambda encoding: encoding
     """How a text encoder is run."""
+    graphs: Graphs = field(default_factory=Graphs)
+    """What is recorded of them."""
     settled_after: int = 2
     """Evaluations of one shape until nothing is left to record: a graph is recorded at its second."""
 
@@ -228,11 +230,12 @@ def put_together(
         runs = Workshop(kept or {}, read_package, behind, at_once=at_once)
         if behind is not None:
             finalize(runs, behind.end)
+    graphs = Graphs()
     decode: Decode = plain_decode
     if assembly.own_decoder:
         decode = OwnDecoders(assembly.operations, model.dtype, assembly.prepare, otherwise=plain_decode)
     return Networks(
-        _unet(assembly, runs),
+        _unet(assembly, runs, graphs),
         decode,
         runs,
         guided_between=assembly.guided_between,
@@ -248,12 +251,13 @@ def put_together(
         ),
         most_at_once=assembly.most_at_once,
         text_aside=assembly.text_aside,
-        run_text=Graphed if assembly.text_graphed else _as_it_is,
+        run_text=graphs if assembly.text_graphed else _as_it_is,
+        graphs=graphs,
         settled_after=SETTLED_AFTER if assembly.step_cached else Networks.settled_after,
     )
 
 
-def _unet(assembly: Assembly, runs: Runs) -> Network:
+def _unet(assembly: Assembly, runs: Runs, graphs: Graphs) -> Network:
     model = assembly.model
     if not assembly.own:
         return PlainNetwork(model)
@@ -266,7 +270,7 @@ def _unet(assembly: Assembly, runs: Runs) -> Network:
         joined_qkv=assembly.joined_qkv,
         wrap=runs.run if assembly.compiled == "blocks" else as_it_is,
     )
-    run = partial(Graphed, changes=lambda: runs.changes) if assembly.graphed else _as_it_is
+    run = partial(graphs, changes=lambda: runs.changes) if assembly.graphed else _as_it_is
     own = OwnNetwork(
         unet,
         run(runs.run(unet.region()) if assembly.compiled == "whole" else unet),

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import pytest
 import torch
 from torch import Tensor
 
@@ -61,6 +66,80 @@ def test_the_shape_used_least_recently_is_recorded_again() -> None:
     graphed(torch.zeros(2), None)
     assert events.count("record 1") == 1
     assert events.count("record 2") == 2
+
+
+def test_a_shape_that_found_no_room_is_run_before_it_is_recorded() -> None:
+    """Nothing was chosen or compiled for it yet, and a recording cannot hold that."""
+    events: list[str] = []
+    room = False
+
+    def function(x: Tensor) -> Tensor:
+        events.append("run")
+        if not room:
+            raise torch.OutOfMemoryError("no room")
+        return x
+
+    graphed = Graphed(function, lambda function, inputs: Tape(function, inputs, events))
+    with pytest.raises(torch.OutOfMemoryError):
+        graphed(torch.zeros(3))
+    room = True
+    graphed(torch.zeros(3))
+    assert events == ["run", "run"]
+    graphed(torch.zeros(3))
+    assert events[2:] == ["record 3", "replay 3", "run"]
+
+
+def test_recordings_that_were_let_go_are_made_again_at_the_next_call() -> None:
+    graphed, events = noted()
+    for _ in range(2):
+        graphed(torch.zeros(3), None)
+    graphed.let_go()
+    assert torch.equal(graphed(torch.ones(3), None), torch.full((3,), 2.0))
+    assert events.count("record 3") == 2
+
+
+class Capture:
+    """Stands for torch's graphs: notes whose memory each is recorded into."""
+
+    pools: ClassVar[list[object]] = []
+
+    def __init__(self) -> None:
+        self._pool: object = object()
+
+    def pool(self) -> object:
+        return self._pool
+
+    def replay(self) -> None:
+        """What it would compute is there already."""
+
+
+@contextmanager
+def captured(graph: Capture, *, pool: object, capture_error_mode: str) -> Iterator[None]:
+    assert capture_error_mode == "thread_local", "others wait for pixels meanwhile"
+    Capture.pools.append(pool)
+    graph._pool = pool or graph._pool
+    yield
+
+
+def test_graphs_share_memory_with_those_that_live_and_never_with_those_that_have_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torch refuses to record into memory whose graphs have all gone while one of their answers is kept."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Capture)
+    monkeypatch.setattr(torch.cuda, "graph", captured)
+    monkeypatch.setattr(Capture, "pools", [])
+    graphed = Graphed(lambda x: x * 2)
+    for size in (1, 1, 2, 2):
+        kept = graphed(torch.zeros(size))
+    graphed.let_go()
+    for size in (1, 2):
+        graphed(torch.zeros(size))
+    assert kept.shape == (2,)
+    first, second, third, fourth = Capture.pools
+    assert first is third is None
+    assert second is not None
+    assert fourth is not None
+    assert fourth is not second
 
 
 def test_kernels_that_became_others_are_recorded_anew() -> None:

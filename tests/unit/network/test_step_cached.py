@@ -36,10 +36,13 @@ class Counted:
 
     def __init__(self, model: Model) -> None:
         self.ways: list[str] = []
+        self.has_room = True
         unet = Unet(model.unet, Operations())
         own = OwnNetwork(unet, unet, prompts_once=True, times_once=True)
 
         def whole(*inputs: Any) -> tuple[Tensor, Tensor]:
+            if not self.has_room:
+                raise torch.OutOfMemoryError("no room")
             self.ways.append("whole")
             return unet.with_deep(*inputs)
 
@@ -100,6 +103,17 @@ def test_somebody_new_in_the_batch_or_changed_weights_begin_anew() -> None:
     assert counted.ask([one, other], [450, 400]) == "Wc"
     counted.network.forget()
     assert counted.ask([one, other], [400]) == "W"
+
+
+def test_a_whole_evaluation_that_found_no_room_is_whole_when_it_is_tried_again() -> None:
+    model = model_of("emoji")
+    counted, one = Counted(model), [row(model)]
+    assert counted.ask(one, [700]) == "W"
+    counted.has_room = False
+    with pytest.raises(torch.OutOfMemoryError):
+        counted.ask(one, [500])
+    counted.has_room = True
+    assert counted.ask(one, [500]) == "W"
 
 
 def test_one_row_that_has_gone_far_makes_all_whole() -> None:

@@ -119,6 +119,25 @@ def test_memory_held_without_need_is_given_back_before_the_next_try() -> None:
     assert bench.finished() == {"a", "b"}
 
 
+def test_memory_that_another_model_holds_without_need_is_given_back_too() -> None:
+    held = {"others": True}
+
+    class Holding(IdleEngine):
+        def relieve(self) -> None:
+            if self is bench.shelf.made["other"]:
+                held["others"] = False
+
+        def evaluate(self, *given: Any, **named: Any) -> Any:
+            self.out_of_memory_over = 0 if held["others"] and self is bench.engine else None
+            return super().evaluate(*given, **named)
+
+    bench = Bench(Shelf(make=Holding))
+    bench.load("other")
+    bench.add("a")
+    bench.to_the_end()
+    assert bench.finished() == {"a"}
+
+
 class Cramped(IdleEngine):
     """Has room for starting or decoding a picture only after it was relieved so many times."""
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from weakref import ref
+
 import pytest
 
 from calotype.serve.messages import Loading, ModelFailed, Models
+from calotype.serve.worker.idle_engine import IdleEngine
 from calotype.serve.worker.turns import Group, Turns
 from tests.unit.serve_worker.bench import Bench, Shelf
 
@@ -70,6 +74,33 @@ def test_a_stopped_or_failed_job_holds_no_model() -> None:
     assert names(bench) == ["b"]
 
 
+@dataclass
+class Watchful(Shelf):
+    """Notes how many of its engines are still there whenever another is loaded."""
+
+    loaded: list[ref[IdleEngine]] = field(default_factory=list)
+    at_loads: list[int] = field(default_factory=list)
+
+    def load(self, *_: object) -> IdleEngine:
+        self.at_loads.append(sum(known() is not None for known in self.loaded))
+        engine = IdleEngine()
+        self.loaded.append(ref(engine))
+        return engine
+
+
+def test_pictures_that_nobody_wants_any_more_keep_no_engine() -> None:
+    """What it has on the device would lie beside the next model."""
+    shelf = Watchful(memory_bytes=10)
+    bench = Bench(shelf)
+    bench.add("stopped", model="a", steps=1, count=3)
+    bench.turns(1)
+    bench.batcher.stop("stopped")
+    bench.add("next", model="b")
+    bench.to_the_end()
+    assert bench.finished() == {"next"}
+    assert shelf.at_loads == [0, 0]
+
+
 def test_a_model_too_large_for_the_worker_is_refused_and_nothing_goes_for_it() -> None:
     bench = Bench(Shelf(memory_bytes=20))
     load(bench, "a", "b", "c-21")
@@ -89,6 +120,16 @@ def test_a_device_with_less_room_than_was_counted_is_emptied_first() -> None:
     (failed,) = bench.heard(ModelFailed)
     assert failed.failure.kind == "does_not_fit"
     assert bench.heard(Models)[-1].models == ()
+
+
+def test_no_model_goes_where_it_is_enough_that_all_give_back_what_they_hold_without_need() -> None:
+    class Holding(IdleEngine):
+        def relieve(self) -> None:
+            bench.shelf.really_fits = 20
+
+    bench = Bench(Shelf(really_fits=10, make=Holding))
+    load(bench, "a-10", "b-10")
+    assert names(bench) == ["a-10", "b-10"]
 
 
 def test_a_missing_model_fails_its_loading_and_its_jobs_alone() -> None:

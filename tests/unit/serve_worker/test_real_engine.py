@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -20,8 +21,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from calotype.core.errors import ExitCode
 from calotype.core.progress import Silent
+from calotype.engine.engine import Engine
 from calotype.engine.load import load
+from calotype.engine.network import graphed
+from calotype.engine.passes.cuda_graph import CUDA_GRAPH
 from calotype.engine.pictures import read_record
+from calotype.engine.presets import passes_of, put_together
 from calotype.models.reference import embedded_folder
 from calotype.serve.messages import (
     FROM_WORKER,
@@ -205,7 +210,45 @@ def test_what_was_in_memory_when_it_ran_out_is_let_go(monkeypatch: pytest.Monkey
         bench.add(prompt, **SMALL)
     bench.to_the_end()
     assert bench.failed() == {"a": "does_not_fit", "b": "does_not_fit"}
-    assert seen == [0, 0, 0]
+    assert seen == [0] * 5, "both together, and each twice"
+
+
+class Tape:
+    """Stands for a CUDA graph, which keeps the memory of what it recorded."""
+
+    held: ClassVar[WeakSet[Tape]] = WeakSet()
+    pool = None
+
+    def __init__(self, function: Callable[..., Any], _inputs: Any, _pool: Any) -> None:
+        self._function = function
+        self.held.add(self)
+
+    def replayed(self, inputs: Any) -> Any:
+        return self._function(*inputs)
+
+
+def test_a_picture_that_has_no_room_beside_recordings_is_made_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(graphed, "_Graph", Tape)
+    model = small_engine("emoji", preset="fast").model
+    passes = (*passes_of(model, "fast"), CUDA_GRAPH)
+    real = RealEngine(Engine(model, networks=put_together(model, passes)))
+    evaluate = real.engine.evaluate
+
+    def cramped(runs: Sequence[Any], *, least_rows: int) -> list[torch.Tensor]:
+        if runs[0].total_steps == 1 and Tape.held:
+            raise torch.OutOfMemoryError("CUDA out of memory. Graphs keep it")
+        return evaluate(runs, least_rows=least_rows)
+
+    monkeypatch.setattr(real.engine, "evaluate", cramped)
+    bench = bench_of(real)
+    bench.add("small", **SMALL)
+    bench.rest()
+    assert len(Tape.held) == 1
+    bench.add("large", **{**SMALL, "width": 64, "height": 64, "steps": 1})
+    bench.to_the_end()
+    assert bench.finished() == {"small", "large"}
 
 
 def test_main_memory_runs_out_like_a_devices() -> None:
@@ -289,6 +332,36 @@ def test_an_error_of_the_device_ends_the_worker(monkeypatch: pytest.MonkeyPatch)
     bench.add("a", **SMALL)
     with pytest.raises(DeviceLostError, match="illegal"):
         bench.batcher.turn()
+
+
+OTHERS_WORDS = [
+    torch.AcceleratorError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("Triton Error [CUDA]: out of memory"),
+]
+"""Of those who ask the device for memory without torch: a graph that is made ready to run, and libraries."""
+
+
+@pytest.mark.parametrize("error", OTHERS_WORDS, ids=["a graph", "a library", "a kernel"])
+def test_a_full_device_is_no_lost_one_whoever_finds_it_full(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    real = engine_on()
+    evaluate, refused = real.engine.evaluate, []
+
+    def cramped(runs: Sequence[Any], *, least_rows: int) -> list[torch.Tensor]:
+        if len(runs) > 1:
+            refused.append(len(runs))
+            raise error
+        return evaluate(runs, least_rows=least_rows)
+
+    monkeypatch.setattr(real.engine, "evaluate", cramped)
+    bench = bench_of(real)
+    for prompt in ("a", "b", "c", "d"):
+        bench.add(prompt, **SMALL)
+    bench.to_the_end()
+    assert bench.finished() == {"a", "b", "c", "d"}
+    assert refused == [4, 2], "what did not fit is not tried again"
 
 
 class _Computed(TorchDispatchMode):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+import torch
 
 from calotype.core.errors import DoesNotFitError
 from calotype.core.progress import Silent
@@ -54,6 +56,22 @@ def test_what_does_not_fit_is_left_to_requests(
     monkeypatch.setattr(engine, "plan", full)
     warm_companies(engine, 8, Silent())
     assert "not everything is warmed up: 1024×1024 does not fit into 4 GB" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["CUDA error: out of memory", "an illegal memory access was encountered"])
+def test_a_device_that_is_full_is_no_reason_not_to_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    engine = small_engine(preset="fast")
+
+    def failing(*_: object, **__: object) -> None:
+        raise torch.AcceleratorError(text)
+
+    monkeypatch.setattr(engine, "warm_company", failing)
+    full = "out of memory" in text
+    with nullcontext() if full else pytest.raises(torch.AcceleratorError):
+        warm_companies(engine, 8, Silent())
+    assert ("not everything is warmed up" in caplog.text) == full
 
 
 def test_a_worker_warms_up_its_own_models_once_and_others_never(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,19 @@
 """The process that compiles regions: an order a line comes in, an answer a line goes out.
 
-`elsewhere.py` starts it. It ends when nobody has ordered anything for a while: on a GPU it holds memory.
+`elsewhere.py` starts it, as the first of its own process group. It ends when nobody has ordered anything for
+a while, as it holds memory on a GPU; and with who ordered, at once and with all compilers it has started.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from select import select
+from queue import Empty, SimpleQueue
+from signal import SIGKILL
+from threading import Thread
 from typing import Any
 
 import torch
@@ -57,13 +60,33 @@ def _read(form: dict[str, Any], device: torch.device) -> Form:
     return Form(tuple(form["shape"]), tuple(form["stride"]), getattr(torch, form["dtype"]), device)
 
 
+def _listen(orders: SimpleQueue[str]) -> None:
+    """Take orders until who gives them is gone, and then all down that is under way for them."""
+    # Not sys.stdin, which a process that ends by itself would wait for.
+    for line in os.fdopen(os.dup(0)):
+        orders.put(line)
+    # None where it was not started as the first of a group.
+    with suppress(ProcessLookupError):
+        os.killpg(os.getpid(), SIGKILL)
+    os._exit(1)
+
+
+def _next(orders: SimpleQueue[str]) -> str | None:
+    try:
+        return orders.get(timeout=_IDLE_S)
+    except Empty:
+        return None
+
+
 def main() -> None:
     # Pictures come first.
     os.nice(_NICENESS)
     # Compilers print; that is not to be taken for an answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    while select([sys.stdin], [], [], _IDLE_S)[0] and (line := sys.stdin.readline()):
+    orders: SimpleQueue[str] = SimpleQueue()
+    Thread(target=_listen, args=(orders,), name="orders", daemon=True).start()
+    while line := _next(orders):
         error = None
         try:
             carry_out(json.loads(line))

@@ -15,12 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from shutil import rmtree
-from signal import SIGSEGV
-from tempfile import mkdtemp
+from signal import SIGKILL, SIGSEGV
+from tempfile import gettempdir, mkdtemp
 from typing import Any
 from weakref import finalize
 
 import torch
+from filelock import FileLock, Timeout
 
 from calotype.core.errors import CalotypeError
 from calotype.engine.compiling.package import ENDING, OTHER_COMPILER
@@ -29,6 +30,7 @@ from calotype.engine.network.compiled import AbandonedError
 from calotype.engine.network.region import Form, Order
 from calotype.models.model import Model
 
+_PREFIX, _LOCK = "calotype-compiled-", ".lock"
 _MOST_AT_ONCE, _CORES_EACH, _GPU_BYTES_EACH = 4, 3, 20 * 2**30
 """Each process holds memory of the GPU for itself, which a small slice has no room for four times."""
 
@@ -91,11 +93,28 @@ def _written(form: Form) -> dict[str, Any]:
     return {"shape": form.shape, "stride": form.stride, "dtype": str(form.dtype).removeprefix("torch.")}
 
 
+def _folder() -> tuple[Path, FileLock]:
+    """A folder with a lock that is held as long as it is used; those that nobody uses any more go.
+
+    A process that is killed, or ends at once as workers do, leaves its own.
+    """
+    for left in Path(gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        with suppress(OSError, Timeout):
+            if left.parent.lstat().st_uid == os.getuid():
+                with FileLock(left, timeout=0):
+                    rmtree(left.parent, ignore_errors=True)
+    # Found by others from when its lock is held.
+    hidden = Path(mkdtemp(prefix=f".{_PREFIX}"))
+    lock = FileLock(hidden / _LOCK, thread_local=False)
+    lock.acquire()
+    return hidden.rename(hidden.with_name(hidden.name[1:])), lock
+
+
 class _Process:
     """Another process that answers lines, and a place for files."""
 
     def __init__(self) -> None:
-        self.place = Path(mkdtemp(prefix="calotype-compiled-"))
+        self.place, self._lock = _folder()
         self._child: subprocess.Popen[str] | None = None
         self._ended = False
 
@@ -122,8 +141,10 @@ class _Process:
     def end(self) -> None:
         self._ended = True
         if self._child is not None:
-            self._child.kill()
+            if self._child.poll() is None:
+                os.killpg(self._child.pid, SIGKILL)
             self._child.communicate()
+        self._lock.release()
         rmtree(self.place, ignore_errors=True)
 
     def _running(self) -> subprocess.Popen[str]:
@@ -141,5 +162,7 @@ class _Process:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     text=True,
+                    # With the compilers that it starts: they end together.
+                    process_group=0,
                 )
         return self._child

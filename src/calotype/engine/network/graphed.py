@@ -3,6 +3,8 @@
 A shape's first evaluation runs as it is, its second is recorded, the others are replays. Recording costs
 about as much as an evaluation that is launched kernel by kernel, so no shape has to be known beforehand and
 no request waits. Weights are read where they are: changing them in place needs no new recording.
+
+Recordings keep the memory of what they record. Where somebody needs it they are let go and made again later.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -53,24 +56,49 @@ class Graphed:
         if key not in self._recordings:
             if key not in self._seen:
                 # Libraries choose kernels and make room for themselves at the first call, which a recording
-                # could not hold.
+                # could not hold; one that failed may not have come so far.
+                answer = self._function(*inputs)
                 self._seen.add(key)
-                return self._function(*inputs)
+                return answer
             while len(self._recordings) >= MOST_GRAPHS:
                 self._recordings.popitem(last=False)
             self._recordings[key] = self._record(self._function, inputs)
         self._recordings.move_to_end(key)
         return self._recordings[key].replayed(inputs)
 
+    def let_go(self) -> None:
+        """Drop all recordings, and the memory they keep; each is made anew when its shape comes again."""
+        self._recordings.clear()
+
+
+class Graphs:
+    """Whatever one engine has recorded. Calling it makes a function `Graphed`."""
+
+    def __init__(self) -> None:
+        self._made: WeakSet[Graphed] = WeakSet()
+
+    def __call__(self, function: Function, changes: Callable[[], int] = lambda: 0) -> Graphed:
+        made = Graphed(function, changes=changes)
+        self._made.add(made)
+        return made
+
+    def let_go(self) -> None:
+        for each in self._made:
+            each.let_go()
+
 
 class _Recorder:
     """Records CUDA graphs that share their memory: one runs at a time."""
 
     def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()
+        self._made: WeakSet[_Graph] = WeakSet()
 
     def __call__(self, function: Function, inputs: Inputs) -> Recording:
-        return _Graph(function, inputs, self._pool)
+        # Of one that lives: memory of graphs that have all gone cannot be recorded into while an answer of
+        # theirs is kept. Without any, torch begins anew.
+        made = _Graph(function, inputs, next((each.pool for each in self._made), None))
+        self._made.add(made)
+        return made
 
 
 class _Graph:
@@ -83,6 +111,11 @@ class _Graph:
         # A server's other threads may wait for pixels meanwhile.
         with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
             self._output = function(*self._inputs)
+
+    @property
+    def pool(self) -> Any:
+        """Its memory, for others to share."""
+        return self._graph.pool()
 
     def replayed(self, inputs: Inputs) -> Any:
         self._fill(inputs)

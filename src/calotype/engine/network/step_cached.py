@@ -50,8 +50,10 @@ class StepCached:
         if self._deep is not None and self._cut < MOST_CUT and self._is_near(rows):
             self._cut += 1
             return self._shallow(*inputs, self._deep)
-        self._cut, self._made_at = 0, [row.timestep for row in rows]
+        # Gone before the next is made: one that fails leaves none that would pass for it.
+        self._deep = None
         output, self._deep = self._whole(*inputs)
+        self._cut, self._made_at = 0, [row.timestep for row in rows]
         return output
 
     def _is_near(self, rows: Sequence[Row]) -> bool:

@@ -182,7 +182,7 @@ class Batcher:
     def _begin(self, ticket: Ticket) -> bool:
         try:
             with self._first(ticket, "beginning"):
-                self._with_room(ticket, ticket.begin_next)
+                self._with_room(ticket.begin_next)
         except Exception as error:
             self._fail(ticket, error)
             return False
@@ -200,6 +200,9 @@ class Batcher:
                 pending += halves
                 continue
             error = self._try(shape, some) if some else None
+            if len(some) == 1 and isinstance(error, OutOfMemoryError):
+                # Its device has more room now: what was kept there only to be faster has been let go.
+                error = self._try(shape, some)
             if error is None:
                 continue
             out_of_memory = isinstance(error, OutOfMemoryError)
@@ -225,7 +228,7 @@ class Batcher:
                 )
         except Exception as error:
             if isinstance(error, OutOfMemoryError):
-                engine.relieve()
+                self._models.relieve()
             return error
         self._evaluation_s = engine.evaluation_s
         if engine.evaluation_about is not None:
@@ -288,8 +291,6 @@ class Batcher:
         spent_s = 0.0
         while self._undecoded:
             ticket, index, run = self._undecoded.popleft()
-            if ticket.ended:
-                continue
             self._finish(ticket, index, run)
             spent_s += ticket.lease.engine.decode_s
             if spent_s >= self._evaluation_s:
@@ -298,7 +299,7 @@ class Batcher:
     def _finish(self, ticket: Ticket, index: int, run: PictureRun) -> None:
         try:
             with self._first(ticket, "decoding"):
-                encode = self._with_room(ticket, lambda: ticket.order.finish(index, run))
+                encode = self._with_room(lambda: ticket.order.finish(index, run))
         except Exception as error:
             self._fail(ticket, error)
             return
@@ -314,12 +315,12 @@ class Batcher:
         model = lease.model if lease.preset is None else f"{lease.model} with {lease.preset}"
         return self._stages.first(what, model, ticket.order.shape)
 
-    def _with_room(self, ticket: Ticket, work: Callable[[], Any]) -> Any:
+    def _with_room(self, work: Callable[[], Any]) -> Any:
         """Do something for one picture; again with all the memory there is if it did not fit at first."""
         try:
             return work()
         except OutOfMemoryError:
-            ticket.lease.engine.relieve()
+            self._models.relieve()
         try:
             return work()
         except OutOfMemoryError as error:
@@ -343,6 +344,8 @@ class Batcher:
     def _end(self, ticket: Ticket) -> None:
         ticket.ended = True
         ticket.runs.clear()
+        # They would keep the engine past its lease, and what it has on the device.
+        self._undecoded = deque(place for place in self._undecoded if place[0] is not ticket)
         del self._tickets[ticket.job_id]
         ticket.lease.release()
 

@@ -137,7 +137,7 @@ class JobEngine(Protocol):
         ...
 
     def relieve(self) -> None:
-        """Give memory back that is held without need."""
+        """Give memory back that is held without need, or only to be faster."""
         ...
 
 

@@ -109,6 +109,11 @@ class Models:
             held.unwanted = name
         self.tidy()
 
+    def relieve(self) -> None:
+        """Have all models give back what they hold without need: who lacks room needs not be who has it."""
+        for held in self._held:
+            held.engine.relieve()
+
     def tidy(self) -> None:
         """Let go what is unwanted and unused. Apart from `release`, whose caller still holds the engine."""
         for held in [held for held in self._held if held.unwanted is not None and not held.users]:
@@ -148,11 +153,19 @@ class Models:
             del self._awaited[next(iter(self._awaited))]
 
     def _with_less_and_less(self, about: LoadedModel) -> JobEngine:
-        """Load it; where the device has less room than was counted, idle models go until it fits."""
+        """Load it; where the device has less room than was counted, idle models go until it fits.
+
+        First goes what models hold without need.
+        """
+        relieved = not self._held
         while True:
             try:
                 return self._loader.load(about.name, _News(about.name, self._on_loading), about.preset)
             except OutOfMemoryError as error:
+                if not relieved:
+                    self.relieve()
+                    relieved = True
+                    continue
                 idle = next((held for held in self._held if not held.users), None)
                 if idle is None:
                     rule = f"model {about.name!r} has {about.bytes} bytes of weights, for which the device"

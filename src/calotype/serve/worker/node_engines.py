@@ -87,4 +87,5 @@ class NodeEngines:
 
     def relieve(self) -> None:
         """Give memory back that is held without need."""
+        self._held.relieve()
         self._loader.let_go()

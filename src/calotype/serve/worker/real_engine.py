@@ -25,6 +25,7 @@ from calotype.engine.device import (
     choose_dtype,
     device_name,
     free_memory,
+    lacks_memory,
     precision_name,
     total_memory,
 )
@@ -49,25 +50,19 @@ from calotype.spec.request import GenerateRequest, LoraUse
 SHARE_FOR_WEIGHTS = 0.7
 """Of what is free when the worker starts, if nobody says; the rest is for pictures under way."""
 
-NO_MAIN_MEMORY = "can't allocate memory"
-"""What torch says on a CPU, where it has no error of its own for that."""
-
 
 @contextmanager
 def device_errors() -> Iterator[None]:
     """torch's errors of the device in the batcher's words."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        # The error remembers where it happened, and with that all that was in memory there.
-        traceback.clear_frames(error.__traceback__)
-        raise OutOfMemoryError(str(error).partition("\n")[0]) from error
-    except torch.AcceleratorError as error:
-        raise DeviceLostError(str(error)) from error
     except RuntimeError as error:
-        if NO_MAIN_MEMORY in str(error):
+        if lacks_memory(error):
+            # The error remembers where it happened, and with that all that was in memory there.
             traceback.clear_frames(error.__traceback__)
             raise OutOfMemoryError(str(error).partition("\n")[0]) from error
+        if isinstance(error, torch.AcceleratorError):
+            raise DeviceLostError(str(error)) from error
         _check_device()
         raise
 
@@ -188,6 +183,7 @@ class RealEngine:
         return buffer.getvalue()
 
     def relieve(self) -> None:
+        self.engine.relieve()
         _free_unused()
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 
-import torch
-
 from calotype.core.errors import DoesNotFitError
 from calotype.core.progress import Progress
+from calotype.engine.device import lacks_memory
 from calotype.engine.engine import Engine
 from calotype.engine.memory import MOST_AT_ONCE
 from calotype.engine.store.shapes import Shape
@@ -33,7 +32,9 @@ def warm_companies(engine: Engine, most_rows: int, progress: Progress) -> None:
     """
     try:
         _warm(engine, most_rows, progress)
-    except (DoesNotFitError, torch.OutOfMemoryError) as error:
+    except (DoesNotFitError, RuntimeError) as error:
+        if not isinstance(error, DoesNotFitError) and not lacks_memory(error):
+            raise
         _log.warning("not everything is warmed up: %s", error)
 
 
