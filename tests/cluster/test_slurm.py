@@ -47,7 +47,7 @@ printenv GREETING
 case "$BEHAVE" in
   wait*)
     if [ "$BEHAVE" = wait ] || [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
-      trap 'echo told to stop; sleep "${SAVING_S:-0}"; exit 1' TERM
+      trap 'echo told to stop; sleep "${SAVING_S:-0}"; exit "${SAVED:-1}"' TERM
       echo waits
       while :; do sleep 0.05; done
     fi ;;
@@ -210,7 +210,7 @@ def test_a_job_is_put_back_ahead_of_its_time_limit(
 def test_a_cancelled_job_is_told_first_and_never_comes_back(
     cluster: Cluster, stand_in: Callable[..., JobRecord], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = stand_in("environment.BEHAVE=wait")
+    record = stand_in("environment.BEHAVE=wait", "environment.SAVED=0")
     waits(record)
     assert f"{record.id}: running on n1" in shown(capsys, "status", record.id)
     assert "is told to end" in shown(capsys, "cancel", record.id)
@@ -221,6 +221,14 @@ def test_a_cancelled_job_is_told_first_and_never_comes_back(
     assert gone
     assert cluster.job(record.handle)["JobState"] == "CANCELLED"
     assert cluster.job(record.handle)["Restarts"] == "0"
+    _is_known_when_forgotten(record, JobState.CANCELLED)
+
+
+def _is_known_when_forgotten(record: JobRecord, state: JobState) -> None:
+    """Slurm ends a job's script after it calls the job ended."""
+    forgotten = record.model_copy(update={"handle": "999999"})
+    until(lambda: SlurmBackend().status(forgotten).state is not JobState.LOST, "last act of the script")
+    assert SlurmBackend().status(forgotten).state is state
 
 
 def test_words_and_variables_arrive_as_they_were_written(stand_in: Callable[..., JobRecord]) -> None:

@@ -201,3 +201,22 @@ def test_tasks_that_ended_long_before_the_others_are_not_lost(
 def test_long_lists_of_tasks_are_asked_for_whole(programs: Callable[..., None], tmp_path: Path) -> None:
     programs(scontrol='echo "JobId=7 JobState=PENDING ArrayTaskId=0${SLURM_BITSTR_LEN:+,1}"', sacct="exit 1")
     assert {task.state for task in status_of(record(tmp_path, array=2)).tasks} == {JobState.PENDING}
+
+
+@pytest.mark.parametrize(
+    ("left", "state"),
+    [
+        ("0\n", JobState.COMPLETED),
+        ("3\n", JobState.FAILED),
+        ("0 cancelled\n", JobState.CANCELLED),
+        ("143 timed_out\n", JobState.TIMED_OUT),
+        ("", JobState.LOST),
+        ("0 nonsense", JobState.LOST),
+    ],
+)
+def test_a_forgotten_job_is_known_by_what_it_left(
+    programs: Callable[..., None], tmp_path: Path, left: str, state: JobState
+) -> None:
+    programs(scontrol="echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", sacct="exit 1")
+    (tmp_path / "exit-code").write_text(left)
+    assert status_of(record(tmp_path)).state is state

@@ -126,7 +126,7 @@ def from_accounting(text: str) -> dict[int, JobStatus]:
 
 
 def _left_behind(record: JobRecord) -> dict[int, JobStatus]:
-    """From the code that the job's script writes as its last act."""
+    """From what the job's script writes as its last act: its code, and whether Slurm ended it."""
     folder = Path(record.folder)
     if record.spec.array is None:
         return {0: _from_file(folder / EXIT_CODE)}
@@ -135,7 +135,9 @@ def _left_behind(record: JobRecord) -> dict[int, JobStatus]:
 
 def _from_file(file: Path) -> JobStatus:
     try:
-        code = int(file.read_text())
+        code_text, *ended = file.read_text().split()
+        code = int(code_text)
+        state = JobState(ended[0]) if ended else JobState.FAILED if code else JobState.COMPLETED
     except (OSError, ValueError):
         return JobStatus(state=JobState.LOST, reason="Slurm has forgotten it, and it left no exit code")
-    return JobStatus(state=JobState.FAILED if code else JobState.COMPLETED, exit_code=code)
+    return JobStatus(state=state, exit_code=code)
