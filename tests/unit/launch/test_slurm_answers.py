@@ -48,6 +48,26 @@ def test_a_cluster_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("gpu:8", (("", 8),)),
+        ("gpu:8(S:0-1)", (("", 8),)),
+        ("gpu:2080ti:4(S:0)", (("2080ti", 4),)),
+        ("nvme:2,gpu:3090:8,mps:400", (("3090", 8),)),
+        ("gpu:a100:2(S:0),gpu:1g.10gb:14(S:0-1)", (("a100", 2), ("1g.10gb", 14))),
+        ("gpu:h100:no_consume:8", (("h100", 8),)),
+        ("egpu:3,lustre", ()),
+        ("(null)", ()),
+    ],
+)
+def test_gpus_and_slices_are_counted_whatever_their_kind_is_called(
+    gres: str, gpus: tuple[tuple[str, int], ...]
+) -> None:
+    (partition,) = parsed(f"p*|up|infinite|1-4|n1|64|256000|{gres}\n")
+    assert partition.nodes[0].gpus == gpus
+
+
+@pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"slurm": {"partition": "p6"}}, ["slurm.partition: no partition 'p6'; did you mean 'p5'?"]),
