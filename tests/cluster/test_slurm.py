@@ -9,6 +9,9 @@ import json
 import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from calotype.launch.records import all_records, find
 from calotype.launch.slurm import SlurmBackend
 from calotype.launch.submitting import status_of
 from calotype.spec.layers import merge, parse_overrides
-from tests.cluster.slurm import GPUS, MEMORY_MIB, PARTITION, SHORT, URGENT, Cluster, in_time, until
+from tests.cluster.slurm import GPUS, LONGEST_S, MEMORY_MIB, PARTITION, SHORT, URGENT, Cluster, in_time, until
 from tests.shrunk import shallow_folder
 from tests.unit.train.runs import arguments, assert_same, metrics, settings, state_in
 from tests.warm_python import warm_python
@@ -338,6 +341,42 @@ def test_what_sbatch_refuses_is_told_in_its_words_and_leaves_no_job(
     assert all_records() == known
     # The name is free again.
     assert stand_in("name=train-emoji").id == "train-emoji-1"
+
+
+@pytest.fixture
+def sbatch_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Has sbatch hand in as ever, and then do something else than answer."""
+
+    def put(last_act: str) -> None:
+        folder = tmp_path / "programs"
+        folder.mkdir()
+        (folder / "sbatch").write_text(f'#!/bin/bash\n{shutil.which("sbatch")} "$@" >/dev/null\n{last_act}\n')
+        (folder / "sbatch").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    return put
+
+
+def test_a_job_whose_answer_was_lost_is_found_in_the_queue(
+    cluster: Cluster, stand_in: Callable[..., JobRecord], sbatch_then: Callable[[str], None]
+) -> None:
+    sbatch_then("echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1")
+    record = stand_in("environment.BEHAVE=wait", "array=2")
+    waits(record)
+    assert cluster.job(record.handle)["JobName"] == record.id
+    SlurmBackend().cancel(record)
+    assert ended(record) is JobState.CANCELLED
+
+
+def test_an_interrupted_submission_leaves_no_job(
+    cluster: Cluster, sbatch_then: Callable[[str], None]
+) -> None:
+    sbatch_then("kill -INT $PPID; exec sleep 300")
+    given = ["--set=name=interrupted", "--set=launcher=plain", "--set=setup=[sleep 300]", "doctor"]
+    command = [sys.executable, "-m", "calotype", "launch", "submit", "--on=slurm", *given]
+    assert subprocess.run(command, check=False, timeout=LONGEST_S).returncode == ExitCode.CANCELLED
+    assert all_records() == []
+    assert cluster.ask("squeue", "--noheader", "--name=interrupted-1", "--states=PENDING,RUNNING") == ""
 
 
 def test_a_benchmark_is_collected_as_its_row(

@@ -33,6 +33,15 @@ _STATES = {
 _FORGOTTEN = "Invalid job id"
 
 
+def number_of(script: Path, name: str) -> str | None:
+    """Of a job that waits or runs, by its file; None where there is none, or nobody answers."""
+    try:
+        text = asked("squeue", "--noheader", f"--name={name}", "--format=%F|%o")
+    except LaunchError:
+        return None
+    return next((line.partition("|")[0] for line in text.split() if line.endswith(f"|{script}")), None)
+
+
 def status_of(record: JobRecord) -> JobStatus:
     """How a job stands. The tasks of an array are forgotten one by one, so each is asked for by itself."""
     wanted, known = set(range(record.spec.array or 1)), _controlled(record)
