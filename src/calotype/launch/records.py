@@ -6,6 +6,7 @@ works. Knows no back end.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -17,6 +18,7 @@ from calotype.spec.launch import LaunchSpec
 from calotype.spec.launch_parts import LONGEST_JOB_NAME
 
 FILE = "launch.json"
+_log = logging.getLogger(__name__)
 
 
 def _links() -> Path:
@@ -81,15 +83,21 @@ def find(job_id: str) -> JobRecord:
 
 
 def all_records() -> list[JobRecord]:
-    """The newest first; jobs whose folder is gone are left out."""
-    links = _links()
-    found = [_read(link.readlink()) for link in links.glob("*") if (link / FILE).is_file()]
+    """The newest first; jobs whose folder is gone are left out, and those whose record is damaged told of."""
+    found = []
+    for link in _links().glob("*"):
+        try:
+            if (link / FILE).is_file():
+                found.append(_read(link.readlink()))
+        except (CalotypeError, OSError) as error:
+            # One job that cannot be read hides no other.
+            _log.warning("job %r is left out: %s", link.name, error)
     return sorted(found, key=lambda record: record.submitted_at, reverse=True)
 
 
 def _read(folder: Path) -> JobRecord:
     file = folder / FILE
     try:
-        return JobRecord.model_validate_json(file.read_text("utf-8"))
+        return JobRecord.model_validate_json(file.read_bytes())
     except ValidationError as error:
         raise CalotypeError(f"{file} is no record of a job: {error.errors()[0]['msg']}") from None

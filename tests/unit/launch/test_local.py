@@ -172,3 +172,22 @@ def test_a_folder_holds_one_job(
     (Path(record.folder) / "launch.json").unlink()
     with pytest.raises(NotFoundError, match=r"worked in .*, which has no launch.json any more"):
         find(record.id)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b'{"format": "calotype.launch.9"}'])
+def test_a_damaged_record_hides_no_other_job(
+    hand_in: Callable[..., JobRecord],
+    damage: bytes,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hand_in("name=whole")
+    broken = Path(hand_in("name=broken").folder, "launch.json")
+    broken.write_bytes(damage)
+    assert run(["launch", "list", "--json"]) == 0
+    assert [job["id"] for job in json.loads(capsys.readouterr().out)] == ["whole-1"]
+    assert f"job 'broken-1' is left out: {broken} is no record of a job" in caplog.text
+    assert run(["launch", "status", "whole"]) == ExitCode.NOT_FOUND
+    assert "did you mean 'whole-1'" in capsys.readouterr().err
+    assert run(["launch", "status", "broken-1"]) == ExitCode.BAD_REQUEST
+    assert f"{broken} is no record of a job" in capsys.readouterr().err
