@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from calotype.cli.main import run
 from calotype.core.errors import ExitCode, NotFoundError, RequestError
 from calotype.core.hardware import Gpu, GpuSurvey
+from calotype.core.processes import born
 from calotype.launch.backend import JobRecord, JobState
 from calotype.launch.local import LocalBackend
 from calotype.launch.records import find
@@ -26,6 +29,12 @@ if [ "$BEHAVE" = wait ]; then
   echo waits
   while :; do sleep 0.05; done
 fi
+if [ "$BEHAVE" = stay ]; then
+  trap 'echo told to stop' TERM
+  echo waits
+  while :; do sleep 0.05; done
+fi
+if [ "$BEHAVE" = "wait in $2 $3 $4" ]; then exec env BEHAVE=wait "$0"; fi
 exit "${CODE:-0}"
 """
 
@@ -89,6 +98,66 @@ def test_time_is_limited(hand_in: Callable[..., JobRecord]) -> None:
     assert "told to stop" in (record.logs / "node-0.log").read_text()
 
 
+def test_what_does_not_end_when_its_time_is_over_is_killed_and_has_timed_out(
+    hand_in: Callable[..., JobRecord],
+) -> None:
+    record = hand_in("environment.BEHAVE=stay", "time_limit=2s", "grace_s=1")
+    assert ended(record) is JobState.TIMED_OUT
+
+
+def test_what_does_not_end_when_it_is_cancelled_is_killed(hand_in: Callable[..., JobRecord]) -> None:
+    record = hand_in("environment.BEHAVE=stay", "grace_s=1")
+    has_begun(record)
+    LocalBackend().cancel(record)
+    assert ended(record) is JobState.CANCELLED
+    assert "told to stop" in (record.logs / "node-0.log").read_text()
+
+
+def has_begun(record: JobRecord) -> None:
+    def waits() -> bool:
+        return any("waits" in log.read_text() for log in record.logs.iterdir())
+
+    until(waits, "it has started")
+
+
+# Ignores SIGTERM, as a process does that waits for a device.
+DEAF = """import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("waits", os.getpid(), flush=True)
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_processes_of_torchrun_that_do_not_end_are_killed_with_it(
+    hand_in: Callable[..., JobRecord], tmp_path: Path
+) -> None:
+    package = tmp_path / "deaf" / "calotype"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(DEAF)
+    given = [f"python={sys.executable}", f"environment.PYTHONPATH={package.parent}", "launcher=torchrun"]
+    record = hand_in(*given, "processes_per_node=2", "grace_s=1", "time_limit=1h")
+
+    def pids() -> list[int]:
+        return [int(pid) for pid in re.findall(r"waits (\d+)\n", (record.logs / "node-0.log").read_text())]
+
+    until(lambda: (record.logs / "node-0.log").exists() and len(pids()) == 2, "both have started")
+    LocalBackend().cancel(record)
+    assert ended(record) is JobState.CANCELLED
+    assert [born(pid) for pid in pids()] == [None, None]
+
+
+@pytest.mark.parametrize("settings", [("setup=[echo is prepared, exit 3]",), ("directory=/nowhere/at/all",)])
+@pytest.mark.parametrize("array", [None, 2])
+def test_a_job_that_fails_before_its_command_has_failed(
+    hand_in: Callable[..., JobRecord], settings: tuple[str, ...], array: int | None
+) -> None:
+    record = hand_in(*settings, *([f"array={array}"] if array else []))
+    assert ended(record) is JobState.FAILED
+    assert {task.state for task in LocalBackend().status(record).tasks} <= {JobState.FAILED}
+
+
 def test_a_cancelled_job_is_told_first(
     hand_in: Callable[..., JobRecord], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +190,21 @@ def test_a_cancelled_array_begins_no_more_tasks(hand_in: Callable[..., JobRecord
     LocalBackend().cancel(record)
     assert ended(record) is JobState.CANCELLED
     assert not (record.logs / "task-1-node-0.log").exists()
+
+
+def test_tasks_that_were_over_before_an_array_was_cancelled_keep_their_ends(
+    hand_in: Callable[..., JobRecord],
+) -> None:
+    record = hand_in(
+        "array=4", "environment.BEHAVE=wait in calotype generate 1", words=("generate", "{task}")
+    )
+    has_begun(record)
+    states = [task.state.value for task in LocalBackend().status(record).tasks]
+    assert states == ["completed", "running", "pending", "pending"]
+    LocalBackend().cancel(record)
+    assert ended(record) is JobState.CANCELLED
+    states = [task.state.value for task in LocalBackend().status(record).tasks]
+    assert states == ["completed", "cancelled", "cancelled", "cancelled"]
 
 
 def test_a_killed_job_is_lost_and_another_process_of_its_number_is_not_it(
