@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from calotype.core.hardware import Gpu, GpuSurvey
 from calotype.core.processes import born
 from calotype.launch.backend import JobRecord, JobState
 from calotype.launch.local import LocalBackend
-from calotype.launch.records import find
+from calotype.launch.records import claimed, find, unclaimed
 from calotype.launch.submitting import status_of
 from tests.unit.launch.specs import HERE, spec
 from tests.until import until
@@ -275,3 +276,37 @@ def test_a_damaged_record_hides_no_other_job(
     assert "did you mean 'whole-1'" in capsys.readouterr().err
     assert run(["launch", "status", "broken-1"]) == ExitCode.BAD_REQUEST
     assert f"{broken} is no record of a job" in capsys.readouterr().err
+
+
+def test_two_who_hand_in_at_once_share_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = spec(HERE, work_folder=str(tmp_path / "shared" / "{name}"))
+    first = claimed(shared)
+    # Somebody else, or on another machine: with a state of their own, and nothing is handed in yet.
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "other-state"))
+    second = claimed(shared)
+    assert (first.name, second.name) == ("here-1", "here-2")
+    assert first.folder != second.folder
+    unclaimed(second)
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        claimed(spec(HERE, work_folder=str(tmp_path / "file" / "{name}")))
+    assert claimed(shared).name == "here-2", "what was taken back or could not be made is free"
+    only = spec(HERE, work_folder=str(tmp_path / "only"))
+    claimed(only)
+    with pytest.raises(RequestError, match="holds a job already"):
+        claimed(only)
+
+
+def test_a_folder_that_is_somebody_elses_is_passed_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, touch = tmp_path / "shared" / "here-1", Path.touch
+    theirs.mkdir(parents=True)
+
+    def refusing(path: Path, mode: int = 0o666, exist_ok: bool = True) -> None:
+        if path.parent == theirs:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        touch(path, mode, exist_ok)
+
+    monkeypatch.setattr(Path, "touch", refusing)
+    assert claimed(spec(HERE, work_folder=str(tmp_path / "shared" / "{name}"))).name == "here-2"
