@@ -221,6 +221,23 @@ def test_a_job_whose_record_cannot_be_kept_is_ended(
     assert all_records() == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["launch", "render", "--on=local", "--launch-file=old.yaml", "doctor"],
+        ["launch", "render-serving", "--image=a", "--file=old.yaml"],
+        ["launch", "render", "--on=local", "train", "old.yaml"],
+    ],
+)
+def test_a_file_in_another_encoding_is_refused_by_name(
+    words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("old.yaml").write_bytes("name: für-zoë\n".encode("latin-1"))
+    assert run(words) == ExitCode.BAD_REQUEST
+    assert "old.yaml: is not valid YAML: 'utf-8' codec can't decode" in capsys.readouterr().err
+
+
 _DOCS = Path(__file__).parents[3] / "docs"
 
 
