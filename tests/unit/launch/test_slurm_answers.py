@@ -175,6 +175,8 @@ def test_accounting_speaks_for_jobs_that_the_controller_forgot() -> None:
     status = combined(from_accounting("7_0|COMPLETED|0:0|n1\n7_1|TIMEOUT|0:0|n2\n"), 2)
     assert (status.state, status.nodes) == (JobState.TIMED_OUT, ("n1", "n2"))
     assert from_accounting("") == {}
+    never_ran = JobStatus(state=JobState.CANCELLED, exit_code=0)
+    assert from_accounting("7|CANCELLED by 1000|0:0|None assigned\n") == {0: never_ran}
 
 
 @pytest.fixture

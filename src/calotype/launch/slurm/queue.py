@@ -31,6 +31,8 @@ _STATES = {
 }
 """All else is some kind of waiting."""
 _FORGOTTEN = "Invalid job id"
+_NOWHERE = ("", "(null)", "None assigned")
+"""The nodes of a job that has none, as the controller and the accounting write it."""
 
 
 def number_of(script: Path, name: str) -> str | None:
@@ -106,7 +108,7 @@ def _of_job(job: Mapping[str, str]) -> JobStatus:
         reason="" if reason == "None" else reason,
         exit_code=(int(code) or (128 + int(by_signal) if int(by_signal) else 0)) if state.is_over else None,
         restarts=int(job.get("Restarts", "0")),
-        nodes=() if nodes in ("", "(null)") else (nodes,),
+        nodes=() if nodes in _NOWHERE else (nodes,),
     )
 
 
