@@ -9,6 +9,9 @@ import json
 import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from calotype.launch.records import all_records, find
 from calotype.launch.slurm import SlurmBackend
 from calotype.launch.submitting import status_of
 from calotype.spec.layers import merge, parse_overrides
-from tests.cluster.slurm import GPUS, MEMORY_MIB, PARTITION, SHORT, URGENT, Cluster, in_time, until
+from tests.cluster.slurm import GPUS, LONGEST_S, MEMORY_MIB, PARTITION, SHORT, URGENT, Cluster, in_time, until
 from tests.shrunk import shallow_folder
 from tests.unit.train.runs import arguments, assert_same, metrics, settings, state_in
 from tests.warm_python import warm_python
@@ -47,7 +50,7 @@ printenv GREETING
 case "$BEHAVE" in
   wait*)
     if [ "$BEHAVE" = wait ] || [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then
-      trap 'echo told to stop; sleep "${SAVING_S:-0}"; exit 1' TERM
+      trap 'echo told to stop; sleep "${SAVING_S:-0}"; exit "${SAVED:-1}"' TERM
       echo waits
       while :; do sleep 0.05; done
     fi ;;
@@ -210,7 +213,7 @@ def test_a_job_is_put_back_ahead_of_its_time_limit(
 def test_a_cancelled_job_is_told_first_and_never_comes_back(
     cluster: Cluster, stand_in: Callable[..., JobRecord], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = stand_in("environment.BEHAVE=wait")
+    record = stand_in("environment.BEHAVE=wait", "environment.SAVED=0")
     waits(record)
     assert f"{record.id}: running on n1" in shown(capsys, "status", record.id)
     assert "is told to end" in shown(capsys, "cancel", record.id)
@@ -221,6 +224,14 @@ def test_a_cancelled_job_is_told_first_and_never_comes_back(
     assert gone
     assert cluster.job(record.handle)["JobState"] == "CANCELLED"
     assert cluster.job(record.handle)["Restarts"] == "0"
+    _is_known_when_forgotten(record, JobState.CANCELLED)
+
+
+def _is_known_when_forgotten(record: JobRecord, state: JobState) -> None:
+    """Slurm ends a job's script after it calls the job ended."""
+    forgotten = record.model_copy(update={"handle": "999999"})
+    until(lambda: SlurmBackend().status(forgotten).state is not JobState.LOST, "last act of the script")
+    assert SlurmBackend().status(forgotten).state is state
 
 
 def test_words_and_variables_arrive_as_they_were_written(stand_in: Callable[..., JobRecord]) -> None:
@@ -330,6 +341,42 @@ def test_what_sbatch_refuses_is_told_in_its_words_and_leaves_no_job(
     assert all_records() == known
     # The name is free again.
     assert stand_in("name=train-emoji").id == "train-emoji-1"
+
+
+@pytest.fixture
+def sbatch_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Has sbatch hand in as ever, and then do something else than answer."""
+
+    def put(last_act: str) -> None:
+        folder = tmp_path / "programs"
+        folder.mkdir()
+        (folder / "sbatch").write_text(f'#!/bin/bash\n{shutil.which("sbatch")} "$@" >/dev/null\n{last_act}\n')
+        (folder / "sbatch").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    return put
+
+
+def test_a_job_whose_answer_was_lost_is_found_in_the_queue(
+    cluster: Cluster, stand_in: Callable[..., JobRecord], sbatch_then: Callable[[str], None]
+) -> None:
+    sbatch_then("echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1")
+    record = stand_in("environment.BEHAVE=wait", "array=2")
+    waits(record)
+    assert cluster.job(record.handle)["JobName"] == record.id
+    SlurmBackend().cancel(record)
+    assert ended(record) is JobState.CANCELLED
+
+
+def test_an_interrupted_submission_leaves_no_job(
+    cluster: Cluster, sbatch_then: Callable[[str], None]
+) -> None:
+    sbatch_then("kill -INT $PPID; exec sleep 300")
+    given = ["--set=name=interrupted", "--set=launcher=plain", "--set=setup=[sleep 300]", "doctor"]
+    command = [sys.executable, "-m", "calotype", "launch", "submit", "--on=slurm", *given]
+    assert subprocess.run(command, check=False, timeout=LONGEST_S).returncode == ExitCode.CANCELLED
+    assert all_records() == []
+    assert cluster.ask("squeue", "--noheader", "--name=interrupted-1", "--states=PENDING,RUNNING") == ""
 
 
 def test_a_benchmark_is_collected_as_its_row(

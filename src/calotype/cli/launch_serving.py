@@ -33,7 +33,7 @@ def command(
     if file is not None:
         if not file.is_file():
             raise NotFoundError(f"no file {str(file)!r}; --file takes a YAML file of a server's settings")
-        merge(values, parse_yaml(file.read_text("utf-8"), str(file)))
+        merge(values, parse_yaml(file.read_bytes(), str(file)))
     given = {"models": models or None, "image": image}
     merge(values, {key: value for key, value in given.items() if value is not None})
     merge(values, parse_overrides(sets or ()))

@@ -36,6 +36,11 @@ EXIT_CODE, CANCELLED = "exit-code", "cancelled"
 _DETACHED = 'echo "$$"; exec /bin/bash "$1" >> "$2" 2>&1'
 _TIMED_OUT = 124
 """What `timeout` ends with."""
+_LATE = f"""# What had to be killed when its time was over has the code of anything killed.
+if [ "$code" = 137 ] && [ $((SECONDS - began)) -ge {{}} ]; then code={_TIMED_OUT}; fi
+"""
+# Of torchrun, which gives its processes their grace and kills them itself: killed before that, it could not.
+_LAST_WORDS_S = 15
 
 
 class LocalBackend:
@@ -90,13 +95,17 @@ class LocalBackend:
     def status(self, record: JobRecord) -> JobStatus:
         running, folder = _runs(record), Path(record.folder)
         if record.spec.array is None:
-            return _ended(folder, "") if not running else JobStatus(state=JobState.RUNNING)
+            return _ended(folder) if not running else JobStatus(state=JobState.RUNNING)
         tasks = []
         for number in range(record.spec.array):
-            one = _ended(folder, f".{number}")
-            if one.state in (JobState.LOST, JobState.CANCELLED) and running:
+            code = _code(folder / f"{EXIT_CODE}.{number}")
+            if code is not None:
+                one = _of_code(code)
+            elif running:
                 begun = (record.logs / f"task-{number}-node-0.log").exists()
                 one = JobStatus(state=JobState.RUNNING if begun else JobState.PENDING)
+            else:
+                one = _ended(folder)
             tasks.append(TaskStatus(task=number, state=one.state, reason=one.reason, exit_code=one.exit_code))
         return JobStatus.of_tasks(tasks)
 
@@ -125,13 +134,24 @@ def _runs(record: JobRecord) -> bool:
     return born(_pid(record)) == (int(record.handle.partition(":")[2]) or -1)
 
 
-def _ended(folder: Path, task: str) -> JobStatus:
+def _ended(folder: Path) -> JobStatus:
+    """How the script ended."""
     if (folder / CANCELLED).exists():
         return JobStatus(state=JobState.CANCELLED)
-    try:
-        code = int((folder / f"{EXIT_CODE}{task}").read_text())
-    except (OSError, ValueError):
+    code = _code(folder / EXIT_CODE)
+    if code is None:
         return JobStatus(state=JobState.LOST, reason="it was killed, or the machine went down")
+    return _of_code(code)
+
+
+def _code(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _of_code(code: int) -> JobStatus:
     state = JobState.TIMED_OUT if code == _TIMED_OUT else JobState.FAILED if code else JobState.COMPLETED
     return JobStatus(state=state, exit_code=code)
 
@@ -142,36 +162,37 @@ def _script(spec: LaunchSpec) -> str:
         f"# {shlex.join(['calotype', *spec.words()])}",
         f"# on this machine. Needs nothing but what it runs; start it with: bash {FILE}",
         "set -e",
+        f"folder={shlex.quote(spec.folder)}",
+        f'mkdir -p "$folder/{LOGS}"',
+        "# However it ends: what comes before the command may fail too.",
+        f'trap \'echo "$?" > "$folder/{EXIT_CODE}"\' EXIT',
         *([f"cd {shlex.quote(spec.directory)}"] if spec.directory else []),
         *spec.setup,
         *exports(all_variables(spec)),
-        f"folder={shlex.quote(spec.folder)}",
-        f'mkdir -p "$folder/{LOGS}"',
         "",
         "# Told to stop, the processes save; this script waits for them.",
         f"trap '{'stopped=yes; ' if spec.array else ''}kill -TERM \"$running\" 2>/dev/null || true' TERM",
         "",
     ]
     if spec.array is None:
-        body = _one(spec, "node-0.log", EXIT_CODE)
-    else:
-        inside = "".join(
-            f"  {line}\n" if line else "\n"
-            for line in _one(spec, "task-$task-node-0.log", f"{EXIT_CODE}.$task").splitlines()
-        )
-        body = (
-            f'stopped=\nfor task in {{0..{spec.array - 1}}}; do\n{inside}  [ -z "$stopped" ] || break\ndone\n'
-        )
-    return "\n".join([*head, body]) + ('exit "$code"\n' if spec.array is None else "")
+        return "\n".join([*head, f'{_one(spec, "node-0.log")}exit "$code"\n'])
+    inside = "".join(
+        f"  {line}\n" if line else "\n" for line in _one(spec, "task-$task-node-0.log").splitlines()
+    )
+    # A task that was told to stop has no code, whatever it made of it.
+    after = f'  [ -z "$stopped" ] || break\n  echo "$code" > "$folder/{EXIT_CODE}.$task"\n'
+    body = f"stopped=\nfor task in {{0..{spec.array - 1}}}; do\n{inside}{after}done\n"
+    return "\n".join([*head, body])
 
 
-def _one(spec: LaunchSpec, log: str, exit_code: str) -> str:
+def _one(spec: LaunchSpec, log: str) -> str:
     lines = started(spec, endpoint="localhost:0", run_id=spec.name, task="$task")
-    if spec.time_limit_s:
-        limit = f"timeout --signal=TERM --kill-after={spec.grace_s} {spec.time_limit_s}"
-        lines = [[limit, *lines[0]], *lines[1:]]
-    command = continued([*lines, [f'>> "$folder/{LOGS}/{log}" 2>&1']])
-    return f"""{command} &
+    # Without a time limit too: it hands SIGTERM on, and kills what has not ended then.
+    patience_s = spec.grace_s + (_LAST_WORDS_S if spec.launcher == "torchrun" else 0)
+    limit = f"timeout --signal=TERM --kill-after={patience_s} {spec.time_limit_s or 0}"
+    command = continued([[limit, *lines[0]], *lines[1:], [f'>> "$folder/{LOGS}/{log}" 2>&1']])
+    began, late = ("began=$SECONDS\n", _LATE.format(spec.time_limit_s)) if spec.time_limit_s else ("", "")
+    return f"""{began}{command} &
 running=$!
 # A signal ends a wait before what it waits for.
 while kill -0 "$running" 2>/dev/null; do
@@ -179,5 +200,4 @@ while kill -0 "$running" 2>/dev/null; do
 done
 code=0
 wait "$running" || code=$?
-echo "$code" > "$folder/{exit_code}"
-"""
+{late}"""

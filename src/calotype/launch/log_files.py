@@ -24,10 +24,11 @@ _NODE = re.compile(r"(?:task-(?P<task>\d+)-)?node-(?P<node>\d+)\.log")
 def lines_of(record: JobRecord, wanted: LogsWanted, is_over: Callable[[], bool]) -> Iterator[str]:
     """The lines that are wanted; following ends when the job is over."""
     check_wanted(record, wanted)
-    kept = _chosen(_written(record, wanted), wanted)
+    places: dict[Path, int] = {}
+    kept = _chosen(_new_lines(record, wanted, places, half=not wanted.follow), wanted)
     yield from deque(kept, wanted.lines) if wanted.lines is not None else kept
     if wanted.follow:
-        yield from _chosen(_grown(record, wanted, is_over), wanted)
+        yield from _chosen(_grown(record, wanted, places, is_over), wanted)
 
 
 def check_wanted(record: JobRecord, wanted: LogsWanted) -> None:
@@ -53,25 +54,31 @@ def _files(record: JobRecord, wanted: LogsWanted) -> list[Path]:
     return [file for task, _, file in sorted(placed) if wanted.task in (None, task)]
 
 
-def _written(record: JobRecord, wanted: LogsWanted) -> Iterator[str]:
+def _new_lines(
+    record: JobRecord, wanted: LogsWanted, places: dict[Path, int], *, half: bool
+) -> Iterator[str]:
+    """Of all files, from the places on up to which they are read; `half` takes in a last line without end.
+
+    Line by line: a log may be larger than memory, and grow while it is read.
+    """
     for file in _files(record, wanted):
-        yield from file.read_text("utf-8", errors="replace").splitlines()
+        with file.open("rb") as stream:
+            stream.seek(places.get(file, 0))
+            for line in stream:
+                if not half and not line.endswith(b"\n"):
+                    break
+                places[file] = places.get(file, 0) + len(line)
+                yield line.removesuffix(b"\n").decode("utf-8", errors="replace")
 
 
-def _grown(record: JobRecord, wanted: LogsWanted, is_over: Callable[[], bool]) -> Iterator[str]:
+def _grown(
+    record: JobRecord, wanted: LogsWanted, places: dict[Path, int], is_over: Callable[[], bool]
+) -> Iterator[str]:
     """New lines of all files as they come, each whole."""
-    places = {file: file.stat().st_size for file in _files(record, wanted)}
-    rests: dict[Path, bytes] = {}
     while True:
         # Asked before the last look, so that nothing written in between is missed.
         over = is_over()
-        for file in _files(record, wanted):
-            with file.open("rb") as stream:
-                stream.seek(places.get(file, 0))
-                data = stream.read()
-            places[file] = places.get(file, 0) + len(data)
-            *whole, rests[file] = (rests.get(file, b"") + data).split(b"\n")
-            yield from (line.decode("utf-8", errors="replace") for line in whole)
+        yield from _new_lines(record, wanted, places, half=over)
         if over:
             return
         time.sleep(_PAUSE_S)

@@ -24,7 +24,7 @@ def read_spec(
             raise NotFoundError(
                 f"no file {str(file)!r}; --launch-file takes a YAML file of a launch's settings"
             )
-        merge(values, parse_yaml(file.read_text("utf-8"), str(file)))
+        merge(values, parse_yaml(file.read_bytes(), str(file)))
     merge(values, given)
     merge(values, parse_overrides(overrides))
     return LaunchSpec.parse(values)

@@ -6,6 +6,8 @@ works. Knows no back end.
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -17,6 +19,9 @@ from calotype.spec.launch import LaunchSpec
 from calotype.spec.launch_parts import LONGEST_JOB_NAME
 
 FILE = "launch.json"
+_CLAIM = ".claimed"
+"""In the folder of a job that is being handed in."""
+_log = logging.getLogger(__name__)
 
 
 def _links() -> Path:
@@ -32,32 +37,51 @@ def claimed(spec: LaunchSpec) -> LaunchSpec:
         name = spec.name[: LONGEST_JOB_NAME - len(ending)].rstrip("-") + ending
         mine = spec.changed(name=name)
         folder = Path(mine.folder).absolute()
-        if (folder / FILE).exists() and "{name}" not in spec.work_folder:
-            rule = f"{folder} holds a job already; use another folder, or {{name}} in it"
-            raise RequestError([Problem("work_folder", rule, spec.work_folder)])
         try:
             # Making the link is what decides, also between processes.
             (links / name).symlink_to(folder, target_is_directory=True)
         except FileExistsError:
             continue
-        if (folder / FILE).exists():
-            (links / name).unlink()
-            continue
-        # What a job finds in its environment may be a way in: other users need not know.
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (folder / LOGS).mkdir(exist_ok=True)
-        return mine.changed(work_folder=str(folder))
+        took = False
+        try:
+            took = _took(folder)
+        finally:
+            if not took:
+                (links / name).unlink()
+        if took:
+            return mine.changed(work_folder=str(folder))
+        if "{name}" not in spec.work_folder:
+            why = "holds a job already" if os.access(folder, os.W_OK) else "is somebody else's"
+            rule = f"{folder} {why}; use another folder, or {{name}} in it"
+            raise RequestError([Problem("work_folder", rule, spec.work_folder)])
     raise RequestError([Problem("name", f"{spec.name!r} has been used 100000 times; use another", spec.name)])
+
+
+def _took(folder: Path) -> bool:
+    """Whether a folder is ours alone now: others, who have links of their own, may hand in there too."""
+    # What a job finds in its environment may be a way in: other users need not know.
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        (folder / _CLAIM).touch(exist_ok=False)
+    except (FileExistsError, PermissionError):
+        return False
+    if (folder / FILE).exists():
+        (folder / _CLAIM).unlink()
+        return False
+    (folder / LOGS).mkdir(exist_ok=True)
+    return True
 
 
 def unclaimed(spec: LaunchSpec) -> None:
     """Take back an id whose job was never handed in; the rendered files stay."""
     (_links() / spec.name).unlink(missing_ok=True)
+    Path(spec.folder, _CLAIM).unlink(missing_ok=True)
 
 
 def keep(record: JobRecord) -> None:
     with written_whole(Path(record.folder) / FILE, "w") as file:
         file.write(record.model_dump_json(indent=2) + "\n")
+    Path(record.folder, _CLAIM).unlink(missing_ok=True)
 
 
 def keep_end(record: JobRecord, status: JobStatus) -> JobRecord:
@@ -81,15 +105,21 @@ def find(job_id: str) -> JobRecord:
 
 
 def all_records() -> list[JobRecord]:
-    """The newest first; jobs whose folder is gone are left out."""
-    links = _links()
-    found = [_read(link.readlink()) for link in links.glob("*") if (link / FILE).is_file()]
+    """The newest first; jobs whose folder is gone are left out, and those whose record is damaged told of."""
+    found = []
+    for link in _links().glob("*"):
+        try:
+            if (link / FILE).is_file():
+                found.append(_read(link.readlink()))
+        except (CalotypeError, OSError) as error:
+            # One job that cannot be read hides no other.
+            _log.warning("job %r is left out: %s", link.name, error)
     return sorted(found, key=lambda record: record.submitted_at, reverse=True)
 
 
 def _read(folder: Path) -> JobRecord:
     file = folder / FILE
     try:
-        return JobRecord.model_validate_json(file.read_text("utf-8"))
+        return JobRecord.model_validate_json(file.read_bytes())
     except ValidationError as error:
         raise CalotypeError(f"{file} is no record of a job: {error.errors()[0]['msg']}") from None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from calotype.core.errors import RequestError
-from calotype.launch.backend import Backend, JobRecord, JobState, JobStatus, Rendered
+from calotype.launch.backend import Backend, JobRecord, JobState, JobStatus, LaunchError, Rendered
 from calotype.launch.records import claimed, keep, keep_end, unclaimed
 from calotype.spec.launch import LaunchSpec
 
@@ -46,7 +47,14 @@ def submit(backend: Backend, spec: LaunchSpec) -> tuple[JobRecord, Rendered]:
         files=tuple(rendered.files),
         submitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    keep(record)
+    try:
+        keep(record)
+    except BaseException:
+        # Nobody would find it again.
+        with suppress(LaunchError):
+            backend.cancel(record)
+        unclaimed(mine)
+        raise
     return record, rendered
 
 

@@ -20,6 +20,8 @@ MOST_GPUS_IN_A_NODE = 16
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _NO_TIME = "is no time; write 30m, 12h or 2d, HH:MM:SS, or D-HH:MM:SS"
 _MIB = {"M": 1, "G": 1024, "T": 1024 * 1024}
+_NOT_ON_A_LINE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+"""What ends lines, and what YAML has no place for. Joined emoji and wide spaces are text like any other."""
 
 
 def _matching(pattern: str, rule: str) -> AfterValidator:
@@ -35,7 +37,7 @@ def _matching(pattern: str, rule: str) -> AfterValidator:
 
 
 def _one_line(text: str) -> str:
-    if not text.isprintable():
+    if _NOT_ON_A_LINE.search(text):
         raise ValueError(
             f"{shown(text)} holds a line break or control character; write it on one line without"
         )

@@ -12,9 +12,10 @@ from yaml import YAMLError  # type: ignore[import-untyped]  # only its error's n
 from calotype.core.errors import Problem, RequestError
 
 
-def parse_yaml(text: str, source: str) -> dict[str, Any]:
-    """The keys and values of a text; `source` is what to call it."""
+def parse_yaml(text: str | bytes, source: str) -> dict[str, Any]:
+    """The keys and values of a text, or of a file's bytes; `source` is what to call it."""
     try:
+        text = text.decode("utf-8") if isinstance(text, bytes) else text
         values = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
     except (OmegaConfBaseException, YAMLError, ValueError) as error:
         raise RequestError([Problem(source, f"is not valid YAML: {_one_line(error)}")]) from None

@@ -93,14 +93,14 @@ def _names_in(what: str) -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
-def _read(name: str, what: str) -> tuple[str, str]:
+def _read(name: str, what: str) -> tuple[str | bytes, str]:
     """The text of one of our recipes or tables, or of a file, and what to call it."""
     ours = _names_in(what)
     if name in ours:
         return (files(f"calotype.{what}s") / f"{name}.yaml").read_text(encoding="utf-8"), f"{what} {name}"
     path = Path(name)
     if path.suffix in (".yaml", ".yml") and path.is_file():
-        return path.read_text(encoding="utf-8"), str(path)
+        return path.read_bytes(), str(path)
     raise NotFoundError(
         f"no {what} {name!r}: not a YAML file and not one of ours; {near_matches(name, ours)}"
     )

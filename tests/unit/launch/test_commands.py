@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shlex
@@ -16,7 +17,7 @@ from calotype.core.errors import ExitCode
 from calotype.launch import backends, submitting
 from calotype.launch.backend import JobRecord
 from calotype.launch.reading import read_spec
-from calotype.launch.records import find
+from calotype.launch.records import all_records, find
 
 
 class Accepting:
@@ -195,6 +196,46 @@ def test_a_file_is_rendered_with_values_on_top(
     assert f"-m calotype train sd2-base --device=cuda {told} &" in out.replace(" \\\n ", "")
     assert run([*words, "--out=files", "train", "sd2-base"]) == 0
     assert Path("files/job.sbatch").read_text().startswith("#!/bin/bash\n")
+
+
+def test_a_job_whose_record_cannot_be_kept_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = []
+
+    class Told(Accepting):
+        def cancel(self, record: JobRecord) -> None:
+            ended.append(record.handle)
+
+    def full(_record: JobRecord) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "launch.json")
+
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    told = Told()
+    monkeypatch.setattr(backends, "open_backend", lambda _: told)
+    monkeypatch.setattr(submitting, "keep", full)
+    assert run(["launch", "submit", "--on=slurm", "doctor"]) == ExitCode.DOES_NOT_FIT
+    assert "No space left on device" in capsys.readouterr().err
+    assert ended == ["1"]
+    assert all_records() == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["launch", "render", "--on=local", "--launch-file=old.yaml", "doctor"],
+        ["launch", "render-serving", "--image=a", "--file=old.yaml"],
+        ["launch", "render", "--on=local", "train", "old.yaml"],
+    ],
+)
+def test_a_file_in_another_encoding_is_refused_by_name(
+    words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("old.yaml").write_bytes("name: für-zoë\n".encode("latin-1"))
+    assert run(words) == ExitCode.BAD_REQUEST
+    assert "old.yaml: is not valid YAML: 'utf-8' codec can't decode" in capsys.readouterr().err
 
 
 _DOCS = Path(__file__).parents[3] / "docs"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from calotype.cli.main import run
 from calotype.core.errors import ExitCode
@@ -95,3 +97,29 @@ def test_a_wrong_spec_is_refused_before_anybody_is_asked(
     assert code == ExitCode.BAD_REQUEST
     assert says in capsys.readouterr().err
     assert not (tmp_path / "launches").exists()
+
+
+@pytest.mark.parametrize(
+    "prompt", ["👩\u200d💻 at work", "赤い\u3000狐", "un renard\u00a0!", 'it\'s "$(HOME)"']
+)
+def test_a_prompt_of_any_language_arrives_as_it_was_written(
+    backend: str, prompt: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = [f"--set={each}" for each in (*WANTS[backend], "launcher=plain")]
+    assert run(["launch", "render", f"--on={backend}", *more, "generate", prompt]) == 0
+    text = capsys.readouterr().out
+    (heading,) = [line for line in text.splitlines() if line.startswith("# calotype generate")]
+    assert shlex.split(heading)[-1] == prompt
+    if backend == "kubernetes":
+        (job,) = yaml.safe_load_all(text)
+        # Which Kubernetes would fill in otherwise.
+        assert job["spec"]["trainer"]["command"][-1] == prompt.replace("$(", "$$(")
+
+
+@pytest.mark.parametrize("prompt", ["a\x85b", "a\u2029b", "\ufeffa", "a\x1b[1m"])
+def test_what_would_break_a_line_is_refused_everywhere(
+    backend: str, prompt: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = [f"--set={each}" for each in WANTS[backend]]
+    assert run(["launch", "render", f"--on={backend}", *more, "generate", prompt]) == ExitCode.BAD_REQUEST
+    assert "holds a line break or control character" in capsys.readouterr().err

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +15,10 @@ import pytest
 from calotype.cli.main import run
 from calotype.core.errors import ExitCode, NotFoundError, RequestError
 from calotype.core.hardware import Gpu, GpuSurvey
+from calotype.core.processes import born
 from calotype.launch.backend import JobRecord, JobState
 from calotype.launch.local import LocalBackend
-from calotype.launch.records import find
+from calotype.launch.records import claimed, find, unclaimed
 from calotype.launch.submitting import status_of
 from tests.unit.launch.specs import HERE, spec
 from tests.until import until
@@ -26,6 +30,12 @@ if [ "$BEHAVE" = wait ]; then
   echo waits
   while :; do sleep 0.05; done
 fi
+if [ "$BEHAVE" = stay ]; then
+  trap 'echo told to stop' TERM
+  echo waits
+  while :; do sleep 0.05; done
+fi
+if [ "$BEHAVE" = "wait in $2 $3 $4" ]; then exec env BEHAVE=wait "$0"; fi
 exit "${CODE:-0}"
 """
 
@@ -89,6 +99,66 @@ def test_time_is_limited(hand_in: Callable[..., JobRecord]) -> None:
     assert "told to stop" in (record.logs / "node-0.log").read_text()
 
 
+def test_what_does_not_end_when_its_time_is_over_is_killed_and_has_timed_out(
+    hand_in: Callable[..., JobRecord],
+) -> None:
+    record = hand_in("environment.BEHAVE=stay", "time_limit=2s", "grace_s=1")
+    assert ended(record) is JobState.TIMED_OUT
+
+
+def test_what_does_not_end_when_it_is_cancelled_is_killed(hand_in: Callable[..., JobRecord]) -> None:
+    record = hand_in("environment.BEHAVE=stay", "grace_s=1")
+    has_begun(record)
+    LocalBackend().cancel(record)
+    assert ended(record) is JobState.CANCELLED
+    assert "told to stop" in (record.logs / "node-0.log").read_text()
+
+
+def has_begun(record: JobRecord) -> None:
+    def waits() -> bool:
+        return any("waits" in log.read_text() for log in record.logs.iterdir())
+
+    until(waits, "it has started")
+
+
+# Ignores SIGTERM, as a process does that waits for a device.
+DEAF = """import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("waits", os.getpid(), flush=True)
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_processes_of_torchrun_that_do_not_end_are_killed_with_it(
+    hand_in: Callable[..., JobRecord], tmp_path: Path
+) -> None:
+    package = tmp_path / "deaf" / "calotype"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(DEAF)
+    given = [f"python={sys.executable}", f"environment.PYTHONPATH={package.parent}", "launcher=torchrun"]
+    record = hand_in(*given, "processes_per_node=2", "grace_s=1", "time_limit=1h")
+
+    def pids() -> list[int]:
+        return [int(pid) for pid in re.findall(r"waits (\d+)\n", (record.logs / "node-0.log").read_text())]
+
+    until(lambda: (record.logs / "node-0.log").exists() and len(pids()) == 2, "both have started")
+    LocalBackend().cancel(record)
+    assert ended(record) is JobState.CANCELLED
+    assert [born(pid) for pid in pids()] == [None, None]
+
+
+@pytest.mark.parametrize("settings", [("setup=[echo is prepared, exit 3]",), ("directory=/nowhere/at/all",)])
+@pytest.mark.parametrize("array", [None, 2])
+def test_a_job_that_fails_before_its_command_has_failed(
+    hand_in: Callable[..., JobRecord], settings: tuple[str, ...], array: int | None
+) -> None:
+    record = hand_in(*settings, *([f"array={array}"] if array else []))
+    assert ended(record) is JobState.FAILED
+    assert {task.state for task in LocalBackend().status(record).tasks} <= {JobState.FAILED}
+
+
 def test_a_cancelled_job_is_told_first(
     hand_in: Callable[..., JobRecord], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +191,21 @@ def test_a_cancelled_array_begins_no_more_tasks(hand_in: Callable[..., JobRecord
     LocalBackend().cancel(record)
     assert ended(record) is JobState.CANCELLED
     assert not (record.logs / "task-1-node-0.log").exists()
+
+
+def test_tasks_that_were_over_before_an_array_was_cancelled_keep_their_ends(
+    hand_in: Callable[..., JobRecord],
+) -> None:
+    record = hand_in(
+        "array=4", "environment.BEHAVE=wait in calotype generate 1", words=("generate", "{task}")
+    )
+    has_begun(record)
+    states = [task.state.value for task in LocalBackend().status(record).tasks]
+    assert states == ["completed", "running", "pending", "pending"]
+    LocalBackend().cancel(record)
+    assert ended(record) is JobState.CANCELLED
+    states = [task.state.value for task in LocalBackend().status(record).tasks]
+    assert states == ["completed", "cancelled", "cancelled", "cancelled"]
 
 
 def test_a_killed_job_is_lost_and_another_process_of_its_number_is_not_it(
@@ -172,3 +257,56 @@ def test_a_folder_holds_one_job(
     (Path(record.folder) / "launch.json").unlink()
     with pytest.raises(NotFoundError, match=r"worked in .*, which has no launch.json any more"):
         find(record.id)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b'{"format": "calotype.launch.9"}'])
+def test_a_damaged_record_hides_no_other_job(
+    hand_in: Callable[..., JobRecord],
+    damage: bytes,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hand_in("name=whole")
+    broken = Path(hand_in("name=broken").folder, "launch.json")
+    broken.write_bytes(damage)
+    assert run(["launch", "list", "--json"]) == 0
+    assert [job["id"] for job in json.loads(capsys.readouterr().out)] == ["whole-1"]
+    assert f"job 'broken-1' is left out: {broken} is no record of a job" in caplog.text
+    assert run(["launch", "status", "whole"]) == ExitCode.NOT_FOUND
+    assert "did you mean 'whole-1'" in capsys.readouterr().err
+    assert run(["launch", "status", "broken-1"]) == ExitCode.BAD_REQUEST
+    assert f"{broken} is no record of a job" in capsys.readouterr().err
+
+
+def test_two_who_hand_in_at_once_share_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = spec(HERE, work_folder=str(tmp_path / "shared" / "{name}"))
+    first = claimed(shared)
+    # Somebody else, or on another machine: with a state of their own, and nothing is handed in yet.
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "other-state"))
+    second = claimed(shared)
+    assert (first.name, second.name) == ("here-1", "here-2")
+    assert first.folder != second.folder
+    unclaimed(second)
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        claimed(spec(HERE, work_folder=str(tmp_path / "file" / "{name}")))
+    assert claimed(shared).name == "here-2", "what was taken back or could not be made is free"
+    only = spec(HERE, work_folder=str(tmp_path / "only"))
+    claimed(only)
+    with pytest.raises(RequestError, match="holds a job already"):
+        claimed(only)
+
+
+def test_a_folder_that_is_somebody_elses_is_passed_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, touch = tmp_path / "shared" / "here-1", Path.touch
+    theirs.mkdir(parents=True)
+
+    def refusing(path: Path, mode: int = 0o666, exist_ok: bool = True) -> None:
+        if path.parent == theirs:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        touch(path, mode, exist_ok)
+
+    monkeypatch.setattr(Path, "touch", refusing)
+    assert claimed(spec(HERE, work_folder=str(tmp_path / "shared" / "{name}"))).name == "here-2"

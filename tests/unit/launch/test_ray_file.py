@@ -63,14 +63,19 @@ def test_the_file_says_what_the_spec_says() -> None:
     assert sweep.splitlines()[2].endswith("-- /fsx/calotype/bin/python job.py TASK")
 
 
-_ANY = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=200).filter(str.isprintable)
+_ANY = st.text(
+    st.characters(categories=["L", "N", "P", "S", "Zs", "Cf"], exclude_characters="\ufeff"), max_size=200
+)
 
 
 @settings(max_examples=25, deadline=None)
 @given(word=_ANY, value=_ANY)
 def test_values_arrive_as_they_were_written(word: str, value: str) -> None:
-    text = rendered(ALONE, array=None, command=["train", word], environment={"A": value}, setup=["module x"])
+    folder = f"/data/{'long ' * 20}{value}"
+    more: dict[str, Any] = {"environment": {"A": value}, "setup": ["module x"], "directory": folder}
+    text = rendered(ALONE, array=None, command=["train", word], **more)
     found = values_in(text)
+    assert found["DIRECTORY"] == folder
     assert found["COMMAND"][-2:] == ["train", word]
     assert found["COMMAND"][:2] == ["bash", "-c"]
     assert found["ENVIRONMENT"]["A"] == value
@@ -119,6 +124,7 @@ class Client:
         self.losing: list[str] = []
         """What becomes of the next questions: `answer` is lost, or the whole `question`."""
         self.full_at = 99
+        self.printed: str | None = None
 
     def get_address(self) -> str:
         return ADDRESS
@@ -157,6 +163,10 @@ class Client:
             self.losing.pop(0)
             raise RuntimeError("WebSocket connection closed unexpectedly with close code 1006")
         yield "o\nthree\n"
+
+    def get_job_logs(self, job: str) -> str:
+        self.get_job_info(job)
+        return "one\ntwo\nthree\n" if self.printed is None else self.printed
 
 
 @pytest.fixture
@@ -198,6 +208,17 @@ def test_a_lost_connection_loses_no_lines_and_repeats_none(client: Client) -> No
     record = handed_in(TRAINING)
     client.losing = ["tail"]
     assert list(RayBackend().logs(record, LogsWanted(follow=True))) == ["one", "two", "three"]
+
+
+def test_the_last_lines_are_the_last_whatever_characters_are_in_them(client: Client) -> None:
+    record = handed_in(TRAINING)
+    assert list(RayBackend().logs(record, LogsWanted(lines=1, follow=True))) == ["three"]
+    # What is new while they are counted is told too.
+    client.printed = "one\x0c1\u20282\ntwo\n"
+    assert list(RayBackend().logs(record, LogsWanted(lines=1))) == ["two"]
+    assert list(RayBackend().logs(record, LogsWanted(lines=1, follow=True))) == ["two", "three"]
+    client.printed = ""
+    assert list(RayBackend().logs(record, LogsWanted())) == []
 
 
 @pytest.mark.parametrize(

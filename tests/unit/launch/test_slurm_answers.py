@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from calotype.launch.backend import JobState, JobStatus
+from calotype.launch.backend import JobRecord, JobState, JobStatus
 from calotype.launch.slurm.partitions import limit_s, parsed, problems_with
-from calotype.launch.slurm.queue import from_accounting, from_controller, tasks_in
+from calotype.launch.slurm.queue import combined, from_accounting, from_controller, status_of, tasks_in
 from tests.unit.launch.specs import TRAINING, spec
 
 # A cluster with two kinds of nodes in one partition, as `sinfo --Node` prints it.
@@ -42,6 +45,26 @@ def test_a_cluster_is_read() -> None:
     ]
     assert (cpu.name, cpu.is_default, cpu.time_limit_s, cpu.most_nodes) == ("cpu", True, None, 4)
     assert not drained.is_up
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("gpu:8", (("", 8),)),
+        ("gpu:8(S:0-1)", (("", 8),)),
+        ("gpu:2080ti:4(S:0)", (("2080ti", 4),)),
+        ("nvme:2,gpu:3090:8,mps:400", (("3090", 8),)),
+        ("gpu:a100:2(S:0),gpu:1g.10gb:14(S:0-1)", (("a100", 2), ("1g.10gb", 14))),
+        ("gpu:h100:no_consume:8", (("h100", 8),)),
+        ("egpu:3,lustre", ()),
+        ("(null)", ()),
+    ],
+)
+def test_gpus_and_slices_are_counted_whatever_their_kind_is_called(
+    gres: str, gpus: tuple[tuple[str, int], ...]
+) -> None:
+    (partition,) = parsed(f"p*|up|infinite|1-4|n1|64|256000|{gres}\n")
+    assert partition.nodes[0].gpus == gpus
 
 
 @pytest.mark.parametrize(
@@ -131,7 +154,7 @@ def line(**values: str) -> str:
     ],
 )
 def test_states_are_the_same_everywhere(values: dict[str, str], status: JobStatus) -> None:
-    assert from_controller(line(**values), None) == status
+    assert from_controller(line(**values)) == {0: status}
 
 
 def test_an_array_is_one_job_of_many_tasks() -> None:
@@ -139,17 +162,83 @@ def test_an_array_is_one_job_of_many_tasks() -> None:
     text += line(ArrayTaskId="1", JobState="RUNNING") + line(
         ArrayTaskId="0", JobState="FAILED", ExitCode="3:0"
     )
-    status = from_controller(text, 5)
+    status = combined(from_controller(text), 5)
     assert status.state is JobState.RUNNING
     assert [task.state.value for task in status.tasks] == ["failed", "running", *["pending"] * 3]
     assert tasks_in("0,2-3%1") == [0, 2, 3]
+    assert tasks_in("0-4:2,7") == [0, 2, 4, 7]
 
 
 def test_accounting_speaks_for_jobs_that_the_controller_forgot() -> None:
-    assert from_accounting("7|CANCELLED by 1000|0:15|n1\n", None) == JobStatus(
-        state=JobState.CANCELLED, exit_code=143, nodes=("n1",)
-    )
-    status = from_accounting("7_0|COMPLETED|0:0|n1\n7_1|TIMEOUT|0:0|n2\n", 2)
-    assert status is not None
+    cancelled = JobStatus(state=JobState.CANCELLED, exit_code=143, nodes=("n1",))
+    assert from_accounting("7|CANCELLED by 1000|0:15|n1\n") == {0: cancelled}
+    status = combined(from_accounting("7_0|COMPLETED|0:0|n1\n7_1|TIMEOUT|0:0|n2\n"), 2)
     assert (status.state, status.nodes) == (JobState.TIMED_OUT, ("n1", "n2"))
-    assert from_accounting("", None) is None
+    assert from_accounting("") == {}
+    never_ran = JobStatus(state=JobState.CANCELLED, exit_code=0)
+    assert from_accounting("7|CANCELLED by 1000|0:0|None assigned\n") == {0: never_ran}
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts programs into Slurm's place, by name and what they do."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    def put(**bodies: str) -> None:
+        for name, body in bodies.items():
+            (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+            (tmp_path / name).chmod(0o755)
+
+    return put
+
+
+def record(folder: Path, **changes: Any) -> JobRecord:
+    return JobRecord(
+        id="sd2-base-1",
+        backend="slurm",
+        handle="7",
+        folder=str(folder),
+        spec=spec(SMALL, **changes),
+        files=("job.sbatch",),
+        submitted_at="2026-01-01T00:00:00+00:00",
+    )
+
+
+def test_tasks_that_ended_long_before_the_others_are_not_lost(
+    programs: Callable[..., None], tmp_path: Path
+) -> None:
+    """The controller forgets them while the array runs."""
+    (tmp_path / "exit-code.0").write_text("0\n")
+    last = f"cat <<'END'\n{line(ArrayTaskId='2', JobState='COMPLETED')}END"
+    programs(scontrol=last, sacct="echo '7_1|FAILED|3:0|n1'")
+    status = status_of(record(tmp_path, array=3))
+    assert [(task.state, task.exit_code) for task in status.tasks] == [
+        (JobState.COMPLETED, 0),
+        (JobState.FAILED, 3),
+        (JobState.COMPLETED, 0),
+    ]
+    assert status.state is JobState.FAILED
+
+
+def test_long_lists_of_tasks_are_asked_for_whole(programs: Callable[..., None], tmp_path: Path) -> None:
+    programs(scontrol='echo "JobId=7 JobState=PENDING ArrayTaskId=0${SLURM_BITSTR_LEN:+,1}"', sacct="exit 1")
+    assert {task.state for task in status_of(record(tmp_path, array=2)).tasks} == {JobState.PENDING}
+
+
+@pytest.mark.parametrize(
+    ("left", "state"),
+    [
+        ("0\n", JobState.COMPLETED),
+        ("3\n", JobState.FAILED),
+        ("0 cancelled\n", JobState.CANCELLED),
+        ("143 timed_out\n", JobState.TIMED_OUT),
+        ("", JobState.LOST),
+        ("0 nonsense", JobState.LOST),
+    ],
+)
+def test_a_forgotten_job_is_known_by_what_it_left(
+    programs: Callable[..., None], tmp_path: Path, left: str, state: JobState
+) -> None:
+    programs(scontrol="echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", sacct="exit 1")
+    (tmp_path / "exit-code").write_text(left)
+    assert status_of(record(tmp_path)).state is state

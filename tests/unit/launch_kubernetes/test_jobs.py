@@ -316,3 +316,7 @@ def test_no_cluster_and_no_answer_are_said(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     with pytest.raises(LaunchError, match=r"no Kubernetes cluster is known here.*kubectl"):
         KubernetesBackend().check(a_job())
+    for damaged in ("apiVersion: [", "no kubeconfig", "[1]", "contexts: 3\ncurrent-context: a\n"):
+        (tmp_path / "nowhere").write_text(damaged)
+        with pytest.raises(LaunchError, match=r"no Kubernetes cluster is known here.*kubectl"):
+            KubernetesBackend().check(a_job())

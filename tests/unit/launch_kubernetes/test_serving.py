@@ -51,6 +51,12 @@ def test_every_object_passes_its_schema(changes: dict[str, Any]) -> None:
             assert faults(each) == [], kind
 
 
+def test_the_secret_is_made_where_the_server_looks_for_it() -> None:
+    spec = ServingSpec.parse({"image": "a", "keys_secret": "mine", "kubernetes": {"namespace": "pictures"}})
+    heading = render_serving(spec).files["serving.yaml"].partition("---")[0]
+    assert "kubectl create secret generic mine --namespace=pictures --from-file=keys.json" in heading
+
+
 def test_the_schema_notices_what_it_does_not_know() -> None:
     server = rendered()["Deployment"]
     server["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = {}

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -18,6 +19,7 @@ import pytest
 import calotype
 from calotype.cli.main import run
 from calotype.core.errors import ExitCode
+from calotype.core.processes import born
 from calotype.launch.backend import JobRecord, JobState, JobStatus, LogsWanted
 from calotype.launch.backends import open_backend
 from calotype.launch.ray import RayBackend
@@ -159,6 +161,38 @@ def test_tasks_of_an_array_end_each_in_its_own_way(call: Run, nodes: Nodes, stan
     assert "ends" in whole
     # Ray may have had the last word, with news of its nodes.
     assert call("launch", "logs", record.id, "--task=0", "--lines=1") == f"{whole[-1]}\n"
+
+
+# Ignores SIGTERM, as a process does that waits for a device.
+DEAF = """import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open(f"{os.environ['HERE']}/deaf.{os.getpid()}", "w").close()
+while True:
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("launcher", ["plain", "torchrun"])
+def test_what_does_not_end_when_it_is_cancelled_is_killed(
+    call: Run, nodes: Nodes, tmp_path: Path, launcher: str
+) -> None:
+    nodes.start_second()
+    package = tmp_path / "deaf" / "calotype"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(DEAF)
+    more = [f"launcher={launcher}", "grace_s=1", f"environment.PYTHONPATH={package.parent}"]
+    given = [f"--set={one}" for one in (*more, f"environment.HERE={tmp_path}")]
+    record = submitted(call, *given, "doctor")
+    until(lambda: list(tmp_path.glob("deaf.*")), "it has started")
+    call("launch", "cancel", record.id)
+    assert ended(record).state is JobState.CANCELLED
+    (pid,) = [int(file.name.partition(".")[2]) for file in tmp_path.glob("deaf.*")]
+    try:
+        until(lambda: born(pid) is None, "it is killed", patience_s=30)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, 9)
 
 
 def test_the_file_runs_without_calotype(

@@ -14,6 +14,7 @@ from typing import Any
 from kubernetes import client, config
 from urllib3 import Retry
 from urllib3.exceptions import HTTPError
+from yaml import YAMLError  # type: ignore[import-untyped]  # it ships no types
 
 from calotype.launch.backend import LaunchError
 from calotype.launch.kubernetes.cluster import LostError, RefusedError
@@ -36,9 +37,11 @@ class OfficialClient:
             else:
                 place = os.environ.get("KUBECONFIG", "~/.kube/config")
                 config.load_kube_config(config_file=place, context=context, client_configuration=settings)
-        except (config.ConfigException, OSError) as error:
+        # Of a file that is no kubeconfig the client says what Python says.
+        except (config.ConfigException, OSError, YAMLError, TypeError, AttributeError) as error:
+            said = " ".join(str(error).split())
             raise LaunchError(
-                f"no Kubernetes cluster is known here: {error}; set KUBECONFIG or kubernetes.context, or use "
+                f"no Kubernetes cluster is known here: {said}; set KUBECONFIG or kubernetes.context, or use "
                 "`calotype launch render` and hand the file in with kubectl"
             ) from None
         # All methods: what we create carries a mark by which a second try knows the first.

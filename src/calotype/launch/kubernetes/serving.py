@@ -42,7 +42,8 @@ def render_serving(spec: ServingSpec) -> Rendered:
     heading = [
         f"{', '.join(spec.models)} behind the service {spec.name}. Needs nothing of Calotype but the image "
         "and a secret with API keys:",
-        f"kubectl create secret generic {spec.keys_secret} --from-file=keys.json",
+        f"kubectl create secret generic {spec.keys_secret} --namespace={spec.kubernetes.namespace} "
+        "--from-file=keys.json",
         f"kubectl apply -f {FILE}",
     ]
     notes = []

@@ -80,7 +80,8 @@ class RayJobs:
 
     def printed(self, job: str) -> list[str]:
         text: str = _told(lambda: self._client.get_job_logs(job))
-        return text.splitlines()
+        # As they are followed: other characters that end lines stay inside them.
+        return text.removesuffix("\n").split("\n") if text else []
 
     def followed(self, job: str) -> Iterator[str]:
         """Lines from the first on as they come, up to the job's end; a lost connection is made again."""

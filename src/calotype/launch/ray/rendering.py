@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from pprint import pformat
@@ -17,8 +18,8 @@ from calotype.spec.launch import LaunchSpec
 FILE = "job.py"
 _BEGIN, _END = "# What is run.\n", "# How it is run.\n"
 _WIDTH = 100
-# What Ray allows a driver beyond the grace of the processes that it waits for.
-_LAST_WORDS_S = 15
+# What Ray allows a driver beyond the grace of the processes that it waits for: more than it waits itself.
+_LAST_WORDS_S = 30
 
 
 def rendered(spec: LaunchSpec) -> Rendered:
@@ -131,7 +132,10 @@ def _with_value(line: str, values: dict[str, object]) -> str:
     plain = name.partition(":")[0]
     if plain not in values:
         return line
-    shown = pformat(values[plain], width=_WIDTH, sort_dicts=False, compact=True)
+    value = values[plain]
+    # A text of its own is not broken: its pieces would look like a list's.
+    width = sys.maxsize if isinstance(value, str) else _WIDTH
+    shown = pformat(value, width=width, sort_dicts=False, compact=True)
     if "\n" not in shown:
         return f"{name} = {shown}"
     inside = shown[1:-1].replace("\n ", "\n    ")

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from calotype.core.errors import Problem
-from calotype.launch.backend import JobRecord, JobStatus, LogsWanted, Rendered
+from calotype.launch.backend import JobRecord, JobStatus, LaunchError, LogsWanted, Rendered
 from calotype.launch.log_files import lines_of
 from calotype.launch.slurm.partitions import partition_of, partitions, problems_with
 from calotype.launch.slurm.programs import asked
-from calotype.launch.slurm.queue import status_of
+from calotype.launch.slurm.queue import number_of, status_of
 from calotype.launch.slurm.script import rendered
 from calotype.spec.launch import LaunchSpec
 
@@ -30,9 +30,22 @@ class SlurmBackend:
         chosen = partition_of(spec, partitions())
         return max((node.num_gpus(spec.slurm.gpu_type) for node in chosen.nodes), default=0) if chosen else 0
 
-    def submit(self, _spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
-        # Told apart by a semicolon, the cluster's name may follow.
-        return asked("sbatch", "--parsable", str(folder / rendered.main)).strip().partition(";")[0]
+    def submit(self, spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
+        script = folder / rendered.main
+        try:
+            # Told apart by a semicolon, the cluster's name may follow.
+            return asked("sbatch", "--parsable", str(script)).strip().partition(";")[0]
+        except LaunchError:
+            # A controller that is busy may take a job and lose the answer.
+            number = number_of(script, spec.name)
+            if number is None:
+                raise
+            return number
+        except BaseException:
+            number = number_of(script, spec.name)
+            if number is not None:
+                asked("scancel", number)
+            raise
 
     def status(self, record: JobRecord) -> JobStatus:
         return record.ended or status_of(record)

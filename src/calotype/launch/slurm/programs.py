@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 from calotype.launch.backend import LaunchError
 
 _PATIENCE_S = 60.0
+_WHOLE_ANSWERS = {"SLURM_BITSTR_LEN": "0"}
+"""Left alone, they cut off long lists of an array's tasks."""
 
 
 class SlurmRefusedError(LaunchError):
@@ -35,6 +38,7 @@ def asked(*command: str, folder: Path | None = None) -> str:
             timeout=_PATIENCE_S,
             check=False,
             cwd=folder,
+            env={**os.environ, **_WHOLE_ANSWERS},
         )
     except subprocess.TimeoutExpired:
         raise LaunchError(f"{command[0]} said nothing for {_PATIENCE_S:.0f} s; is slurmctld up?") from None

@@ -31,43 +31,62 @@ _STATES = {
 }
 """All else is some kind of waiting."""
 _FORGOTTEN = "Invalid job id"
+_NOWHERE = ("", "(null)", "None assigned")
+"""The nodes of a job that has none, as the controller and the accounting write it."""
+
+
+def number_of(script: Path, name: str) -> str | None:
+    """Of a job that waits or runs, by its file; None where there is none, or nobody answers."""
+    try:
+        text = asked("squeue", "--noheader", f"--name={name}", "--format=%F|%o")
+    except LaunchError:
+        return None
+    return next((line.partition("|")[0] for line in text.split() if line.endswith(f"|{script}")), None)
 
 
 def status_of(record: JobRecord) -> JobStatus:
-    """How a job stands."""
+    """How a job stands. The tasks of an array are forgotten one by one, so each is asked for by itself."""
+    wanted, known = set(range(record.spec.array or 1)), _controlled(record)
+    for ask in (_accounted, _left_behind):
+        if not wanted <= known.keys():
+            known = {**ask(record), **known}
+    return known[0] if record.spec.array is None else combined(known, record.spec.array)
+
+
+def _controlled(record: JobRecord) -> dict[int, JobStatus]:
+    """What the controller still knows."""
     try:
         text = asked("scontrol", "show", "job", "--oneliner", record.handle)
     except SlurmRefusedError as error:
         if _FORGOTTEN not in error.said:
             raise
-        return _accounted(record) or _left_behind(record)
-    return from_controller(text, record.spec.array)
+        return {}
+    return from_controller(text)
 
 
-def from_controller(text: str, array: int | None) -> JobStatus:
-    """From `scontrol show job --oneliner`: a line for each task that has started, one for those that wait."""
+def from_controller(text: str) -> dict[int, JobStatus]:
+    """Tasks from `scontrol show job --oneliner`: a line for each that has started, one for those that wait.
+
+    A job that is no array is its own only task.
+    """
     lines = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in text.splitlines()]
     jobs = [job for job in lines if "JobState" in job]
-    if array is None:
-        return _of_job(jobs[0])
-    tasks = {task: _of_job(job) for job in jobs for task in tasks_in(job.get("ArrayTaskId", ""))}
-    return combined(tasks, array)
+    return {task: _of_job(job) for job in jobs for task in tasks_in(job.get("ArrayTaskId", "0"))}
 
 
 def tasks_in(text: str) -> list[int]:
-    """The numbers in `3`, `1-4`, `0,2-3%2`."""
+    """The numbers in `3`, `1-4`, `0-8:2`, `0,2-3%2`."""
     numbers: list[int] = []
     for part in text.partition("%")[0].split(","):
-        bounds = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        bounds = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
         if bounds:
-            numbers += range(int(bounds[1]), int(bounds[2] or bounds[1]) + 1)
+            numbers += range(int(bounds[1]), int(bounds[2] or bounds[1]) + 1, int(bounds[3] or 1))
     return numbers
 
 
 def combined(tasks: Mapping[int, JobStatus], array: int) -> JobStatus:
-    """An array as one job; of a task that nobody speaks of nothing is known."""
-    missing = JobStatus(state=JobState.LOST)
-    each = [tasks.get(number, missing) for number in range(array)]
+    """An array as one job."""
+    each = [tasks[number] for number in range(array)]
     tasks_told = [
         TaskStatus(task=number, state=status.state, reason=status.reason, exit_code=status.exit_code)
         for number, status in enumerate(each)
@@ -89,11 +108,11 @@ def _of_job(job: Mapping[str, str]) -> JobStatus:
         reason="" if reason == "None" else reason,
         exit_code=(int(code) or (128 + int(by_signal) if int(by_signal) else 0)) if state.is_over else None,
         restarts=int(job.get("Restarts", "0")),
-        nodes=() if nodes in ("", "(null)") else (nodes,),
+        nodes=() if nodes in _NOWHERE else (nodes,),
     )
 
 
-def _accounted(record: JobRecord) -> JobStatus | None:
+def _accounted(record: JobRecord) -> dict[int, JobStatus]:
     """From Slurm's accounting, where there is one."""
     columns = "JobID,State,ExitCode,NodeList"
     try:
@@ -102,34 +121,34 @@ def _accounted(record: JobRecord) -> JobStatus | None:
             *("--jobs", record.handle),
         )
     except LaunchError:
-        return None
-    return from_accounting(text, record.spec.array)
+        return {}
+    return from_accounting(text)
 
 
-def from_accounting(text: str, array: int | None) -> JobStatus | None:
-    """From `sacct --parsable2`; None where it knows nothing of the job."""
+def from_accounting(text: str) -> dict[int, JobStatus]:
+    """Tasks from `sacct --parsable2`; a job that is no array is its own only task."""
     tasks: dict[int, JobStatus] = {}
     for line in text.splitlines():
         number, state, code, nodes = line.split("|")
         job = {"JobState": state.split()[0], "ExitCode": code, "NodeList": nodes}
         for task in tasks_in(number.partition("_")[2].strip("[]") or "0"):
             tasks[task] = _of_job(job)
-    if not tasks:
-        return None
-    return tasks.get(0) if array is None else combined(tasks, array)
+    return tasks
 
 
-def _left_behind(record: JobRecord) -> JobStatus:
-    """From the code that the job's script writes as its last act."""
+def _left_behind(record: JobRecord) -> dict[int, JobStatus]:
+    """From what the job's script writes as its last act: its code, and whether Slurm ended it."""
+    folder = Path(record.folder)
     if record.spec.array is None:
-        return _from_file(Path(record.folder) / EXIT_CODE)
-    tasks = {n: _from_file(Path(record.folder) / f"{EXIT_CODE}.{n}") for n in range(record.spec.array)}
-    return combined(tasks, record.spec.array)
+        return {0: _from_file(folder / EXIT_CODE)}
+    return {task: _from_file(folder / f"{EXIT_CODE}.{task}") for task in range(record.spec.array)}
 
 
 def _from_file(file: Path) -> JobStatus:
     try:
-        code = int(file.read_text())
+        code_text, *ended = file.read_text().split()
+        code = int(code_text)
+        state = JobState(ended[0]) if ended else JobState.FAILED if code else JobState.COMPLETED
     except (OSError, ValueError):
         return JobStatus(state=JobState.LOST, reason="Slurm has forgotten it, and it left no exit code")
-    return JobStatus(state=JobState.FAILED if code else JobState.COMPLETED, exit_code=code)
+    return JobStatus(state=state, exit_code=code)

@@ -10,7 +10,7 @@ import re
 import shlex
 
 from calotype.core.errors import Problem, RequestError
-from calotype.launch.backend import LOGS, SCRIPT_LOG, Rendered
+from calotype.launch.backend import LOGS, SCRIPT_LOG, JobState, Rendered
 from calotype.launch.script import all_variables, continued, exports, started
 from calotype.spec.launch import LaunchSpec
 
@@ -25,7 +25,6 @@ _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+=@~-]+")
 # A cancelled job does not run any more, and must not come back. (Slurm tells only the processes, not this
 # script, that they have some seconds left before they are preempted.)
 _REQUEUE = """# Slurm puts a job back that it had to kill, but not one that saved and ended in time.
-state=$(scontrol show job --oneliner "$job" || true)
 if [[ $state == *JobState=RUNNING* && ( -n $warned || $state == *PreemptTime=[0-9]* ) ]]; then
   scontrol requeue "$job"
   exit
@@ -174,7 +173,15 @@ while kill -0 "$running" 2>/dev/null; do
 done
 code=0
 wait "$running" || code=$?
-{requeue}echo "$code" > "{code_file}"
+state=$(scontrol show job --oneliner "$job" || true)
+{requeue}# What Slurm ends may have saved and ended well: the code alone would not tell.
+ended=
+case $state in
+  *JobState=RUNNING*) ;;
+  *Reason=TimeLimit*) ended={JobState.TIMED_OUT} ;;
+  *Reason=None*) ended={JobState.CANCELLED} ;;
+esac
+echo "$code" $ended > "{code_file}"
 exit "$code"
 """
 

@@ -2,17 +2,20 @@
 # calotype train emoji trainer.devices=2
 # on this machine. Needs nothing but what it runs; start it with: bash job.sh
 set -e
+folder=/home/ada/launches/here
+mkdir -p "$folder/logs"
+# However it ends: what comes before the command may fail too.
+trap 'echo "$?" > "$folder/exit-code"' EXIT
 cd /home/ada
 export PET_SHUTDOWN_TIMEOUT=120
 export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: '
 export PYTHONUNBUFFERED=1
-folder=/home/ada/launches/here
-mkdir -p "$folder/logs"
 
 # Told to stop, the processes save; this script waits for them.
 trap 'kill -TERM "$running" 2>/dev/null || true' TERM
 
-timeout --signal=TERM --kill-after=120 43200 /home/ada/.venv/bin/python -m torch.distributed.run \
+began=$SECONDS
+timeout --signal=TERM --kill-after=135 43200 /home/ada/.venv/bin/python -m torch.distributed.run \
   --nnodes=1 --nproc-per-node=2 --max-restarts=0 --rdzv-backend=c10d --rdzv-endpoint="localhost:0" \
   --rdzv-id="here" --tee=3 \
   -m calotype train emoji trainer.devices=2 \
@@ -24,5 +27,6 @@ while kill -0 "$running" 2>/dev/null; do
 done
 code=0
 wait "$running" || code=$?
-echo "$code" > "$folder/exit-code"
+# What had to be killed when its time was over has the code of anything killed.
+if [ "$code" = 137 ] && [ $((SECONDS - began)) -ge 43200 ]; then code=124; fi
 exit "$code"

@@ -2,16 +2,19 @@
 # calotype bench train --sweep=batch=1,2,4 --out=/fsx/out '--part={task}/3'
 # on this machine. Needs nothing but what it runs; start it with: bash job.sh
 set -e
-export PYTHONUNBUFFERED=1
 folder=/fsx/launches/sweep
 mkdir -p "$folder/logs"
+# However it ends: what comes before the command may fail too.
+trap 'echo "$?" > "$folder/exit-code"' EXIT
+export PYTHONUNBUFFERED=1
 
 # Told to stop, the processes save; this script waits for them.
 trap 'stopped=yes; kill -TERM "$running" 2>/dev/null || true' TERM
 
 stopped=
 for task in {0..2}; do
-  /fsx/calotype/bin/python -m calotype bench train --sweep=batch=1,2,4 --out=/fsx/out --part="$task"/3 \
+  timeout --signal=TERM --kill-after=120 0 /fsx/calotype/bin/python -m calotype bench train \
+    --sweep=batch=1,2,4 --out=/fsx/out --part="$task"/3 \
     >> "$folder/logs/task-$task-node-0.log" 2>&1 &
   running=$!
   # A signal ends a wait before what it waits for.
@@ -20,6 +23,6 @@ for task in {0..2}; do
   done
   code=0
   wait "$running" || code=$?
-  echo "$code" > "$folder/exit-code.$task"
   [ -z "$stopped" ] || break
+  echo "$code" > "$folder/exit-code.$task"
 done
