@@ -49,7 +49,7 @@ def schedule_of(model: Model) -> TrainingSchedule:
             int(config.get("num_train_timesteps", 1000)),
             bool(config.get("rescale_betas_zero_snr", False)),
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ModelFileError(model.identity.reference, f"its scheduler cannot be used: {error}") from None
 
 

@@ -190,6 +190,8 @@ def test_running_out_of_memory_fails_alone(engine: Engine, monkeypatch: pytest.M
         ({"prediction_type": "flow"}, "prediction_type is 'flow'; known: epsilon, v_prediction"),
         ({"beta_schedule": "sigmoid"}, "its scheduler cannot be used: beta schedule 'sigmoid' is unknown"),
         ({"beta_end": "much"}, "its scheduler cannot be used"),
+        ({"beta_end": 1.0}, "its scheduler cannot be used: betas lie between 0 and 1, not from .* to 1.0"),
+        ({"num_train_timesteps": 1}, "its scheduler cannot be used: num_train_timesteps is 1, not from 2"),
         ({"trained_betas": [0.1, 0.2]}, "trained_betas, which are not supported"),
         ({"_class_name": "EDMDPMSolverMultistepScheduler"}, "is EDMDPM.*, whose noise is not supported"),
         ({"_class_name": "FlowMatchEulerDiscreteScheduler"}, "is FlowMatch.*, whose noise is not supported"),

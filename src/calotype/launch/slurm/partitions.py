@@ -11,7 +11,8 @@ from calotype.launch.slurm.programs import asked
 from calotype.spec.launch import LaunchSpec
 
 _COLUMNS = "%P|%a|%l|%s|%N|%c|%m|%G"
-_GPU = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d+)")
+_GPU = re.compile(r"(?<![^,])gpu(?::([^:,()]+))?(?::no_consume)?:(\d+)(?![^,(])")
+"""In `gpu:8`, `gpu:h100:8(S:0-1)`, `gpu:2080ti:4,nvme:1`, `gpu:1g.10gb:7`: a kind may begin with a digit."""
 
 
 @dataclass(frozen=True)
