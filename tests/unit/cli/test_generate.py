@@ -112,6 +112,13 @@ def test_a_sheet_holds_every_combination_and_repeats_itself(calotype: Calotype) 
     assert np.array_equal(pixels("again/x-grid.png"), sheet)
 
 
+def test_a_prompt_on_a_sheet_may_look_like_a_number(calotype: Calotype) -> None:
+    seen = calotype("generate", "x", *SMALL, "--seed", 3, "--grid", "prompt=7,true,a pear")
+    assert seen.code == ExitCode.OK, seen.err
+    calotype("generate", "7", *SMALL, "--seed", 3)
+    place(pixels("made/x-grid.png"), pixels("made/7-seed3.png"))
+
+
 def test_all_pictures_on_one_sheet_that_repeats_itself(calotype: Calotype) -> None:
     long = "a pear " * 40
     seen = calotype("generate", "x", long, *SMALL, "--seed", 3, "--count", 2, "--sheet")
@@ -195,6 +202,7 @@ REFUSED = [
     (("--lora", "x:strong"), "a strength is a number"),
     (("--lora", "a:1:2:3"), "NAME[:STRENGTH[:TEXT_STRENGTH]]"),
     (("--original-size", "1024"), "two numbers"),
+    (("--original-size", "1024x10²"), "two numbers"),
     (("--grid", "stps=1"), "did you mean 'steps'"),
     (("--grid", "steps="), "names no values"),
     (("--grid", "steps=[]"), "names no values"),
