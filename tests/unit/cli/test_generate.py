@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from calotype.core.errors import ExitCode
 from calotype.engine.engine import Engine
@@ -68,6 +70,20 @@ def test_a_picture_makes_itself_again(calotype: Calotype, suffix: str) -> None:
     assert own < other / 2
     # It was made in a batch of two and is made again alone: one of 255 is what fp32 may differ by.
     assert suffix == "webp" or np.abs(pixels(f"made/{second}") - repeated).max() <= 1
+
+
+def test_from_says_which_learned_word_is_not_what_it_was(calotype: Calotype) -> None:
+    word = Path("models/embeddings/style.safetensors")
+    word.parent.mkdir(parents=True)
+    folder = ("--models", "models")
+    save_file({"emb_params": torch.zeros(1, 192)}, word)
+    calotype("generate", "embedding:style", *SMALL, *folder, "--seed", 5)
+    (name,) = files()
+    assert "note:" not in calotype("generate", "--from", f"made/{name}", *folder, "--out", "again").err
+    save_file({"emb_params": torch.ones(1, 192)}, word)
+    seen = calotype("generate", "--from", f"made/{name}", *folder, "--out", "again")
+    assert seen.code == ExitCode.OK, seen.err
+    assert "note: the picture was made by embeddings/style with sha256" in seen.err
 
 
 def test_from_with_a_knob_changes_only_that_knob(calotype: Calotype) -> None:
