@@ -318,12 +318,16 @@ class _Worker:
     def _write(
         self, image: Image.Image, record: PictureRecord, seconds: float, *, announce: bool = True
     ) -> dict[str, Any]:
-        from calotype.engine.pictures import save_picture
+        from calotype.engine.pictures import holds, save_picture
 
+        picture_format = self._job.picture_format
+        if not holds(picture_format, image):
+            _say(f"note: {image.width}×{image.height} is more than {picture_format} holds; written as png")
+            picture_format = "png"
         seed = record.request["seed"]
         sheet = "sheet" if self._job.sheet else "grid"
         kind = sheet if record.grid else f"seed{seed}"
-        path = free_name(self._job.out, record.request["prompt"], kind, self._job.picture_format)
+        path = free_name(self._job.out, record.request["prompt"], kind, picture_format)
         save_picture(image, path, record)
         if announce and not self._job.as_json:
             prefix = "contact sheet: " if record.grid else ""

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from calotype.core.errors import ExitCode
 from calotype.engine.engine import Engine
+from calotype.engine.pictures import LARGEST_SIDES
 from tests.unit.cli.conftest import Calotype
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
@@ -133,6 +134,19 @@ def test_a_prompt_on_a_sheet_may_look_like_a_number(calotype: Calotype) -> None:
     assert seen.code == ExitCode.OK, seen.err
     calotype("generate", "7", *SMALL, "--seed", 3)
     place(pixels("made/x-grid.png"), pixels("made/7-seed3.png"))
+
+
+def test_a_sheet_that_its_format_cannot_hold_is_not_lost(
+    calotype: Calotype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LARGEST_SIDES, "webp", 150)
+    knobs = (*SMALL, "--seed", 3, "--format", "webp")
+    seen = calotype("generate", "x", *knobs, "--grid", "cfg=1,7.5,11")
+    assert seen.code == ExitCode.OK, seen.err
+    assert "is more than webp holds; written as png" in seen.err
+    assert files() == ["x-grid.png"]
+    assert calotype("generate", "x", *knobs).err == ""
+    assert files() == ["x-grid.png", "x-seed3.webp"]
 
 
 def test_all_pictures_on_one_sheet_that_repeats_itself(calotype: Calotype) -> None:
