@@ -73,6 +73,8 @@ def run(job: Job) -> None:
     written: list[dict[str, Any]] = []
     with shown() as bar, cancellable() as cancel:
         engine = _load(job, record, bar)
+        if record:
+            _say_what_changed(record, engine.records(requests[0].with_changes(count=1))[0])
         worker = _Worker(engine, job, bar, cancel)
         for request in requests:
             if job.trials:
@@ -190,10 +192,16 @@ def _load(job: Job, record: PictureRecord | None, bar: Bar) -> Engine:
     identity = engine.model.identity
     if identity.random and not job.as_json:
         _say(f"note: {identity.reference} has random weights, so the pictures show nothing")
-    if record and record.model.sha256 != identity.sha256:
-        was, now = record.model.sha256[:12], identity.sha256[:12]
-        _say(f"note: the picture was made by a model with sha256 {was}…, this one is {now}…")
     return engine
+
+
+def _say_what_changed(before: PictureRecord, now: PictureRecord) -> None:
+    """Weights that are not those the picture was made with make another one."""
+    digests = [("a model", before.model.sha256, now.model.sha256)]
+    digests += [(name, before.files.get(name, digest), digest) for name, digest in now.files.items()]
+    for what, old, new in digests:
+        if old != new:
+            _say(f"note: the picture was made by {what} with sha256 {old[:12]}…, this one is {new[:12]}…")
 
 
 def _recorded_precision(job: Job, record: PictureRecord | None) -> str | None:
@@ -310,12 +318,16 @@ class _Worker:
     def _write(
         self, image: Image.Image, record: PictureRecord, seconds: float, *, announce: bool = True
     ) -> dict[str, Any]:
-        from calotype.engine.pictures import save_picture
+        from calotype.engine.pictures import holds, save_picture
 
+        picture_format = self._job.picture_format
+        if not holds(picture_format, image):
+            _say(f"note: {image.width}×{image.height} is more than {picture_format} holds; written as png")
+            picture_format = "png"
         seed = record.request["seed"]
         sheet = "sheet" if self._job.sheet else "grid"
         kind = sheet if record.grid else f"seed{seed}"
-        path = free_name(self._job.out, record.request["prompt"], kind, self._job.picture_format)
+        path = free_name(self._job.out, record.request["prompt"], kind, picture_format)
         save_picture(image, path, record)
         if announce and not self._job.as_json:
             prefix = "contact sheet: " if record.grid else ""

@@ -32,7 +32,7 @@ def parse_lora(text: str) -> dict[str, Any]:
 def parse_pair(field: str, text: str) -> list[int]:
     """`1024x768` as [1024, 768]."""
     first, separator, second = text.lower().replace("×", "x").partition("x")
-    if not separator or not first.strip().isdigit() or not second.strip().isdigit():
+    if not separator or not first.strip().isdecimal() or not second.strip().isdecimal():
         raise RequestError(
             [Problem(f"micro.{field}", f"{text!r} should be two numbers, for instance 1024x1024", text)]
         )
@@ -58,7 +58,9 @@ def parse_axis(text: str) -> GridAxis:
                 [Problem("--grid", f"{values_text!r} is not a JSON list: {error}", text)]
             ) from None
     else:
-        values = [_value(part.strip()) for part in values_text.split(",")]
+        parts = [part.strip() for part in values_text.split(",")]
+        is_text = GenerateRequest.model_fields[knob].annotation in (str, str | None)
+        values = parts if is_text else [_value(part) for part in parts]
     if not values:
         raise RequestError([Problem("--grid", f"{text!r} names no values; write {knob}=VALUE,VALUE,…", text)])
     if len(values) > MOST_CELLS_A_SIDE:

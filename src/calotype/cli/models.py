@@ -175,9 +175,11 @@ def convert(
 
 
 def _write(weights: "Weights", destination: Path, *, max_shard_bytes: int, **options: Any) -> None:
-    from calotype.models.write import SINGLE_FILE_SUFFIXES, write_folder, write_single_file
+    from calotype.models.reference import FILE_SUFFIXES
+    from calotype.models.write import write_folder, write_single_file
 
-    if destination.suffix in SINGLE_FILE_SUFFIXES:
+    # Those of files that cannot be written are refused there: nobody means a folder by them.
+    if destination.suffix.lower() in FILE_SUFFIXES:
         write_single_file(weights, destination, **options)
     else:
         write_folder(weights, destination, max_shard_bytes=max_shard_bytes, **options)

@@ -18,12 +18,25 @@ from calotype.spec.request import GenerateRequest, MicroConditioning
 DEFAULT_STRENGTH = 0.75
 """How far to leave a given image when nobody says: far enough to follow a prompt, near enough to be known."""
 
+OTHER_NOISE = ("EDM", "FlowMatch")
+"""How the names of schedulers begin that add noise in another way than by betas."""
+UNGIVEN = {
+    "time_cond_proj_dim": "how strong the guidance is, as models distilled to consistency do",
+    "class_embed_type": "a class",
+    "num_class_embeds": "a class",
+}
+"""Settings of a UNet that reads something nobody gives it, and what."""
+
 _log = logging.getLogger(__name__)
 
 
 def schedule_of(model: Model) -> TrainingSchedule:
     """The noise levels the model was trained on, from its scheduler's configuration."""
     config = model.architecture.scheduler
+    kind = str(config.get("_class_name"))
+    if kind.startswith(OTHER_NOISE):
+        rule = f"its scheduler is {kind}, whose noise is not supported (that of betas is)"
+        raise ModelFileError(model.identity.reference, rule)
     if config.get("trained_betas") is not None:
         raise ModelFileError(
             model.identity.reference, "its scheduler lists trained_betas, which are not supported"
@@ -36,7 +49,7 @@ def schedule_of(model: Model) -> TrainingSchedule:
             int(config.get("num_train_timesteps", 1000)),
             bool(config.get("rescale_betas_zero_snr", False)),
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ModelFileError(model.identity.reference, f"its scheduler cannot be used: {error}") from None
 
 
@@ -46,6 +59,14 @@ def check_model(model: Model) -> None:
     if reads != latent and not reads_mask(model):
         known = f"{latent} (text to image) and {2 * latent + 1} (inpainting) are known"
         rule = f"its UNet reads {reads} channels; {known}"
+        raise ModelFileError(model.identity.reference, rule)
+    for setting, what in UNGIVEN.items():
+        if model.unet.config.get(setting) is not None:
+            rule = f"its UNet reads {what} ({setting}), which is not supported"
+            raise ModelFileError(model.identity.reference, rule)
+    added = model.unet.config.get("addition_embed_type")
+    if added and (added, model.architecture.family) != ("text_time", "sdxl"):
+        rule = f"its UNet reads {added!r} beside the prompt (addition_embed_type), which is not supported"
         raise ModelFileError(model.identity.reference, rule)
 
 

@@ -24,6 +24,8 @@ KEY = "calotype"
 READABLE = ("PNG", "WEBP", "JPEG")
 MOST_PIXELS = 2**27
 LARGEST_FILE_BYTES = 2**30
+LARGEST_SIDES = {"webp": 16_383, "jpeg": 65_500}
+"""Of formats that have a limit, in pixels; that of JPEG is its library's."""
 _JPEG_MARK = f"{KEY}\0".encode()
 _JPEG_PIECE = 65_000
 """A JPEG segment has a 16-bit length."""
@@ -46,10 +48,20 @@ def format_of(path: Path) -> str:
     return name
 
 
+def holds(format_name: str, image: Image.Image) -> bool:
+    """Whether a file of this format can have so many pixels a side."""
+    return max(image.size) <= LARGEST_SIDES.get(format_name, max(image.size))
+
+
 def encode_picture(
     image: Image.Image, format_name: str, record: PictureRecord, *, quality: int = 95
 ) -> bytes:
     """The bytes of a picture file with its record inside."""
+    if not holds(format_name, image):
+        rule = (
+            f"{format_name} holds {LARGEST_SIDES[format_name]} pixels a side, the picture is {image.width}×"
+        )
+        raise RequestError([Problem("format", f"{rule}{image.height}; use png", format_name)])
     values = record.model_dump(mode="json")
     text = json.dumps(values, ensure_ascii=False, sort_keys=True)
     buffer = io.BytesIO()

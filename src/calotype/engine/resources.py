@@ -23,8 +23,8 @@ from calotype.spec.request import GenerateRequest, LoraUse
 
 REMEMBERED = 16
 
-Written = tuple[str, Path, int]
-"""A file of some kind as it was written at some time: one that was written anew is another."""
+Written = tuple[str, Path, tuple[int, ...]]
+"""A file or folder of some kind as it was written at some time: one that was written anew is another."""
 
 
 class Resources:
@@ -105,7 +105,10 @@ class Resources:
 
 
 def _written(kind: str, path: Path) -> Written:
-    return kind, path, path.stat().st_mtime_ns
+    # A folder's own time does not tell of files in it that were written over.
+    inside = (place for place in sorted(path.rglob("*")) if place.exists())
+    times = (place.stat().st_mtime_ns for place in (path, *inside))
+    return kind, path, tuple(times)
 
 
 def _changed(file: Written) -> bool:

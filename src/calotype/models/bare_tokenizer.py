@@ -1,6 +1,6 @@
 """CLIP's tokenizer by the tokenizers library alone: what transformers wraps, without its seconds of import.
 
-Does what making pictures needs. Whoever pads, saves or adds words has transformers' (`build_tokenizer`).
+Does what making pictures needs. Whoever pads, saves or adds more words has transformers' (`build_tokenizer`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 
-from calotype.models.tokenizer import END, START, contents
+from calotype.models.tokenizer import ADDED, END, START, contents
 
 _WORDS = r"""<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
 
@@ -29,6 +29,7 @@ class BareTokenizer:
         vocab, merges = contents(description)
         marks = (START, END, str(description.get("pad_token", END)))
         self.backend_tokenizer = _backend(vocab, merges, marks)
+        self.backend_tokenizer.add_tokens(list(description.get(ADDED, ())))
         self.bos_token_id, self.eos_token_id, self.pad_token_id = (
             self.backend_tokenizer.token_to_id(mark) for mark in marks
         )

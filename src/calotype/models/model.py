@@ -79,25 +79,36 @@ def assemble(
             progress=progress,
             outlined=outlined,
         )
+    unet, vae = modules.pop("unet"), modules.pop("vae")
     make = BareTokenizer if outlined else build_tokenizer
     return Model(
         architecture=architecture,
         identity=identity,
-        unet=modules.pop("unet"),
-        vae=modules.pop("vae"),
+        unet=unet,
+        vae=vae,
         text_encoders=list(modules.values()),
-        tokenizers=[_tokenizer(make, each, identity.reference) for each in architecture.tokenizers],
+        tokenizers=[
+            _tokenizer(make, description, encoder, identity.reference)
+            for description, encoder in zip(architecture.tokenizers, modules.values(), strict=True)
+        ],
         dtype=dtype,
         device=device,
         outlined=outlined,
     )
 
 
-def _tokenizer(make: Callable[[Mapping[str, Any]], Any], description: Mapping[str, Any], source: str) -> Any:
+def _tokenizer(
+    make: Callable[[Mapping[str, Any]], Any], description: Mapping[str, Any], encoder: Any, source: str
+) -> Any:
     try:
-        return make(description)
+        tokenizer = make(description)
     except Exception as error:  # the tokenizers library raises nothing narrower
         raise ModelFileError(source, f"its tokenizer cannot be built: {error}") from error
+    tokens, known = tokenizer.backend_tokenizer.get_vocab_size(), encoder.config.vocab_size
+    if tokens > known:
+        rule = f"its tokenizer has {tokens} tokens, its text encoder knows {known} of them"
+        raise ModelFileError(source, rule)
+    return tokenizer
 
 
 def vae_dtype(architecture: Architecture, dtype: torch.dtype) -> torch.dtype:

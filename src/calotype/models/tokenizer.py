@@ -2,15 +2,16 @@
 
 A CLIP vocabulary follows from its merges alone: 256 bytes, the same bytes ending a word, one entry per merge,
 two marks. So a description holds a name ("clip", "emoji" for the embedded model's, "bytes" for no merges at
-all) or the vocabulary itself.
+all) or the vocabulary itself. Words that were added to it, as training new ones does, stand beside it.
 Knows nothing of prompts.
 """
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ Vocabulary = dict[str, int]
 
 MERGES_HEADER = "#version: 0.2"
 NAMED = ("clip", "emoji", "bytes")
+ADDED = "added_tokens"
+"""Of a description that has any: words beside its vocabulary, in the order of their ids."""
+ADDED_FILE = "added_tokens.json"
 
 
 @cache
@@ -63,12 +67,14 @@ def build_tokenizer(description: Mapping[str, Any]) -> Any:
     from transformers import CLIPTokenizer  # noqa: PLC0415 - seconds to import
 
     vocab, merges = contents(description)
-    return CLIPTokenizer(
+    tokenizer = CLIPTokenizer(
         vocab=vocab,
         merges=merges,
         pad_token=description.get("pad_token", END),
         model_max_length=description.get("model_max_length", USUAL_LENGTH),
     )
+    tokenizer.add_tokens(list(description.get(ADDED, ())))
+    return tokenizer
 
 
 def contents(description: Mapping[str, Any]) -> tuple[Vocabulary, Merges]:
@@ -92,15 +98,18 @@ def read_tokenizer(folder: Path, *, inside: Path | None = None) -> dict[str, Any
     try:
         vocab, merges = _read_vocabulary(folder, inside)
         pad = settings.get("pad_token") or END
+        pad = pad["content"] if isinstance(pad, dict) else str(pad)
         longest = int(settings.get("model_max_length", USUAL_LENGTH))
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+        added = _in_order(_read_added(folder, settings, inside), vocab, pad)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise ModelFileError(folder, f"holds no tokenizer that can be read: {error!r}") from error
     own = {"vocab": vocab, "merges": [list(merge) for merge in merges]}
     known = (name for name in NAMED if contents({"vocabulary": name}) == (vocab, merges))
     return {
         "vocabulary": next(known, own),
-        "pad_token": pad["content"] if isinstance(pad, dict) else str(pad),
+        "pad_token": pad,
         "model_max_length": longest,
+        **({ADDED: added} if added else {}),
     }
 
 
@@ -129,6 +138,31 @@ def _read_vocabulary(folder: Path, inside: Path | None) -> tuple[Vocabulary, Mer
     raise ModelFileError(folder, "no tokenizer here: expected vocab.json and merges.txt, or tokenizer.json")
 
 
+def _read_added(folder: Path, settings: Mapping[str, Any], inside: Path | None) -> Vocabulary:
+    """Words beside the vocabulary, wherever one of transformers' versions has written them."""
+    older, fast = folder / ADDED_FILE, folder / "tokenizer.json"
+    added = dict(read_json(older, inside=inside)) if older.exists() else {}
+    noted = settings.get("added_tokens_decoder") or {}
+    added |= {one["content"]: int(key) for key, one in noted.items()}
+    if fast.exists():
+        added |= {one["content"]: one["id"] for one in read_json(fast, inside=inside).get("added_tokens", [])}
+    return added
+
+
+def _in_order(added: Vocabulary, vocab: Vocabulary, pad: str) -> list[str]:
+    """The words without the marks; their ids have to be those that they get where they are added again."""
+    words = [word for word in sorted(added, key=lambda word: added[word]) if word not in (START, END, pad)]
+    for word, expected in _added_ids(words, vocab, pad).items():
+        if added[word] != expected:
+            raise ValueError(f"the added word {word!r} has the id {added[word]}, expected {expected}")
+    return words
+
+
+def _added_ids(words: Iterable[str], vocab: Vocabulary, pad: str) -> Vocabulary:
+    following = count(len(vocab) + (pad not in vocab))
+    return {word: vocab[word] if word in vocab else next(following) for word in words}
+
+
 def write_tokenizer(folder: Path, description: Mapping[str, Any]) -> None:
     """Write the slow files, which every version of transformers reads."""
     vocab, merges = contents(description)
@@ -147,3 +181,6 @@ def write_tokenizer(folder: Path, description: Mapping[str, Any]) -> None:
         "add_prefix_space": False,
     }
     write_json(folder / "tokenizer_config.json", settings)
+    if description.get(ADDED):
+        ids = _added_ids(description[ADDED], vocab, description.get("pad_token", END))
+        write_json(folder / ADDED_FILE, ids)

@@ -193,7 +193,17 @@ class SingleFileWeights(_Closing):
             expected = {name: row.original_shape(shapes) for name, row in self._rows.items()}
             found = {name: self._spec(name).shape for name in self._actual if name in expected}
             check_shapes(file.path, expected, found)
+            self._refuse_scales(file.path)
             self._files = files.pop_all()
+
+    def _refuse_scales(self, path: Path) -> None:
+        """Weights in eight bits may have their scale beside them; without it they are other weights."""
+        for name in self._actual:
+            module, _, last = name.rpartition(".")
+            weight = f"{module}.weight"
+            if "scale" in last and weight in self._rows and self._spec(weight).dtype.itemsize == 1:
+                rule = f"{name!r} is the scale of {weight!r}; quantized files cannot be loaded"
+                raise ModelFileError(path, rule)
 
     def specs(self, part: str) -> Mapping[str, TensorSpec]:
         shapes = self.architecture.tensor_shapes(part)

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from calotype.core.errors import ExitCode
 from calotype.engine.engine import Engine
+from calotype.engine.pictures import LARGEST_SIDES
 from tests.unit.cli.conftest import Calotype
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
@@ -70,6 +73,20 @@ def test_a_picture_makes_itself_again(calotype: Calotype, suffix: str) -> None:
     assert suffix == "webp" or np.abs(pixels(f"made/{second}") - repeated).max() <= 1
 
 
+def test_from_says_which_learned_word_is_not_what_it_was(calotype: Calotype) -> None:
+    word = Path("models/embeddings/style.safetensors")
+    word.parent.mkdir(parents=True)
+    folder = ("--models", "models")
+    save_file({"emb_params": torch.zeros(1, 192)}, word)
+    calotype("generate", "embedding:style", *SMALL, *folder, "--seed", 5)
+    (name,) = files()
+    assert "note:" not in calotype("generate", "--from", f"made/{name}", *folder, "--out", "again").err
+    save_file({"emb_params": torch.ones(1, 192)}, word)
+    seen = calotype("generate", "--from", f"made/{name}", *folder, "--out", "again")
+    assert seen.code == ExitCode.OK, seen.err
+    assert "note: the picture was made by embeddings/style with sha256" in seen.err
+
+
 def test_from_with_a_knob_changes_only_that_knob(calotype: Calotype) -> None:
     calotype("generate", "x", *SMALL, "--seed", 5)
     seen = calotype("generate", "--from", "made/x-seed5.png", "--steps", 3, "--out", "again", "--json")
@@ -110,6 +127,26 @@ def test_a_sheet_holds_every_combination_and_repeats_itself(calotype: Calotype) 
     place(sheet, pixels("made/x-seed3.png"))  # the cell for steps=2, cfg=11
     calotype("generate", "--from", "made/x-grid.png", "--out", "again")
     assert np.array_equal(pixels("again/x-grid.png"), sheet)
+
+
+def test_a_prompt_on_a_sheet_may_look_like_a_number(calotype: Calotype) -> None:
+    seen = calotype("generate", "x", *SMALL, "--seed", 3, "--grid", "prompt=7,true,a pear")
+    assert seen.code == ExitCode.OK, seen.err
+    calotype("generate", "7", *SMALL, "--seed", 3)
+    place(pixels("made/x-grid.png"), pixels("made/7-seed3.png"))
+
+
+def test_a_sheet_that_its_format_cannot_hold_is_not_lost(
+    calotype: Calotype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LARGEST_SIDES, "webp", 150)
+    knobs = (*SMALL, "--seed", 3, "--format", "webp")
+    seen = calotype("generate", "x", *knobs, "--grid", "cfg=1,7.5,11")
+    assert seen.code == ExitCode.OK, seen.err
+    assert "is more than webp holds; written as png" in seen.err
+    assert files() == ["x-grid.png"]
+    assert calotype("generate", "x", *knobs).err == ""
+    assert files() == ["x-grid.png", "x-seed3.webp"]
 
 
 def test_all_pictures_on_one_sheet_that_repeats_itself(calotype: Calotype) -> None:
@@ -195,6 +232,7 @@ REFUSED = [
     (("--lora", "x:strong"), "a strength is a number"),
     (("--lora", "a:1:2:3"), "NAME[:STRENGTH[:TEXT_STRENGTH]]"),
     (("--original-size", "1024"), "two numbers"),
+    (("--original-size", "1024x10²"), "two numbers"),
     (("--grid", "stps=1"), "did you mean 'steps'"),
     (("--grid", "steps="), "names no values"),
     (("--grid", "steps=[]"), "names no values"),

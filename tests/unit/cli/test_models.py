@@ -97,6 +97,14 @@ def test_inspect_of_an_unsafe_file_names_the_rule(calotype: Calotype) -> None:
     assert not Path("trace").exists()
 
 
+@pytest.mark.parametrize("name", ["new.pt", "new.bin", "new.CKPT"])
+def test_a_kind_of_file_that_is_not_written_is_no_folder(calotype: Calotype, name: str) -> None:
+    seen = calotype("models", "convert", "emoji", name)
+    assert seen.code == ExitCode.BAD_REQUEST
+    assert f"'{name}' should end in .safetensors or .ckpt" in seen.err
+    assert not Path(name).exists()
+
+
 @pytest.mark.parametrize("verb", ["inspect", "convert"])
 def test_a_missing_file(calotype: Calotype, verb: str) -> None:
     extra = () if verb == "inspect" else ("new",)

@@ -190,7 +190,11 @@ def test_running_out_of_memory_fails_alone(engine: Engine, monkeypatch: pytest.M
         ({"prediction_type": "flow"}, "prediction_type is 'flow'; known: epsilon, v_prediction"),
         ({"beta_schedule": "sigmoid"}, "its scheduler cannot be used: beta schedule 'sigmoid' is unknown"),
         ({"beta_end": "much"}, "its scheduler cannot be used"),
+        ({"beta_end": 1.0}, "its scheduler cannot be used: betas lie between 0 and 1, not from .* to 1.0"),
+        ({"num_train_timesteps": 1}, "its scheduler cannot be used: num_train_timesteps is 1, not from 2"),
         ({"trained_betas": [0.1, 0.2]}, "trained_betas, which are not supported"),
+        ({"_class_name": "EDMDPMSolverMultistepScheduler"}, "is EDMDPM.*, whose noise is not supported"),
+        ({"_class_name": "FlowMatchEulerDiscreteScheduler"}, "is FlowMatch.*, whose noise is not supported"),
     ],
 )
 def test_a_model_that_cannot_be_run_is_refused_when_loaded(change: dict[str, Any], says: str) -> None:
@@ -201,6 +205,22 @@ def test_a_model_that_cannot_be_run_is_refused_when_loaded(change: dict[str, Any
 def test_a_unet_with_unknown_inputs_is_refused_when_loaded() -> None:
     with pytest.raises(ModelFileError, match=r"its UNet reads 8 channels; 4 .* and 9 .* are known"):
         small_engine(architecture=with_unet(shrunk("emoji"), in_channels=8))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"time_cond_proj_dim": 16}, r"how strong the guidance is, .* \(time_cond_proj_dim\)"),
+        ({"num_class_embeds": 4}, r"a class \(num_class_embeds\), which is not supported"),
+        ({"addition_embed_type": "text", "encoder_hid_dim": 32}, "'text' beside the prompt"),
+    ],
+)
+@pytest.mark.parametrize("preset", ["baseline", "fast"])
+def test_a_unet_that_reads_what_nobody_gives_it_is_refused(
+    preset: str, change: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ModelFileError, match=says):
+        small_engine(architecture=with_unet(shrunk("emoji"), **change), preset=preset)
 
 
 def test_load_goes_from_a_name_to_an_engine(tmp_path: Path) -> None:

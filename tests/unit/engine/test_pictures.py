@@ -54,6 +54,15 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path, suffix: str, prompt: str)
     assert read_record(path).generate_request().prompt == prompt
 
 
+@pytest.mark.parametrize(("suffix", "longest"), [("webp", 16_383), ("jpeg", 65_500)])
+def test_a_picture_that_is_too_long_for_its_format_is_refused(
+    tmp_path: Path, suffix: str, longest: int
+) -> None:
+    save_picture(Image.new("RGB", (longest, 8)), tmp_path / f"picture.{suffix}", record())
+    with pytest.raises(RequestError, match=f"{suffix} holds {longest} .*{longest + 1}×8; use png"):
+        save_picture(Image.new("RGB", (longest + 1, 8)), tmp_path / f"longer.{suffix}", record())
+
+
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_any_program_reads_the_picture(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"picture.{suffix}"

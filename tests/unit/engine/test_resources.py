@@ -193,6 +193,25 @@ def test_a_lora_written_anew_is_read_anew(preset: str, folder: Path) -> None:
         assert torch.equal(latents_of(own, **asked), second)
 
 
+def test_a_folder_whose_files_were_written_over_is_read_anew(own: Engine, folder: Path) -> None:
+    """The folder's own time stays what it was then."""
+    adapter, asked = folder / "loras" / "adapter", {**SIZE, "loras": [{"name": "adapter"}]}
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"lora_alpha": 2}')
+    weights = adapter / "adapter_model.safetensors"
+    save_file(lora(1, UNET), weights)
+    first = latents_of(own, **asked)
+    save_file(lora(2, UNET), folder / "other.safetensors")
+    weights.write_bytes((folder / "other.safetensors").read_bytes())
+    second = latents_of(own, **asked)
+    assert relative(second, first) > 1e-3
+    assert torch.equal(second, latents_of(own, **SIZE, loras=[{"name": "two"}]))
+    (adapter / "adapter_config.json").write_text('{"lora_alpha": 1}')
+    assert torch.equal(
+        latents_of(own, **asked), latents_of(own, **SIZE, loras=[{"name": "two", "strength": 0.5}])
+    )
+
+
 def test_a_lora_written_anew_while_a_picture_is_made_waits_for_the_next(folder: Path) -> None:
     own = small_engine("emoji", models_folder=folder)
     file, asked = folder / "loras" / "changing.safetensors", {**SIZE, "loras": [{"name": "changing"}]}

@@ -14,9 +14,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from calotype.core.errors import ModelFileError, NotFoundError
+from calotype.engine.load import load
 from calotype.models.folder_layout import read_architecture
+from calotype.models.reference import find_model
 from calotype.models.weights import FolderWeights, RandomWeights
-from calotype.models.write import write_folder
+from calotype.models.write import write_folder, write_single_file
 from tests.shrunk import shrunk
 from tests.unit.models.conftest import FolderOf
 from tests.unit.models.on_disk import assert_same_parts, assert_same_tensors, folder_tensors, read_weights
@@ -69,6 +71,23 @@ def test_folder_that_diffusers_saved_is_read(name: str, folder_of: FolderOf, tmp
     with FolderWeights(tmp_path / "saved", read_architecture(tmp_path / "saved")) as weights:
         assert_same_parts(read_weights(weights), read_weights(RandomWeights(shrunk(name))))
     assert read_architecture(tmp_path / "saved").tokenizers == shrunk(name).tokenizers
+
+
+@pytest.mark.parametrize("form", ["folder", "single.safetensors", "single.ckpt"])
+def test_a_word_that_the_model_was_taught_is_kept(form: str, folder_of: FolderOf, tmp_path: Path) -> None:
+    pipeline = _pipeline(folder_of("sd15"))
+    pipeline.tokenizer.add_tokens(["<cat-toy>"])
+    pipeline.text_encoder.resize_token_embeddings(49409, mean_resizing=False)
+    pipeline.save_pretrained(tmp_path / "taught")
+    with find_model(str(tmp_path / "taught")).weights as weights:
+        if form == "folder":
+            write_folder(weights, tmp_path / form)
+        else:
+            write_single_file(weights, tmp_path / form)
+    engine = load(str(tmp_path / form), device="cpu")
+    assert engine.model.tokenizers[0]("a <cat-toy>").input_ids == [49406, 320, 49408, 49407]
+    expected, _ = pipeline.encode_prompt("a <cat-toy>", "cpu", 1, do_classifier_free_guidance=False)
+    assert torch.allclose(engine.encode("a <cat-toy>").context, expected, atol=1e-5)
 
 
 def test_sharded_folder_loads_in_ours_and_in_diffusers(tmp_path: Path) -> None:

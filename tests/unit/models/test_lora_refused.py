@@ -53,6 +53,7 @@ def test_the_layer_of_these_tests_is_fine(tmp_path: Path) -> None:
         (_layer(down=NAN), rf"'{KEY}.lora_down.weight' holds NaN or infinity"),
         (_layer(down=INFINITY), "holds NaN or infinity"),
         (_layer(alpha=torch.tensor(torch.nan)), rf"'{KEY}.alpha' holds NaN"),
+        (_layer(down=DOWN.to(torch.int8)), rf"'{KEY}.lora_down.weight' is torch.int8; quantized LoRAs"),
         ({f"{KEY}.lora_up.weight": UP}, rf"'{KEY}.lora_up.weight' has no 'down' matrix beside it"),
         ({f"{KEY}.lora_down.weight": DOWN}, "has no 'up' matrix beside it"),
         ({f"{KEY}.alpha": torch.tensor(1.0)}, "has no 'down' matrix"),
@@ -191,3 +192,12 @@ def test_unreadable_note_of_diffusers_counts_as_none(note: str, tmp_path: Path) 
     save_file(tensors, tmp_path / "lora.safetensors", {"lora_adapter_metadata": note})
     (update,) = read_adapter(tmp_path / "lora.safetensors", SD15).layers.values()
     assert update.alpha == update.rank
+
+
+@pytest.mark.parametrize("alpha", ["Infinity", "NaN", "1" + 400 * "0", "1e999"])
+def test_an_alpha_that_makes_no_weights_is_refused(alpha: str, tmp_path: Path) -> None:
+    tensors = {f"unet.conv_in.lora_{x}.weight": t for x, t in _matrices()}
+    note = {"lora_adapter_metadata": f'{{"unet.lora_alpha": {alpha}}}'}
+    save_file(tensors, tmp_path / "lora.safetensors", note)
+    with pytest.raises(ModelFileError, match="its alpha for conv_in is no number up to 1e\\+06"):
+        read_adapter(tmp_path / "lora.safetensors", SD15)

@@ -126,6 +126,16 @@ def test_tokenizer_that_cannot_be_built_is_refused(vocabulary: object) -> None:
         assemble(RandomWeights(broken), identity, dtype=torch.float32, device=CPU)
 
 
+@pytest.mark.parametrize("outlined", [False, True])
+def test_a_tokenizer_with_words_that_the_encoder_lacks_is_refused(outlined: bool) -> None:
+    architecture = shrunk("emoji")
+    more = {**architecture.tokenizers[0], "added_tokens": ["<cat-toy>"]}
+    larger = replace(architecture, tokenizers=(more,))
+    identity = random_identity("random:emoji", larger, 0)
+    with pytest.raises(ModelFileError, match="has 515 tokens, its text encoder knows 514 of them"):
+        assemble(RandomWeights(larger), identity, dtype=torch.float32, device=CPU, outlined=outlined)
+
+
 @pytest.mark.parametrize(
     ("place", "value", "dtype", "reason"),
     [

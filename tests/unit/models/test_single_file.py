@@ -148,3 +148,17 @@ def test_tensors_that_do_not_fit_are_refused(change: dict[str, Any], reason: str
     save_file({name: t for name, t in tensors.items() if t is not None}, tmp_path / "file")
     with pytest.raises(ModelFileError, match=reason):
         SingleFileWeights(open_tensors(tmp_path / "file"), shrunk("emoji"))
+
+
+@pytest.mark.parametrize("scale", ["scale_weight", "weight_scale", "scale"])
+def test_weights_with_scales_beside_them_are_refused(scale: str, tmp_path: Path) -> None:
+    """As tools for eight bits write them: each weight was divided by its scale."""
+    layer = "model.diffusion_model.time_embed.0"
+    tensors = original_tensors(shrunk("emoji"))
+    tensors[f"{layer}.weight"] = tensors[f"{layer}.weight"].to(torch.float8_e4m3fn)
+    save_file(tensors, tmp_path / "plain")
+    with SingleFileWeights(open_tensors(tmp_path / "plain"), shrunk("emoji")) as plain:
+        assert plain.specs("unet")["time_embedding.linear_1.weight"].dtype == torch.float8_e4m3fn
+    save_file({**tensors, f"{layer}.{scale}": torch.tensor(0.1)}, tmp_path / "scaled")
+    with pytest.raises(ModelFileError, match=f"'{layer}.{scale}' is the scale of '{layer}.weight'"):
+        SingleFileWeights(open_tensors(tmp_path / "scaled"), shrunk("emoji"))

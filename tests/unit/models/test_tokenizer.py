@@ -27,10 +27,18 @@ OWN = {
     "pad_token": END,
     "model_max_length": 77,
 }
+ADDED = {**CLIP, "added_tokens": ["<cat-toy>", "sks2"]}
 PROMPT = "a photo of an astronaut riding a horse on mars"
 # As OpenAI's own CLIP tokenizer gives them.
 PROMPT_IDS = [49406, 320, 1125, 539, 550, 18376, 6765, 320, 4558, 525, 7496, 49407]
-PROMPTS = [PROMPT, "", "Ünïcödé 猫 🐈!", "don't  STOP -- 1234 (red:1.2)", "x" * 300]
+PROMPTS = [
+    PROMPT,
+    "",
+    "a <cat-toy>, a <Cat-Toy> and sks2",
+    "Ünïcödé 猫 🐈!",
+    "don't  STOP -- 1234 (red:1.2)",
+    "x" * 300,
+]
 
 
 def test_clip_ids_are_the_known_ones() -> None:
@@ -71,6 +79,8 @@ def test_own_merges_are_used() -> None:
         {**CLIP, "vocabulary": "bytes"},
         *catalogue.architecture("emoji").tokenizers,
         OWN,
+        ADDED,
+        {**ADDED, "pad_token": "<fill>"},
     ],
 )
 def test_what_is_written_is_read_again(tmp_path: Path, description: dict[str, Any]) -> None:
@@ -78,7 +88,9 @@ def test_what_is_written_is_read_again(tmp_path: Path, description: dict[str, An
     assert read_tokenizer(tmp_path) == description
 
 
-@pytest.mark.parametrize("description", [CLIP, {**CLIP, "pad_token": "!"}, {**CLIP, "vocabulary": "bytes"}])
+@pytest.mark.parametrize(
+    "description", [CLIP, {**CLIP, "pad_token": "!"}, {**CLIP, "vocabulary": "bytes"}, ADDED]
+)
 def test_transformers_reads_what_is_written(tmp_path: Path, description: dict[str, Any]) -> None:
     write_tokenizer(tmp_path, description)
     theirs, ours = CLIPTokenizer.from_pretrained(tmp_path), build_tokenizer(description)
@@ -86,12 +98,27 @@ def test_transformers_reads_what_is_written(tmp_path: Path, description: dict[st
         assert _padded(theirs, prompt) == _padded(ours, prompt), prompt
 
 
-@pytest.mark.parametrize("description", [CLIP, {**CLIP, "pad_token": "!"}, OWN])
+@pytest.mark.parametrize("description", [CLIP, {**CLIP, "pad_token": "!"}, OWN, ADDED])
 def test_what_transformers_saves_is_read(tmp_path: Path, description: dict[str, Any]) -> None:
     build_tokenizer(description).save_pretrained(tmp_path)
     assert (tmp_path / "tokenizer.json").is_file()
     assert not (tmp_path / "vocab.json").exists()
     assert read_tokenizer(tmp_path) == description
+
+
+def test_an_added_word_is_one_token(tmp_path: Path) -> None:
+    """As in folders of people who taught a model a word; transformers has noted it in three places so far."""
+    write_tokenizer(tmp_path, CLIP)
+    for noted in (
+        {"added_tokens.json": {"<cat-toy>": 49408}},
+        {"tokenizer_config.json": {"added_tokens_decoder": {"49408": {"content": "<cat-toy>"}}}},
+        {"tokenizer.json": {"added_tokens": [{"id": 49408, "content": "<cat-toy>"}]}},
+    ):
+        for name, values in noted.items():
+            (tmp_path / name).write_text(json.dumps(values))
+        bare = BareTokenizer(read_tokenizer(tmp_path))
+        assert bare("a <cat-toy>").input_ids == [49406, 320, 49408, 49407], noted
+        (tmp_path / name).unlink()
 
 
 def test_stable_diffusion_2_pads_with_the_token_of_its_older_file(tmp_path: Path) -> None:
@@ -106,7 +133,15 @@ def test_stable_diffusion_2_pads_with_the_token_of_its_older_file(tmp_path: Path
 
 @pytest.mark.parametrize(
     "description",
-    [CLIP, {**CLIP, "pad_token": "!"}, {**CLIP, "pad_token": "<fill>"}, {"vocabulary": "bytes"}, OWN],
+    [
+        CLIP,
+        {**CLIP, "pad_token": "!"},
+        {**CLIP, "pad_token": "<fill>"},
+        {"vocabulary": "bytes"},
+        OWN,
+        ADDED,
+        {**ADDED, "pad_token": "<fill>"},
+    ],
 )
 def test_the_bare_tokenizer_is_transformers_in_every_setting(description: dict[str, Any]) -> None:
     bare, theirs = BareTokenizer(description), build_tokenizer(description)
@@ -149,6 +184,8 @@ def _put(name: str, text: str | bytes) -> Callable[[Path], None]:
         (_put("vocab.json", '{"a": 1'), "vocab.json: it is not JSON"),
         (_put("tokenizer_config.json", "no"), "tokenizer_config.json: it is not JSON"),
         (_put("tokenizer_config.json", '{"model_max_length": "long"}'), "holds no tokenizer"),
+        (_put("tokenizer_config.json", '{"added_tokens_decoder": [1]}'), "holds no tokenizer"),
+        (_put("added_tokens.json", '{"<cat>": 700}'), "'<cat>' has the id 700, expected 518"),
     ],
 )
 def test_broken_tokenizer_names_the_file(tmp_path: Path, damage: Callable[[Path], None], reason: str) -> None:

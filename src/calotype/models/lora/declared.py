@@ -16,6 +16,8 @@ from calotype.models.lora.adapter import Target
 DIFFUSERS_NOTE = "lora_adapter_metadata"
 SECOND_ENCODER_CLASS = "CLIPTextModelWithProjection"
 
+_LARGEST_ALPHA = 1e6
+"""Far beyond any that was trained with."""
 _LITERAL = re.compile(r"\^?(\w|\\?\.)+\$?")
 
 
@@ -46,6 +48,9 @@ class Declared:
             value = source.get("lora_alpha")
         if not isinstance(value, int | float):
             return None
+        # Written so that NaN is refused too.
+        if not abs(value) <= _LARGEST_ALPHA:
+            raise ValueError(f"its alpha for {module} is no number up to {_LARGEST_ALPHA:g}")
         # Rank-stabilised updates are divided by the root of the rank, not by the rank.
         return value * math.sqrt(rank) if source.get("use_rslora") else float(value)
 

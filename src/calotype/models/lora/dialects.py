@@ -111,6 +111,9 @@ def _refuse_other_methods(path: Path, key: str) -> None:
 
 def _read_finite(file: TensorFile, key: str) -> Tensor:
     tensor = file.read(key)
+    # An alpha may be a whole number.
+    if tensor.dim() > 1 and not tensor.is_floating_point():
+        raise ModelFileError(file.path, f"{key!r} is {tensor.dtype}; quantized LoRAs cannot be loaded")
     if not torch.isfinite(tensor.float()).all():
         raise ModelFileError(file.path, f"{key!r} holds NaN or infinity; every picture would be black")
     return tensor

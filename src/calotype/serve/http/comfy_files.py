@@ -14,11 +14,11 @@ from starlette.datastructures import UploadFile
 
 from calotype.core.errors import Problem, RequestError
 from calotype.core.paths import check_name
+from calotype.engine.pictures import LARGEST_SIDES
 from calotype.serve.asked import told_as
 from calotype.serve.http.bodies import MOST_FIELDS, described, is_form
 from calotype.serve.http.json_shape import loads
 from calotype.serve.http.reaching import Asking, Reached, Workflows
-from calotype.serve.http.recoding import LARGEST_SIDES
 from calotype.serve.settings import ServeSettings
 from calotype.spec.job import PictureFile
 from calotype.spec.problems import problems_of, shown

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from calotype.core.errors import Problem, RequestError
+from calotype.engine.pictures import LARGEST_SIDES
 from calotype.serve.asked import seed_for, told_as
 from calotype.serve.http.bodies import without_null
 from calotype.serve.http.json_shape import loads
-from calotype.serve.http.recoding import LARGEST_SIDES
 from calotype.serve.settings import ServeSettings
 from calotype.spec.problems import shown
 

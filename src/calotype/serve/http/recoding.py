@@ -10,9 +10,6 @@ from PIL import Image, ImageFilter, ImageOps
 from calotype.core.errors import Problem, RequestError
 from calotype.engine.pictures import encode_picture, record_in
 
-LARGEST_SIDES = {"webp": 16383, "jpeg": 65500}
-"""Pixels that a side can have in files of these formats."""
-
 
 def recoded(format_name: str, quality: int) -> Callable[[Image.Image], bytes]:
     """Into a file of another format, with the record that is in the picture."""
