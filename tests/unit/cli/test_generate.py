@@ -95,6 +95,13 @@ def test_trials_print_one_line_each(calotype: Calotype) -> None:
     assert all(float(line.split("time_taken=")[1]) > 0 for line in lines)
 
 
+def test_trials_for_programs_are_one_json_value_with_the_seconds_of_each(calotype: Calotype) -> None:
+    seen = calotype("generate", "x", *SMALL, "--trials", 3, "--count", 2, "--seed", 1, "--json")
+    made = json.loads(seen.out)
+    assert [Path(one["file"]).name for one in made] == files() == ["x-seed1.png", "x-seed2.png"]
+    assert all(len(one["trials"]) == 3 and min(one["trials"]) > 0 for one in made)
+
+
 def test_prompts_from_a_file(calotype: Calotype) -> None:
     Path("prompts.txt").write_text("# fruit\na red apple\n\na pear\n", encoding="utf-8")
     calotype("generate", "--prompts-file", "prompts.txt", *SMALL, "--seed", 1)
@@ -206,6 +213,7 @@ REFUSED = [
     (("--sheet", *(["y"] * 64)), "65 prompts; a sheet has 64 at most"),
     (("--format", "bmp"), "png, webp, jpeg"),
     (("--trials", 0), "use 1 or more"),
+    (("--trials", 2, "--grid", "steps=1,2"), "a contact sheet is many"),
     (("--strength", 0.5), "give `image` too"),
 ]
 
