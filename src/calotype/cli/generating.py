@@ -71,18 +71,20 @@ def run(job: Job) -> None:
         _check_sheet(job, requests, axes)
     check_out(job.out)
     written: list[dict[str, Any]] = []
-    with shown() as bar, cancellable() as cancel:
+    with shown() as bar:
+        # Nothing is lost while a model loads, and there are no steps to stop between.
         engine = _load(job, record, bar)
-        worker = _Worker(engine, job, bar, cancel)
-        for request in requests:
-            if job.trials:
-                written += worker.trials(request, job.trials)
-            elif axes:
-                written.append(worker.sheet(request, axes))
-            else:
-                written += worker.pictures(request)
-        if job.sheet:
-            written.append(worker.sheet_of_all(requests, sum(one["seconds"] for one in written)))
+        with cancellable() as cancel:
+            worker = _Worker(engine, job, bar, cancel)
+            for request in requests:
+                if job.trials:
+                    written += worker.trials(request, job.trials)
+                elif axes:
+                    written.append(worker.sheet(request, axes))
+                else:
+                    written += worker.pictures(request)
+            if job.sheet:
+                written.append(worker.sheet_of_all(requests, sum(one["seconds"] for one in written)))
     if job.as_json:
         print_json(written)
 
