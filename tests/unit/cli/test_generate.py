@@ -245,6 +245,9 @@ def test_every_problem_is_reported_at_once(calotype: Calotype) -> None:
         (("--from", "missing.png"), ExitCode.NOT_FOUND, "missing.png"),
         (("--preset", "fst"), ExitCode.NOT_FOUND, "no preset 'fst'"),
         (("--prompts-file", "missing.txt"), ExitCode.NOT_FOUND, "missing.txt"),
+        (("--config", "missing.json"), ExitCode.NOT_FOUND, "no configuration missing.json"),
+        (("--config", "."), ExitCode.BAD_REQUEST, "emoji says itself how it is built"),
+        (("--prediction", "eps"), ExitCode.BAD_REQUEST, "'eps' is not one of epsilon, v_prediction"),
         (("--batch-size", 100000, "--count", 10000), ExitCode.DOES_NOT_FIT, "largest batch that fits"),
     ],
 )
@@ -254,6 +257,19 @@ def test_what_is_not_there_or_does_not_fit(
     seen = calotype("generate", "x", *arguments, "--out", "made")
     assert (seen.code, words in seen.err) == (code, True), seen.err
     assert files() == []
+
+
+@pytest.mark.parametrize("model", ["emoji", "random:emoji"])
+def test_a_prediction_is_taken_whatever_the_model(calotype: Calotype, model: str) -> None:
+    for prediction in ("v_prediction", "epsilon"):
+        calotype("generate", "x", *SMALL, "--model", model, "--prediction", prediction, "--seed", 1)
+    other = pixels("made/x-seed1-2.png")
+    assert not np.array_equal(pixels("made/x-seed1.png"), other)
+    seen = calotype("generate", "--from", "made/x-seed1-2.png", "--out", "again", "--json")
+    (made,) = json.loads(seen.out)
+    assert made["record"]["prediction"] == "epsilon"
+    assert np.array_equal(pixels("again/x-seed1.png"), other)
+    assert seen.err == "", "the same model, by its hash"
 
 
 def test_no_prompt_at_all(calotype: Calotype) -> None:
