@@ -4,8 +4,10 @@ import sys
 
 
 def main() -> None:
-    from calotype.cli.main import run  # noqa: PLC0415 - the command line loads only when it is used
-
+    try:
+        from calotype.cli.main import run  # noqa: PLC0415 - the command line loads only when it is used
+    except KeyboardInterrupt:
+        sys.exit(130)  # what says it is not loaded yet
     sys.exit(run())
 
 

@@ -64,27 +64,29 @@ def run(job: Job) -> None:
         raise RequestError(
             [Problem("--format", f"{job.picture_format!r} is not one of {', '.join(PICTURE_FORMATS)}")]
         )
-    if job.trials is not None and job.trials < 1:
-        raise RequestError([Problem("--trials", f"{job.trials} is not a number of trials; use 1 or more")])
+    if job.trials is not None:
+        _check_trials(job.trials, axes)
     _check_grid(requests, axes)
     if job.sheet:
         _check_sheet(job, requests, axes)
     check_out(job.out)
     written: list[dict[str, Any]] = []
-    with shown() as bar, cancellable() as cancel:
+    with shown() as bar:
+        # Nothing is lost while a model loads, and there are no steps to stop between.
         engine = _load(job, record, bar)
         if record:
             _say_what_changed(record, engine.records(requests[0].with_changes(count=1))[0])
-        worker = _Worker(engine, job, bar, cancel)
-        for request in requests:
-            if job.trials:
-                worker.trials(request, job.trials)
-            elif axes:
-                written.append(worker.sheet(request, axes))
-            else:
-                written += worker.pictures(request)
-        if job.sheet:
-            written.append(worker.sheet_of_all(requests, sum(one["seconds"] for one in written)))
+        with cancellable() as cancel:
+            worker = _Worker(engine, job, bar, cancel)
+            for request in requests:
+                if job.trials:
+                    written += worker.trials(request, job.trials)
+                elif axes:
+                    written.append(worker.sheet(request, axes))
+                else:
+                    written += worker.pictures(request)
+            if job.sheet:
+                written.append(worker.sheet_of_all(requests, sum(one["seconds"] for one in written)))
     if job.as_json:
         print_json(written)
 
@@ -146,6 +148,15 @@ def _check_grid(requests: list[GenerateRequest], axes: list[GridAxis]) -> None:
     for axis in axes:
         for value in axis.values:
             requests[0].with_changes(**{axis.knob: value})
+
+
+def _check_trials(number: int, axes: list[GridAxis]) -> None:
+    if number < 1:
+        raise RequestError([Problem("--trials", f"{number} is not a number of trials; use 1 or more")])
+    if axes:
+        raise RequestError(
+            [Problem("--trials", "time pictures, and a contact sheet is many; leave one of the two out")]
+        )
 
 
 def _check_sheet(job: Job, requests: list[GenerateRequest], axes: list[GridAxis]) -> None:
@@ -242,14 +253,19 @@ class _Worker:
                     self._for_sheet.append((image, record))
         return written
 
-    def trials(self, request: GenerateRequest, number: int) -> None:
-        """The same request again and again; prints one line a trial."""
+    def trials(self, request: GenerateRequest, number: int) -> list[dict[str, Any]]:
+        """The same request again and again, with the seconds of each; the first one's pictures are kept."""
+        written, seconds_each = [], []
         for trial in range(number):
             generated, seconds = self._generate(request, f"trial {trial}")
-            typer.echo(f"trial={trial}, time_taken={seconds:.4f}")
+            seconds_each.append(round(seconds, 4))
+            if not self._job.as_json:
+                typer.echo(f"trial={trial}, time_taken={seconds:.4f}")
             if trial == 0:
+                share = seconds / len(generated.images)
                 for image, record in zip(generated.images, generated.records, strict=True):
-                    self._write(image, record, seconds, announce=False)
+                    written.append(self._write(image, record, share, announce=False))
+        return [{**one, "trials": seconds_each} for one in written]
 
     def sheet_of_all(self, requests: list[GenerateRequest], seconds: float) -> dict[str, Any]:
         """Everything `pictures` has made on one sheet: a row for each prompt, a column for each seed."""

@@ -5,6 +5,7 @@ Knows no verb's insides.
 
 import errno
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -35,7 +36,7 @@ from calotype.version import VERSION
 _EXIT_CODES = (
     "Exit codes: 0 done · 1 a bug in calotype · 2 bad request or usage · 3 bad or unsafe model file · "
     "4 not found · 5 does not fit in memory · 6 needs the network · 7 the GPU or its driver refused · "
-    "8 other processes of the run were lost · 130 cancelled."
+    "8 other processes of the run were lost · 130 cancelled · 141 nobody read its output to the end."
 )
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -95,10 +96,11 @@ def run(arguments: list[str] | None = None) -> int:
 
     All but a CalotypeError, and a disk that refuses, is a bug and shows its trace.
     """
+    _print_whatever_comes()
     try:
         app(arguments)
     except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(ExitCode.OK)
+        return _ended(stop)
     except CalotypeError as error:
         print(f"error: {error}", file=sys.stderr)
         return int(error.exit_code)
@@ -111,6 +113,22 @@ def run(arguments: list[str] | None = None) -> int:
         print("cancelled", file=sys.stderr)
         return int(ExitCode.CANCELLED)
     return int(ExitCode.OK)
+
+
+def _print_whatever_comes() -> None:
+    """A name or a sign that a terminal's encoding lacks costs a question mark, not the command."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _ended(stop: SystemExit) -> int:
+    """The exit code; typer ends in silence at Ctrl-C, and as at a bug where nobody reads on."""
+    before = stop.__context__
+    if isinstance(before, BrokenPipeError):
+        return int(ExitCode.READER_LEFT)
+    if before is not None and isinstance(before.__cause__, KeyboardInterrupt):
+        print("cancelled", file=sys.stderr)
+    return stop.code if isinstance(stop.code, int) else int(ExitCode.OK)
 
 
 def _told(error: OSError) -> str:

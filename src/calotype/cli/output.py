@@ -45,7 +45,8 @@ def _plain_container(value: object) -> Any:
 def print_json(value: object) -> None:
     """Print one JSON value to stdout: sorted keys, UTF-8 whatever the locale, nothing else."""
     text = json.dumps(plain(value), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    typer.echo(text.encode())
+    # A file's name may be no text; what stands for its bytes is written as JSON's own escape.
+    typer.echo(text.encode(errors="backslashreplace"))
 
 
 def console(*, stderr: bool = False) -> "Console":

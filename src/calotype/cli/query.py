@@ -47,6 +47,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Have a deployment make pictures; Ctrl-C cancels."""
+    from calotype.cli.generating import check_out
     from calotype.cli.knobs import parse_lora
     from calotype.cli.output import print_json
     from calotype.cli.progress import shown
@@ -66,6 +67,7 @@ def command(
         "strength": strength,
         "loras": [parse_lora(text) for text in lora] if lora else None,
     }
+    check_out(out)
     with client(name, api_key=api_key, certificate=certificate) as deployment, shown() as bar:
         seen = 0
         bar.start("queued", 1)

@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     GPU_REFUSED = 7
     PEERS_LOST = 8
     CANCELLED = 130
+    READER_LEFT = 141
 
 
 class CalotypeError(Exception):

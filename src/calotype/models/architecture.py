@@ -100,7 +100,7 @@ class Architecture:
 
     def predicting(self, prediction_type: str | None) -> Architecture:
         """The same with a UNet that predicts something else; None leaves it."""
-        if prediction_type is None:
+        if prediction_type in (None, self.prediction_type):
             return self
         return replace(self, scheduler={**self.scheduler, "prediction_type": prediction_type})
 

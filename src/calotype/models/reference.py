@@ -31,6 +31,7 @@ EMBEDDED = "emoji"
 RANDOM = "random:"
 LARGEST_SEED = 2**64 - 1
 FILE_SUFFIXES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
+PREDICTION_TYPES = ("epsilon", "v_prediction", "sample")
 WEIGHT_FILES = (".safetensors", ".bin")
 
 
@@ -61,16 +62,17 @@ def find_model(
     `config` describes a single file whose architecture is not a known one; `prediction_type` overrules the
     file.
     """
-    if reference.startswith(RANDOM):
-        return _random(reference)
-    if reference == EMBEDDED:
-        return _embedded()
-    place = _place_of(reference, models or models_dir())
+    check_description(config, prediction_type)
 
     def settled(architecture: Architecture) -> Architecture:
         return architecture.predicting(prediction_type)
 
+    if reference.startswith(RANDOM) or reference == EMBEDDED:
+        _refuse_config(reference, config)
+        return (_embedded if reference == EMBEDDED else _random)(reference, settled)
+    place = _place_of(reference, models or models_dir())
     if place.path.is_dir():
+        _refuse_config(reference, config)
         return _folder(reference, place.path, settled(read_architecture(place.path)))
     with ExitStack() as opened:
         file = opened.enter_context(open_tensors(place.path, inside=place.inside))
@@ -81,6 +83,21 @@ def find_model(
     return Found(weights, identity)
 
 
+def check_description(config: Path | None, prediction_type: str | None) -> None:
+    """What a user says of a file is looked at before the file is, which would be blamed for it."""
+    if prediction_type is not None and prediction_type not in PREDICTION_TYPES:
+        rule = f"{prediction_type!r} is not one of {', '.join(PREDICTION_TYPES)}"
+        raise RequestError([Problem("prediction", rule, prediction_type)])
+    if config is not None and not config.exists():
+        raise NotFoundError(f"no configuration {config}; name a diffusers folder or a JSON file")
+
+
+def _refuse_config(reference: str, config: Path | None) -> None:
+    if config is not None:
+        rule = f"{config} would describe a single file, and {reference} says itself how it is built"
+        raise RequestError([Problem("config", f"{rule}; leave it out", str(config))])
+
+
 def _folder(reference: str, folder: Path, architecture: Architecture) -> Found:
     with ExitStack() as opened:
         weights = opened.enter_context(FolderWeights(folder, architecture))
@@ -89,13 +106,13 @@ def _folder(reference: str, folder: Path, architecture: Architecture) -> Found:
     return Found(weights, identity)
 
 
-def _random(reference: str) -> Found:
+def _random(reference: str, settled: Callable[[Architecture], Architecture]) -> Found:
     name, colon, text = reference.removeprefix(RANDOM).partition(":")
     plain = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_SEED))
     if colon and not (plain and int(text) <= LARGEST_SEED):
         rule = f"{text[:80]!r} is no seed: a whole number from 0 to {LARGEST_SEED} follows the second colon"
         raise RequestError([Problem("model", rule, reference)])
-    return random_model(reference, catalogue.architecture(name), int(text) if text else 0)
+    return random_model(reference, settled(catalogue.architecture(name)), int(text) if text else 0)
 
 
 def random_model(reference: str, architecture: Architecture, seed: int) -> Found:
@@ -116,12 +133,13 @@ def embedded_folder() -> Path:
     return Path(str(package_files("calotype.assets") / EMBEDDED))
 
 
-def _embedded() -> Found:
+def _embedded(reference: str, settled: Callable[[Architecture], Architecture]) -> Found:
     folder = embedded_folder()
     if not is_model_folder(folder):
-        return _random(f"{RANDOM}{EMBEDDED}")
-    title = catalogue.architecture(EMBEDDED).title
-    return _folder(EMBEDDED, folder, replace(read_architecture(folder), name=EMBEDDED, title=title))
+        return _random(f"{RANDOM}{reference}", settled)
+    title = catalogue.architecture(reference).title
+    architecture = replace(read_architecture(folder), name=reference, title=title)
+    return _folder(reference, folder, settled(architecture))
 
 
 def _place_of(reference: str, models: Path) -> _Place:

@@ -112,6 +112,13 @@ def test_trials_print_one_line_each(calotype: Calotype) -> None:
     assert all(float(line.split("time_taken=")[1]) > 0 for line in lines)
 
 
+def test_trials_for_programs_are_one_json_value_with_the_seconds_of_each(calotype: Calotype) -> None:
+    seen = calotype("generate", "x", *SMALL, "--trials", 3, "--count", 2, "--seed", 1, "--json")
+    made = json.loads(seen.out)
+    assert [Path(one["file"]).name for one in made] == files() == ["x-seed1.png", "x-seed2.png"]
+    assert all(len(one["trials"]) == 3 and min(one["trials"]) > 0 for one in made)
+
+
 def test_prompts_from_a_file(calotype: Calotype) -> None:
     Path("prompts.txt").write_text("# fruit\na red apple\n\na pear\n", encoding="utf-8")
     calotype("generate", "--prompts-file", "prompts.txt", *SMALL, "--seed", 1)
@@ -244,6 +251,7 @@ REFUSED = [
     (("--sheet", *(["y"] * 64)), "65 prompts; a sheet has 64 at most"),
     (("--format", "bmp"), "png, webp, jpeg"),
     (("--trials", 0), "use 1 or more"),
+    (("--trials", 2, "--grid", "steps=1,2"), "a contact sheet is many"),
     (("--strength", 0.5), "give `image` too"),
 ]
 
@@ -275,6 +283,9 @@ def test_every_problem_is_reported_at_once(calotype: Calotype) -> None:
         (("--from", "missing.png"), ExitCode.NOT_FOUND, "missing.png"),
         (("--preset", "fst"), ExitCode.NOT_FOUND, "no preset 'fst'"),
         (("--prompts-file", "missing.txt"), ExitCode.NOT_FOUND, "missing.txt"),
+        (("--config", "missing.json"), ExitCode.NOT_FOUND, "no configuration missing.json"),
+        (("--config", "."), ExitCode.BAD_REQUEST, "emoji says itself how it is built"),
+        (("--prediction", "eps"), ExitCode.BAD_REQUEST, "'eps' is not one of epsilon, v_prediction"),
         (("--batch-size", 100000, "--count", 10000), ExitCode.DOES_NOT_FIT, "largest batch that fits"),
     ],
 )
@@ -284,6 +295,19 @@ def test_what_is_not_there_or_does_not_fit(
     seen = calotype("generate", "x", *arguments, "--out", "made")
     assert (seen.code, words in seen.err) == (code, True), seen.err
     assert files() == []
+
+
+@pytest.mark.parametrize("model", ["emoji", "random:emoji"])
+def test_a_prediction_is_taken_whatever_the_model(calotype: Calotype, model: str) -> None:
+    for prediction in ("v_prediction", "epsilon"):
+        calotype("generate", "x", *SMALL, "--model", model, "--prediction", prediction, "--seed", 1)
+    other = pixels("made/x-seed1-2.png")
+    assert not np.array_equal(pixels("made/x-seed1.png"), other)
+    seen = calotype("generate", "--from", "made/x-seed1-2.png", "--out", "again", "--json")
+    (made,) = json.loads(seen.out)
+    assert made["record"]["prediction"] == "epsilon"
+    assert np.array_equal(pixels("again/x-seed1.png"), other)
+    assert seen.err == "", "the same model, by its hash"
 
 
 def test_no_prompt_at_all(calotype: Calotype) -> None:
@@ -309,6 +333,21 @@ def test_ctrl_c_stops_between_steps_and_leaves_no_file(
     assert len(calls) == 2, "the step under way is finished, no further one begins"
     assert files() == []
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_while_the_model_loads_stops_at_once(
+    calotype: Calotype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    went_on = []
+
+    def interrupted(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        went_on.append(1)
+        raise AssertionError("it goes on loading")
+
+    monkeypatch.setattr("calotype.engine.load.find_model", interrupted)
+    seen = calotype("generate", "x", *SMALL)
+    assert (seen.code, went_on, files()) == (ExitCode.CANCELLED, [], [])
 
 
 def test_a_failing_write_leaves_nothing(calotype: Calotype) -> None:

@@ -1,12 +1,17 @@
 """The root of the command line: quick, complete, with exit codes that mean something."""
 
+import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from calotype import __version__
 from calotype.core.errors import ExitCode
+from calotype.models import catalogue
 from tests.unit.cli.conftest import Calotype
 
 ROOT = Path(__file__).parents[3]
@@ -44,6 +49,54 @@ def test_exit_codes_are_documented(calotype: Calotype) -> None:
     for code in ExitCode:
         assert re.search(rf"\| {int(code)} \|", readme)
         assert re.search(rf"\b{int(code)} \w", epilog)
+
+
+def test_a_reader_that_leaves_is_no_bug() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "calotype", "--help"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, timeout=300)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (ExitCode.READER_LEFT, b"")
+
+
+def test_a_terminal_that_lacks_a_sign_gets_a_question_mark() -> None:
+    command = [sys.executable, "-m", "calotype", "models", "show", "sd15"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=ascii_only, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (ExitCode.OK, "")
+    assert "512?512" in done.stdout
+
+
+def test_a_name_that_is_no_text_is_told_to_programs_so_that_the_file_is_found(calotype: Calotype) -> None:
+    folder = os.fsdecode(b"caf\xe9")
+    seen = calotype("generate", "x", "--steps", 1, "--width", 64, "--height", 64, "--out", folder, "--json")
+    (made,) = json.loads(seen.out)
+    assert Path(made["file"]).is_file()
+    assert Path(made["file"]).parent == Path(folder)
+
+
+def test_ctrl_c_ends_with_a_word(calotype: Calotype, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(catalogue, "names", interrupted)
+    seen = calotype("models", "list")
+    assert (seen.code, seen.err) == (ExitCode.CANCELLED, "cancelled\n")
+
+
+def test_ctrl_c_while_the_command_line_loads_shows_no_trace() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'calotype.cli.main': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from calotype.__main__ import main; main()"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (ExitCode.CANCELLED, "")
 
 
 def test_completion_offers_samplers() -> None:

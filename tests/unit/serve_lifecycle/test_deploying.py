@@ -94,6 +94,16 @@ def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFi
     assert run(["undeploy", "one"]) == 0
 
 
+def test_nothing_is_asked_for_that_could_not_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").touch()
+    with calotype.deploy("emoji", name="one", **IDLE) as handle:
+        assert run(["query", "one", "a fox", "--out", str(tmp_path / "taken")]) == 2
+        assert "taken is a file, not a folder" in capsys.readouterr().err
+        assert handle.jobs() == []
+
+
 def test_what_cannot_be_sent_is_said_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with calotype.deploy("emoji", name="one", **IDLE) as handle:
         with pytest.raises(RequestError) as refused:
