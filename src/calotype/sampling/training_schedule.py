@@ -18,6 +18,7 @@ BetaSchedule = Literal["linear", "scaled_linear", "squaredcos_cap_v2"]
 # With no signal at all the last sigma would be infinite. This is the smallest positive half-precision number,
 # and what models trained for zero terminal SNR are run with elsewhere.
 _LEAST_SIGNAL_VARIANCE = 2.0**-24
+_MOST_TIMESTEPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,11 @@ def training_schedule(
     rescale_betas_zero_snr: bool = False,
 ) -> TrainingSchedule:
     """Build a model's schedule from its configuration. The defaults are Stable Diffusion 1, 2 and XL's."""
+    if not 2 <= num_train_timesteps <= _MOST_TIMESTEPS:
+        raise ValueError(f"num_train_timesteps is {num_train_timesteps}, not from 2 to {_MOST_TIMESTEPS}")
     betas = _betas(beta_schedule, beta_start, beta_end, num_train_timesteps)
+    if not all(0.0 < beta < 1.0 for beta in betas):
+        raise ValueError(f"betas lie between 0 and 1, not from {beta_start} to {beta_end}")
     signal_variances = list(accumulate((1.0 - beta for beta in betas), mul))
     if rescale_betas_zero_snr:
         signal_variances = _without_final_signal(signal_variances)
