@@ -26,6 +26,11 @@ def ask(client: httpx.Client, prompt: str, *, steps: int = 3, seed: int = 0, **q
     return client.post("/v1/jobs", json=body, params=query)
 
 
+def standing(client: httpx.Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/v1/deployment").raise_for_status().json()
+    return found
+
+
 def place_of(job: dict[str, Any]) -> str:
     return f"/v1/jobs/{job['id']}"
 
@@ -61,9 +66,10 @@ def full(disk: Path) -> None:
             assert "room" in refused.json()["error"]["message"]
             assert client.get("/healthz").status_code == 200
             assert client.get(place_of(first)).json() == first
-            until(lambda: client.get("/v1/deployment").json()["running"] == 0, "work ends")
+            until(lambda: standing(client)["workers"][0]["jobs"] == 0, "work ends")
             # Its picture is made, and there is no room for it.
             assert client.get(place_of(under_way)).json()["state"] == "running"
+            assert standing(client)["running"] > 0
             (disk / "filler").unlink()
             until(lambda: ask(client, "after").status_code == 202, "it accepts again")
             until(lambda: {job["state"] for job in all_jobs(running)} == {"done"}, "jobs end")
