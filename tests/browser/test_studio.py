@@ -83,6 +83,21 @@ def test_a_running_job_is_cancelled(visitor: Visitor, deployment: Deployed) -> N
     expect(visit.page.get_by_text("Nothing is waiting.")).to_be_visible()
 
 
+def test_two_tabs_leave_each_other_room_while_jobs_run(visitor: Visitor, deployment: Deployed) -> None:
+    for number in range(3):
+        request = {"prompt": f"number {number}", "width": 64, "height": 64, "steps": 200}
+        httpx.post(f"{deployment.url}/v1/jobs", json={"request": request}).raise_for_status()
+    first = visitor()
+    expect(first.page.locator(".item-running")).to_have_count(3)
+    # In the same browser, which has six connections to a server.
+    other = Visit(first.page.context.new_page(), first.url)
+    other.go("#/studio")
+    expect(other.page.locator(".item-running")).to_have_count(3)
+    for number, tab in enumerate((first, other)):
+        tab.page.get_by_role("button", name=f"Cancel: number {number}", exact=True).click()
+        expect(tab.page.get_by_role("link", name=f"Show: number {number}", exact=True)).to_have_count(0)
+
+
 def test_a_reload_finds_the_run_again(visitor: Visitor, deployment: Deployed) -> None:
     visit = visitor()
     fill(visit, Steps="200")
