@@ -8,6 +8,7 @@ import { SystemTab } from "../system/SystemTab";
 import { ConnectionBanner } from "./ConnectionBanner";
 import { KeyDialog } from "./KeyDialog";
 import { Preferences } from "./Preferences";
+import { RoomBoundary } from "./RoomBoundary";
 import { useRoom, type Room } from "./route";
 import { Tabs } from "./Tabs";
 
@@ -47,9 +48,11 @@ export function App() {
       </header>
       <ConnectionBanner />
       <main id="content" tabIndex={-1} className={`content content-${room}`}>
-        <Suspense fallback={<p className="quiet">{say("shell.loading")}</p>}>
-          <Shown />
-        </Suspense>
+        <RoomBoundary key={room}>
+          <Suspense fallback={<p className="quiet">{say("shell.loading")}</p>}>
+            <Shown />
+          </Suspense>
+        </RoomBoundary>
       </main>
       <KeyDialog />
     </div>
