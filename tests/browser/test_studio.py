@@ -168,6 +168,22 @@ def test_what_the_brush_paints_is_made_anew_and_the_rest_is_kept(
     visit.keep("studio-inpainted")
 
 
+def test_a_mask_that_was_cleared_is_none(visitor: Visitor, tmp_path: Path) -> None:
+    start = tmp_path / "start.png"
+    Image.new("RGB", (64, 64), (40, 90, 200)).save(start)
+    visit = visitor()
+    visit.page.locator('input[type="file"]').set_input_files(start)
+    remove = visit.page.get_by_role("button", name="Remove the mask", exact=True)
+    visit.press("Paint a mask")
+    visit.page.get_by_role("img", name="Mask over the start picture").click()
+    visit.press("Use this mask")
+    expect(remove).to_be_visible()
+    visit.press("Change the mask")
+    visit.press("Clear")
+    visit.press("Use this mask")
+    expect(remove).to_have_count(0)
+
+
 def test_a_grid_over_two_knobs_is_labelled_and_found_again(visitor: Visitor, deployment: Deployed) -> None:
     visit = visitor()
     fill(visit)
