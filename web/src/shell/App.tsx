@@ -11,6 +11,7 @@ import { Preferences } from "./Preferences";
 import { RoomBoundary } from "./RoomBoundary";
 import { useRoom, type Room } from "./route";
 import { Tabs } from "./Tabs";
+import { useStrayDrops } from "./useStrayDrops";
 
 // The canvas is the heaviest part, and most visits never open it.
 const GraphTab = lazy(async () => ({ default: (await import("../graph/GraphTab")).GraphTab }));
@@ -27,6 +28,7 @@ export function App() {
   const say = useSay();
   const room = useRoom();
   useJobFeed();
+  useStrayDrops();
   const Shown = SHOWN[room];
   return (
     <div className="shell">
