@@ -70,6 +70,12 @@ def test_a_long_prompt_leaves_the_buttons_in_sight(visitor: Visitor) -> None:
     finished(visit, prompt)
     for name in ("Download", "Delete"):
         expect(visit.page.locator(".finished").get_by_text(name, exact=True)).to_be_in_viewport(ratio=1)
+    # Its line among the details is its own, so that the others stand together.
+    whole = visit.page.get_by_label("Details").bounding_box()
+    line = visit.page.get_by_label("Details").locator("div").first.bounding_box()
+    assert whole
+    assert line
+    assert line["width"] == whole["width"]
 
 
 def test_a_running_job_is_cancelled(visitor: Visitor, deployment: Deployed) -> None:
