@@ -123,6 +123,22 @@ def test_the_system_is_laid_open(visitor: Visitor, deployment: Deployed) -> None
     visit.keep("system-inspected", whole=True)
 
 
+def test_a_room_whose_program_does_not_arrive_leaves_the_others(visitor: Visitor) -> None:
+    visit = visitor()
+    visit.field("Prompt").fill("a red apple")
+    # As after an update of the server, whose page has other files.
+    visit.page.route("**/assets/GraphTab-*", lambda route: route.abort())
+    visit.page.get_by_role("link", name="Graph", exact=True).click()
+    expect(visit.page.get_by_role("alert")).to_contain_text("This room could not be loaded")
+    visit.keep("room-missing")
+    visit.page.get_by_role("link", name="Studio", exact=True).click()
+    expect(visit.field("Prompt")).to_have_value("a red apple")
+    visit.page.unroute("**/assets/GraphTab-*")
+    visit.page.get_by_role("link", name="Graph", exact=True).click()
+    visit.press("Reload the page")
+    expect(visit.page.locator(".graph-node").first).to_be_visible()
+
+
 def test_a_key_is_asked_for_where_the_server_wants_one(visitor: Visitor, deployment: Deployed) -> None:
     keys = ApiKeys(deployment.folder)
     key = keys.create("ann")

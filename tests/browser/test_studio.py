@@ -70,6 +70,12 @@ def test_a_long_prompt_leaves_the_buttons_in_sight(visitor: Visitor) -> None:
     finished(visit, prompt)
     for name in ("Download", "Delete"):
         expect(visit.page.locator(".finished").get_by_text(name, exact=True)).to_be_in_viewport(ratio=1)
+    # Its line among the details is its own, so that the others stand together.
+    whole = visit.page.get_by_label("Details").bounding_box()
+    line = visit.page.get_by_label("Details").locator("div").first.bounding_box()
+    assert whole
+    assert line
+    assert line["width"] == whole["width"]
 
 
 def test_a_running_job_is_cancelled(visitor: Visitor, deployment: Deployed) -> None:
@@ -81,6 +87,21 @@ def test_a_running_job_is_cancelled(visitor: Visitor, deployment: Deployed) -> N
     expect(visit.page.get_by_text("Cancelled.")).to_be_visible()
     until(lambda: deployment.jobs()[0]["state"] == "cancelled", "the job is cancelled")
     expect(visit.page.get_by_text("Nothing is waiting.")).to_be_visible()
+
+
+def test_two_tabs_leave_each_other_room_while_jobs_run(visitor: Visitor, deployment: Deployed) -> None:
+    for number in range(3):
+        request = {"prompt": f"number {number}", "width": 64, "height": 64, "steps": 200}
+        httpx.post(f"{deployment.url}/v1/jobs", json={"request": request}).raise_for_status()
+    first = visitor()
+    expect(first.page.locator(".item-running")).to_have_count(3)
+    # In the same browser, which has six connections to a server.
+    other = Visit(first.page.context.new_page(), first.url)
+    other.go("#/studio")
+    expect(other.page.locator(".item-running")).to_have_count(3)
+    for number, tab in enumerate((first, other)):
+        tab.page.get_by_role("button", name=f"Cancel: number {number}", exact=True).click()
+        expect(tab.page.get_by_role("link", name=f"Show: number {number}", exact=True)).to_have_count(0)
 
 
 def test_a_reload_finds_the_run_again(visitor: Visitor, deployment: Deployed) -> None:
@@ -151,6 +172,22 @@ def test_what_the_brush_paints_is_made_anew_and_the_rest_is_kept(
     assert kept.getextrema()[1] <= 2  # type: ignore[operator]
     assert ImageStat.Stat(painted).mean[0] > 10
     visit.keep("studio-inpainted")
+
+
+def test_a_mask_that_was_cleared_is_none(visitor: Visitor, tmp_path: Path) -> None:
+    start = tmp_path / "start.png"
+    Image.new("RGB", (64, 64), (40, 90, 200)).save(start)
+    visit = visitor()
+    visit.page.locator('input[type="file"]').set_input_files(start)
+    remove = visit.page.get_by_role("button", name="Remove the mask", exact=True)
+    visit.press("Paint a mask")
+    visit.page.get_by_role("img", name="Mask over the start picture").click()
+    visit.press("Use this mask")
+    expect(remove).to_be_visible()
+    visit.press("Change the mask")
+    visit.press("Clear")
+    visit.press("Use this mask")
+    expect(remove).to_have_count(0)
 
 
 def test_a_grid_over_two_knobs_is_labelled_and_found_again(visitor: Visitor, deployment: Deployed) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.workflow.editor import to_prompt
@@ -97,7 +97,10 @@ def _noted(data: bytes, name: str) -> tuple[dict[str, str], bool]:
                 return dict(_notes(image)), "calotype" in image.info
     # Damaged files make Pillow's readers raise nearly anything.
     except Exception as error:
-        rule = f"{name} is not a PNG, WebP or JPEG that can be read: {error}"
+        # For an unknown format Pillow only repeats what it was given.
+        unknown = isinstance(error, UnidentifiedImageError)
+        reason = "its contents are of another kind" if unknown else str(error)
+        rule = f"{name} is not a PNG, WebP or JPEG that can be read: {reason}"
         raise RequestError([Problem("workflow", rule)]) from error
 
 

@@ -90,7 +90,7 @@ def test_webp_and_jpeg_hold_them_in_exif(kind: str) -> None:
         (b"{}", "no workflow"),
         (b'{"a": 1}', "no workflow"),
         (b"\x89PNG\r\n\x1a\nbroken", "not a PNG, WebP or JPEG"),
-        (b"RIFFxxxxWAVE", "not a PNG, WebP or JPEG"),
+        (b"RIFFxxxxWAVE", "not a PNG, WebP or JPEG that can be read: its contents are of another kind$"),
         (png(prompt="not json"), "prompt in file"),
     ],
 )

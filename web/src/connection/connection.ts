@@ -16,3 +16,13 @@ export function told(next: Connection): void {
   connection.set(next);
   if (next === "answers" && before !== "answers") returns.set(returns.get() + 1);
 }
+
+/** When it answers again after it did not. */
+export function nextReturn(): Promise<void> {
+  return new Promise((resolve) => {
+    const stop = returns.subscribe(() => {
+      stop();
+      resolve();
+    });
+  });
+}

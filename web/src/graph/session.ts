@@ -3,7 +3,7 @@
  * as the page, so that looking at another room stops nothing. Knows nothing of React's tree.
  */
 import { askJob } from "../api/jobs";
-import { returns } from "../connection/connection";
+import { nextReturn, returns } from "../connection/connection";
 import { store, type Store } from "../connection/store";
 import { clientName, keepGraph, keepRun, keptGraph, keptRun, newId } from "./memory";
 import { writeApi } from "./model/api-format";
@@ -15,6 +15,7 @@ import { firstGraph } from "./model/first-graph";
 import { isPicture, nameOfFile, NoGraphError, openCarried, openJson, openText } from "./model/opening";
 import { graphOfRequest } from "./model/request-graph";
 import * as asking from "./run/asking";
+import { handIn, isOnTheWay, takeBack } from "./run/handing-in";
 import * as runs from "./run/run-state";
 import { listen } from "./run/socket";
 import { FIRST_STATE, reduce, sizesOfWhole, wholeOf, type Action, type State } from "./state";
@@ -53,7 +54,7 @@ export function createSession(): Session {
       });
     }),
     run: async (times) => {
-      for (let count = 0; count < times; count += 1) await runOnce(session, client);
+      for (let count = 0; count < times; count += 1) if (!(await runOnce(session, client))) return;
     },
     cancel: (all) => cancel(session, all),
     open: async (file) => {
@@ -115,15 +116,6 @@ async function readCatalogue({ dispatch }: Session): Promise<void> {
   }
 }
 
-function nextReturn(): Promise<void> {
-  return new Promise((resolve) => {
-    const stop = returns.subscribe(() => {
-      stop();
-      resolve();
-    });
-  });
-}
-
 function hear(session: Session): void {
   const { state, dispatch } = session;
   let lastPreview: string | null = null;
@@ -148,12 +140,9 @@ function hear(session: Session): void {
   });
 }
 
-/** Runs on their way to the server, which cannot know them yet. */
-const onTheWay = new Set<string>();
-
 async function findAgain({ state, dispatch }: Session): Promise<void> {
   try {
-    const ids = state.get().run.unfinished.filter((id) => !onTheWay.has(id));
+    const ids = state.get().run.unfinished.filter((id) => !isOnTheWay(id));
     for (const found of await asking.askAbout(ids)) {
       dispatch({ type: "run", change: (run) => runs.foundAgain(run, found) });
     }
@@ -180,24 +169,28 @@ function keepFromNowOn({ state }: Session): void {
   window.addEventListener("pagehide", keep);
 }
 
-async function runOnce({ state, dispatch }: Session, client: string): Promise<void> {
+/** False if the server would not have it, or it was taken back before. */
+async function runOnce(session: Session, client: string): Promise<boolean> {
+  const { state, dispatch } = session;
   const { catalogue } = state.get();
   const document = wholeOf(state.get());
   const id = newId();
   dispatch({ type: "run", change: (run) => runs.asked(run, id) });
   const prompt = writeApi(catalogue, document);
-  const { accepted, problems } = await asking.askForRun(
-    id,
-    client,
-    prompt,
-    writeEditor(catalogue, document, sizesOfWhole(state.get())),
-  );
+  const workflow = writeEditor(catalogue, document, sizesOfWhole(state.get()));
+  const before = returns.get();
+  const asked = await handIn(id, () => asking.askForRun(id, client, prompt, workflow));
+  if (asked === null) return false;
+  const { accepted, problems } = asked;
   if (!accepted) {
     dispatch({ type: "run", change: (run) => runs.refused(run, id, problems) });
-    return;
+    return false;
   }
   if (problems.length > 0) dispatch({ type: "run", change: (run) => runs.acceptedInPart(run, id, problems) });
   dispatch({ type: "amended", document: afterRun(catalogue, wholeOf(state.get()), Math.random) });
+  // The server may have had it all along, and have told of it while nobody heard.
+  if (returns.get() !== before) await findAgain(session);
+  return true;
 }
 
 async function cancel(session: Session, all: boolean): Promise<void> {
@@ -207,9 +200,9 @@ async function cancel(session: Session, all: boolean): Promise<void> {
   const { current, unfinished } = state.get().run;
   const waiting = unfinished.filter((id) => id !== current);
   const forgotten = all || current === null ? waiting : [];
-  if (forgotten.length > 0) {
-    await asking.askToForget(forgotten);
-    for (const id of forgotten) dispatch({ type: "run", change: (run) => runs.ended(run, id, "cancelled") });
-  }
+  const known = forgotten.filter((id) => !isOnTheWay(id));
+  forgotten.filter(isOnTheWay).forEach(takeBack);
+  if (known.length > 0) await asking.askToForget(known);
+  for (const id of forgotten) dispatch({ type: "run", change: (run) => runs.ended(run, id, "cancelled") });
   if (current !== null) await asking.askToStop(current);
 }

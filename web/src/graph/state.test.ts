@@ -181,3 +181,10 @@ test("deleting takes selected nodes, groups and links", () => {
   expect(document.groups).toEqual([]);
   expect(document.links.map((link) => link.id)).toEqual([2, 3, 4, 5, 6, 7, 8]);
 });
+
+test("what was told of a file that was no graph is gone when another opens", () => {
+  const told = after({ type: "notice", notice: "a.json is no graph" });
+  expect(told.notice).toBe("a.json is no graph");
+  const document = readEditor(CATALOGUE, EDITOR_FILE);
+  expect(reduce(told, { type: "opened", document }).notice).toBeNull();
+});

@@ -158,9 +158,9 @@ function step(state: State, action: Action): State {
   }
 }
 
-/** Another graph has the canvas: nothing of the last one's selection, sizes and runs is about it. */
+/** Another graph has the canvas: nothing of the last one's selection, sizes and runs is about it, nor what was told. */
 function anew(state: State): State {
-  return { ...entered(state, []), run: { ...NO_RUN, queued: state.run.queued } };
+  return { ...entered(state, []), notice: null, run: { ...NO_RUN, queued: state.run.queued } };
 }
 
 /** Other nodes are shown, and nothing that was selected or measured is about them. */

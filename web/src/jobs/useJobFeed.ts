@@ -1,6 +1,6 @@
 /** Keeps `jobs` as the server has them, for as long as the page is open. */
 
-import { useEffect } from "react";
+import { useEffect, useSyncExternalStore } from "react";
 
 import type { Job } from "../api/jobs";
 import { connection, returns } from "../connection/connection";
@@ -14,8 +14,8 @@ const SOON_MS = 120;
 /** In case an event was missed, or the server has none. */
 const WHILE_WORKING_MS = 2500;
 const WHILE_IDLE_MS = 20_000;
-/** A browser has six connections to one server. */
-const MOST_FOLLOWED = 2;
+/** A browser has six connections to one server, for all of its tabs together. */
+const MOST_FOLLOWED = 1;
 
 /** The job that somebody looks at; it is followed before others. */
 export const watched = store<string | null>(null);
@@ -23,8 +23,9 @@ export const watched = store<string | null>(null);
 export function useJobFeed(): void {
   const back = useStore(returns);
   const keyless = useStore(connection) === "wants-key";
+  const inSight = useInSight();
   useEffect(() => {
-    if (keyless) return;
+    if (keyless || !inSight) return;
     let soon: ReturnType<typeof setTimeout> | undefined;
     const look = () => void refreshJobs().catch(ignored);
     const lookSoon = () => {
@@ -42,9 +43,21 @@ export function useJobFeed(): void {
       clearTimeout(soon);
       stop();
     };
-  }, [back, keyless]);
+  }, [back, keyless, inSight]);
   usePolling();
-  useFollowing();
+  useFollowing(inSight);
+}
+
+/** A tab in the background listens to nothing: what it held would be missing where somebody works. */
+function useInSight(): boolean {
+  return useSyncExternalStore(onSight, () => !document.hidden);
+}
+
+function onSight(changed: () => void): () => void {
+  document.addEventListener("visibilitychange", changed);
+  return () => {
+    document.removeEventListener("visibilitychange", changed);
+  };
 }
 
 function usePolling(): void {
@@ -56,16 +69,14 @@ function usePolling(): void {
       if (!document.hidden) refreshJobs().catch(ignored);
     };
     const timer = setInterval(look, working ? WHILE_WORKING_MS : WHILE_IDLE_MS);
-    document.addEventListener("visibilitychange", look);
     return () => {
       clearInterval(timer);
-      document.removeEventListener("visibilitychange", look);
     };
   }, [working, answers]);
 }
 
 /** Steps and previews of what runs. */
-function useFollowing(): void {
+function useFollowing(inSight: boolean): void {
   const running = useStore(jobs).all.filter((job) => job.state === "running");
   const looked = useStore(watched);
   const ids = running
@@ -76,11 +87,12 @@ function useFollowing(): void {
     .sort()
     .join(" ");
   useEffect(() => {
+    if (!inSight) return;
     const stops = ids.split(" ").filter(Boolean).map(follow);
     return () => {
       for (const stop of stops) stop();
     };
-  }, [ids]);
+  }, [ids, inSight]);
 }
 
 interface Step {

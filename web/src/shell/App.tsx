@@ -8,8 +8,10 @@ import { SystemTab } from "../system/SystemTab";
 import { ConnectionBanner } from "./ConnectionBanner";
 import { KeyDialog } from "./KeyDialog";
 import { Preferences } from "./Preferences";
+import { RoomBoundary } from "./RoomBoundary";
 import { useRoom, type Room } from "./route";
 import { Tabs } from "./Tabs";
+import { useStrayDrops } from "./useStrayDrops";
 
 // The canvas is the heaviest part, and most visits never open it.
 const GraphTab = lazy(async () => ({ default: (await import("../graph/GraphTab")).GraphTab }));
@@ -26,6 +28,7 @@ export function App() {
   const say = useSay();
   const room = useRoom();
   useJobFeed();
+  useStrayDrops();
   const Shown = SHOWN[room];
   return (
     <div className="shell">
@@ -47,9 +50,11 @@ export function App() {
       </header>
       <ConnectionBanner />
       <main id="content" tabIndex={-1} className={`content content-${room}`}>
-        <Suspense fallback={<p className="quiet">{say("shell.loading")}</p>}>
-          <Shown />
-        </Suspense>
+        <RoomBoundary key={room}>
+          <Suspense fallback={<p className="quiet">{say("shell.loading")}</p>}>
+            <Shown />
+          </Suspense>
+        </RoomBoundary>
       </main>
       <KeyDialog />
     </div>

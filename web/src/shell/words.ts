@@ -23,6 +23,8 @@ export const en = {
   "shell.close": "Close",
   "shell.loading": "Loading…",
   "shell.failed": "It did not work.",
+  "shell.room.failed": "This room could not be loaded. The others still work; what you typed is kept.",
+  "shell.reload": "Reload the page",
 } as const;
 
 export const zh: Record<keyof typeof en, string> = {
@@ -49,4 +51,6 @@ export const zh: Record<keyof typeof en, string> = {
   "shell.close": "关闭",
   "shell.loading": "正在加载…",
   "shell.failed": "操作未成功。",
+  "shell.room.failed": "无法加载此分区。其他分区仍可使用，已输入的内容会保留。",
+  "shell.reload": "重新加载页面",
 };

@@ -2,6 +2,9 @@ import type { Job, JobPicture, PicturesJob } from "../api/jobs";
 import { useLanguage, type Say } from "../language/say";
 import { bytes, moment, seconds } from "../parts/format";
 
+/** So many letters have a line of their own, or they would hold all others beside them apart. */
+const LONG = 80;
+
 /** Everything that is known of a picture. */
 export function Details({ job, picture }: { job: Job; picture: JobPicture }) {
   const { say, language } = useLanguage();
@@ -9,7 +12,7 @@ export function Details({ job, picture }: { job: Job; picture: JobPicture }) {
   return (
     <dl className="details" aria-label={say("studio.details")}>
       {rows.map(([name, value]) => (
-        <div key={name}>
+        <div key={name} className={value.length > LONG ? "long" : undefined}>
           <dt>{name}</dt>
           <dd>{value}</dd>
         </div>

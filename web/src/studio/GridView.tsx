@@ -6,6 +6,7 @@ import { Notice } from "../parts/Notice";
 import { useAction } from "../parts/useAction";
 import { standing, type Grid, type Knob } from "./grid";
 import { saveGrid } from "./gridPicture";
+import { stopSending, underWay } from "./gridSending";
 import { select } from "./selection";
 
 /** Pictures of all pairs of two knobs, with the knobs' values at the edges. */
@@ -14,6 +15,7 @@ export function GridView({ grid }: { grid: Grid }) {
   const { run, busy, error } = useAction();
   const jobs = grid.cells.flat().filter((job) => job !== null);
   const open = jobs.filter(isUnfinished);
+  const unfinished = useStore(underWay).has(grid.id) || open.length > 0;
   const names = { x: say(`studio.knob.${grid.x}`), y: say(`studio.knob.${grid.y}`) };
   const column = (at: number) =>
     label(
@@ -53,11 +55,12 @@ export function GridView({ grid }: { grid: Grid }) {
       </div>
       <Notice error={error} />
       <div className="row">
-        {open.length > 0 && (
+        {unfinished && (
           <button
             type="button"
             disabled={busy}
             onClick={() => {
+              stopSending(grid.id);
               run(() => Promise.all(open.map((job) => cancel(job.id))));
             }}
           >
@@ -66,7 +69,7 @@ export function GridView({ grid }: { grid: Grid }) {
         )}
         <button
           type="button"
-          disabled={busy || open.length > 0}
+          disabled={busy || unfinished}
           onClick={() => {
             run(() => saveGrid(grid, names));
           }}

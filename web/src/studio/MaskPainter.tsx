@@ -2,7 +2,7 @@ import { useEffect, useRef, useState, type KeyboardEvent, type PointerEvent } fr
 
 import { useSay } from "../language/say";
 import { MaskTools } from "./MaskTools";
-import { contextOf, draw, fileOf, perform, type Deed, type Point } from "./mask";
+import { contextOf, draw, fileOf, isBlank, perform, type Deed, type Point } from "./mask";
 import { setMask, type Start } from "./start";
 
 const COLOUR = "#ff7a1a";
@@ -69,7 +69,8 @@ export function MaskPainter({ start, onClose }: { start: Start; onClose: () => v
   };
   const use = async () => {
     if (!canvas.current) return;
-    setMask(deeds.length > 0 ? await fileOf(canvas.current) : null);
+    // A mask of nothing would keep the picture as it is.
+    setMask(isBlank(canvas.current) ? null : await fileOf(canvas.current));
     onClose();
   };
   const keys = (event: KeyboardEvent) => {

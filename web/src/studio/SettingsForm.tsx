@@ -33,7 +33,8 @@ export function SettingsForm() {
   const keys = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
-    go();
+    // A key that is held down asks once.
+    if (!event.repeat) go();
   };
   const label = planned.on ? say("studio.generate.grid", { n: axes(planned).cells }) : say("studio.generate");
   return (

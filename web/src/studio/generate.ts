@@ -2,6 +2,7 @@
 
 import { submissions } from "./grid";
 import { axes, gridPlan } from "./gridPlan";
+import { sendGrid } from "./gridSending";
 import { newKey, send } from "./outbox";
 import { select, type Selection } from "./selection";
 import { change, randomSeed, settings, submissionOf } from "./settings";
@@ -18,11 +19,9 @@ export async function generate(): Promise<void> {
   const { x, y } = axes(planned);
   const cells = submissions(asked, given !== null, x, y);
   const grid = cells[0]?.idempotency_key.split("/")[1] ?? "";
-  // One after the other: they are made in the order they are read.
-  for (const [at, cell] of cells.entries()) {
-    await send(cell, given);
-    if (at === 0) show({ kind: "grid", grid });
-  }
+  await sendGrid(grid, cells, given, () => {
+    show({ kind: "grid", grid });
+  });
 }
 
 /** On a phone the stage is below the form. */

@@ -55,9 +55,14 @@ function stroke(
   context.lineCap = "round";
   context.lineJoin = "round";
   context.beginPath();
+  if (rest.every(({ x, y }) => x === first.x && y === first.y)) {
+    // A line without a length is not drawn.
+    context.arc(first.x, first.y, radius, 0, 2 * Math.PI);
+    context.fill();
+    return;
+  }
   context.moveTo(first.x, first.y);
-  // A line to where it begins is a dot.
-  for (const point of rest.length > 0 ? rest : [first]) context.lineTo(point.x, point.y);
+  for (const point of rest) context.lineTo(point.x, point.y);
   context.stroke();
 }
 
@@ -78,6 +83,13 @@ function whiteOnly(picture: ImageBitmap, width: number, height: number): HTMLCan
   }
   context.putImageData(pixels, 0, 0);
   return made;
+}
+
+/** Whether nothing is to be painted anew. */
+export function isBlank(painted: HTMLCanvasElement): boolean {
+  const { data } = contextOf(painted).getImageData(0, 0, painted.width, painted.height);
+  for (let at = 3; at < data.length; at += 4) if (data[at]) return false;
+  return true;
 }
 
 /** White on black, as the server reads it. */

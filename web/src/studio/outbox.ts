@@ -5,7 +5,7 @@
 
 import { submitJob, type Given, type Job, type Submission } from "../api/jobs";
 import { LostError } from "../api/problem";
-import { returns } from "../connection/connection";
+import { nextReturn } from "../connection/connection";
 import { store } from "../connection/store";
 import { heard } from "../jobs/jobs";
 import { rememberSent } from "./start";
@@ -35,11 +35,6 @@ export async function send(submission: Submission, given: Given | null): Promise
 
 async function serverBack(): Promise<void> {
   unsent.set(unsent.get() + 1);
-  await new Promise<void>((resolve) => {
-    const stop = returns.subscribe(() => {
-      stop();
-      resolve();
-    });
-  });
+  await nextReturn();
   unsent.set(unsent.get() - 1);
 }

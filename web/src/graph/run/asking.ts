@@ -1,6 +1,6 @@
 /** What the graph's room asks the server for. Knows nothing of state. */
 import { addressOf, ask, call } from "../../api/client";
-import { ApiError } from "../../api/problem";
+import { ApiError, LostError } from "../../api/problem";
 import type { ApiPrompt } from "../model/api-format";
 import { readCatalogue, type Catalogue } from "../model/catalogue";
 import { asText, isList, isObject, type Json, type JsonObject } from "../model/json";
@@ -31,7 +31,7 @@ export interface Asked {
   readonly problems: readonly Problem[];
 }
 
-/** Asks for a run under an id of our own, so that its first message is known whenever it comes. */
+/** Asks for a run under an id of our own, so that its first message is known whenever it comes, and it can be asked for again. */
 export async function askForRun(
   id: string,
   client: string,
@@ -44,6 +44,7 @@ export async function askForRun(
     const answer = await ask<JsonObject>("prompt", { method: "POST", body });
     return { accepted: true, problems: readNodeErrors(answer.node_errors) };
   } catch (error) {
+    if (error instanceof LostError) throw error;
     return { accepted: false, problems: whyNot(error) };
   }
 }

@@ -97,7 +97,8 @@ export function useKeys(helpers: KeyHelpers): void {
       const deed = ANYWHERE[key] ?? (isTyping(event.target) ? undefined : ON_THE_CANVAS[key]);
       if (!deed) return;
       event.preventDefault();
-      deed(session, say, helpers);
+      // A key that is held down runs, saves and opens once.
+      if (!event.repeat || !(key in ANYWHERE)) deed(session, say, helpers);
     };
     const copy = (event: ClipboardEvent) => {
       const text = isTyping(event.target) ? null : deeds.copyText(session);
