@@ -4,6 +4,7 @@ Knows no verb's insides.
 """
 
 import errno
+import os
 import sys
 from io import TextIOWrapper
 from typing import Annotated
@@ -102,15 +103,15 @@ def run(arguments: list[str] | None = None) -> int:
     except SystemExit as stop:
         return _ended(stop)
     except CalotypeError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _say(f"error: {error}")
         return int(error.exit_code)
     except OSError as error:
         if error.errno not in _OF_THE_DISK:
             raise
-        print(f"error: {_told(error)}", file=sys.stderr)
+        _say(f"error: {_told(error)}")
         return int(ExitCode.DOES_NOT_FIT if error.errno in _NO_ROOM else ExitCode.BAD_REQUEST)
     except KeyboardInterrupt:
-        print("cancelled", file=sys.stderr)
+        _say("cancelled")
         return int(ExitCode.CANCELLED)
     return int(ExitCode.OK)
 
@@ -121,13 +122,22 @@ def _print_whatever_comes() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
+def _say(words: str) -> None:
+    """To whoever still reads; a terminal that was closed changes no exit code."""
+    try:
+        print(words, file=sys.stderr)
+    except OSError:
+        # Python tries once more at its end, and would fail by that.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
 def _ended(stop: SystemExit) -> int:
     """The exit code; typer ends in silence at Ctrl-C, and as at a bug where nobody reads on."""
     before = stop.__context__
     if isinstance(before, BrokenPipeError):
         return int(ExitCode.READER_LEFT)
     if before is not None and isinstance(before.__cause__, KeyboardInterrupt):
-        print("cancelled", file=sys.stderr)
+        _say("cancelled")
     return stop.code if isinstance(stop.code, int) else int(ExitCode.OK)
 
 
