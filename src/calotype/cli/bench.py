@@ -106,8 +106,9 @@ def quality(
     from calotype.bench.quality.quality import SUMMARY, QualityPlan, measure
     from calotype.bench.quality.recogniser import read_recogniser, shipped
     from calotype.cli.output import print_json
-    from calotype.cli.progress import cancellable, followed
+    from calotype.cli.progress import cancellable, followed, interruptible
     from calotype.engine.device import choose_device
+    from calotype.engine.engine import Engine
     from calotype.engine.load import load
     from calotype.spec.request import GenerateRequest
 
@@ -137,7 +138,18 @@ def quality(
     real, who = EmojiSet(data), read_recogniser(judge or shipped(), choose_device(device))
     who.check_made_for(real)
     with followed() as bar, cancellable() as cancel:
-        loaded = partial(load, model, device=device, precision=precision, models_folder=models, progress=bar)
+
+        def loaded(*, preset: str) -> Engine:
+            with interruptible():
+                return load(
+                    model,
+                    device=device,
+                    precision=precision,
+                    preset=preset,
+                    models_folder=models,
+                    progress=bar,
+                )
+
         other = partial(loaded, preset=compare) if compare else None
         record = measure(loaded(preset=preset), who, real, plan, other=other, progress=bar, cancel=cancel)
     if as_json:

@@ -68,11 +68,15 @@ def generate(
     plan = ProfilePlan(command, out, steps, warmup, marks_only or NSYS_VARIABLE in os.environ)
     request = GenerateRequest.parse({**given, "prompt": prompt})
     check_out(out)
-    with shown() as bar, cancellable() as cancel:
+    with shown() as bar:
+        # Nothing is lost while a model loads, and there are no steps to stop between.
         engine = load(
             model, device=device, precision=precision, preset=preset, models_folder=models, progress=bar
         )
-        record = profile_generate(engine, request, plan, batch_size=batch_size, progress=bar, cancel=cancel)
+        with cancellable() as cancel:
+            record = profile_generate(
+                engine, request, plan, batch_size=batch_size, progress=bar, cancel=cancel
+            )
     _finish(record, plan, top, as_json)
 
 
