@@ -24,6 +24,7 @@ from calotype.models.json_file import read_json
 from calotype.models.lora.adapter import Adapter, LayerUpdate, Target
 from calotype.models.lora.declared import Declared
 from calotype.models.lora.layer_names import COMFY_TEXT_ENCODERS, LayerNames
+from calotype.models.reference import configured_sha256, file_sha256
 
 # What each dialect calls the pieces of one layer's update.
 PIECES = {
@@ -68,6 +69,11 @@ def read_adapter(path: Path, architecture: Architecture) -> Adapter:
     with open_tensors(file, inside=path if path.is_dir() else None) as tensors:
         layers = _read_layers(tensors, architecture, Declared(tensors.metadata, settings))
     return Adapter(path.stem if path.is_file() else path.name, layers)
+
+
+def adapter_sha256(path: Path) -> str:
+    """What identifies the LoRA in `path`; a folder's settings say how strongly it counts."""
+    return configured_sha256(path, PEFT_SETTINGS) if path.is_dir() else file_sha256(path)
 
 
 def _peft_folder(folder: Path) -> tuple[Path, dict[str, Any]]:
