@@ -23,7 +23,7 @@ from torch import nn
 
 from calotype.core.errors import ModelFileError
 from calotype.engine.autoencoder import RawAutoencoder
-from calotype.engine.device import choose_device
+from calotype.engine.device import choose_device, lacks_memory
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
 from calotype.models import catalogue
@@ -70,8 +70,8 @@ class KeptEngines:
         while True:
             try:
                 return kept(self._kept, key, self._most, lambda: self._load(reference, chosen))
-            except torch.OutOfMemoryError as error:
-                if not self._kept:
+            except RuntimeError as error:
+                if not self._kept or not lacks_memory(error):
                     raise
                 # The error remembers where it happened, and with that all that was in memory there.
                 traceback.clear_frames(error.__traceback__)
