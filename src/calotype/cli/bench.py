@@ -105,6 +105,7 @@ def quality(
     from calotype.bench.quality.artwork import EmojiSet
     from calotype.bench.quality.quality import SUMMARY, QualityPlan, measure
     from calotype.bench.quality.recogniser import read_recogniser, shipped
+    from calotype.cli.generating import check_out
     from calotype.cli.output import print_json
     from calotype.cli.progress import cancellable, followed, interruptible
     from calotype.engine.device import choose_device
@@ -135,6 +136,7 @@ def quality(
         batch_size=batch_size,
     )
     # Everything but the model first: a typing error should cost no minute.
+    check_out(out)
     real, who = EmojiSet(data), read_recogniser(judge or shipped(), choose_device(device))
     who.check_made_for(real)
     with followed() as bar, cancellable() as cancel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -184,6 +185,13 @@ def check_out(folder: Path) -> None:
         raise RequestError([Problem("--out", f"{existing} is a file, not a folder; choose another name")])
     if not os.access(existing, os.W_OK):
         raise RequestError([Problem("--out", f"{existing} cannot be written to; choose another folder")])
+    try:
+        if not folder.exists():
+            # Some that may be written to still have no room for a folder, such as /proc.
+            Path(tempfile.mkdtemp(dir=existing)).rmdir()
+    except FileNotFoundError as error:
+        rule = f"in {existing} no folder can be made; choose another place"
+        raise RequestError([Problem("--out", rule)]) from error
 
 
 def _load(job: Job, record: PictureRecord | None, bar: Bar) -> Engine:

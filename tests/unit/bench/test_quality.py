@@ -184,6 +184,9 @@ def test_bad_requests_are_refused_before_a_model_is_loaded(
         outcome = calotype(*order, *more)
         return outcome.code, outcome.err
 
+    (tmp_path / "file").touch()
+    code, told = refused("--out", tmp_path / "file")
+    assert (code, told.startswith("error: --out: ")) == (ExitCode.BAD_REQUEST, True)
     assert refused("--count", 0) == (ExitCode.BAD_REQUEST, "error: --count: 0 is too few; at least 1\n")
     code, told = refused("--sampler", "eular")
     assert code == ExitCode.BAD_REQUEST
