@@ -108,7 +108,7 @@ def quality(
     from calotype.cli.generating import check_out
     from calotype.cli.output import print_json
     from calotype.cli.progress import cancellable, followed, interruptible
-    from calotype.engine.device import choose_device
+    from calotype.engine.device import choose_device, explained_if_full
     from calotype.engine.engine import Engine
     from calotype.engine.load import load
     from calotype.spec.request import GenerateRequest
@@ -142,7 +142,7 @@ def quality(
     with followed() as bar, cancellable() as cancel:
 
         def loaded(*, preset: str) -> Engine:
-            with interruptible():
+            with interruptible(), explained_if_full(model):
                 return load(
                     model,
                     device=device,

@@ -62,7 +62,7 @@ def command(
     from calotype.cli.generating import check_out, read_prompts
     from calotype.cli.output import print_json
     from calotype.cli.progress import cancellable, followed, interruptible
-    from calotype.engine.device import choose_device, choose_dtype
+    from calotype.engine.device import choose_device, choose_dtype, explained_if_full
     from calotype.engine.engine import Engine
     from calotype.engine.load import load
     from calotype.spec.request import GenerateRequest
@@ -90,7 +90,7 @@ def command(
     with followed() as bar, cancellable() as cancel:
 
         def loaded(*, preset: str, precision: str) -> Engine:
-            with interruptible():
+            with interruptible(), explained_if_full(model):
                 return load(
                     model,
                     device=device,

@@ -195,19 +195,22 @@ def check_out(folder: Path) -> None:
 
 
 def _load(job: Job, record: PictureRecord | None, bar: Bar) -> Engine:
+    from calotype.engine.device import explained_if_full
     from calotype.engine.load import load
 
     same = record if record and job.model is None else None
-    engine = load(
-        job.model or (record.model.reference if record else "emoji"),
-        device=job.device,
-        precision=job.precision or _recorded_precision(job, record),
-        preset=job.preset or (same.preset if same else None),
-        models_folder=job.models,
-        config=job.config,
-        prediction_type=job.prediction or (same.prediction if same else None),
-        progress=bar,
-    )
+    name = job.model or (record.model.reference if record else "emoji")
+    with explained_if_full(name):
+        engine = load(
+            name,
+            device=job.device,
+            precision=job.precision or _recorded_precision(job, record),
+            preset=job.preset or (same.preset if same else None),
+            models_folder=job.models,
+            config=job.config,
+            prediction_type=job.prediction or (same.prediction if same else None),
+            progress=bar,
+        )
     identity = engine.model.identity
     if identity.random and not job.as_json:
         _say(f"note: {identity.reference} has random weights, so the pictures show nothing")

@@ -54,6 +54,7 @@ def generate(
     from calotype.bench.profile.plan import ProfilePlan
     from calotype.cli.generating import check_out
     from calotype.cli.progress import cancellable, shown
+    from calotype.engine.device import explained_if_full
     from calotype.engine.load import load
     from calotype.spec.request import GenerateRequest
     from calotype.train.profiling import NSYS_VARIABLE
@@ -70,9 +71,10 @@ def generate(
     check_out(out)
     with shown() as bar:
         # Nothing is lost while a model loads, and there are no steps to stop between.
-        engine = load(
-            model, device=device, precision=precision, preset=preset, models_folder=models, progress=bar
-        )
+        with explained_if_full(model):
+            engine = load(
+                model, device=device, precision=precision, preset=preset, models_folder=models, progress=bar
+            )
         with cancellable() as cancel:
             record = profile_generate(
                 engine, request, plan, batch_size=batch_size, progress=bar, cancel=cancel

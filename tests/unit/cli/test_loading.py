@@ -1,4 +1,4 @@
-"""Ctrl-C while a command loads a model: it stops at once, since there is nothing to lose."""
+"""While a model loads: Ctrl-C stops at once, since nothing is lost, and no room for it is told as such."""
 
 import json
 import signal
@@ -9,6 +9,8 @@ import pytest
 from calotype.core.errors import ExitCode
 from tests.unit.cli.conftest import Calotype
 
+COMPARE = ("compare", "--presets", "fast", "--out", "made", "x", "--device", "cpu")
+PROFILE = ("profile", "generate", "emoji", "x", "--out", "made", "--device", "cpu")
 GRAPH = {
     "1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "emoji"}},
     "2": {"class_type": "CLIPTextEncode", "inputs": {"text": "x", "clip": ["1", 1]}},
@@ -21,8 +23,8 @@ GRAPH = {
 @pytest.mark.parametrize(
     "words",
     [
-        ("compare", "--presets", "fast", "--out", "made", "x", "--device", "cpu"),
-        ("profile", "generate", "emoji", "x", "--out", "made", "--device", "cpu"),
+        COMPARE,
+        PROFILE,
         ("run", "graph.json", "--out", "made", "--device", "cpu"),
     ],
     ids=lambda words: words[0],
@@ -43,3 +45,20 @@ def test_stops_at_once_while_a_model_loads(
     assert (seen.code, seen.err, went_on) == (ExitCode.CANCELLED, "cancelled\n", [])
     assert not Path("made").exists()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(
+    "words", [("generate", "x", "--out", "made"), COMPARE, PROFILE], ids=lambda words: words[0]
+)
+@pytest.mark.parametrize("why", ["CUDA out of memory. Tried to allocate 20 MiB", "CUDA error: out of memory"])
+def test_no_room_for_a_model_is_told_as_such(
+    calotype: Calotype, words: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError(f"{why}\nmore that nobody wants to know")
+
+    monkeypatch.setattr("calotype.models.model.load_part", full)
+    seen = calotype(*words)
+    assert seen.code == ExitCode.DOES_NOT_FIT
+    assert seen.err.startswith(f"error: there is no room to load emoji: {why}; end what else uses the device")
+    assert not Path("made").exists()
