@@ -105,9 +105,11 @@ def quality(
     from calotype.bench.quality.artwork import EmojiSet
     from calotype.bench.quality.quality import SUMMARY, QualityPlan, measure
     from calotype.bench.quality.recogniser import read_recogniser, shipped
+    from calotype.cli.generating import check_out
     from calotype.cli.output import print_json
-    from calotype.cli.progress import cancellable, followed
-    from calotype.engine.device import choose_device
+    from calotype.cli.progress import cancellable, followed, interruptible
+    from calotype.engine.device import choose_device, explained_if_full
+    from calotype.engine.engine import Engine
     from calotype.engine.load import load
     from calotype.spec.request import GenerateRequest
 
@@ -134,10 +136,22 @@ def quality(
         batch_size=batch_size,
     )
     # Everything but the model first: a typing error should cost no minute.
+    check_out(out)
     real, who = EmojiSet(data), read_recogniser(judge or shipped(), choose_device(device))
     who.check_made_for(real)
     with followed() as bar, cancellable() as cancel:
-        loaded = partial(load, model, device=device, precision=precision, models_folder=models, progress=bar)
+
+        def loaded(*, preset: str) -> Engine:
+            with interruptible(), explained_if_full(model):
+                return load(
+                    model,
+                    device=device,
+                    precision=precision,
+                    preset=preset,
+                    models_folder=models,
+                    progress=bar,
+                )
+
         other = partial(loaded, preset=compare) if compare else None
         record = measure(loaded(preset=preset), who, real, plan, other=other, progress=bar, cancel=cancel)
     if as_json:

@@ -61,8 +61,8 @@ def command(
     from calotype.bench.quality.recogniser import read_recogniser
     from calotype.cli.generating import check_out, read_prompts
     from calotype.cli.output import print_json
-    from calotype.cli.progress import cancellable, followed
-    from calotype.engine.device import choose_device, choose_dtype
+    from calotype.cli.progress import cancellable, followed, interruptible
+    from calotype.engine.device import choose_device, choose_dtype, explained_if_full
     from calotype.engine.engine import Engine
     from calotype.engine.load import load
     from calotype.spec.request import GenerateRequest
@@ -90,9 +90,15 @@ def command(
     with followed() as bar, cancellable() as cancel:
 
         def loaded(*, preset: str, precision: str) -> Engine:
-            return load(
-                model, device=device, precision=precision, preset=preset, models_folder=models, progress=bar
-            )
+            with interruptible(), explained_if_full(model):
+                return load(
+                    model,
+                    device=device,
+                    precision=precision,
+                    preset=preset,
+                    models_folder=models,
+                    progress=bar,
+                )
 
         record = compare(loaded, plan, who, progress=bar, cancel=cancel)
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -184,22 +185,32 @@ def check_out(folder: Path) -> None:
         raise RequestError([Problem("--out", f"{existing} is a file, not a folder; choose another name")])
     if not os.access(existing, os.W_OK):
         raise RequestError([Problem("--out", f"{existing} cannot be written to; choose another folder")])
+    try:
+        if not folder.exists():
+            # Some that may be written to still have no room for a folder, such as /proc.
+            Path(tempfile.mkdtemp(dir=existing)).rmdir()
+    except FileNotFoundError as error:
+        rule = f"in {existing} no folder can be made; choose another place"
+        raise RequestError([Problem("--out", rule)]) from error
 
 
 def _load(job: Job, record: PictureRecord | None, bar: Bar) -> Engine:
+    from calotype.engine.device import explained_if_full
     from calotype.engine.load import load
 
     same = record if record and job.model is None else None
-    engine = load(
-        job.model or (record.model.reference if record else "emoji"),
-        device=job.device,
-        precision=job.precision or _recorded_precision(job, record),
-        preset=job.preset or (same.preset if same else None),
-        models_folder=job.models,
-        config=job.config,
-        prediction_type=job.prediction or (same.prediction if same else None),
-        progress=bar,
-    )
+    name = job.model or (record.model.reference if record else "emoji")
+    with explained_if_full(name):
+        engine = load(
+            name,
+            device=job.device,
+            precision=job.precision or _recorded_precision(job, record),
+            preset=job.preset or (same.preset if same else None),
+            models_folder=job.models,
+            config=job.config,
+            prediction_type=job.prediction or (same.prediction if same else None),
+            progress=bar,
+        )
     identity = engine.model.identity
     if identity.random and not job.as_json:
         _say(f"note: {identity.reference} has random weights, so the pictures show nothing")

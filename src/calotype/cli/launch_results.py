@@ -7,6 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from calotype.launch.backend import JobRecord
+    from calotype.spec.benchmark_record import BenchmarkRecord
 
 _OUT = "--out="
 
@@ -19,10 +20,9 @@ def show_results(record: "JobRecord", as_json: bool) -> None:
     from calotype.cli.output import print_json
     from calotype.cli.train_launch import RECORD
     from calotype.core.errors import NotFoundError
-    from calotype.spec.benchmark_record import BenchmarkRecord
 
     row = Path(record.folder) / RECORD
-    rows = [BenchmarkRecord.model_validate_json(row.read_bytes())] if row.exists() else []
+    rows = [_read(row)] if row.exists() else []
     words = record.spec.words()
     told = [
         Path(record.spec.directory or ".", word.removeprefix(_OUT)) for word in words if word.startswith(_OUT)
@@ -37,3 +37,16 @@ def show_results(record: "JobRecord", as_json: bool) -> None:
         typer.echo(one.markdown())
     if points:
         print_lines(lines_of(points))
+
+
+def _read(file: Path) -> "BenchmarkRecord":
+    from pydantic import ValidationError
+
+    from calotype.core.errors import CalotypeError
+    from calotype.spec.benchmark_record import BenchmarkRecord
+
+    try:
+        return BenchmarkRecord.model_validate_json(file.read_bytes())
+    except ValidationError as error:
+        why = error.errors(include_url=False)[0]["msg"]
+        raise CalotypeError(f"{file} is no record of a benchmark: {why}; hand the job in again") from None

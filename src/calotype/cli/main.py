@@ -7,9 +7,10 @@ import errno
 import os
 import sys
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from calotype.cli import (
     bench,
@@ -31,7 +32,7 @@ from calotype.cli import (
     update,
 )
 from calotype.cli import run as run_workflow
-from calotype.core.errors import CalotypeError, ExitCode
+from calotype.core.errors import CalotypeError, ExitCode, RequestError
 from calotype.version import VERSION
 
 _EXIT_CODES = (
@@ -45,8 +46,30 @@ _LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _OF_THE_DISK = (*_NO_ROOM, *_LOCKED, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
 """What a file system says no with, and no code of ours can help."""
 
+
+class _Root(TyperGroup):
+    """Tells of a value that an option does not take as of any other request, since typer leaves it out."""
+
+    def invoke(self, ctx: Any) -> object:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            raise _explained(error) from error
+
+
+def _explained(error: typer.BadParameter) -> Exception:
+    from pydantic import ValidationError
+
+    from calotype.spec.problems import problem_of_one
+
+    if error.param is None or not isinstance(error.__cause__, ValidationError):
+        return error
+    return RequestError([problem_of_one(max(error.param.opts, key=len), error.__cause__)])
+
+
 app = typer.Typer(
     name="calotype",
+    cls=_Root,
     help="Stable Diffusion on data-centre GPUs: generate, serve, train, measure, slice, scale.",
     epilog=_EXIT_CODES,
     no_args_is_help=True,

@@ -54,6 +54,7 @@ def generate(
     from calotype.bench.profile.plan import ProfilePlan
     from calotype.cli.generating import check_out
     from calotype.cli.progress import cancellable, shown
+    from calotype.engine.device import explained_if_full
     from calotype.engine.load import load
     from calotype.spec.request import GenerateRequest
     from calotype.train.profiling import NSYS_VARIABLE
@@ -68,11 +69,16 @@ def generate(
     plan = ProfilePlan(command, out, steps, warmup, marks_only or NSYS_VARIABLE in os.environ)
     request = GenerateRequest.parse({**given, "prompt": prompt})
     check_out(out)
-    with shown() as bar, cancellable() as cancel:
-        engine = load(
-            model, device=device, precision=precision, preset=preset, models_folder=models, progress=bar
-        )
-        record = profile_generate(engine, request, plan, batch_size=batch_size, progress=bar, cancel=cancel)
+    with shown() as bar:
+        # Nothing is lost while a model loads, and there are no steps to stop between.
+        with explained_if_full(model):
+            engine = load(
+                model, device=device, precision=precision, preset=preset, models_folder=models, progress=bar
+            )
+        with cancellable() as cancel:
+            record = profile_generate(
+                engine, request, plan, batch_size=batch_size, progress=bar, cancel=cancel
+            )
     _finish(record, plan, top, as_json)
 
 

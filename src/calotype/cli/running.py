@@ -131,12 +131,13 @@ def _run(
     from calotype.workflow.cache import Cache
     from calotype.workflow.execution import Execution
 
-    with shown() as bar, cancellable() as cancel:
+    with shown() as bar:
         bar.start("loading libraries", 1)
         host = FolderHost(job, opened, catalogue, _announced(job))
         # One run: what it does not need any more may go.
         execution = Execution(checked.graph, registry, Cache(most_entries=0), host, outputs=checked.outputs)
-        nodes = _followed(execution, opened, bar, cancel, job)
+        with cancellable() as cancel:
+            nodes = _followed(execution, opened, bar, cancel, job)
     if job.as_json:
         print_json({"files": host.written, "nodes": nodes})
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from calotype.cli.progress import interruptible
 from calotype.core.errors import NotFoundError
 from calotype.core.paths import resolve_inside, written_whole
 from calotype.workflow.folders import FolderCatalogue
@@ -29,9 +30,13 @@ class FolderHost:
         self, job: Job, opened: Opened, catalogue: FolderCatalogue, announce: Callable[[str], None]
     ) -> None:
         engines = KeptEngines(
-            device=job.device, precision=job.precision, preset=job.preset, models_folder=job.models
+            device=job.device,
+            precision=job.precision,
+            preset=job.preset,
+            models_folder=job.models,
+            loading=interruptible,
         )
-        self.models = Models(engines, device=job.device)
+        self.models = Models(engines, device=job.device, loading=interruptible)
         self.catalogue = catalogue
         self.prompt: Mapping[str, Any] = opened.prompt
         self.extra_pnginfo: Mapping[str, Any] = {"workflow": opened.workflow} if opened.workflow else {}

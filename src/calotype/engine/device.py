@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-from calotype.core.errors import Problem, RequestError, near_matches
+from calotype.core.errors import DoesNotFitError, Problem, RequestError, near_matches
 from calotype.core.hardware import read_memory
 from calotype.spec.names import PRECISIONS
 
@@ -67,6 +69,19 @@ def lacks_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_ROOM)
+
+
+@contextmanager
+def explained_if_full(model: str) -> Iterator[None]:
+    """Say what to do where a model does not fit while it loads."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not lacks_memory(error):
+            raise
+        why = str(error).partition("\n")[0]
+        fix = "end what else uses the device, choose another with --device, or a smaller model"
+        raise DoesNotFitError(f"there is no room to load {model}: {why}; {fix}") from error
 
 
 def precision_name(dtype: torch.dtype) -> str:

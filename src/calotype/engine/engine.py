@@ -25,7 +25,7 @@ from calotype.core.progress import CancelToken, Progress, Silent
 from calotype.engine.abilities import check_model, resolve, schedule_of
 from calotype.engine.autoencoder import Autoencoder, RawAutoencoder, Shown, image_of, shown
 from calotype.engine.denoiser import Denoiser, Guidance, Question
-from calotype.engine.device import free_memory
+from calotype.engine.device import free_memory, lacks_memory
 from calotype.engine.evaluation import Network
 from calotype.engine.inputs import Inputs, Source, gather
 from calotype.engine.memory import Budget, Demand, Plan, plan
@@ -138,7 +138,7 @@ class Engine:
         seeds, pictures = resolved.seeds(), Generated()
         starts = range(0, resolved.count, chosen.batch_size)
         noted = self.records(resolved)
-        with _out_of_memory_explained(resolved):
+        with _out_of_memory_explained(resolved, self.model.device):
             for batch, start in enumerate(starts):
                 run = self.begin(resolved, inputs, seeds[start : start + chosen.batch_size])
                 for _ in self._steps(run, cancel or CancelToken()):
@@ -396,12 +396,16 @@ def picture_of(what: Shown, inputs: Inputs) -> Image.Image:
 
 
 @contextmanager
-def _out_of_memory_explained(request: GenerateRequest) -> Iterator[None]:
+def _out_of_memory_explained(request: GenerateRequest, device: torch.device) -> Iterator[None]:
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not lacks_memory(error):
+            raise
         torch.cuda.empty_cache()
+        on_gpu = device.type == "cuda" or "CUDA" in str(error)
+        full, whose = ("GPU memory", "the card") if on_gpu else ("main memory", "it")
         raise DoesNotFitError(
-            f"{request.width}×{request.height} ran out of GPU memory although it was expected to fit: "
-            f"another program may be using the card. Lower --batch-size or the size, or use --tile-vae"
+            f"{request.width}×{request.height} ran out of {full} although it was expected to fit: "
+            f"another program may be using {whose}. Lower --batch-size or the size, or use --tile-vae"
         ) from error

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from calotype.core.paths import resolve_inside
 from calotype.engine.prompt import parse_prompt
 from calotype.models.embeddings import read_embedding
-from calotype.models.lora import Adapter, AdapterStack, read_adapter
+from calotype.models.lora import Adapter, AdapterStack, adapter_sha256, read_adapter
 from calotype.models.model import Model
-from calotype.models.reference import file_sha256, folder_sha256
-from calotype.models.separate_vae import read_vae
+from calotype.models.reference import file_sha256
+from calotype.models.separate_vae import read_vae, vae_sha256
 from calotype.spec.request import GenerateRequest, LoraUse
 
 REMEMBERED = 16
@@ -77,13 +77,16 @@ class Resources:
         return read_embedding(path, self._model.architecture)
 
     def digests(self, request: GenerateRequest) -> dict[str, str]:
-        """sha256 of every file of the folder that a request uses, by its name there."""
+        """sha256 of every file of the folder that a request uses, by its name there.
+
+        Where that is a folder, it is one over its weights and its settings.
+        """
         prompts = (request.prompt, request.negative_prompt or "")
         words = [piece.text for prompt in prompts for piece in parse_prompt(prompt) if piece.is_embedding]
         named = [("loras", use.name) for use in request.loras] + [("embeddings", word) for word in words]
         if request.vae is not None:
             named.append(("vae", request.vae))
-        return {f"{kind}/{name}": _sha256(self._path(kind, name, kind)) for kind, name in named}
+        return {f"{kind}/{name}": _SHA256[kind](self._path(kind, name, kind)) for kind, name in named}
 
     def _path(self, kind: str, name: str, field: str) -> Path:
         return resolve_inside(self._folder / kind, name, field=field)
@@ -119,5 +122,4 @@ def _changed(file: Written) -> bool:
         return True
 
 
-def _sha256(path: Path) -> str:
-    return folder_sha256(path) if path.is_dir() else file_sha256(path)
+_SHA256 = {"loras": adapter_sha256, "embeddings": file_sha256, "vae": vae_sha256}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from calotype.core.errors import ModelFileError
 from calotype.models.files.converted import open_tensors
-from calotype.models.files.sharded import open_weights
+from calotype.models.files.sharded import open_weights, present_stem
 from calotype.models.json_file import read_json
 from calotype.models.naming import unet as unet_names
 from calotype.models.naming.prefixes import renamed
@@ -56,8 +56,7 @@ def read_control_net(path: Path, unet: Any, dtype: torch.dtype, device: torch.de
 def _state(path: Path, config: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Tensor]:
     with ExitStack() as opened:
         if path.is_dir():
-            stem = next((one for one in STEMS if any(path.glob(f"{one}.*"))), STEMS[0])
-            file: Any = opened.enter_context(open_weights(path, stem))
+            file: Any = opened.enter_context(open_weights(path, present_stem(path, STEMS)))
         else:
             file = opened.enter_context(open_tensors(path))
         names = set(file.keys())

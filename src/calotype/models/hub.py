@@ -21,15 +21,15 @@ CONFIGURATION = ("model_index.json", "*/config.json", "scheduler/*.json", "token
 class Choice(NamedTuple):
     """Which of a repository's many copies of the same weights to take."""
 
-    wanted: str
+    wanted: tuple[str, ...]
     unwanted: tuple[str, ...] = ()
 
 
 # Full precision converts to any dtype; some repositories hold only the half, older ones only pickles.
 CHOICES = (
-    Choice("*.safetensors*", ("*.fp16.safetensors*", "*.non_ema.safetensors*")),
-    Choice("*.fp16.safetensors*"),
-    Choice("*.bin", ("*.fp16.bin", "*.non_ema.bin")),
+    Choice(("*.safetensors*",), ("*.fp16[.-]*", "*.non_ema[.-]*")),
+    Choice(("*.fp16*.safetensors", "*.safetensors.index.fp16.json", "*.fp16.safetensors.index.json")),
+    Choice(("*.bin",), ("*.fp16.bin", "*.non_ema.bin")),
 )
 
 
@@ -54,7 +54,7 @@ def _download(hub_id: str) -> Path:
 
     try:
         choice = best_choice(hub_id, list_repo_files(hub_id))
-        wanted = [*CONFIGURATION, *(f"{part}/{choice.wanted}" for part in PARTS)]
+        wanted = [*CONFIGURATION, *(f"{part}/{form}" for part in PARTS for form in choice.wanted)]
         folder = snapshot_download(hub_id, allow_patterns=wanted, ignore_patterns=list(choice.unwanted))
     except CalotypeError:
         raise
@@ -84,7 +84,8 @@ def best_choice(hub_id: str, files: Sequence[str]) -> Choice:
 
 def _offers(choice: Choice, part: str, files: Sequence[str]) -> bool:
     return any(
-        fnmatch(file, f"{part}/{choice.wanted}") and not any(fnmatch(file, u) for u in choice.unwanted)
+        any(fnmatch(file, f"{part}/{form}") for form in choice.wanted)
+        and not any(fnmatch(file, form) for form in choice.unwanted)
         for file in files
     )
 

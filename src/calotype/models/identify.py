@@ -27,9 +27,13 @@ TEXT_ENCODER_MARKS = {
 _DOWN = r"(\.lora_down|\.lora_A(\.[^.]+)?|[._]lora\.down|\.lora_linear_layer\.down)"
 _READS_CONTEXT = re.compile(rf"attn2[._](processor\.)?to_k({_DOWN})?\.weight$")
 _READS_TEXT = re.compile(
-    rf"lora_te_\w*self_attn_q_proj{_DOWN}\.weight$|text_encoder\..*q_proj{_DOWN}\.weight$"
+    rf"(lora_te_\w*self_attn_|text_encoder\..*|text_encoders\.clip_[lh]\..*)q_proj{_DOWN}\.weight$"
 )
-_SDXL_LORA = re.compile(r"lora_te[12]_|text_encoder_2\.|lora_unet_(input_blocks|middle_block|output_blocks)_")
+_SDXL_LORA = re.compile(
+    r"lora_te[12]_|text_encoder_2\.|text_encoders\.clip_g\."
+    r"|lora_unet_(input_blocks|middle_block|output_blocks)_"
+)
+_COMFYUI_LORA = re.compile(rf"(diffusion_model|text_encoders)\..*{_DOWN}\.")
 
 
 class FileKind(StrEnum):
@@ -84,7 +88,9 @@ def _base_by_context(shapes: Shapes) -> str:
 
 
 def _lora(shapes: Shapes) -> Identity | None:
-    if _any(shapes, ".lora_down.", ".hada_w1", ".lokr_w1", ".dora_scale"):
+    if any(_COMFYUI_LORA.match(name) for name in shapes):
+        dialect = "comfyui"
+    elif _any(shapes, ".lora_down.", ".hada_w1", ".lokr_w1", ".dora_scale"):
         dialect = "kohya"
     elif _any_starts(shapes, "base_model.model."):
         dialect = "peft"

@@ -193,6 +193,12 @@ def folder_sha256(folder: Path) -> str:
     return total.hexdigest()
 
 
+def configured_sha256(folder: Path, settings: str) -> str:
+    """The same, and over the file of settings without which the weights would do something else."""
+    both = f"{folder_sha256(folder)} {file_sha256(folder / settings)}"
+    return hashlib.sha256(both.encode()).hexdigest()
+
+
 def file_sha256(file: Path) -> str:
     """A file's hash, remembered so that gigabytes are read once."""
 

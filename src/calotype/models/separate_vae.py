@@ -7,7 +7,6 @@ Knows nothing of pictures.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,7 +27,7 @@ from calotype.models.identify import FileKind, identify
 from calotype.models.json_file import read_json
 from calotype.models.model import load_part, vae_dtype
 from calotype.models.naming.original import VAE, Correspondence, vae_correspondences
-from calotype.models.reference import file_sha256, folder_sha256
+from calotype.models.reference import configured_sha256, file_sha256
 from calotype.models.weights import (
     FileTensors,
     NamedTensors,
@@ -117,11 +116,7 @@ def with_vae(weights: Weights, path: Path) -> Iterator[Weights]:
 
 def vae_sha256(path: Path) -> str:
     """What identifies the autoencoder in `path`, its scale included: latents of two scales do not mix."""
-    if not path.is_dir():
-        return file_sha256(path)
-    folder = _vae_folder(path)
-    config = hashlib.sha256((folder / CONFIG).read_bytes()).hexdigest()
-    return hashlib.sha256(f"{folder_sha256(folder)} {config}".encode()).hexdigest()
+    return configured_sha256(_vae_folder(path), CONFIG) if path.is_dir() else file_sha256(path)
 
 
 class _Replaced:

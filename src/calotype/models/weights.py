@@ -25,7 +25,7 @@ from calotype.core.errors import ModelFileError
 from calotype.models.architecture import Architecture, published_name
 from calotype.models.files.converted import open_tensors
 from calotype.models.files.dtypes import TORCH_DTYPES
-from calotype.models.files.sharded import open_weights
+from calotype.models.files.sharded import open_weights, present_stem
 from calotype.models.files.tensor_file import TensorFile
 from calotype.models.files.tensor_reader import TensorReader
 from calotype.models.hub import link_boundary
@@ -156,12 +156,7 @@ def stem_present(place: Path, part: str) -> str:
     """Safetensors before pickles, and full precision before the fp16 variant that some folders hold alone."""
     usual = part_stem(part)
     stems = (usual, OLD_TRANSFORMERS_STEM) if usual == TRANSFORMERS_STEM else (usual,)
-    candidates = [f"{stem}{variant}" for variant in ("", ".fp16") for stem in stems]
-    for endings in ((".safetensors", ".safetensors.index.json"), (".bin",)):
-        for candidate in candidates:
-            if any((place / f"{candidate}{ending}").is_file() for ending in endings):
-                return candidate
-    return usual
+    return present_stem(place, [f"{stem}{variant}" for variant in ("", ".fp16") for stem in stems])
 
 
 def todays_name(name: str, part: str) -> str:

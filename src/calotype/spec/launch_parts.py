@@ -206,6 +206,7 @@ class SlurmPart(Part):
     """What only Slurm knows."""
 
     partition: Word | None = None
+    """One, or several with commas between: the job runs in whichever can begin it first."""
     account: Word | None = None
     qos: Word | None = None
     constraint: (

@@ -16,10 +16,18 @@ from calotype.core.errors import Problem, near_matches
 LONGEST_SHOWN = 60
 _COMPARISONS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
+_NUMBERS = {"finite_number": "a finite number", "int_parsing": "a whole number", "float_parsing": "a number"}
+
 
 def problems_of(model: type[BaseModel], error: ValidationError) -> list[Problem]:
     """One problem per field that is wrong; what concerns no single field is left out."""
     return [_problem(model, details) for details in error.errors(include_url=False) if details["loc"]]
+
+
+def problem_of_one(field: str, error: ValidationError) -> Problem:
+    """What is wrong with a value that stands alone, such as one of a command line."""
+    details = error.errors(include_url=False)[0]
+    return Problem(field, _message(details), _reportable(details.get("input")))
 
 
 def shown(value: object) -> str:
@@ -32,24 +40,30 @@ def shown(value: object) -> str:
 
 
 def _problem(model: type[BaseModel], details: Mapping[str, Any]) -> Problem:
-    location, value, context = details["loc"], details.get("input"), details.get("ctx", {})
+    location = details["loc"]
+    if details["type"] == "extra_forbidden":
+        key = str(location[-1])[:LONGEST_SHOWN]
+        message = f"is not a known setting; {near_matches(key, _fields_at(model, location[:-1]))}"
+    else:
+        message = _message(details)
+    field = ".".join(str(part)[:LONGEST_SHOWN] for part in location)
+    return Problem(field, message, _reportable(details.get("input")))
+
+
+def _message(details: Mapping[str, Any]) -> str:
+    value, context = details.get("input"), details.get("ctx", {})
     match details["type"]:
-        case "extra_forbidden":
-            key = str(location[-1])[:LONGEST_SHOWN]
-            message = f"is not a known setting; {near_matches(key, _fields_at(model, location[:-1]))}"
         case "missing":
-            message = "is required"
+            return "is required"
         case "greater_than_equal" | "greater_than" | "less_than_equal" | "less_than":
             rule = ", ".join(f"{_COMPARISONS[key]} {limit}" for key, limit in context.items())
-            message = f"{shown(value)} is out of range; it must be {rule}"
-        case "finite_number":
-            message = f"{shown(value)} is not a finite number"
+            return f"{shown(value)} is out of range; it must be {rule}"
+        case "finite_number" | "int_parsing" | "float_parsing" as kind:
+            return f"{shown(value)} is not {_NUMBERS[kind]}"
         case "value_error":
-            message = str(context["error"])
+            return str(context["error"])
         case _:
-            message = f"{shown(value)}: {details['msg'][0].lower()}{details['msg'][1:]}"
-    field = ".".join(str(part)[:LONGEST_SHOWN] for part in location)
-    return Problem(field, message, _reportable(value))
+            return f"{shown(value)}: {details['msg'][0].lower()}{details['msg'][1:]}"
 
 
 def _reportable(value: object) -> object:

@@ -22,6 +22,7 @@ from calotype.train.checkpoint import (
     separate_ranks,
 )
 from calotype.train.data.needs import Needs
+from calotype.train.data.opening import check_place
 from calotype.train.full_memory import explained_if_full
 from calotype.train.judging import Judge
 from calotype.train.live import build_subject, load_model, needs_of, open_training_feed
@@ -97,6 +98,7 @@ def _train(
     extra_watchers: tuple[Watcher, ...],
 ) -> Outcome:
     folder = run_folder(recipe)
+    check_place(recipe.data)
     with ExitStack() as open_things:
         ranks = separate_ranks(SAVES_TAKE * recipe.trainer.peer_timeout_s)
         store = open_things.enter_context(

@@ -114,6 +114,7 @@ def test_a_preset_that_fails_is_a_row_and_the_others_go_on(
     narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fails(monkeypatch, "hungry", torch.OutOfMemoryError("no room"))
+    _fails(monkeypatch, "greedy", RuntimeError("CUDA error: out of memory"))
     _fails(monkeypatch, "broken", ZeroDivisionError("a bug"))
     lacking = Pass("quantum", "exact", lambda _: "there is no quantum computer", lambda _: None)
     monkeypatch.setitem(presets.PRESETS, "lacking", (lacking,))
@@ -121,9 +122,10 @@ def test_a_preset_that_fails_is_a_row_and_the_others_go_on(
     def engine(*, preset: str, precision: str) -> Engine:
         return load(str(narrow), device="cpu", preset=preset, precision=precision)
 
-    record = compare(engine, _plan(tmp_path / "out", "hungry", "broken", "lacking", "baseline"))
+    record = compare(engine, _plan(tmp_path / "out", "hungry", "greedy", "broken", "lacking", "baseline"))
     told = {row.preset: (row.outcome, row.message) for row in record.presets}
     assert told["hungry"] == ("OOM", "OutOfMemoryError: no room")
+    assert told["greedy"][0] == "OOM"
     assert told["broken"] == ("Error!", "ZeroDivisionError: a bug")
     assert told["lacking"][0] == "cannot run"
     assert "there is no quantum computer" in str(told["lacking"][1])

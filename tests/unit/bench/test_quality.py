@@ -1,6 +1,7 @@
 """`calotype bench quality` from end to end, on a random model and on pictures that are right."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,9 @@ def test_bad_requests_are_refused_before_a_model_is_loaded(
         outcome = calotype(*order, *more)
         return outcome.code, outcome.err
 
+    (tmp_path / "file").touch()
+    code, told = refused("--out", tmp_path / "file")
+    assert (code, told.startswith("error: --out: ")) == (ExitCode.BAD_REQUEST, True)
     assert refused("--count", 0) == (ExitCode.BAD_REQUEST, "error: --count: 0 is too few; at least 1\n")
     code, told = refused("--sampler", "eular")
     assert code == ExitCode.BAD_REQUEST
@@ -201,3 +205,20 @@ def test_the_record_is_plain_json(
 ) -> None:
     record = measure(load(str(small_model), device="cpu"), taught, real, _plan(tmp_path, count=1))
     assert json.loads((tmp_path / "results.json").read_text()) == record.model_dump(mode="json")
+
+
+@pytest.mark.usefixtures("_taught")
+def test_ctrl_c_while_the_model_loads_stops_at_once(
+    calotype: Calotype, real: EmojiSet, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    went_on = []
+
+    def interrupted(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        went_on.append(1)
+        raise AssertionError("it goes on loading")
+
+    monkeypatch.setattr("calotype.engine.load.find_model", interrupted)
+    order = ("bench", "quality", "random:emoji", "--data", real.folder, "--recogniser", weights)
+    seen = calotype(*order, "--out", tmp_path / "out", *SHORT)
+    assert (seen.code, went_on) == (ExitCode.CANCELLED, [])

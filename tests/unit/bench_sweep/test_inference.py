@@ -174,6 +174,7 @@ def test_a_model_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 def test_what_counts_as_out_of_memory() -> None:
     assert verdict(DoesNotFitError("too large")) == ("oom", "too large")
     assert verdict(torch.OutOfMemoryError("CUDA"))[0] == "oom"
+    assert verdict(RuntimeError("CUDA error: out of memory"))[0] == "oom"
     assert verdict(MemoryError())[0] == "oom"
     failed = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
     assert verdict(failed)[0] == "oom"

@@ -350,6 +350,18 @@ def test_ctrl_c_while_the_model_loads_stops_at_once(
     assert (seen.code, went_on, files()) == (ExitCode.CANCELLED, [], [])
 
 
+def test_a_place_where_no_folder_can_be_made_is_told_before_the_work(
+    calotype: Calotype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(*_: object, **__: object) -> None:
+        raise AssertionError("a model is loaded")
+
+    monkeypatch.setattr("calotype.engine.load.find_model", found)
+    seen = calotype("generate", "x", *SMALL, "--out", "/proc/x")
+    assert seen.code == ExitCode.BAD_REQUEST
+    assert seen.err.startswith("error: --out: ")
+
+
 def test_a_failing_write_leaves_nothing(calotype: Calotype) -> None:
     Path("made").write_text("a file where the folder should be")
     seen = calotype("generate", "x", *SMALL)

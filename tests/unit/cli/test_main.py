@@ -76,6 +76,32 @@ def test_a_name_that_is_no_text_is_told_to_programs_so_that_the_file_is_found(ca
     assert Path(made["file"]).parent == Path(folder)
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("generate", "x", "--steps", "abc"), "--steps: 'abc' is not a whole number"),
+        (("generate", "x", "-n", "1.5"), "--count: '1.5' is not a whole number"),
+        (("generate", "x", "--cfg", "much"), "--cfg: 'much' is not a number"),
+        (("mig", "plan", "x", "--most", "21"), "--most: '21' is out of range; it must be at most 20"),
+        (
+            ("profile", "trace", "x", "--top", "0"),
+            "--top: '0' is out of range; it must be at least 1",
+        ),
+    ],
+)
+def test_a_value_that_an_option_does_not_take_is_told_with_its_rule(
+    calotype: Calotype, words: tuple[str, ...], told: str
+) -> None:
+    seen = calotype(*words)
+    assert (seen.code, seen.err) == (ExitCode.BAD_REQUEST, f"error: {told}\n")
+
+
+def test_an_option_that_is_not_there_is_still_told_by_the_command(calotype: Calotype) -> None:
+    seen = calotype("generate", "x", "--stepz", "3")
+    assert seen.code == ExitCode.BAD_REQUEST
+    assert "--steps" in seen.err
+
+
 def test_ctrl_c_ends_with_a_word(calotype: Calotype, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> list[str]:
         raise KeyboardInterrupt

@@ -172,14 +172,25 @@ def test_numbers_that_run_away_are_an_error_not_a_black_picture(monkeypatch: pyt
         broken.generate("an apple", **SIZE, steps=1)
 
 
-def test_running_out_of_memory_fails_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "place"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "GPU memory"),
+        (RuntimeError("CUDA error: out of memory"), "GPU memory"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"), "GPU memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"), "main memory"),
+    ],
+)
+def test_running_out_of_memory_fails_alone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, error: Exception, place: str
+) -> None:
     def full(*args: object, **kwargs: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        raise error
 
     expected = engine.generate("an apple", **SIZE, steps=1).images[0]
     with monkeypatch.context() as patched:
         patched.setattr(engine.model.unet, "forward", full)
-        with pytest.raises(DoesNotFitError, match="32×32 ran out of GPU memory"):
+        with pytest.raises(DoesNotFitError, match=f"32×32 ran out of {place}"):
             engine.generate("an apple", **SIZE, steps=1)
     assert difference(engine.generate("an apple", **SIZE, steps=1).images[0], expected) == 0
 

@@ -176,6 +176,22 @@ def test_the_record_says_which_files_were_used(own: Engine, folder: Path) -> Non
     assert made.records[0].files == expected
 
 
+def test_the_record_tells_folders_apart_that_differ_in_their_settings_alone(
+    own: Engine, folder: Path
+) -> None:
+    described, told = shrunk("emoji"), []
+    for name, number in (("half", 0.5), ("full", 1.0)):
+        changed = replace(described, vae={**described.vae, "scaling_factor": number})
+        write_vae_folder(RandomWeights(changed, seed=9), folder / "vae" / name)
+        (folder / "loras" / name).mkdir()
+        (folder / "loras" / name / "adapter_config.json").write_text(f'{{"lora_alpha": {number}}}')
+        save_file(lora(1, UNET), folder / "loras" / name / "adapter_model.safetensors")
+        told.append(own.generate("an apple", **SIZE, loras=[{"name": name}], vae=name).records[0].files)
+    half, full = told
+    assert half["loras/half"] != full["loras/full"]
+    assert half["vae/half"] != full["vae/full"]
+
+
 @pytest.mark.parametrize("preset", ["baseline", "fast", "int8"])
 def test_a_lora_written_anew_is_read_anew(preset: str, folder: Path) -> None:
     """Also while it is in use: the picture is the one its record tells of."""

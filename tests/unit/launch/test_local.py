@@ -259,6 +259,17 @@ def test_a_folder_holds_one_job(
         find(record.id)
 
 
+@pytest.mark.parametrize("damage", [b"", b'{"format": ', b"\xff\xfe", b"{}"])
+def test_a_damaged_row_of_a_benchmark_is_told_without_a_trace(
+    hand_in: Callable[..., JobRecord], damage: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = hand_in()
+    row = Path(record.folder, "record.json")
+    row.write_bytes(damage)
+    assert run(["launch", "collect", record.id]) == ExitCode.BAD_REQUEST
+    assert capsys.readouterr().err.startswith(f"error: {row} is no record of a benchmark: ")
+
+
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b'{"format": "calotype.launch.9"}'])
 def test_a_damaged_record_hides_no_other_job(
     hand_in: Callable[..., JobRecord],

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from calotype.launch.backend import JobRecord, JobState, JobStatus
+from calotype.launch.slurm.backend import SlurmBackend
 from calotype.launch.slurm.partitions import limit_s, parsed, problems_with
 from calotype.launch.slurm.queue import combined, from_accounting, from_controller, status_of, tasks_in
 from tests.unit.launch.specs import TRAINING, spec
@@ -106,6 +107,27 @@ def test_what_could_never_run_is_found(changes: dict[str, Any], says: list[str])
 @pytest.mark.parametrize("changes", [{}, {"nodes": 3, "gpus_per_node": 8}, {"nodes": 4, "min_nodes": 3}])
 def test_what_could_run_is_let_through(changes: dict[str, Any]) -> None:
     assert refused(**changes) == []
+
+
+def test_of_several_partitions_one_that_can_run_a_job_is_enough() -> None:
+    assert refused(nodes=2, gpus_per_node=8, slurm={"partition": "cpu,p5"}) == []
+    assert refused(slurm={"partition": "drained,cpu"}) == []
+    neither = "\n".join(refused(nodes=2, gpus_per_node=9, slurm={"partition": "cpu,p5"}))
+    assert "a node of partition cpu has" in neither
+    assert "a node of partition p5 has" in neither
+    (unknown,) = refused(slurm={"partition": "p5,p6"})
+    assert unknown == "slurm.partition: no partition 'p6'; did you mean 'p5'?"
+
+
+@pytest.mark.parametrize(
+    ("partition", "gpus"), [("p5", 8), ("cpu", 0), ("cpu,p5", 8), ("p5,small", 4), ("nowhere", 0)]
+)
+def test_a_job_for_several_partitions_has_as_many_gpus_as_each_of_them(
+    partition: str, gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = SINFO + "small|up|infinite|1-4|s-1|64|256000|gpu:l4:4\n"
+    monkeypatch.setattr("calotype.launch.slurm.partitions.asked", lambda *_: answer)
+    assert SlurmBackend().gpus_of_a_node(spec(SMALL, slurm={"partition": partition})) == gpus
 
 
 def test_a_cluster_without_a_default_asks_for_a_partition() -> None:

@@ -114,3 +114,26 @@ def write_attention_processors(path: Path, updates: Iterable[Update]) -> Path:
         tensors[f"{key}.up.weight"] = update.up
     save_file(tensors, path)
     return path
+
+
+def write_comfyui(
+    path: Path,
+    updates: Iterable[Update],
+    architecture: Architecture,
+    *,
+    ending: tuple[str, str] = (".lora_down.weight", ".lora_up.weight"),
+) -> Path:
+    """ComfyUI's own node: the names of its modules, which in the UNet are the original ones."""
+    first = "clip_h" if architecture.family == "sd2" else "clip_l"
+    encoders = {"text_encoder": first, "text_encoder_2": "clip_g"}
+    tensors = {}
+    for update in updates:
+        if update.part == "unet":
+            original = renamed(update.layer, unet_naming.module_names(architecture.unet))
+            key = f"diffusion_model.{original}"
+        else:
+            key = f"text_encoders.{encoders[update.part]}.transformer.{update.layer}"
+        tensors[f"{key}{ending[0]}"] = update.down
+        tensors[f"{key}{ending[1]}"] = update.up
+    save_file(tensors, path)
+    return path

@@ -121,6 +121,18 @@ def test_folder_with_the_half_precision_variant_alone_is_read(sd15: Path) -> Non
     assert_same_parts(_read(sd15), expected)
 
 
+def test_a_variant_in_several_files_is_read_as_diffusers_saves_it(sd15: Path) -> None:
+    """Text encoders of such a size have one file, and the names of it are the same in transformers."""
+    expected = folder_tensors(sd15)
+    pipeline = DiffusionPipeline.from_pretrained(sd15, local_files_only=True)
+    for part in ("unet", "vae", "text_encoder"):
+        for file in sd15.glob(f"{part}/*.safetensors"):
+            file.unlink()
+        getattr(pipeline, part).save_pretrained(sd15 / part, variant="fp16", max_shard_size="200KB")
+        assert [*sd15.glob(f"{part}/*.safetensors.index.fp16.json")]
+    assert_same_parts(_read(sd15), expected)
+
+
 def test_full_precision_is_chosen_over_the_variant(sd15: Path) -> None:
     expected = folder_tensors(sd15)
     file = sd15 / "unet" / "diffusion_pytorch_model.safetensors"

@@ -170,6 +170,23 @@ def test_only_the_best_copy_is_fetched(on_the_hub: Path, best: int) -> None:
     assert [f.name for f in folder.glob("unet/diffusion*")] == [f"diffusion_pytorch_model{ENDINGS[best]}"]
 
 
+@pytest.mark.parametrize("full", [True, False])
+def test_a_variant_in_several_files_comes_with_its_index_or_not_at_all(on_the_hub: Path, full: bool) -> None:
+    """As diffusers names them."""
+    for file in [*on_the_hub.glob("*/*.safetensors")]:
+        stem = file.name.removesuffix(".safetensors")
+        for number in (1, 2):
+            shutil.copy(file, file.with_name(f"{stem}.fp16-{number:05}-of-00002.safetensors"))
+        file.with_name(f"{stem}.safetensors.index.fp16.json").write_text("{}")
+        if not full:
+            file.unlink()
+    folder = hub.snapshot(HUB_ID)
+    stem = "diffusion_pytorch_model"
+    variant = [f"{stem}.fp16-{number:05}-of-00002.safetensors" for number in (1, 2)]
+    wanted = [f"{stem}.safetensors"] if full else [*variant, f"{stem}.safetensors.index.fp16.json"]
+    assert sorted(file.name for file in folder.glob("unet/diffusion*")) == wanted
+
+
 def test_repository_without_weights_is_said_to_have_none(on_the_hub: Path) -> None:
     _rename_weights(on_the_hub, ".onnx")
     with pytest.raises(

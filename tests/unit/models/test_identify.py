@@ -36,6 +36,8 @@ def _pair(down: str, up: str, width: int) -> Shapes:
 ATTENTION = "down_blocks.0.attentions.0.transformer_blocks.0.attn2"
 FLAT = "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn2_to_k"
 FLAT_ORIGINAL = "lora_unet_input_blocks_4_1_transformer_blocks_0_attn1_to_k"
+COMFYUI = "diffusion_model.input_blocks.1.1.transformer_blocks.0"
+COMFYUI_TEXT = "text_encoders.clip_{}.transformer.text_model.encoder.layers.0.self_attn.q_proj"
 FLAT_TEXT = "lora_te_text_model_encoder_layers_0_self_attn_q_proj"
 REFINER_MARK = "conditioner.embedders.0.model.ln_final.weight"
 ANY = "any with the same latent"
@@ -72,6 +74,18 @@ ANY = "any with the same latent"
             Identity(FileKind.LORA, "sd2", "kohya"),
         ),
         ({"lora_te1_x.lora_down.weight": (4, 768)}, Identity(FileKind.LORA, "sdxl", "kohya")),
+        (
+            _pair(f"{COMFYUI}.attn2.to_k.lora_down.weight", f"{COMFYUI}.attn2.to_k.lora_up.weight", 768),
+            Identity(FileKind.LORA, "sd1", "comfyui"),
+        ),
+        (
+            {f"{COMFYUI_TEXT.format('h')}.lora_A.weight": (4, 1024)},
+            Identity(FileKind.LORA, "sd2", "comfyui"),
+        ),
+        (
+            {f"{COMFYUI_TEXT.format('g')}.lora_down.weight": (4, 1280)},
+            Identity(FileKind.LORA, "sdxl", "comfyui"),
+        ),
         ({f"{FLAT}.hada_w1_a": (4, 768)}, Identity(FileKind.LORA, "unknown", "kohya")),
         (
             _pair(f"unet.{ATTENTION}.to_k.lora_A.weight", f"unet.{ATTENTION}.to_k.lora_B.weight", 768),

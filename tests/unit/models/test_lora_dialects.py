@@ -15,6 +15,7 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from calotype.core.errors import ModelFileError
 from calotype.models.architecture import Architecture
 from calotype.models.lora import AdapterStack, read_adapter
 from calotype.models.lora.stack import Use
@@ -24,10 +25,12 @@ from calotype.models.weights import RandomWeights
 from tests.shrunk import shrunk
 from tests.unit.models.conftest import FolderOf
 from tests.unit.models.lora_files import (
+    TODAY,
     Update,
     layers_of,
     random_updates,
     write_attention_processors,
+    write_comfyui,
     write_diffusers,
     write_kohya,
 )
@@ -36,6 +39,8 @@ from tests.unit.models.lora_files import (
 # wrote them, because it reads the 1 and 2 of its name as a block's number.
 LEFT_OUT = re.compile(r"transformer_blocks\.[3-8]\.|^add_embedding")
 ATTENTION = (".attn1.", ".attn2.", ".self_attn.")
+HALVES = ("down", "up")
+LAYER_OF_TEXT = "text_model.encoder.layers.0.mlp.fc1"
 Write = Callable[[Path, Sequence[Update], Architecture], Path]
 
 
@@ -158,6 +163,39 @@ def test_same_as_diffusers_loader(name: str, write: Write, folder_of: FolderOf, 
     expected = pipeline_outputs(architecture, pipeline)
     assert_far(expected, before)
     assert_close(our_outputs(name, [(read_adapter(file, architecture), 1.0, 1.0)]), expected)
+
+
+@pytest.mark.parametrize("name", ["sd15", "sd2-base", "sdxl"])
+@pytest.mark.parametrize("ending", [(".lora_down.weight", ".lora_up.weight"), TODAY])
+def test_as_comfyui_saves_it_and_as_kohya_does(name: str, ending: tuple[str, str], tmp_path: Path) -> None:
+    """Every layer has an update, and each is read as the same one."""
+    architecture = shrunk(name)
+    layers = layers_of(architecture, [part for part in architecture.parts() if part != "vae"])
+    updates = random_updates(architecture, layers, seed=1)
+    one = read_adapter(write_kohya(tmp_path / "kohya.safetensors", updates, None), architecture)
+    file = write_comfyui(tmp_path / "comfyui.safetensors", updates, architecture, ending=ending)
+    other = read_adapter(file, architecture)
+    assert one.layers.keys() == other.layers.keys() == set(layers)
+    for target, update in one.layers.items():
+        found = other.layers[target]
+        assert torch.equal(update.down, found.down)
+        assert torch.equal(update.up, found.up)
+        assert update.alpha == found.alpha
+
+
+def test_what_comfyui_saves_of_layers_that_did_not_change(tmp_path: Path) -> None:
+    architecture = shrunk("sd15")
+    updates = random_updates(architecture, [("text_encoder", LAYER_OF_TEXT)], seed=1)
+    file = write_comfyui(tmp_path / "lora.safetensors", updates, architecture)
+    table = "text_encoders.clip_l.transformer.text_model.embeddings.token_embedding"
+    unused = "text_encoders.clip_l.transformer.text_projection"
+    zeros = {f"{name}.lora_{half}.weight": torch.zeros(4, 4) for name in (table, unused) for half in HALVES}
+    tensors = load_file(file) | zeros
+    save_file(tensors, file)
+    assert set(read_adapter(file, architecture).layers) == {("text_encoder", LAYER_OF_TEXT)}
+    save_file(tensors | {f"{table}.lora_up.weight": torch.ones(4, 4)}, file)
+    with pytest.raises(ModelFileError, match=r"token_embedding\.lora_up.weight' names no layer"):
+        read_adapter(file, architecture)
 
 
 def test_added_embedding_is_updated(tmp_path: Path) -> None:

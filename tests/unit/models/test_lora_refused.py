@@ -82,6 +82,17 @@ def test_the_layer_of_these_tests_is_fine(tmp_path: Path) -> None:
         ({"unet.conv_in.lora_magnitude_vector": torch.ones(32)}, "belongs to DoRA"),
         ({f"{KEY}.diff": torch.ones(32, 32)}, "belongs to a full difference"),
         ({f"{KEY}.oft_blocks": DOWN}, "belongs to OFT"),
+        (_layer(scalar=torch.tensor(1.0)), rf"'{KEY}.scalar' belongs to LoRA with a trained scale"),
+        ({f"{KEY}.a1.weight": DOWN, f"{KEY}.b2.weight": UP}, rf"'{KEY}.a1.weight' belongs to GLoRA"),
+        ({f"{KEY}.weight": torch.ones(32), f"{KEY}.on_input": torch.tensor(True)}, "belongs to IA3"),
+        ({f"{KEY}.weight": torch.ones(32)}, "belongs to IA3"),
+        ({"base_model.model.mid_block.to_k.ia3_l": torch.ones(32, 1)}, "belongs to IA3"),
+        ({"unet.conv_in.lora_B.bias": torch.ones(32)}, "belongs to LoRA with biases"),
+        ({"unet.conv_in.lora_B.default.bias": torch.ones(32)}, "belongs to LoRA with biases"),
+        (
+            _layer() | {"bundle_emb.cat.string_to_param.*": DOWN},
+            "belongs to an embedding bundled with a LoRA",
+        ),
         (
             {f"{CONVOLUTION}.lora_down.weight": torch.ones(4, 32), f"{CONVOLUTION}.lora_up.weight": UP},
             "32×288",

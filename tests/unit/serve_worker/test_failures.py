@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
 from calotype.serve.messages import Failed
+from calotype.serve.worker import batcher
 from calotype.serve.worker.engines import DeviceLostError, OutOfMemoryError
 from calotype.serve.worker.idle_engine import FAULTS, IdleEngine, IdleOrder, IdleRun
+from calotype.serve.worker.limits import RowLimits
 from tests.unit.serve_worker.bench import Bench, Shelf
 
 ALONE = ("fault:open", "fault:begin", "fault:evaluate", "fault:sampler", "fault:decode", "fault:encode")
@@ -74,7 +77,7 @@ def test_out_of_memory_splits_the_batch_and_is_remembered_for_the_shape(
         bench.add(f"job {number}", steps=2)
     with caplog.at_level(logging.WARNING):
         bench.rest()
-    # Eight do not fit, nor does half of them; a quarter does, and no more is ever tried again.
+    # Eight do not fit, nor does half of them; a quarter does, and no more is tried for a while.
     assert bench.engine.rows == [8, 4, 2, 2, 2, 2, *[2] * 4]
     assert "8 rows" in caplog.text
     assert "at most 2" in caplog.text
@@ -84,6 +87,30 @@ def test_out_of_memory_splits_the_batch_and_is_remembered_for_the_shape(
     assert set(bench.engine.rows[10:]) == {2}
     assert not bench.failed()
     assert len(bench.finished()) == 16
+
+
+def test_what_did_not_fit_is_tried_again_later_and_less_often_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever else had the memory may have given it back."""
+    now = [0.0]
+    monkeypatch.setattr(batcher, "RowLimits", partial(RowLimits, clock=lambda: now[0]))
+    bench = Bench(Shelf(make=lambda: IdleEngine(out_of_memory_over=2)), most_rows=4)
+
+    def tried_at(minutes: float, name: str) -> int:
+        """The most rows that are tried then for four pictures."""
+        now[0], before = minutes * 60, len(bench.engine.rows) if bench.shelf.made else 0
+        for number in range(4):
+            bench.add(f"{name} {number}", steps=1)
+        bench.rest()
+        return max(bench.engine.rows[before:])
+
+    tried = [tried_at(minutes, str(minutes)) for minutes in (0, 9, 11, 22, 30)]
+    assert tried == [4, 2, 4, 2, 2]
+    bench.engine.out_of_memory_over = None
+    assert [tried_at(32, "then"), tried_at(33, "later")] == [4, 4]
+    bench.to_the_end()
+    assert not bench.failed()
 
 
 def test_another_shape_is_not_limited_by_what_one_taught() -> None:

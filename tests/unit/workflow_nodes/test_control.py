@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +95,19 @@ def test_it_works_beside_prompts_for_areas(host: Host, prompts: dict[str, Any]) 
     whole = _sampled(host, controlled)
     assert relative(made[..., 4:], whole[..., 4:]) > 1e-3
     assert torch.isfinite(made).all()
+
+
+def test_a_folder_with_the_half_precision_variant_alone_is_read(host: Host, tmp_path: Path) -> None:
+    file = host.folder / "controlnet" / FOLDER
+    shutil.copytree(file.parent, tmp_path / "net")
+    (tmp_path / "net" / file.name).rename(tmp_path / "net" / "diffusion_pytorch_model.fp16.safetensors")
+    model, _, _ = host.node("CheckpointLoaderSimple", ckpt_name="sd15")
+    engine = host.models.for_unet(model)
+    one, other = (
+        host.models.control_net(ControlNetValue(str(path)), engine).state_dict()
+        for path in (file, tmp_path / "net")
+    )
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
 def test_one_for_another_model_is_refused(host: Host) -> None:

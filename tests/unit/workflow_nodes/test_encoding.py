@@ -63,14 +63,17 @@ def test_tiles_make_nearly_the_same(host: Host) -> None:
         assert relative(host.node("VAEDecodeTiled", samples=whole, **size), pixels) <= most / 2
 
 
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("no room"), RuntimeError("CUDA error: out of memory")]
+)
 def test_a_picture_too_large_for_the_device_is_decoded_in_tiles(
-    host: Host, vae: VaeValue, monkeypatch: pytest.MonkeyPatch
+    host: Host, vae: VaeValue, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decode = RawAutoencoder.decode
 
     def short_of_memory(self: RawAutoencoder, latents: Tensor, *, tiled: bool) -> Tensor:
         if not tiled:
-            raise torch.OutOfMemoryError("no room")
+            raise error
         return decode(self, latents, tiled=tiled)
 
     monkeypatch.setattr(RawAutoencoder, "decode", short_of_memory)

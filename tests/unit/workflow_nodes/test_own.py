@@ -86,13 +86,16 @@ def test_engines_are_kept_until_there_are_too_many(monkeypatch: pytest.MonkeyPat
     assert len(loaded) == 4
 
 
-def test_engines_make_room_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("no room"), RuntimeError("CUDA error: out of memory")]
+)
+def test_engines_make_room_for_one_another(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, room = small_engine("sd15"), {"left": 2}
 
     def load(reference: str, **_: object) -> object:
         if not room["left"]:
             room["left"] = 1
-            raise torch.OutOfMemoryError("no room")
+            raise error
         room["left"] -= 1
         return engine
 
@@ -101,7 +104,7 @@ def test_engines_make_room_for_one_another(monkeypatch: pytest.MonkeyPatch) -> N
     for reference in ("a", "b", "c"):
         assert engines(reference) is engine
     assert [key[0] for key in engines._kept] == ["b", "c"]  # type: ignore[index]
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(type(error), match=str(error)):
         KeptEngines()("d")
 
 

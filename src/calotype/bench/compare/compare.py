@@ -26,7 +26,7 @@ from calotype.bench.quality.recogniser import Recogniser
 from calotype.core.errors import CancelledError, DoesNotFitError, NotFoundError, Problem, RequestError
 from calotype.core.paths import written_whole
 from calotype.core.progress import CancelToken, Progress, Silent
-from calotype.engine.device import choose_dtype, device_name, precision_name
+from calotype.engine.device import choose_dtype, device_name, lacks_memory, precision_name
 from calotype.engine.engine import Engine
 from calotype.engine.probe import full_fingerprint
 from calotype.spec.compare_record import CompareRecord, Figures, Outcome, PictureCompared, PresetRow
@@ -161,7 +161,7 @@ def compare(
 
 
 def _outcome(error: Exception) -> Outcome:
-    if isinstance(error, DoesNotFitError | torch.OutOfMemoryError | MemoryError):
+    if isinstance(error, DoesNotFitError | MemoryError) or lacks_memory(error):
         return "OOM"
     return "cannot run" if isinstance(error, NotFoundError) else "Error!"
 

@@ -27,11 +27,10 @@ from calotype.bench.sweep.notebook import Notebook, blank
 from calotype.bench.training.measure import measure_training
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.core.fingerprint import fingerprint
+from calotype.engine.device import lacks_memory
 from calotype.engine.probe import torch_facts
 from calotype.spec.measurement import Status
 from calotype.spec.measurement_job import InferenceJob, Ticket
-
-_NO_MORE_MAIN_MEMORY = "can't allocate memory"
 
 
 def main(*files: Path) -> None:
@@ -90,8 +89,7 @@ def verdict(error: Exception) -> tuple[Status, str]:
     """What an error makes of a measurement, in one line."""
     words = " ".join(str(error).split())
     ours = isinstance(error, CalotypeError)
-    short = isinstance(error, DoesNotFitError | torch.OutOfMemoryError | MemoryError)
-    short = short or _NO_MORE_MAIN_MEMORY in words
+    short = isinstance(error, DoesNotFitError | MemoryError) or lacks_memory(error)
     return ("oom" if short else "error"), (words if ours else f"{type(error).__name__}: {words}")[:2000]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from calotype.core.errors import Problem
 from calotype.launch.backend import JobRecord, JobStatus, LaunchError, LogsWanted, Rendered
 from calotype.launch.log_files import lines_of
-from calotype.launch.slurm.partitions import partition_of, partitions, problems_with
+from calotype.launch.slurm.partitions import partitions, partitions_of, problems_with
 from calotype.launch.slurm.programs import asked
 from calotype.launch.slurm.queue import number_of, status_of
 from calotype.launch.slurm.script import rendered
@@ -27,8 +27,10 @@ class SlurmBackend:
         return problems_with(spec, partitions())
 
     def gpus_of_a_node(self, spec: LaunchSpec, /) -> int:
-        chosen = partition_of(spec, partitions())
-        return max((node.num_gpus(spec.slurm.gpu_type) for node in chosen.nodes), default=0) if chosen else 0
+        kind, chosen = spec.slurm.gpu_type, partitions_of(spec, partitions())
+        most = (max((node.num_gpus(kind) for node in one.nodes), default=0) for one in chosen)
+        # So few that each partition with GPUs can run it.
+        return min((number for number in most if number), default=0)
 
     def submit(self, spec: LaunchSpec, folder: Path, rendered: Rendered, /) -> str:
         script = folder / rendered.main

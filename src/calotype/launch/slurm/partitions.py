@@ -77,21 +77,29 @@ def limit_s(text: str) -> int | None:
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def partition_of(spec: LaunchSpec, known: Sequence[Partition]) -> Partition | None:
-    """The one that was asked for, or the cluster's default."""
-    wanted = spec.slurm.partition
-    return next((p for p in known if (p.name == wanted if wanted else p.is_default)), None)
+def partitions_of(spec: LaunchSpec, known: Sequence[Partition]) -> list[Partition]:
+    """Those that were asked for, of which Slurm takes whichever can begin first; or the cluster's default."""
+    wanted = _names(spec)
+    return [one for one in known if (one.name in wanted if wanted else one.is_default)]
 
 
 def problems_with(spec: LaunchSpec, known: Sequence[Partition]) -> list[Problem]:
     """What the cluster could never run; one that is merely busy has none."""
-    wanted, partition = spec.slurm.partition, partition_of(spec, known)
-    if partition is None:
-        names = [partition.name for partition in known]
-        if wanted is None:
-            return [Problem("slurm.partition", f"the cluster has no default; {near_matches('', names)}")]
-        return [Problem("slurm.partition", f"no partition {wanted!r}; {near_matches(wanted, names)}", wanted)]
-    return [*_limits(spec, partition), *_machines(spec, partition)]
+    chosen, names = partitions_of(spec, known), [partition.name for partition in known]
+    if not chosen and not _names(spec):
+        return [Problem("slurm.partition", f"the cluster has no default; {near_matches('', names)}")]
+    unknown = [
+        Problem("slurm.partition", f"no partition {name!r}; {near_matches(name, names)}", name)
+        for name in _names(spec)
+        if name not in names
+    ]
+    found = [[*_limits(spec, partition), *_machines(spec, partition)] for partition in chosen]
+    # One that can run it is enough.
+    return unknown or ([] if not all(found) else [problem for problems in found for problem in problems])
+
+
+def _names(spec: LaunchSpec) -> list[str]:
+    return spec.slurm.partition.split(",") if spec.slurm.partition else []
 
 
 def _limits(spec: LaunchSpec, partition: Partition) -> Iterable[Problem]:

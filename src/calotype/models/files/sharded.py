@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, KeysView, Mapping
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -102,7 +102,7 @@ def open_weights(folder: Path, stem: str, *, inside: Path | None = None) -> Tens
 
     Links must stay `inside`, which is `folder` unless the caller knows a wider place, such as a hub cache.
     """
-    index = folder / f"{stem}.safetensors.index.json"
+    index = _index_of(folder, stem)
     whole = folder / f"{stem}.safetensors"
     old = folder / f"{stem}.bin"
     if index.is_file() and whole.is_file():
@@ -115,6 +115,24 @@ def open_weights(folder: Path, stem: str, *, inside: Path | None = None) -> Tens
         if path.is_file():
             return open_tensors(path, inside=inside or folder)
     raise NotFoundError(f"{folder}: has neither {whole.name} nor {index.name} nor {old.name}")
+
+
+def present_stem(folder: Path, stems: Sequence[str]) -> str:
+    """The first of `stems` with weights in `folder`, safetensors before pickles; the first if none has."""
+    safe = [
+        stem
+        for stem in stems
+        if (folder / f"{stem}.safetensors").is_file() or _index_of(folder, stem).is_file()
+    ]
+    old = [stem for stem in stems if (folder / f"{stem}.bin").is_file()]
+    return next(iter((*safe, *old)), stems[0])
+
+
+def _index_of(folder: Path, stem: str) -> Path:
+    """Libraries put a variant's name, such as the fp16 of model.fp16, last in the name of its index."""
+    plain, dot, variant = stem.rpartition(".")
+    theirs = folder / f"{plain}.safetensors.index.{variant}.json"
+    return theirs if dot and theirs.is_file() else folder / f"{stem}.safetensors.index.json"
 
 
 class ShardedTensors(TensorReader):

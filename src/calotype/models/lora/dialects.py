@@ -23,7 +23,8 @@ from calotype.models.identify import BASE_BY_CONTEXT
 from calotype.models.json_file import read_json
 from calotype.models.lora.adapter import Adapter, LayerUpdate, Target
 from calotype.models.lora.declared import Declared
-from calotype.models.lora.layer_names import LayerNames
+from calotype.models.lora.layer_names import COMFY_TEXT_ENCODERS, LayerNames
+from calotype.models.reference import configured_sha256, file_sha256
 
 # What each dialect calls the pieces of one layer's update.
 PIECES = {
@@ -48,6 +49,11 @@ OTHER_METHODS = {
     r"\.oft_\w+$": "OFT",
     r"\.[wb]_norm$": "a full norm",
     r"\.lora_embedding_[AB]": "LoRA of a table of words",
+    r"\.lora_B(\.[^.]+)?\.bias$": "LoRA with biases",
+    r"\.scalar$": "LoRA with a trained scale (LyCORIS)",
+    r"\.[ab][12]\.weight$": "GLoRA",
+    r"\.on_input$|\.ia3_l\b|^lora_\w+\.weight$": "IA3",
+    r"^bundle_emb\.": "an embedding bundled with a LoRA",
 }
 PEFT_WEIGHTS, PEFT_SETTINGS = "adapter_model", "adapter_config.json"
 
@@ -63,6 +69,11 @@ def read_adapter(path: Path, architecture: Architecture) -> Adapter:
     with open_tensors(file, inside=path if path.is_dir() else None) as tensors:
         layers = _read_layers(tensors, architecture, Declared(tensors.metadata, settings))
     return Adapter(path.stem if path.is_file() else path.name, layers)
+
+
+def adapter_sha256(path: Path) -> str:
+    """What identifies the LoRA in `path`; a folder's settings say how strongly it counts."""
+    return configured_sha256(path, PEFT_SETTINGS) if path.is_dir() else file_sha256(path)
 
 
 def _peft_folder(folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -87,6 +98,8 @@ def _read_layers(
         plain = re.sub(r"\.(lora_[AB])\.[^.]+\.weight$", r".\1.weight", key)
         ending = next((ending for ending in PIECES if plain.endswith(ending)), None)
         target = names.find(plain.removesuffix(ending)) if ending else None
+        if target is None and _is_nothing_of_comfy(file, key):
+            continue
         if ending is None or target is None:
             rule = f"{key!r} names no layer of {architecture.title}; is it for another base model?"
             raise ModelFileError(file.path, rule)
@@ -101,6 +114,14 @@ def _read_layers(
     return {
         target: _update(file.path, target, found, architecture, declared) for target, found in pieces.items()
     }
+
+
+def _is_nothing_of_comfy(file: TensorFile, key: str) -> bool:
+    """ComfyUI takes updates of whole text encoders, and so of tables and of a projection that nobody uses.
+
+    They are zeros where two models have them in common.
+    """
+    return key.startswith(COMFY_TEXT_ENCODERS) and not file.read(key).any()
 
 
 def _refuse_other_methods(path: Path, key: str) -> None:

@@ -1,8 +1,8 @@
 """Which layer of a model a name in a LoRA file means.
 
 kohya flattens module names with underscores (and writes SDXL in the original names); diffusers and peft keep
-the dots. A name is looked up among the architecture's own layers, never guessed from its underscores. Knows
-nothing of tensors.
+the dots; so does ComfyUI, with the original names in the UNet and its own for text encoders. A name is looked
+up among the architecture's own layers, never guessed from its underscores. Knows nothing of tensors.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ KOHYA_PARTS = {
     "lora_te2_": "text_encoder_2",
     "lora_te_": "text_encoder",
 }
+COMFY_PARTS = {
+    "diffusion_model.": "unet",
+    "text_encoders.clip_l.transformer.": "text_encoder",
+    "text_encoders.clip_h.transformer.": "text_encoder",
+    "text_encoders.clip_g.transformer.": "text_encoder_2",
+}
+COMFY_TEXT_ENCODERS = "text_encoders."
 PEFT_PREFIX = "base_model.model."
 OLD_DIFFUSERS = (
     (".processor.", "."),
@@ -51,9 +58,9 @@ class LayerNames:
 
     def find(self, name: str) -> Target | None:
         """The layer that `name` (without the ending that says which matrix it is) means."""
-        for prefix, part in KOHYA_PARTS.items():
+        for prefix, part in (KOHYA_PARTS | COMFY_PARTS).items():
             if name.startswith(prefix):
-                layer = self._flat.get(part, {}).get(name.removeprefix(prefix))
+                layer = self._flat.get(part, {}).get(name.removeprefix(prefix).replace(".", "_"))
                 return (part, layer) if layer else None
         return self._dotted(name.replace(PEFT_PREFIX, ""))
 

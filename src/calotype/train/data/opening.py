@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from calotype.core.errors import Problem, RequestError
+from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.paths import cache_dir
 from calotype.spec.recipe_parts import DataPart
 from calotype.train.data.buckets import Bucket, bucket_sizes, sorted_into
@@ -39,6 +39,33 @@ _IGNORED = {
     "synthetic_latents": (*_OF_PICTURES, "path", "buckets"),
     "precomputed": _OF_PICTURES,
 }
+_MEANT = {
+    "folder": "name one with pictures",
+    "mds": "an MDS data set is one with an index.json",
+    "precomputed": "make one with `calotype train precompute`",
+}
+
+
+def check_place(part: DataPart) -> None:
+    """Refuse a path that leads nowhere on this disk, before anything is loaded or made. Opens nothing."""
+    if part.kind in SYNTHETIC:
+        return
+    path = _path_of(part)
+    if "://" in path:
+        return
+    if part.kind == "shards":
+        local_shards(path)
+    elif not Path(path).expanduser().is_dir():
+        raise NotFoundError(f"data.path: {path} is not a folder; {_MEANT[part.kind]}")
+
+
+def _path_of(part: DataPart) -> str:
+    if not part.path:
+        # Quoted, since shells know such braces too.
+        example = {"shards": '"data.path=data/name-{000..099}.tar"'}.get(part.kind, "data.path=data/pictures")
+        rule = f"data.kind={part.kind} needs one, for instance {example}"
+        raise RequestError([Problem("data.path", rule, part.path)])
+    return part.path
 
 
 def open_source(part: DataPart, needs: Needs) -> Source:
@@ -47,19 +74,15 @@ def open_source(part: DataPart, needs: Needs) -> Source:
         raise RequestError(
             [Problem("data.kind", f"{part.kind} samples are made up, there is nothing to open")]
         )
-    if not part.path:
-        # Quoted, since shells know such braces too.
-        example = {"shards": '"data.path=data/name-{000..099}.tar"'}.get(part.kind, "data.path=data/pictures")
-        rule = f"data.kind={part.kind} needs one, for instance {example}"
-        raise RequestError([Problem("data.path", rule, part.path)])
+    path = _path_of(part)
     warn_of_ignored(part)
-    if part.cache_gb is not None and part.kind in STREAMED and is_url(part.path):
+    if part.cache_gb is not None and part.kind in STREAMED and is_url(path):
         return _streamed(part, part.cache_gb)
     if part.kind == "shards":
-        return ShardSource(local_shards(part.path))
+        return ShardSource(local_shards(path))
     if part.kind == "mds":
-        return open_mds(part.path)
-    folder = Path(part.path).expanduser()
+        return open_mds(path)
+    folder = Path(path).expanduser()
     if part.kind == "precomputed":
         return _fitting(PrecomputedSource(folder, needs), folder, needs)
     return FolderSource(folder, captions_needed=part.default_caption is None)

@@ -12,6 +12,7 @@ import gc
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from torch import nn
 
 from calotype.core.errors import ModelFileError
 from calotype.engine.autoencoder import RawAutoencoder
-from calotype.engine.device import choose_device
+from calotype.engine.device import choose_device, lacks_memory
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
 from calotype.models import catalogue
@@ -37,6 +38,9 @@ Kept = TypeVar("Kept")
 
 GetEngine = Callable[[str, str | None], Engine]
 """The engine of a model by its reference and preset, or the host's own preset. Asked again at every step."""
+
+Loading = Callable[[], AbstractContextManager[object]]
+"""What a host has entered while something loads."""
 
 MOST_ENGINES = 4
 MOST_PARTS = 8
@@ -53,9 +57,10 @@ class KeptEngines:
         preset: str | None = None,
         models_folder: Path | None = None,
         most: int = MOST_ENGINES,
+        loading: Loading = nullcontext,
     ) -> None:
         self._how: Any = {"device": device, "precision": precision, "models_folder": models_folder}
-        self._preset, self._most = preset, most
+        self._preset, self._most, self._loading = preset, most, loading
         self._kept: OrderedDict[Hashable, Engine] = OrderedDict()
 
     def __call__(self, reference: str, preset: str | None = None) -> Engine:
@@ -64,9 +69,9 @@ class KeptEngines:
         key = (reference, stamp(reference), chosen or USUAL_PRESET)
         while True:
             try:
-                return kept(self._kept, key, self._most, lambda: load(reference, preset=chosen, **self._how))
-            except torch.OutOfMemoryError as error:
-                if not self._kept:
+                return kept(self._kept, key, self._most, lambda: self._load(reference, chosen))
+            except RuntimeError as error:
+                if not self._kept or not lacks_memory(error):
                     raise
                 # The error remembers where it happened, and with that all that was in memory there.
                 traceback.clear_frames(error.__traceback__)
@@ -74,13 +79,19 @@ class KeptEngines:
                 gc.collect()
                 torch.cuda.empty_cache()
 
+    def _load(self, reference: str, preset: str | None) -> Engine:
+        with self._loading():
+            return load(reference, preset=preset, **self._how)
+
 
 class Models:
     """What a host offers to nodes as `Context.models`. For one thread at a time, as engines are."""
 
-    def __init__(self, engines: GetEngine, *, device: str | None = None) -> None:
+    def __init__(
+        self, engines: GetEngine, *, device: str | None = None, loading: Loading = nullcontext
+    ) -> None:
         """`device` is where what belongs to no engine goes."""
-        self._engines, self._device = engines, device
+        self._engines, self._device, self._loading = engines, device, loading
         self._in_use: WeakKeyDictionary[Engine, tuple[LoraStack, LoraStack]] = WeakKeyDictionary()
         self._parts: OrderedDict[Hashable, Any] = OrderedDict()
 
@@ -112,7 +123,12 @@ class Models:
 
     def part(self, path: str, read: Callable[[], Kept], of: Hashable = None) -> Kept:
         """What `read` makes of a file, kept as long as the file stays what it is."""
-        return kept(self._parts, (path, stamp(path), of), MOST_PARTS, read)
+
+        def loaded() -> Kept:
+            with self._loading():
+                return read()
+
+        return kept(self._parts, (path, stamp(path), of), MOST_PARTS, loaded)
 
     def _use(self, engine: Engine, *, unet: LoraStack | None = None, text: LoraStack | None = None) -> None:
         """Change one half and leave the other as it is: merging a large UNet takes a while."""

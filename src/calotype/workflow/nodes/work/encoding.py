@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, interpolate
 
 from calotype.engine.autoencoder import RawAutoencoder
+from calotype.engine.device import lacks_memory
 from calotype.workflow.interface import Context, Step
 from calotype.workflow.nodes.values import VaeValue
 from calotype.workflow.nodes.work.latents import Latent
@@ -107,8 +108,8 @@ def _one_by_one(rows: Tensor, work: Work, tiled: bool) -> Generator[Step, None, 
     for index, row in enumerate(rows):
         try:
             done.append(work(row[None], tiled).cpu())
-        except torch.OutOfMemoryError:
-            if tiled:
+        except RuntimeError as error:
+            if tiled or not lacks_memory(error):
                 raise
             _log.info("tiles: a whole picture of this size does not fit")
             torch.cuda.empty_cache()
