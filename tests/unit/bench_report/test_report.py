@@ -88,6 +88,14 @@ def test_a_point_that_failed_in_one_round_says_so_and_keeps_its_numbers(tmp_path
     assert cells(every, "seconds") == {"one": "2.000"}
 
 
+def test_a_round_that_failed_twice_is_one_round(tmp_path: Path) -> None:
+    again = picture("one", round=2, message="no room, again")
+    found = of(tmp_path, picture("one", 2.0, round=1), picture("one", round=2), again)
+    every = section(found, "points").tables[0]
+    assert cells(every, "status") == {"one": "oom in 1 of 2 rounds"}
+    assert cells(section(found, "failures").tables[0], "why") == {"one": "no room, again"}
+
+
 def test_the_headline_divides_by_the_reference(tmp_path: Path) -> None:
     found = section(of(tmp_path, training("mine", 132.0, gpus=2)), "headline")
     assert (found.cards[0].value, found.cards[0].unit) == ("66.0", "samples/s on one GPU")

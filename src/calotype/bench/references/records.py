@@ -47,7 +47,13 @@ def read_records(paths: Sequence[Path]) -> ReadRecords:
                 skipped.append(Problem(place, f"is no record: {_reason(error)}"))
     if paths and not entries:
         raise RequestError(skipped or [Problem("records", "the files are empty; give files with records")])
-    return ReadRecords(tuple(trials_as_one(entries, median)), tuple(skipped))
+    return ReadRecords(tuple(trials_as_one(_without_retried(entries), median)), tuple(skipped))
+
+
+def _without_retried(entries: Sequence[Entry]) -> list[Entry]:
+    """A round that failed and worked when it was tried again has worked."""
+    worked = {entry.id for entry in entries if entry.outcome == "ok"}
+    return [entry for entry in entries if entry.outcome == "ok" or entry.id not in worked]
 
 
 def _reason(error: Exception) -> str:
@@ -67,14 +73,16 @@ def entry_of(values: object, place: str) -> Entry:
 
 def _texts(path: Path) -> list[tuple[str, str]]:
     try:
-        text = path.read_text("utf-8")
+        # A line that was cut inside a character is a line that is no record, not the end of the others.
+        text = path.read_bytes().decode("utf-8", errors="replace")
     except FileNotFoundError:
         raise NotFoundError(f"{path}: no such file; give a JSON or JSON Lines file of records") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise RequestError([Problem(str(path), f"cannot be read: {error}")]) from None
     if path.suffix != ".jsonl":
         return [(str(path), text)]
-    lines = enumerate(text.splitlines(), start=1)
+    # Not all that ends a line of text: a prompt may hold such characters.
+    lines = enumerate(text.split("\n"), start=1)
     return [(f"{path}:{number}", line) for number, line in lines if line.strip()]
 
 
