@@ -175,6 +175,19 @@ def test_peers_stand_beside_ours_of_the_same_run_only(report: Report) -> None:
     assert not [name for name in cells(beside, "times as fast") if name.startswith(("size", "steps", "only"))]
 
 
+def test_a_peer_stands_beside_ours_that_turned_what_it_does_not_have(tmp_path: Path) -> None:
+    """As `bench train --against diffusers-eager --sweep model.compile=true,false` records them."""
+    plain, compiled = (
+        training(f"compile={on}", rate, settings={"batch": 32, "model.compile": on})
+        for on, rate in ((False, 50.0), (True, 75.0))
+    )
+    peer = training("theirs", 25.0, settings={"batch": 32}, system="diffusers-eager")
+    other = training("of another batch", 25.0, batch=8, settings={"batch": 8}, system="diffusers-eager")
+    [beside] = section(of(tmp_path, plain, compiled, peer, other), "peers").tables
+    told = {name: ratio.split("×")[0] for name, ratio in cells(beside, "times as fast").items()}
+    assert told == {"compile=False": "2.00", "compile=True": "3.00"}
+
+
 def test_a_roofline_says_where_memory_holds_back(report: Report) -> None:
     figure = next(f for f in section(report, "arithmetic").figures if f.name == "roofline-1")
     assert f"= {782e12 / 4200e9:.0f} FLOP" in figure.says

@@ -14,8 +14,6 @@ from calotype.spec.names import PRECISIONS
 from calotype.spec.request import GenerateRequest
 
 PROMPT = "a photo of an astronaut riding a horse on mars"
-OURS_ALONE = ("preset",)
-"""Settings that mean nothing to peers: one point of theirs stands beside all of ours that differ in them."""
 _REQUEST = (
     "steps",
     "cfg",
