@@ -69,6 +69,25 @@ def test_compare_tells_what_worked_when_it_was_tried_again_once(tmp_path: Path, 
     ]
 
 
+def test_points_of_one_name_that_two_sweeps_left_in_one_folder_are_two(
+    tmp_path: Path, calotype: Calotype
+) -> None:
+    """Each sweep leaves out of a point's name what it does not vary."""
+    short, long = {"steps": 20}, {"steps": 50}
+    [file] = stored(
+        tmp_path,
+        picture("batch=1", 1.0, request=short, round=1),
+        picture("batch=1", 4.0, request=long, round=1),
+        picture("batch=1", 3.0, request=short, round=2),
+    )
+    found = json.loads(calotype("bench", "compare", file, "--json").out)
+    told = [(one["record"], one["settings"]["steps"], one["measures"]["samples/s/GPU"]) for one in found]
+    assert told == [
+        (f"{file}: batch=1 line 1", 20, pytest.approx((1 + 1 / 3) / 2)),
+        (f"{file}: batch=1 line 2", 50, pytest.approx(1 / 4)),
+    ]
+
+
 def test_a_prompt_with_characters_that_end_lines_of_text_is_one_record(
     tmp_path: Path, calotype: Calotype
 ) -> None:
