@@ -164,6 +164,38 @@ def test_variants_that_come_to_the_same_are_one_bar_and_two_gains(tmp_path: Path
     assert len(section(found, "ablation").figures[0].plot.findall("rect")) == 4
 
 
+def test_two_ablations_in_one_folder_are_told_apart(tmp_path: Path) -> None:
+    """As `bench ablate` leaves them that was asked for another size, and then again for more units."""
+    seconds = {"all": 1.0, "none": 4.0, "without a": 2.0, "only a": 2.5}
+    points = [
+        picture(
+            name, s * times, s * times, settings={"variant": name}, request={"width": side, "height": side}
+        )
+        for side, times in ((512, 1.0), (1024, 5.0))
+        for name, s in seconds.items()
+    ]
+    again = [one.model_copy(update={"id": f"{one.id} units=9"}) for one in points[4:]]
+    died = picture("only b", settings={"variant": "only b"}, request={"width": None, "height": None})
+    found = section(of(tmp_path, *points, *again, died), "ablation")
+    assert [cells(one, "times as fast with it, among all")["a"] for one in found.tables] == (
+        ["2.00× (2.00–2.00)"] * 3
+    )
+    assert cells(found.tables[0], "times as fast alone")["b"] == "failed"
+    assert "512×512, batch 1, steps 20" in found.tables[0].caption
+    assert "1024×1024, batch 1, steps 20" in found.tables[1].caption
+    assert [len(one.data.rows) for one in found.figures if one.name.startswith("ablation-time")] == [5, 4, 4]
+
+
+def test_an_ablation_that_was_begun_is_not_divided_by_another(tmp_path: Path) -> None:
+    points = [
+        picture(name, s, s, settings={"variant": name}) for name, s in (("all", 1.0), ("without a", 2.0))
+    ]
+    larger = {"width": 1024, "height": 1024}
+    begun = picture("all", 5.0, 5.0, settings={"variant": "all"}, request=larger)
+    found = section(of(tmp_path, *points, begun), "ablation").tables[0]
+    assert cells(found, "times as fast with it, among all") == {"a": "2.00× (2.00–2.00)"}
+
+
 def test_peers_stand_beside_ours_of_the_same_run_only(report: Report) -> None:
     [beside] = section(report, "peers").tables
     ours = {(m.settings.get("preset"), m.settings["batch"], m.round): m for m in batches() if m.wall}
