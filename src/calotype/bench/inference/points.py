@@ -25,6 +25,8 @@ _REQUEST = (
     "clip_skip",
     "tile_vae",
 )
+TEXTS = ("model", "prompt")
+"""Settings that are words, be they 2024 or none."""
 KNOWN = ("model", "batch", "size", "preset", "precision", *_REQUEST)
 _SIZE = re.compile(r"(\d+)[x×*](\d+)")
 
