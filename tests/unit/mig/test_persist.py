@@ -99,6 +99,14 @@ def test_the_command_shows_before_it_writes(machine: Machine, tmp_path: Path) ->
     assert not (root / persist.LAYOUT_PLACE).exists()
 
 
+def test_a_program_hears_that_nothing_was_written(machine: Machine, tmp_path: Path) -> None:
+    machine.become(new_host("A100-80GB"))
+    for words in (("14,14,14,20",), ("--remove",)):
+        shown = machine.mig("persist", *words, "--root", tmp_path / "root", "--json")
+        assert json.loads(shown.out) == {"commands": [], "paths": []}
+        assert "--yes does it" in shown.err
+
+
 def test_what_is_kept_of_one_gpu_stays_when_another_is_kept(machine: Machine, tmp_path: Path) -> None:
     machine.become(new_host("H100-80GB-SXM5", "H100-80GB-SXM5"))
     kept = tmp_path / "root" / persist.LAYOUT_PLACE
