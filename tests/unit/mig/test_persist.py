@@ -128,7 +128,7 @@ def test_one_container_a_slice(machine: Machine, tmp_path: Path) -> None:
 
     machine.become(new_host("A100-80GB"))
     assert machine.mig("apply", "14,14,14,20", "--yes").code == 0
-    asked = Deployment("example/serve:1", ("serve", "--name", "it's $HOME"))
+    asked = Deployment("example/serve:1", ("serve", "--name", "it's $HOME"), folder="/srv/$1")
     slices = served(SimulatedDriver(machine.path).read(), asked)
     uuids = [each.uuid for each in slices]
     assert len(set(uuids)) == 4
@@ -141,6 +141,9 @@ def test_one_container_a_slice(machine: Machine, tmp_path: Path) -> None:
         assert service["ports"] == [f"{each.port}:8188"]
         assert service["restart"] == "unless-stopped"
         assert service["healthcheck"]["test"][0] == "CMD"
+        # Compose would put its own variable there.
+        assert service["command"] == ["serve", "--name", "it's $$HOME"]
+        assert service["volumes"] == [f"/srv/$$1/{each.name}:/var/lib/calotype"]
     assert len({service["volumes"][0] for service in services.values()}) == 4
     assert firewall_lines(slices)[0] == "sudo ufw allow 8081/tcp"
 
