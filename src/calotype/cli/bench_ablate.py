@@ -82,6 +82,7 @@ def _asked(
 ) -> "tuple[Sweep, list[Variant]]":
     from calotype.bench.ablation.passes import pass_variants
     from calotype.bench.ablation.switches import switch_variants
+    from calotype.bench.inference.points import TEXTS
     from calotype.bench.sweep.axes import parse_axes
     from calotype.bench.sweep.points import parse_sweep
     from calotype.bench.training.points import job_of
@@ -90,7 +91,7 @@ def _asked(
 
     if (preset is None) == (recipe is None):
         raise RequestError([Problem("--preset", "or --recipe: say whose passes or switches, one of the two")])
-    given = parse_axes(words)
+    given = parse_axes(words, TEXTS if recipe is None else ())
     several = [name for name, values in given.items() if len(values) > 1]
     if several:
         rule = f"{several[0]!r} has several values; an ablation is of one configuration"

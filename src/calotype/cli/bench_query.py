@@ -1,5 +1,6 @@
 """`calotype bench query`: SQL over every measurement that was kept."""
 
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +9,8 @@ import typer
 from calotype.cli.options import AsJson
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from calotype.bench.records.query import Answer
 
 
@@ -82,7 +85,17 @@ def _show_columns(as_json: bool) -> None:
 def _print_json(answer: "Answer") -> None:
     from calotype.cli.output import print_json
 
-    print_json([dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows])
+    names = _distinct(answer.columns)
+    print_json([dict(zip(names, map(_plain, row), strict=True)) for row in answer.rows])
+
+
+def _distinct(columns: "Sequence[str]") -> list[str]:
+    """Every column under a name of its own, a second `point` of a join as `point_1`."""
+    names: list[str] = []
+    for column in columns:
+        others = (f"{column}_{number}" for number in range(1, len(columns)))
+        names.append(next(name for name in (column, *others) if name not in names))
+    return names
 
 
 def _print_csv(answer: "Answer") -> None:
@@ -109,7 +122,9 @@ def _print_table(answer: "Answer") -> None:
 
 
 def _plain(value: object) -> object:
-    """DuckDB answers with dates and decimals too, which JSON does not have."""
+    """DuckDB answers with dates, decimals and quotients by zero too, which JSON does not have."""
+    if isinstance(value, float) and not isfinite(value):
+        return None
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 

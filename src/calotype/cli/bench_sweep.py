@@ -162,6 +162,7 @@ def _sweeps(
     counts: dict[str, Any],
 ) -> "list[Sweep]":
     """What was asked for: named sweeps with the axes on top, or the axes alone."""
+    from calotype.bench.inference.points import TEXTS
     from calotype.bench.sweep.axes import parse_axes
     from calotype.bench.sweep.points import load_sweep, parse_sweep
     from calotype.core.errors import Problem, RequestError
@@ -169,7 +170,7 @@ def _sweeps(
     named = [word for word in words or [] if "=" not in word]
     typed = [*(axes or []), *(word for word in words or [] if "=" in word)]
     given = {name: value for name, value in settings.items() if value is not None}
-    varied = parse_axes(typed)
+    varied = parse_axes(typed, TEXTS if kind == "inference" else ())
     sweeps = [load_sweep(name) for name in named] or [parse_sweep({"kind": kind})]
     wrong = [name for name, sweep in zip(named, sweeps, strict=False) if sweep.kind != kind]
     if wrong:

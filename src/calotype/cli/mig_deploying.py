@@ -105,11 +105,12 @@ def deploy(
         _stop(slices, containers)
         return
     if render or containers:
-        script = _written(slices, asked, out)
-        if render:
-            return
-        if not yes:
-            typer.echo("nothing was started; --yes does it")
+        script = _written(slices, asked, out, as_json)
+        if render or not yes:
+            if not render:
+                typer.echo("nothing was started; --yes does it", err=as_json)
+            if as_json:
+                _show(slices, [None] * len(slices), as_json)
             return
         _started(script)
     else:
@@ -168,8 +169,8 @@ def _deployed(slices: "Sequence[Served]", shared: dict[str, object], host: str) 
         deploy_together(plans, lambda text: line.update(f"starting {text}"))
 
 
-def _written(slices: "Sequence[Served]", asked: "Deployment", out: Path) -> Path:
-    """The two files, and what else a person has to do."""
+def _written(slices: "Sequence[Served]", asked: "Deployment", out: Path, aside: bool) -> Path:
+    """The two files, and what else a person has to do; `aside` where the answer is a program's."""
     from calotype.core.paths import written_whole
     from calotype.mig import deploy as rendering
 
@@ -180,10 +181,10 @@ def _written(slices: "Sequence[Served]", asked: "Deployment", out: Path) -> Path
     ):
         with written_whole(path, "w") as file:
             file.write(text)
-        typer.echo(f"wrote {path}")
+        typer.echo(f"wrote {path}", err=aside)
     for each in slices:
-        typer.echo(f"{each.name}: {each.profile} {each.uuid} on port {each.port}")
-    typer.echo("\n".join(["then, once:", rendering.cdi_line(), *rendering.firewall_lines(slices)]))
+        typer.echo(f"{each.name}: {each.profile} {each.uuid} on port {each.port}", err=aside)
+    typer.echo("\n".join(["then, once:", rendering.cdi_line(), *rendering.firewall_lines(slices)]), err=aside)
     return script
 
 

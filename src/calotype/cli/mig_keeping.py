@@ -38,17 +38,17 @@ def persist(
     from calotype.mig.opening import absolute
 
     if remove:
+        told = f"would remove {root / keeping.UNIT_PLACE} and {root / keeping.LAYOUT_PLACE}"
         if not yes:
-            typer.echo(f"would remove {root / keeping.UNIT_PLACE} and {root / keeping.LAYOUT_PLACE}")
-            typer.echo("nothing was removed; --yes does it")
+            _only_told(f"{told}\nnothing was removed; --yes does it", as_json)
             return
         done = keeping.remove(root)
     else:
         layout = _to_keep(driver, wants, source, label, gpu, root / keeping.LAYOUT_PLACE)
         unit = keeping.unit_text(keeping.this_program(), f"/{keeping.LAYOUT_PLACE}", absolute(driver))
         if not yes:
-            typer.echo(f"# {root / keeping.UNIT_PLACE}\n{unit}\n# {root / keeping.LAYOUT_PLACE}\n{layout}")
-            typer.echo("nothing was written; --yes does it")
+            texts = f"# {root / keeping.UNIT_PLACE}\n{unit}\n# {root / keeping.LAYOUT_PLACE}\n{layout}"
+            _only_told(f"{texts}\nnothing was written; --yes does it", as_json)
             return
         done = keeping.install(root, unit, layout)
     if as_json:
@@ -58,6 +58,16 @@ def persist(
         typer.echo(f"{'removed' if remove else 'wrote'} {path}")
     for command in done.commands:
         typer.echo(f"ran {command}")
+
+
+def _only_told(text: str, as_json: bool) -> None:
+    """What would be done; a program hears that nothing was."""
+    from calotype.cli.output import print_json
+    from calotype.mig.persist import Installed
+
+    typer.echo(text, err=as_json)
+    if as_json:
+        print_json(Installed((), ()))
 
 
 def _to_keep(

@@ -95,13 +95,13 @@ def cdi_line() -> str:
 def _service(each: Served, deployment: Deployment) -> dict[str, Any]:
     device = {"driver": "nvidia", "device_ids": [each.uuid], "capabilities": ["gpu"]}
     service: dict[str, Any] = {
-        "image": deployment.image,
+        "image": _literal(deployment.image),
         "container_name": each.name,
         "ports": [f"{each.port}:{deployment.container_port}"],
-        "volumes": _volumes(each, deployment),
+        "volumes": [_literal(volume) for volume in _volumes(each, deployment)],
         "restart": "unless-stopped",
         "healthcheck": {
-            "test": ["CMD", *_health(deployment)],
+            "test": ["CMD", *map(_literal, _health(deployment))],
             "interval": "10s",
             "timeout": "5s",
             "retries": 6,
@@ -109,7 +109,12 @@ def _service(each: Served, deployment: Deployment) -> dict[str, Any]:
         },
         "deploy": {"resources": {"reservations": {"devices": [device]}}},
     }
-    return service | ({"command": list(deployment.command)} if deployment.command else {})
+    return service | ({"command": list(map(_literal, deployment.command))} if deployment.command else {})
+
+
+def _literal(word: str) -> str:
+    """As compose files write what is no variable of whoever starts them."""
+    return word.replace("$", "$$")
 
 
 def _volumes(each: Served, deployment: Deployment) -> list[str]:

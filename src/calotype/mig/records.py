@@ -4,6 +4,7 @@ Reads files and nothing else: a whole GPU's figures are taken, those of a slice 
 """
 
 import json
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from calotype.spec.benchmark_record import BenchmarkRecord
 from calotype.spec.measurement import FORMAT, Measurement
 from calotype.spec.measurement_training import measurement_of
 from calotype.spec.problems import problems_of
+
+_log = logging.getLogger(__name__)
 
 
 def with_records(figures: Figures, paths: Iterable[Path]) -> Figures:
@@ -44,14 +47,31 @@ def with_records(figures: Figures, paths: Iterable[Path]) -> Figures:
 def _rows(path: Path) -> list[Measurement]:
     """Of a file with one record, or with one on each line."""
     try:
-        text = path.read_text("utf-8")
-        try:
-            values = [json.loads(text)]
-        except ValueError:
-            values = [json.loads(line) for line in text.splitlines() if line.strip()]
-    except (OSError, ValueError) as error:
+        text = path.read_bytes()
+    except OSError as error:
         raise RequestError([Problem(str(path), f"is no file of records: {error}")]) from None
+    try:
+        values = [json.loads(text)]
+    except ValueError:
+        values = _lines(text, path)
     return [_row(value, path) for value in values]
+
+
+def _lines(text: bytes, path: Path) -> list[Any]:
+    """What a killed writer left in pieces is told and passed over."""
+    found, faults = [], []
+    for number, line in enumerate(text.split(b"\n"), start=1):
+        if line.strip():
+            try:
+                found.append(json.loads(line))
+            except ValueError as error:
+                faults.append(f"{path}:{number}: {error}")
+    if not found:
+        why = faults[0] if faults else "it is empty"
+        raise RequestError([Problem(str(path), f"is no file of records: {why}")])
+    for fault in faults:
+        _log.warning("%s; skipped", fault)
+    return found
 
 
 def _row(values: Any, path: Path) -> Measurement:
@@ -66,7 +86,9 @@ def _row(values: Any, path: Path) -> Measurement:
 
 
 def _speed(row: Measurement, source: str, sides: dict[str, int]) -> Speed | None:
-    if row.status != "ok" or row.samples_per_s is None or row.system != "calotype" or "MIG" in row.device:
+    if row.status != "ok" or row.samples_per_s is None or row.system != "calotype":
+        return None
+    if "MIG" in row.device or row.device.upper().startswith("CPU"):
         return None
     if row.kind == "inference":
         return _of_pictures(row, source, sides)
@@ -94,8 +116,10 @@ def _of_training(row: Measurement, source: str) -> Speed:
 
 def _on_card(row: Measurement, speed: Speed) -> Speed:
     cards = row.fingerprint.get("machine", {}).get("gpus", [])
-    card: dict[str, Any] = cards[0] if cards else {}
-    gpu = model_of_card(str(card.get("name", row.device)), card.get("memory_total_bytes"))
+    # Of several in the machine, the one that it ran on.
+    card: dict[str, Any] = next((one for one in cards if one.get("name") == row.device), {})
+    size = card.get("memory_total_bytes") or max((part.total_bytes for part in row.memory), default=None)
+    gpu = model_of_card(row.device, size)
     return replace(
         speed,
         gpu=gpu.name if gpu else row.device,

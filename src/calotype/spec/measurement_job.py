@@ -18,6 +18,19 @@ PEERS = ("diffusers-eager", "diffusers-compile")
 """The plain diffusers pipeline or training loop, as it is and with torch.compile."""
 PEERS_SAMPLER = {"sampler": "euler", "schedule": "normal"}
 """At which diffusers' pipeline visits the same noise levels as ours."""
+OURS_ALONE = {
+    "inference": ("preset",),
+    "train": (
+        "model.compile",
+        "model.channels_last",
+        "model.cuda_graphs",
+        "model.attention",
+        "model.low_precision_weights",
+        "optimizer.fused",
+    ),
+}
+"""Settings that mean nothing to peers, which have one way to do each of these, by kind: one point of theirs
+stands beside all of ours that differ in them."""
 System = Literal["calotype", "diffusers-eager", "diffusers-compile"]
 Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[int, Field(ge=0)]

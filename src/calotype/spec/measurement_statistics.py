@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 class Summary(BaseModel):
     """Of at least one number."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     count: int
     mean: float

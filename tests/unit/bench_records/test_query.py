@@ -117,6 +117,16 @@ def test_the_command_answers_as_table_csv_and_json(records: Path, calotype: Calo
     assert json.loads(when.out)[0] == {"started_at": "2026-11-15 12:00:00"}
 
 
+def test_json_has_every_column_and_null_for_what_is_no_number(records: Path, calotype: Calotype) -> None:
+    sql = (
+        "SELECT one.point, other.point, energy_j / 0 AS much, 'nan'::DOUBLE AS nan "
+        "FROM measurements one JOIN samples other USING (id) WHERE number = 1"
+    )
+    told = calotype("bench", "query", sql, "-r", records, "--json")
+    assert told.err == ""
+    assert json.loads(told.out) == [{"point": "fast", "point_1": "fast", "much": None, "nan": None}]
+
+
 def test_the_command_names_corrupt_lines_and_goes_on(records: Path, calotype: Calotype) -> None:
     (records / "c").mkdir()
     (records / "c" / FILE).write_text("half a line")

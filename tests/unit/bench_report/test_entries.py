@@ -60,6 +60,52 @@ def test_compare_reads_a_run_and_takes_rounds_as_one(tmp_path: Path, calotype: C
     assert found["references"]
 
 
+def test_compare_tells_what_worked_when_it_was_tried_again_once(tmp_path: Path, calotype: Calotype) -> None:
+    [file] = stored(tmp_path, picture("one"), picture("one", 1.0), picture("two"))
+    outcome = calotype("bench", "compare", file, "--json")
+    assert [(one["record"], one["outcome"]) for one in json.loads(outcome.out)] == [
+        (f"{file}: one", "ok"),
+        (f"{file}: two", "oom"),
+    ]
+
+
+def test_points_of_one_name_that_two_sweeps_left_in_one_folder_are_two(
+    tmp_path: Path, calotype: Calotype
+) -> None:
+    """Each sweep leaves out of a point's name what it does not vary."""
+    short, long = {"steps": 20}, {"steps": 50}
+    [file] = stored(
+        tmp_path,
+        picture("batch=1", 1.0, request=short, round=1),
+        picture("batch=1", 4.0, request=long, round=1),
+        picture("batch=1", 3.0, request=short, round=2),
+    )
+    found = json.loads(calotype("bench", "compare", file, "--json").out)
+    told = [(one["record"], one["settings"]["steps"], one["measures"]["samples/s/GPU"]) for one in found]
+    assert told == [
+        (f"{file}: batch=1 line 1", 20, pytest.approx((1 + 1 / 3) / 2)),
+        (f"{file}: batch=1 line 2", 50, pytest.approx(1 / 4)),
+    ]
+
+
+def test_a_prompt_with_characters_that_end_lines_of_text_is_one_record(
+    tmp_path: Path, calotype: Calotype
+) -> None:
+    [file] = stored(tmp_path, picture("one", 1.0, request={"prompt": "a hill\u2028and\x85a tree"}))
+    outcome = calotype("bench", "compare", file, "--json")
+    assert outcome.err == ""
+    assert [one["record"] for one in json.loads(outcome.out)] == [f"{file}: one"]
+
+
+def test_a_line_that_was_cut_inside_a_character_hides_no_other(tmp_path: Path, calotype: Calotype) -> None:
+    [file] = stored(tmp_path, picture("one", 1.0), picture("two", 1.0, request={"prompt": "größer"}))
+    text = file.read_bytes()
+    file.write_bytes(text[: text.index("ö".encode()) + 1])
+    outcome = calotype("bench", "compare", file, "--json")
+    assert f"skipped {file}:2: is no record" in outcome.err
+    assert [one["record"] for one in json.loads(outcome.out)] == [f"{file}: one"]
+
+
 def test_trials_have_the_mean_of_each_of_their_figures() -> None:
     def trial(*memory: float) -> Entry:
         figures = [Figure(what="peak_memory", value=value, unit="GiB") for value in memory]

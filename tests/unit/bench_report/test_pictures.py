@@ -68,6 +68,18 @@ def test_a_picture_that_cannot_be_read_is_listed(tmp_path: Path) -> None:
     assert listed.rows[0][0].text == str(tmp_path / f"{two[2].id}.png")
 
 
+def test_a_point_of_a_long_name_has_its_picture_too(tmp_path: Path) -> None:
+    """As points are called where the sweep is over prompts."""
+    prompt = "a lighthouse, " * 30
+    two = [picture(f"prompt={prompt}steps={n}", 1.0, request={"steps": n, "prompt": prompt}) for n in (1, 2)]
+    files = stored(tmp_path, *two)
+    (tmp_path / "pictures").mkdir()
+    for point in two:
+        Image.new("RGB", (8, 8), "red").save(tmp_path / "pictures" / f"{point.id}.webp")
+    [sheet] = section(compose(gather(files)), "pictures").sheets
+    assert [one.caption for one in sheet.pictures] == ["1 step", "2 steps"]
+
+
 def test_no_pictures_no_section(tmp_path: Path) -> None:
     found = compose(gather(stored(tmp_path, picture("one", 1.0))))
     assert "pictures" not in [one.name for one in found.sections]

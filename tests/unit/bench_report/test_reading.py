@@ -12,6 +12,7 @@ from calotype.core.errors import NotFoundError, RequestError
 from tests.unit.bench_report.samples import ceiling, picture, stored
 from tests.unit.cli.conftest import Calotype
 
+_RATE = {"samples_per_s": 0.5}
 TRAINING = Path(__file__).parents[3] / "benchmarks" / "2026-11-15-training"
 
 
@@ -52,6 +53,23 @@ def test_a_page_lists_them_at_its_end(tmp_path: Path, calotype: Calotype) -> Non
         text = (tmp_path / "out" / name).read_text()
         assert text.rindex("could not be read") > text.rindex("All points")
         assert "Unterminated string" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "no_number"), [('"samples_per_s":0.5', '"samples_per_s":NaN'), ("[1.0,3.0]", "[1.0,Infinity]")]
+)
+def test_what_is_no_number_is_a_line_that_is_no_record(
+    tmp_path: Path, calotype: Calotype, value: str, no_number: str
+) -> None:
+    [file] = stored(tmp_path / "run", picture("one", 2.0), picture("two", 1.0, 3.0).model_copy(update=_RATE))
+    text = file.read_text()
+    assert text.count(value) >= 1
+    head, _, rest = text.rpartition(value)
+    file.write_text(head + no_number + rest)
+    outcome = calotype("report", file, "--out", tmp_path / "out")
+    assert outcome.code == 0, outcome.err
+    assert f"{file}:2: " in outcome.err
+    assert "is not a finite number" in outcome.err
 
 
 def test_nothing_to_show_is_an_error_that_says_what_was_found(tmp_path: Path, calotype: Calotype) -> None:

@@ -88,6 +88,14 @@ def test_a_point_that_failed_in_one_round_says_so_and_keeps_its_numbers(tmp_path
     assert cells(every, "seconds") == {"one": "2.000"}
 
 
+def test_a_round_that_failed_twice_is_one_round(tmp_path: Path) -> None:
+    again = picture("one", round=2, message="no room, again")
+    found = of(tmp_path, picture("one", 2.0, round=1), picture("one", round=2), again)
+    every = section(found, "points").tables[0]
+    assert cells(every, "status") == {"one": "oom in 1 of 2 rounds"}
+    assert cells(section(found, "failures").tables[0], "why") == {"one": "no room, again"}
+
+
 def test_the_headline_divides_by_the_reference(tmp_path: Path) -> None:
     found = section(of(tmp_path, training("mine", 132.0, gpus=2)), "headline")
     assert (found.cards[0].value, found.cards[0].unit) == ("66.0", "samples/s on one GPU")
@@ -156,6 +164,38 @@ def test_variants_that_come_to_the_same_are_one_bar_and_two_gains(tmp_path: Path
     assert len(section(found, "ablation").figures[0].plot.findall("rect")) == 4
 
 
+def test_two_ablations_in_one_folder_are_told_apart(tmp_path: Path) -> None:
+    """As `bench ablate` leaves them that was asked for another size, and then again for more units."""
+    seconds = {"all": 1.0, "none": 4.0, "without a": 2.0, "only a": 2.5}
+    points = [
+        picture(
+            name, s * times, s * times, settings={"variant": name}, request={"width": side, "height": side}
+        )
+        for side, times in ((512, 1.0), (1024, 5.0))
+        for name, s in seconds.items()
+    ]
+    again = [one.model_copy(update={"id": f"{one.id} units=9"}) for one in points[4:]]
+    died = picture("only b", settings={"variant": "only b"}, request={"width": None, "height": None})
+    found = section(of(tmp_path, *points, *again, died), "ablation")
+    assert [cells(one, "times as fast with it, among all")["a"] for one in found.tables] == (
+        ["2.00× (2.00–2.00)"] * 3
+    )
+    assert cells(found.tables[0], "times as fast alone")["b"] == "failed"
+    assert "512×512, batch 1, steps 20" in found.tables[0].caption
+    assert "1024×1024, batch 1, steps 20" in found.tables[1].caption
+    assert [len(one.data.rows) for one in found.figures if one.name.startswith("ablation-time")] == [5, 4, 4]
+
+
+def test_an_ablation_that_was_begun_is_not_divided_by_another(tmp_path: Path) -> None:
+    points = [
+        picture(name, s, s, settings={"variant": name}) for name, s in (("all", 1.0), ("without a", 2.0))
+    ]
+    larger = {"width": 1024, "height": 1024}
+    begun = picture("all", 5.0, 5.0, settings={"variant": "all"}, request=larger)
+    found = section(of(tmp_path, *points, begun), "ablation").tables[0]
+    assert cells(found, "times as fast with it, among all") == {"a": "2.00× (2.00–2.00)"}
+
+
 def test_peers_stand_beside_ours_of_the_same_run_only(report: Report) -> None:
     [beside] = section(report, "peers").tables
     ours = {(m.settings.get("preset"), m.settings["batch"], m.round): m for m in batches() if m.wall}
@@ -165,6 +205,19 @@ def test_peers_stand_beside_ours_of_the_same_run_only(report: Report) -> None:
     told = cells(beside, "times as fast")["batch=4 preset=fast"]
     assert told.startswith(f"{other.median / one.median:.2f}× (")
     assert not [name for name in cells(beside, "times as fast") if name.startswith(("size", "steps", "only"))]
+
+
+def test_a_peer_stands_beside_ours_that_turned_what_it_does_not_have(tmp_path: Path) -> None:
+    """As `bench train --against diffusers-eager --sweep model.compile=true,false` records them."""
+    plain, compiled = (
+        training(f"compile={on}", rate, settings={"batch": 32, "model.compile": on})
+        for on, rate in ((False, 50.0), (True, 75.0))
+    )
+    peer = training("theirs", 25.0, settings={"batch": 32}, system="diffusers-eager")
+    other = training("of another batch", 25.0, batch=8, settings={"batch": 8}, system="diffusers-eager")
+    [beside] = section(of(tmp_path, plain, compiled, peer, other), "peers").tables
+    told = {name: ratio.split("×")[0] for name, ratio in cells(beside, "times as fast").items()}
+    assert told == {"compile=False": "2.00", "compile=True": "3.00"}
 
 
 def test_a_roofline_says_where_memory_holds_back(report: Report) -> None:

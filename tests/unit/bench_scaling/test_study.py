@@ -108,6 +108,22 @@ def test_devices_are_not_mixed() -> None:
         usable([measurement(1, 4), measurement(2, 8, device="H200")])
 
 
+def test_trainings_are_not_mixed() -> None:
+    """Their steps would be taken for steps of one, at loads that both ran for the median of both."""
+    first, other = measurement(1, 4), measurement(2, 8)
+    with pytest.raises(RequestError, match=r"different trainings \(model: sd2-base and sdxl\)"):
+        usable([first, other.model_copy(update={"model": "sdxl"})])
+
+    def compiled(one: Measurement, on: bool) -> Measurement:
+        recipe = {**(one.recipe or {}), "model": {**(one.recipe or {})["model"], "compile": on}}
+        return one.model_copy(update={"recipe": recipe})
+
+    with pytest.raises(RequestError, match=r"model\.compile: False and True"):
+        usable([compiled(first, False), compiled(other, True)])
+    # A record from before there was such a setting does not say.
+    assert len(usable([first, compiled(other, True)])) == 2
+
+
 def test_peers_are_not_mixed_in() -> None:
     theirs = measurement(1, 4).model_copy(update={"system": "diffusers-eager"})
     assert usable([measurement(1, 4), theirs]) == [measurement(1, 4)]

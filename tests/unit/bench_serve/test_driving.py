@@ -11,6 +11,8 @@ import pytest
 
 from calotype.bench.serve.driving import Driven, Load, Reply, Sample, drive, gaps
 from calotype.bench.serve.figures import figures
+from calotype.bench.serve.report import table_of
+from calotype.bench.serve.run import Phase
 from tests.unit.bench_serve.virtual_time import keep_busy, now, run
 
 
@@ -118,6 +120,9 @@ def test_what_went_wrong_is_told_by_kind_and_is_no_throughput() -> None:
     assert told.images_per_s == 4 / 5
     assert told.goodput is None
     assert told.latencies_s == (0.5, 0.5)
+    headings, [row] = table_of([Phase("load", "calotype", Load(clients=1, requests=5), "http", told)])
+    shown = dict(zip(headings, row, strict=True))
+    assert (shown["asked"], shown["errors"], shown["per s"]) == ("5", "3", "0.4")
 
 
 def test_a_load_that_only_failed_has_no_latency() -> None:

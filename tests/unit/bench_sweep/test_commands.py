@@ -69,6 +69,18 @@ def test_named_sweeps_axes_and_peers_make_the_points(
     assert {m.settings.get("preset") for m in measurements} == {"baseline", "fast", None}
 
 
+def test_prompts_and_models_may_look_like_numbers(
+    calotype: Calotype, stand_ins: Children, tmp_path: Path
+) -> None:
+    """A prompt of digits, one that says none, and a model whose name reads as a power of ten."""
+    run = tmp_path / "run"
+    words = ["bench", "inference", "--out", run, "--sweep", "prompt=2024,none", "model=1e5"]
+    done = calotype(*words, "--device", "cpu")
+    assert done.code == 0, done.err
+    found = {one.point: one.settings for one in read(run / FILE).measurements}
+    assert found == {f"prompt={text}": {"prompt": text, "model": "1e5"} for text in ("2024", "none")}
+
+
 def test_one_command_measures_a_published_page_of_tables(
     calotype: Calotype, stand_ins: Children, tmp_path: Path
 ) -> None:

@@ -109,6 +109,18 @@ def test_all_or_none(cut: Machine, port: int) -> None:
     assert not any(place.running() for place in all_places())
 
 
+@pytest.mark.parametrize("how", ["--render", "--containers"])
+def test_what_is_only_written_is_one_json_value_to_a_program(
+    cut: Machine, port: int, tmp_path: Path, how: str
+) -> None:
+    code, out, err = deploy(cut, port, how, "--out", tmp_path, "--json")
+    assert code == 0, err
+    assert [(row["uuid"], row["picture_s"]) for row in json.loads(out)] == [
+        (uuid, None) for uuid in uuids(cut)
+    ]
+    assert f"wrote {tmp_path / 'compose.yaml'}" in err
+
+
 def test_containers_are_started_by_the_script_and_asked_from_outside(
     cut: Machine, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

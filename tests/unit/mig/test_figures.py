@@ -124,18 +124,21 @@ def test_training_records_bring_memory_and_speed(tmp_path: Path) -> None:
         known.needed("train:sd2-base", 128)
 
 
-def test_a_sweeps_records_stand_in_for_what_came_along(tmp_path: Path) -> None:
-    """Rows as `calotype bench inference` writes them; those of other work and other sizes are passed over."""
+def row(batch: int, per_s: float, side: int = 512, **changes: object) -> str:
+    """A row as `calotype bench inference` writes it, of sd15 on an A100."""
     base = json.loads((ROOT / "benchmarks/2026-11-15-serving/h200.jsonl").read_text().splitlines()[0])
     a100 = {"name": "NVIDIA A100-SXM4-80GB", "memory_total_bytes": 80 * GIB, "num_sms": 108}
-    shared = {"kind": "inference", "device": a100["name"], "fingerprint": {"machine": {"gpus": [a100]}}}
+    h200 = {"name": "NVIDIA H200", "memory_total_bytes": 140 * GIB, "num_sms": 132}
+    machine = {"fingerprint": {"machine": {"gpus": [h200, a100]}}}
+    shared = {"kind": "inference", "device": a100["name"], **machine}
     memory = {"allocated_bytes": 1, "reserved_bytes": 5 * GIB, "device_bytes": None, "total_bytes": 80 * GIB}
+    request = {"width": side, "height": side, "steps": 20}
+    told = {"request": request, "samples_per_unit": batch, "samples_per_s": per_s, "memory": [memory]}
+    return json.dumps({**base, **shared, **told, **changes}, ensure_ascii=False)
 
-    def row(batch: int, per_s: float, side: int = 512, **changes: object) -> str:
-        request = {"width": side, "height": side, "steps": 20}
-        told = {"request": request, "samples_per_unit": batch, "samples_per_s": per_s, "memory": [memory]}
-        return json.dumps({**base, **shared, **told, **changes})
 
+def test_a_sweeps_records_stand_in_for_what_came_along(tmp_path: Path) -> None:
+    """Rows as `calotype bench inference` writes them; those of other work and other sizes are passed over."""
     rows = [
         row(4, 2.0, preset="baseline"),
         row(4, 5.0),
@@ -145,6 +148,7 @@ def test_a_sweeps_records_stand_in_for_what_came_along(tmp_path: Path) -> None:
         row(8, 9.0, status="oom", samples_per_s=None),
         row(8, 9.0, system="diffusers-eager"),
         row(8, 9.0, device="NVIDIA A100-SXM4-80GB MIG 2g.20gb"),
+        row(8, 9.0, device="CPU Intel(R) Xeon(R) Platinum 8480C", memory=[]),
     ]
     path = tmp_path / "records.jsonl"
     path.write_text("\n".join(rows) + "\n")
@@ -161,8 +165,23 @@ def test_a_sweeps_records_stand_in_for_what_came_along(tmp_path: Path) -> None:
     assert known.needed("sd15", 8)[1] == figures.ESTIMATE
     # The other card's figures are still there.
     assert predict(known, model_named("H200-141GB"), model_named("H200-141GB").whole, "sd15", 16).per_s
-    path.write_text("\n".join(rows[3:5]))
+    path.write_text("\n".join([*rows[3:5], rows[-1]]))
     with pytest.raises(RequestError, match="no speed of a whole GPU"):
+        with_records(shipped(), [path])
+
+
+def test_lines_in_pieces_are_told_and_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As `records.jsonl` is after its writer was killed, with a prompt of several lines before."""
+    request = {"width": 512, "height": 512, "steps": 20, "prompt": "a hill\u2028and\x85a tree"}
+    whole = row(4, 5.0, request=request).encode()
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(whole + b"\n" + whole[: whole.index("\u2028".encode()) + 1])
+    known = with_records(shipped(), [path])
+    gpu = model_named("A100-80GB")
+    assert predict(known, gpu, gpu.whole, "sd15", 4).per_s == pytest.approx(5.0 * 20)
+    assert f"{path}:2: " in caplog.text
+    path.write_bytes(whole[:100])
+    with pytest.raises(RequestError, match="is no file of records"):
         with_records(shipped(), [path])
 
 

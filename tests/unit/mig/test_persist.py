@@ -99,6 +99,14 @@ def test_the_command_shows_before_it_writes(machine: Machine, tmp_path: Path) ->
     assert not (root / persist.LAYOUT_PLACE).exists()
 
 
+def test_a_program_hears_that_nothing_was_written(machine: Machine, tmp_path: Path) -> None:
+    machine.become(new_host("A100-80GB"))
+    for words in (("14,14,14,20",), ("--remove",)):
+        shown = machine.mig("persist", *words, "--root", tmp_path / "root", "--json")
+        assert json.loads(shown.out) == {"commands": [], "paths": []}
+        assert "--yes does it" in shown.err
+
+
 def test_what_is_kept_of_one_gpu_stays_when_another_is_kept(machine: Machine, tmp_path: Path) -> None:
     machine.become(new_host("H100-80GB-SXM5", "H100-80GB-SXM5"))
     kept = tmp_path / "root" / persist.LAYOUT_PLACE
@@ -120,7 +128,7 @@ def test_one_container_a_slice(machine: Machine, tmp_path: Path) -> None:
 
     machine.become(new_host("A100-80GB"))
     assert machine.mig("apply", "14,14,14,20", "--yes").code == 0
-    asked = Deployment("example/serve:1", ("serve", "--name", "it's $HOME"))
+    asked = Deployment("example/serve:1", ("serve", "--name", "it's $HOME"), folder="/srv/$1")
     slices = served(SimulatedDriver(machine.path).read(), asked)
     uuids = [each.uuid for each in slices]
     assert len(set(uuids)) == 4
@@ -133,6 +141,9 @@ def test_one_container_a_slice(machine: Machine, tmp_path: Path) -> None:
         assert service["ports"] == [f"{each.port}:8188"]
         assert service["restart"] == "unless-stopped"
         assert service["healthcheck"]["test"][0] == "CMD"
+        # Compose would put its own variable there.
+        assert service["command"] == ["serve", "--name", "it's $$HOME"]
+        assert service["volumes"] == [f"/srv/$$1/{each.name}:/var/lib/calotype"]
     assert len({service["volumes"][0] for service in services.values()}) == 4
     assert firewall_lines(slices)[0] == "sudo ufw allow 8081/tcp"
 

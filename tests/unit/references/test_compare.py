@@ -87,6 +87,13 @@ def test_pictures_differ_by_steps_sampler_guidance_batch_and_resolution() -> Non
         ("NVIDIA H100", "H200", False),
         ("L20", "L20 emulated by L40", False),
         ("NVIDIA L40S", "L40", False),
+        ("CPU Intel(R) Xeon(R) Platinum 8480C", "A100 80GB (P4de)", False),
+        ("CPU AMD EPYC 7763 64-Core Processor", "CPU AMD EPYC 7763 64-Core Processor", True),
+        ("NVIDIA GeForce RTX 4090", "H100", False),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090", True),
+        ("NVIDIA TITAN V", "H100", False),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", "A100-80GB", False),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", "A100-80GB MIG 1g.10gb", True),
     ],
 )
 def test_gpus_are_the_same_by_what_both_names_say(one: str, other: str, same: bool) -> None:

@@ -14,8 +14,6 @@ from calotype.spec.names import PRECISIONS
 from calotype.spec.request import GenerateRequest
 
 PROMPT = "a photo of an astronaut riding a horse on mars"
-OURS_ALONE = ("preset",)
-"""Settings that mean nothing to peers: one point of theirs stands beside all of ours that differ in them."""
 _REQUEST = (
     "steps",
     "cfg",
@@ -27,6 +25,8 @@ _REQUEST = (
     "clip_skip",
     "tile_vae",
 )
+TEXTS = ("model", "prompt")
+"""Settings that are words, be they 2024 or none."""
 KNOWN = ("model", "batch", "size", "preset", "precision", *_REQUEST)
 _SIZE = re.compile(r"(\d+)[x×*](\d+)")
 

@@ -15,7 +15,8 @@ _DOUBLINGS = 4
 """Numbers that are so often doubled apart count in full, nearer ones in part."""
 _SIZE = re.compile(r"(\d+)\s*GB?\b")
 _FORM = re.compile(r"PCIE|SXM|NVL\b")
-_FAMILY = re.compile(r"\b[A-Z]{1,3}\d{1,4}[A-Z]?\b")
+_FAMILY = re.compile(r"\b(?:[A-Z]{1,3}|[RG]TX )\d{1,4}[A-Z]?\b")
+_SLICE = " MIG "
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,21 @@ def differences(ours: Settings, theirs: Settings) -> Differences:
 
 
 def same_gpu(one: str, other: str) -> bool:
-    """Whether two names can be of the same GPU: what both say of family, memory and form agrees."""
+    """Whether two names can be of the same GPU: both say of which family it is, and what both say of memory
+    and form agrees. A CPU is none, and a slice of one is another."""
     one, other = one.upper().replace("-", " "), other.upper().replace("-", " ")
-    if ("EMULATED" in one) != ("EMULATED" in other):
+    if one == other:
+        return True
+    (one, _, part), (other, _, its_part) = one.partition(_SLICE), other.partition(_SLICE)
+    if part != its_part or ("EMULATED" in one) != ("EMULATED" in other):
+        return False
+    if not all(map(_is_of_known_family, (one, other))):
         return False
     return all(_agree(pattern, one, other) for pattern in (_FAMILY, _SIZE, _FORM))
+
+
+def _is_of_known_family(name: str) -> bool:
+    return not name.startswith("CPU") and _FAMILY.search(name) is not None
 
 
 def shown_switches(settings: Settings) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,20 +34,54 @@ class ReadRecords:
     skipped: tuple[Problem, ...]
 
 
+@dataclass(frozen=True)
+class _Line:
+    """A record, and where it lies."""
+
+    entry: Entry
+    asked: str
+    """The same for all rounds of a point, and for no other."""
+    place: str
+
+
 def read_records(paths: Sequence[Path]) -> ReadRecords:
     """Records of JSON and JSON Lines files, and of all runs in folders. What is none is skipped and named; an
     error if all is."""
-    entries: list[Entry] = []
+    lines: list[_Line] = []
     skipped: list[Problem] = []
     for path in files_in(paths):
         for place, text in _texts(path):
             try:
-                entries.append(entry_of(json.loads(text), place))
+                values = json.loads(text)
+                lines.append(_Line(entry_of(values, place), str(values.get("id")), place))
             except (ValueError, KeyError, RequestError) as error:
                 skipped.append(Problem(place, f"is no record: {_reason(error)}"))
-    if paths and not entries:
+    if paths and not lines:
         raise RequestError(skipped or [Problem("records", "the files are empty; give files with records")])
-    return ReadRecords(tuple(trials_as_one(entries, median)), tuple(skipped))
+    entries = trials_as_one(_without_retried(_told_apart(lines)), median)
+    return ReadRecords(tuple(entries), tuple(skipped))
+
+
+def _told_apart(lines: Sequence[_Line]) -> list[Entry]:
+    """Points of one name that are not one, as two sweeps leave them in a folder, by their first lines."""
+    places: dict[str | None, dict[str, str]] = {}
+    for line in lines:
+        places.setdefault(line.entry.trial_of, {}).setdefault(line.asked, line.place)
+    return [_named(line, places[line.entry.trial_of]) for line in lines]
+
+
+def _named(line: _Line, places: Mapping[str, str]) -> Entry:
+    name = line.entry.trial_of
+    if name is None or len(places) == 1:
+        return line.entry
+    own = f"{name} line {places[line.asked].rpartition(':')[2]}"
+    return replace(line.entry, id=line.entry.id.replace(name, own, 1), trial_of=own)
+
+
+def _without_retried(entries: Sequence[Entry]) -> list[Entry]:
+    """A round that failed and worked when it was tried again has worked."""
+    worked = {entry.id for entry in entries if entry.outcome == "ok"}
+    return [entry for entry in entries if entry.outcome == "ok" or entry.id not in worked]
 
 
 def _reason(error: Exception) -> str:
@@ -67,14 +101,16 @@ def entry_of(values: object, place: str) -> Entry:
 
 def _texts(path: Path) -> list[tuple[str, str]]:
     try:
-        text = path.read_text("utf-8")
+        # A line that was cut inside a character is a line that is no record, not the end of the others.
+        text = path.read_bytes().decode("utf-8", errors="replace")
     except FileNotFoundError:
         raise NotFoundError(f"{path}: no such file; give a JSON or JSON Lines file of records") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise RequestError([Problem(str(path), f"cannot be read: {error}")]) from None
     if path.suffix != ".jsonl":
         return [(str(path), text)]
-    lines = enumerate(text.splitlines(), start=1)
+    # Not all that ends a line of text: a prompt may hold such characters.
+    lines = enumerate(text.split("\n"), start=1)
     return [(f"{path}:{number}", line) for number, line in lines if line.strip()]
 
 

@@ -13,25 +13,61 @@ from calotype.bench.sweep.ratios import Ratio, ratio
 from calotype.spec.measurement import VARIANTS_APART
 
 _ORDER = ("all", "none", "without", "with", "only")
+_SHAPE = ("width", "height", "count", "steps", "cfg", "sampler", "schedule")
 
 
 def ablation(points: Sequence[PointView]) -> Section:
-    groups: dict[tuple[str, str, str], list[PointView]] = {}
-    for point in points:
-        if point.variant is not None:
-            key = (point.first.kind, point.first.model, str(point.rounds[0].file))
-            groups.setdefault(key, []).append(point)
+    groups = _ablations([point for point in points if point.variant is not None])
     figures: list[Figure] = []
     tables: list[Table] = []
-    for count, ((kind, model, _), group) in enumerate(groups.items(), start=1):
-        # What failed before it had a device is of the others' device.
-        device = next((point.first.device for point in group if point.first.device), "an unknown device")
+    for count, group in enumerate(groups, start=1):
         around = _Around(group)
         ordered = sorted(group, key=lambda point: _ORDER.index(_how(point)))
-        what = f"{kind} {model} on {device}"
+        what = _what(group, groups)
         figures += _figures(ordered, what, around, count)
         tables.append(_gains(ordered, what, around))
     return Section("ablation", "What each part gives", SPREAD, figures=tuple(figures), tables=tuple(tables))
+
+
+def _ablations(points: Sequence[PointView]) -> list[list[PointView]]:
+    """Points that were varied together: a folder may hold several ablations, each with a variant once."""
+    groups: list[list[PointView]] = []
+    for point in points:
+        found = next((group for group in groups if all(_together(point, one) for one in group)), None)
+        if found is None:
+            groups.append([point])
+        else:
+            found.append(point)
+    return groups
+
+
+def _together(one: PointView, other: PointView) -> bool:
+    if _run(one) != _run(other) or not set(_labels(one)).isdisjoint(_labels(other)):
+        return False
+    asked = [point.first.request or {} for point in (one, other)]
+    # What failed early does not say what the model would have decided.
+    both = [[request.get(key) for request in asked] for key in _SHAPE]
+    return all(mine == its for mine, its in both if mine is not None and its is not None)
+
+
+def _run(point: PointView) -> tuple[str, str, str]:
+    return point.first.kind, point.first.model, str(point.rounds[0].file)
+
+
+def _what(group: Sequence[PointView], groups: Sequence[Sequence[PointView]]) -> str:
+    """What was varied, and of which shape where others were varied too."""
+    first = group[0].first
+    # What failed before it had a device is of the others' device.
+    device = next((point.first.device for point in group if point.first.device), "an unknown device")
+    what = f"{first.kind} {first.model} on {device}"
+    point = next((one for one in group if one.good), group[0])
+    told = (
+        "{}×{}".format(*point.size) if point.size else "",
+        f"batch {point.batch}" if point.batch else "",
+        f"steps {point.steps}" if point.steps else "",
+    )
+    alone = sum(_run(other[0]) == _run(group[0]) for other in groups) == 1
+    return what if alone else ", ".join(filter(None, (what, *told)))
 
 
 class _Around:

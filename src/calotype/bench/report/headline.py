@@ -20,7 +20,7 @@ from calotype.bench.report.plots.bar_chart import Bar, BarChart, bar_chart
 from calotype.bench.report.plots.scales import figure
 from calotype.bench.report.points import PointView, Spread
 from calotype.bench.sweep.ratios import Ratio, ratio
-from calotype.spec.measurement_job import OURS
+from calotype.spec.measurement_job import OURS, OURS_ALONE
 
 _NEAREST = 5
 _SHAPES = ("batch", "micro-batch", "steps", "resolution", "number of GPUs")
@@ -142,7 +142,7 @@ def peer_ratios(point: PointView, points: Sequence[PointView]) -> dict[str, Rati
 
 
 def _shared(point: PointView) -> tuple[object, ...]:
-    own = ("software",)
+    own = ("software", *OURS_ALONE.get(point.first.kind, ()))
     facets = tuple((key, value) for key, value in sorted(point.facets.items()) if key not in own)
     return point.rounds[0].file, point.first.kind, point.first.model, facets
 

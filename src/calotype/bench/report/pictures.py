@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from calotype.bench.records.store import Fault
 from calotype.bench.report.content import Picture, Section, Sheet, commands_of
 from calotype.bench.report.points import PointView, files_of
 from calotype.core.errors import CalotypeError
+from calotype.core.paths import LONGEST_NAME
 from calotype.engine.pictures import open_picture, record_in
 from calotype.spec.measurement import identity_of
 
@@ -55,9 +57,10 @@ def contact_sheets(points: Sequence[PointView], faults: list[Fault]) -> Section:
 
 def _file_of(point: PointView) -> Path | None:
     folder = point.rounds[0].file.parent
-    # A point's name may hold what a file's may not.
+    # A point's name may hold what a file's may not, and be longer: prompts are varied too.
     names = (point.first.id, point.first.point.replace("/", "_"))
     files = [f"{name}{suffix}" for name in names for suffix in _SUFFIXES]
+    files = [file for file in files if len(os.fsencode(file)) <= LONGEST_NAME]
     places = [place / file for place in (folder, folder / FOLDER) for file in files]
     return next((place for place in places if place.is_file()), None)
 

@@ -189,9 +189,11 @@ def points_of(stored: Sequence[Stored]) -> list[PointView]:
 
 
 def _without_retried(group: Sequence[Stored]) -> list[Stored]:
-    """A round that failed and worked when it was tried again has worked."""
+    """A round that failed and worked when it was tried again has worked; one that failed again did once."""
     worked = {one.measurement.round for one in group if one.measurement.status == "ok"}
-    return [one for one in group if one.measurement.status == "ok" or one.measurement.round not in worked]
+    failed = {one.measurement.round: one for one in group if one.measurement.status != "ok"}
+    last = [one for number, one in failed.items() if number not in worked]
+    return [one for one in group if one.measurement.status == "ok" or one in last]
 
 
 def _names(groups: Sequence[Sequence[Stored]]) -> list[str]:

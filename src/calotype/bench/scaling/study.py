@@ -17,12 +17,13 @@ from calotype.spec.measurement import Measurement
 from calotype.spec.measurement_job import OURS
 from calotype.spec.scaling_record import MeasuredScaling, Mode
 
+_SIZES = ("micro_batch_size", "global_batch_size")
 _NORMAL_QUARTILES = 1.349
 """Between the quartiles of a normal distribution, in standard deviations."""
 
 
 def usable(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Those of our training that have a step time; all have to be of one kind of device."""
+    """Those of our training that have a step time; all have to be of one kind of device and one training."""
     found = [
         m
         for m in measurements
@@ -32,7 +33,23 @@ def usable(measurements: Iterable[Measurement]) -> list[Measurement]:
     if len(devices) > 1:
         rule = f"are of {len(devices)} kinds of device ({', '.join(devices)}); study one at a time"
         raise RequestError([Problem("records", rule)])
+    apart = next((told for m in found if (told := _told_apart(found[0], m))), None)
+    if apart:
+        raise RequestError([Problem("records", f"are of different trainings ({apart}); study one at a time")])
     return found
+
+
+def _told_apart(one: Measurement, other: Measurement) -> str | None:
+    """In what two runs differ beside batches and devices, by the first such setting that both know."""
+    mine, its = _training(one), _training(other)
+    shared = [key for key in mine if key in its and mine[key] != its[key]]
+    return f"{shared[0]}: {mine[shared[0]]} and {its[shared[0]]}" if shared else None
+
+
+def _training(m: Measurement) -> dict[str, object]:
+    recipe = m.recipe or {}
+    settings = {f"model.{key}": value for key, value in recipe["model"].items() if key not in _SIZES}
+    return {"model": m.model, **settings, "data.kind": recipe["data"]["kind"]}
 
 
 def observed(measurements: Sequence[Measurement]) -> list[Observed]:

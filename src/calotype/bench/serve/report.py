@@ -31,14 +31,15 @@ def _rows(phases: Sequence[Phase]) -> list[list[str]]:
     table = []
     for phase in phases:
         told, latency = phase.figures, phase.figures.latency
+        errors = sum(told.errors.values())
         times = (
             [f"{1000 * value:.1f}" for value in (latency.median, latency.p95, latency.p99)] if latency else []
         )
         table.append(
             [
                 phase.name if phase.system == OURS else f"{phase.system} {phase.name}",
-                str(len(told.latencies_s)),
-                str(sum(told.errors.values())),
+                str(len(told.latencies_s) + errors),
+                str(errors),
                 f"{told.throughput:.3g}",
                 "" if told.goodput is None else f"{told.goodput:.3g}",
                 *(times or [""] * 3),

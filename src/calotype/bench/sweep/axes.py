@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import product
 
 from calotype.core.errors import Problem, RequestError
@@ -15,14 +15,17 @@ _BETWEEN_VALUES = re.compile(r"(?<!\\),")
 _WORDS: dict[str, Setting] = {"true": True, "false": False, "none": None, "null": None}
 
 
-def parse_axes(words: Iterable[str]) -> dict[str, tuple[Setting, ...]]:
-    """`batch=1,2,4 size=512x512,768x768` as values by axis; `\\,` is a comma inside a value."""
+def parse_axes(words: Iterable[str], texts: Container[str] = ()) -> dict[str, tuple[Setting, ...]]:
+    """`batch=1,2,4 size=512x512,768x768` as values by axis; `\\,` is a comma inside a value.
+
+    Values of the axes that are `texts` stay as they are typed, however much they look like numbers.
+    """
     axes: dict[str, tuple[Setting, ...]] = {}
     problems = []
     for word in (axis for several in words for axis in _BETWEEN_AXES.split(several.strip())):
         name, equals, text = word.partition("=")
         parts = (part.strip().replace("\\,", ",") for part in _BETWEEN_VALUES.split(text))
-        values = tuple(_value(part) for part in parts if part)
+        values = tuple(part if name.strip() in texts else _value(part) for part in parts if part)
         if not equals or not name.strip() or not values:
             rule = f"{word!r} should be NAME=VALUE,VALUE,…, for instance batch=1,2,4"
             problems.append(Problem("--sweep", rule, word))

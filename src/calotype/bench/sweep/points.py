@@ -16,13 +16,12 @@ from calotype.bench.sweep.axes import combinations, name_of, typed
 from calotype.bench.training import points as training
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.measurement import Setting
-from calotype.spec.measurement_job import OURS, InferenceJob, Point, System, TrainJob
+from calotype.spec.measurement_job import OURS, OURS_ALONE, InferenceJob, Point, System, TrainJob
 from calotype.spec.measurement_sweep import Sweep
 from calotype.spec.problems import problems_of
 from calotype.spec.recipe import with_tuples
 from calotype.train.recipes import named_values
 
-OURS_ALONE = {"inference": inference.OURS_ALONE, "train": training.OURS_ALONE}
 _OPTIONS = {"inference": ("model", "prompt"), "train": ("recipe",)}
 """Settings that a command has options for, since they may hold anything."""
 

@@ -6,19 +6,10 @@ from collections.abc import Mapping
 
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.measurement import Setting
-from calotype.spec.measurement_job import OURS, System, TrainJob
+from calotype.spec.measurement_job import OURS, OURS_ALONE, System, TrainJob
 from calotype.spec.recipe import Recipe
 from calotype.train.recipes import load_recipe
 
-OURS_ALONE = (
-    "model.compile",
-    "model.channels_last",
-    "model.cuda_graphs",
-    "model.attention",
-    "model.low_precision_weights",
-    "optimizer.fused",
-)
-"""Settings that mean nothing to peers, which have one way to do each of these."""
 SHORT = {"batch": ("model.micro_batch_size", "model.global_batch_size")}
 """One word for several keys: so many samples at once, and an update after each."""
 
@@ -34,7 +25,7 @@ def job_of(
     """One point's job; every problem with its recipe at once."""
     given = {key: value for key, value in settings.items() if key != "recipe"}
     if system != OURS:
-        given = {key: value for key, value in given.items() if key not in OURS_ALONE}
+        given = {key: value for key, value in given.items() if key not in OURS_ALONE["train"]}
     overrides = [
         f"{key}={_typed(value)}" for name, value in given.items() for key in SHORT.get(name, (name,))
     ]
