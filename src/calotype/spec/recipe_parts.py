@@ -202,7 +202,7 @@ class CheckpointPart(Part):
     metric: Literal["train_loss", "validation_loss"] | None = None
     """What a checkpoint is judged by; the validation loss where there is one, if not said.
 
-    `train_loss` is a running mean over about 200 steps.
+    `train_loss` is a running mean over about 200 steps. One metric is not compared with another.
     """
     asynchronous: bool = True
     resume: bool = True

@@ -21,6 +21,11 @@ class Judge:
         self._readings = readings
         self._mean, self._count = 0.0, 0
 
+    @property
+    def metric_name(self) -> str:
+        """What `metric` is, as `checkpoint.metric` calls it."""
+        return "validation_loss" if self._validates else "train_loss"
+
     def after_step(self, news: StepNews, loop: Loop) -> None:
         del loop
         if not news.skipped:

@@ -175,7 +175,9 @@ class _Checkpoints:
     def after_step(self, news: StepNews, loop: Loop) -> None:
         if news.step % self._part.every_steps == 0:
             save = self._saver.save if self._part.asynchronous else self._saver.save_now
-            save(news.step, self._state(loop), {}, metric=self._judge.metric(news.step))
+            judge = self._judge
+            metric, name = judge.metric(news.step), judge.metric_name
+            save(news.step, self._state(loop), {}, metric=metric, metric_name=name)
 
     def last(self, loop: Loop) -> None:
         # A save that failed is no reason to lose what was learned since: the disk may have room again.
@@ -183,7 +185,9 @@ class _Checkpoints:
         is_saved = loop.step in (self._saver.saved_step, self._resumed_step)
         # Asked of all, because saving takes all and one alone may have failed.
         if loop.process.any(not is_saved):
-            self._saver.save_now(loop.step, self._state(loop), {}, metric=self._judge.metric(loop.step))
+            judge = self._judge
+            metric, name = judge.metric(loop.step), judge.metric_name
+            self._saver.save_now(loop.step, self._state(loop), {}, metric=metric, metric_name=name)
 
     def after_failure(self, loop: Loop) -> None:
         """What was learned before it, if it is whole; where that fails too, the first error says more."""

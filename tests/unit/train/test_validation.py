@@ -164,6 +164,22 @@ def test_the_last_and_the_best_stay_and_the_best_is_exported(
     assert "from step 2" in capsys.readouterr().out
 
 
+def test_a_loss_in_training_is_not_compared_with_one_in_validation(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = {3: 8.0, 4: 7.0, 5: 9.0}
+    monkeypatch.setattr(Validation, "loss", lambda _, loop: losses[loop.step])
+    few = {"checkpoint__keep_last": 1, "checkpoint__keep_best": 1}
+    before = small_recipe(base, tmp_path / "run", **{**PLAIN, **few, "trainer__max_steps": 2})
+    trained(before)
+    best_before = min(judged(before), key=lambda step: judged(before)[step] or 0.0)
+    after = small_recipe(base, tmp_path / "run", **{**VALIDATED, **few})
+    trained(after)
+    assert export(after, tmp_path / "best", best=True) == 4
+    # Who goes back to judging by the loss in training finds what was best by that.
+    assert sorted(judged(after)) == sorted({best_before, 4, 5})
+
+
 def test_there_is_no_best_where_nothing_was_judged(base: Path, tmp_path: Path) -> None:
     recipe = small_recipe(base, tmp_path / "run", **{**VALIDATED, "checkpoint__every_steps": 100})
     trained(recipe, StopAfter(1))

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -217,6 +218,20 @@ def test_a_worker_that_dies_says_what_may_help(tmp_path: Path) -> None:
             DataError, match=r"data\.num_workers: a worker process died.*lower data\.num_workers"
         ):
             list(islice(feed, 50))
+
+
+def test_a_full_shared_memory_ends_the_feed_instead_of_keeping_it_waiting(tmp_path: Path) -> None:
+    fill_folder(tmp_path, 4)
+    with feed_of(part("folder", tmp_path, num_workers=1)) as feed:
+        [worker] = multiprocessing.active_children()
+        assert worker.pid is not None
+        # No file of this worker's, and shared memory is one, may be as large as a batch.
+        resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (1024, 1024))
+        with pytest.raises(
+            DataError, match=r"data\.num_workers: batches find no shared memory: .*\(27\); .*larger /dev/shm"
+        ) as told:
+            list(islice(feed, 50))
+    assert "Traceback" not in str(told.value)
 
 
 def test_one_pass_gives_every_sample_once_and_ends(tmp_path: Path) -> None:

@@ -36,6 +36,24 @@ def test_pictures_are_found_at_every_depth_in_one_order(tmp_path: Path) -> None:
     ]
 
 
+def test_folders_elsewhere_are_linked_in_and_none_is_gone_round_twice(tmp_path: Path) -> None:
+    here, cats, dogs = (tmp_path / name for name in ("here", "cats", "dogs"))
+    put(here, "hen.png")
+    put(cats, "tom.png")
+    put(dogs, "rex.png")
+    for folder, name in ((here, "hen.png"), (cats, "tom.png"), (dogs, "rex.png")):
+        (folder / "metadata.jsonl").write_text(json.dumps({"file_name": name, "text": f"{folder.name}!"}))
+    (here / "mine").symlink_to(cats)
+    # Back to where it began, at once and by way of another.
+    (here / "again").symlink_to(here)
+    (cats / "foes").symlink_to(dogs)
+    (dogs / "foes").symlink_to(cats)
+    wanted = {"hen.png": "here!", "mine/tom.png": "cats!", "mine/foes/rex.png": "dogs!"}
+    source = FolderSource(here)
+    assert captions(source) == wanted
+    assert source.damage == ()
+
+
 def test_captions_from_metadata_as_hugging_face_writes_it(tmp_path: Path) -> None:
     put(tmp_path, "cat.png", "train/dog.png")
     (tmp_path / "metadata.jsonl").write_text('{"file_name": "cat.png", "text": "eine Katze"}\n\n')

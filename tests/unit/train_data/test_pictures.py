@@ -1,11 +1,13 @@
 """Decoding, scaling and cropping: what a picture becomes, and what is refused."""
 
 import io
+import struct
+import zlib
 from typing import Any
 
 import pytest
 import torch
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, PngImagePlugin
 
 from calotype.train.data.batch import as_numbers
 from calotype.train.data.pictures import HEADER_BYTES, PictureError, framed, size_in
@@ -88,6 +90,39 @@ def test_a_picture_taken_sideways_is_shown_upright() -> None:
     assert size_in(data) == (40, 20)
     assert pixels[:, 0, :].mean(1).argmax() == 0
     assert pixels[:, -1, :].mean(1).argmax() == 2
+
+
+def turned_png(where: str) -> bytes:
+    """A white square amid black in a wide picture, with its orientation where programs put it."""
+    image = Image.new("RGB", (40, 20))
+    image.paste("white", (10, 0, 30, 20))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    raw, text = exif.tobytes(), PngImagePlugin.PngInfo()
+    if where == "as ImageMagick has it":
+        text.add_text("Raw profile type exif", f"\nexif\n{len(raw):8}\n{raw.hex()}\n", zip=True)
+    elif where == "in XMP":
+        text.add_itxt("XML:com.adobe.xmp", '<rdf:Description tiff:Orientation="6"/>')
+    data = encoded(image, pnginfo=text)
+    if where == "behind the pixels":
+        body = b"eXIf" + raw.removeprefix(b"Exif\0\0")
+        chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+        data = data[:-12] + chunk + data[-12:]
+    return data
+
+
+@pytest.mark.parametrize("where", ["as ImageMagick has it", "in XMP", "behind the pixels"])
+def test_a_png_that_is_turned_keeps_its_proportions(where: str) -> None:
+    pixels, size = centre(turned_png(where), (20, 20))
+    assert size == (40, 20, 10, 0, 20, 20)
+    assert torch.equal(pixels, torch.ones(3, 20, 20))
+
+
+@pytest.mark.parametrize("where", ["as ImageMagick has it", "in XMP"])
+def test_buckets_know_a_png_as_it_is_shown(where: str) -> None:
+    data = turned_png(where)
+    # Without what lies behind the first pixels.
+    assert size_in(data[: data.index(b"IDAT") + 8]) == (40, 20)
 
 
 def test_what_is_transparent_becomes_white() -> None:

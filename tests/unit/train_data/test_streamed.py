@@ -35,6 +35,15 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield server
 
 
+def test_shards_of_one_name_get_no_index(tmp_path: Path) -> None:
+    """It would lead to one of them twice, and a training would find that out after many downloads."""
+    shards = [*fill_shards(tmp_path / "cats", 2, 2), *fill_shards(tmp_path / "dogs", 2, 2)]
+    assert len({shard.name for shard in shards}) < len(shards)
+    with pytest.raises(RequestError, match=r"cats/.* and .*dogs/.* have one name.*; rename one of them"):
+        write_index(shards, tmp_path / "index.json")
+    assert not (tmp_path / "index.json").exists()
+
+
 def room_for(folder: Path, num_shards: int, pattern: str = "*.tar") -> float:
     """So many gigabytes."""
     return num_shards * max(path.stat().st_size for path in folder.glob(pattern)) / 1e9

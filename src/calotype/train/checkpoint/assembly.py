@@ -50,6 +50,7 @@ class Task:
     rank: int = 0
     world_size: int = 1
     metric: float | None = None
+    metric_name: str | None = None
 
     def __post_init__(self) -> None:
         if not (0 <= self.rank < self.world_size and self.step >= 0):
@@ -127,6 +128,7 @@ class Assembly:
             world_size=self.task.world_size,
             metric=finite_or_none(self.task.metric),
             files=self._marks,
+            metric_name=self.task.metric_name,
         )
         with explained(self.task.folder, self._needed_bytes):
             # The files' names first: a manifest must never be on the disk before what it vouches for.

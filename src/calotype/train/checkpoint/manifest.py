@@ -49,6 +49,8 @@ class Manifest:
     files: Mapping[str, FileMark]
     saved_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     versions: Mapping[str, str | None] = field(default_factory=_versions)
+    metric_name: str | None = None
+    """What the metric is: values of different ones are not compared. None where nobody said."""
 
     @property
     def num_bytes(self) -> int:
@@ -106,6 +108,9 @@ def broken_rule(folder: Path, manifest: Manifest) -> str | None:
 def _encode(manifest: Manifest) -> bytes:
     """Always the same bytes for the same manifest, with a digest of themselves at the end."""
     fields = {"format": FORMAT, **asdict(manifest)}
+    if manifest.metric_name is None:
+        # Earlier versions did not know of it, and what they wrote is compared byte by byte.
+        del fields["metric_name"]
     plain = json.dumps(fields, sort_keys=True).encode("ascii")
     fields["sha256"] = hashlib.sha256(plain).hexdigest()
     return json.dumps(fields, indent=1, sort_keys=True).encode("ascii") + b"\n"

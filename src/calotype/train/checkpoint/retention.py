@@ -8,12 +8,27 @@ from calotype.train.checkpoint.survey import Checkpoint
 
 
 def kept(checkpoints: Sequence[Checkpoint], keep_last: int, keep_best: int) -> list[Checkpoint]:
-    """The last `keep_last` of `checkpoints`, which are in the order of saving, and the `keep_best` best."""
+    """The last `keep_last` of `checkpoints`, which are in the order of saving, and the `keep_best` best.
+
+    Where they were judged by several metrics, the best by each: a run may go back to an earlier one.
+    """
     chosen = list(checkpoints[-keep_last:])
-    return [*(best for best in best_of(checkpoints, keep_best) if best not in chosen), *chosen]
+    for name in dict.fromkeys(checkpoint.metric_name for checkpoint in checkpoints):
+        chosen += [best for best in _best_by(name, checkpoints, keep_best) if best not in chosen]
+    return chosen
 
 
-def best_of(checkpoints: Sequence[Checkpoint], count: int = 1) -> list[Checkpoint]:
-    """Those with the lowest metric, the best first; of equals the one saved last."""
-    judged = [(c.metric, -place, c) for place, c in enumerate(checkpoints) if c.metric is not None]
+def best_of(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    """The one with the lowest metric, of those judged as the newest was; of equals the one saved last."""
+    names = [checkpoint.metric_name for checkpoint in checkpoints if checkpoint.metric is not None]
+    return next(iter(_best_by(names[-1], checkpoints, 1)), None) if names else None
+
+
+def _best_by(name: str | None, checkpoints: Sequence[Checkpoint], count: int) -> list[Checkpoint]:
+    """The lowest first. What does not say which metric it was judged by is compared with all."""
+    judged = [
+        (checkpoint.metric, -place, checkpoint)
+        for place, checkpoint in enumerate(checkpoints)
+        if checkpoint.metric is not None and (name is None or checkpoint.metric_name in (None, name))
+    ]
     return [checkpoint for _, _, checkpoint in sorted(judged, key=lambda entry: entry[:2])[:count]]

@@ -45,28 +45,40 @@ class BackgroundSaver:
         """The step of the last save that is known to be complete, so that none is saved twice."""
 
     def save(
-        self, step: int, shared_state: object, own_state: object, *, metric: float | None = None
+        self,
+        step: int,
+        shared_state: object,
+        own_state: object,
+        *,
+        metric: float | None = None,
+        metric_name: str | None = None,
     ) -> None:
         """Copy the state and write it in the background; changing it afterwards changes nothing in the file.
 
         Waits for the save before it, and raises what went wrong there.
         """
         self.wait()
-        task = self._task(step, metric)
+        task = self._task(step, metric, metric_name)
         shared = self._shared_buffers.snapshot(flatten(shared_state)) if task.is_first else None
         own = self._own_buffers.snapshot(flatten(own_state))
         self._under_way = self._thread.submit(self._write, task, shared, own)
         self._step_under_way = step
 
     def save_now(
-        self, step: int, shared_state: object, own_state: object, *, metric: float | None = None
+        self,
+        step: int,
+        shared_state: object,
+        own_state: object,
+        *,
+        metric: float | None = None,
+        metric_name: str | None = None,
     ) -> Path:
         """Write before returning, and without a copy: for the last save before the process ends.
 
         An error of the save before it is only logged, because this one takes its place.
         """
         self.settle()
-        task = self._task(step, metric)
+        task = self._task(step, metric, metric_name)
         shared = flatten(shared_state) if task.is_first else None
         path = self._store.write(task, shared, flatten(own_state), self._barrier)
         self.saved_step = step
@@ -104,8 +116,8 @@ class BackgroundSaver:
             self.settle()
         self.close()
 
-    def _task(self, step: int, metric: float | None) -> Task:
-        return Task(self._store.folder, step, self._rank, self._world_size, metric)
+    def _task(self, step: int, metric: float | None, metric_name: str | None) -> Task:
+        return Task(self._store.folder, step, self._rank, self._world_size, metric, metric_name)
 
     def _write(self, task: Task, shared: Snapshot | None, own: Snapshot) -> Path:
         try:

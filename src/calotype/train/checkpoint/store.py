@@ -104,9 +104,12 @@ class CheckpointStore:
         return found.path if found else None
 
     def best(self) -> Path | None:
-        """The checkpoint with the lowest metric, judged like `newest`; None where none has a metric."""
+        """The checkpoint with the lowest metric, judged like `newest`; None where none has a metric.
+
+        Only those count that were judged by what the newest was.
+        """
         found = best_of(survey(self.folder).complete)
-        return found[0].path if found else None
+        return found.path if found else None
 
     def load(self, path: Path, rank: int = 0) -> tuple[Any, Any]:
         """(shared state, own state) of the checkpoint at `path`; a damaged one is a DamagedCheckpointError.

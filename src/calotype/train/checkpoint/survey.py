@@ -36,6 +36,10 @@ class Checkpoint:
     def metric(self) -> float | None:
         return self.manifest.metric
 
+    @property
+    def metric_name(self) -> str | None:
+        return self.manifest.metric_name
+
 
 @dataclass(frozen=True)
 class Broken:

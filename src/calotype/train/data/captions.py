@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from calotype.train.data.folder_tree import folders_in
 from calotype.train.data.report import CorruptSampleError, DataError
 
 METADATA = "metadata.jsonl"
@@ -25,7 +26,7 @@ class Captions:
         self._listed: dict[str, str] = {}
         if (folder / CAPTIONS).is_file():
             self._listed |= _from_captions_json(folder / CAPTIONS)
-        for file in sorted(folder.rglob(METADATA)):
+        for file in sorted(place / METADATA for place, files in folders_in(folder) if METADATA in files):
             inside = file.parent.relative_to(folder)
             self._listed |= {str(PurePosixPath(inside, name)): text for name, text in _from_metadata(file)}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from calotype.core.errors import NotFoundError
 from calotype.train.data.batch import Text
 from calotype.train.data.captions import CAPTIONS, METADATA, Captions
+from calotype.train.data.folder_tree import folders_in
 from calotype.train.data.pictures import HEADER_BYTES, Size, size_in
 from calotype.train.data.report import CorruptSampleError, DataError, Unreadable
 from calotype.train.data.sample import Sample
@@ -72,12 +73,11 @@ class FolderSource:
 def _pictures_in(folder: Path) -> list[tuple[str, int]]:
     """Names and sizes in bytes; sorted by code points, so that every machine sees one order."""
     found = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    for place, files in folders_in(folder):
         for name in files:
-            path = Path(place, name)
+            path = place / name
             # A link may lead nowhere: that is found out, and reported, when it is read.
-            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+            if name.lower().endswith(SUFFIXES):
                 size = path.stat().st_size if path.exists() else 0
                 found.append((path.relative_to(folder).as_posix(), size))
     return sorted(found)

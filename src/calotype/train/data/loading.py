@@ -4,10 +4,12 @@ import logging
 import os
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from typing import TypeVar
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from calotype.train.data.report import DataError
 from calotype.train.data.worker_signals import heed_parent_only, held_back
@@ -15,6 +17,7 @@ from calotype.train.data.worker_signals import heed_parent_only, held_back
 _log = logging.getLogger(__name__)
 
 _PREFETCHED_PER_WORKER = 2
+_NOT_SHARED = "no shared memory for what was made"
 Thing = TypeVar("Thing")
 
 
@@ -34,7 +37,7 @@ def loaded(
             sampler=numbers,
             num_workers=num_workers,
             prefetch_factor=_PREFETCHED_PER_WORKER if num_workers else None,
-            collate_fn=_as_it_is,
+            collate_fn=_ready_to_leave,
             pin_memory=pin,
             worker_init_fn=heed_parent_only,
             # Without one of its own, the loader would draw from the generator the training draws from.
@@ -49,9 +52,34 @@ def _explained(things: Iterator[Thing]) -> Iterator[Thing]:
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
+        if _NOT_SHARED in str(error):
+            # The worker's own words end what torch tells of it, which is its whole traceback.
+            reason = str(error).rpartition(_NOT_SHARED)[2].strip(": \n")
+            fix = "give the container a larger /dev/shm, lower data.num_workers, or set it to 0"
+            raise DataError("data.num_workers", f"batches find no shared memory: {reason}; {fix}") from error
         fix = "if memory ran out, lower data.num_workers or give the container a larger /dev/shm"
         raise DataError("data.num_workers", f"a worker process died: {error}; {fix}") from error
 
 
-def _as_it_is(thing: Thing) -> Thing:
+def _ready_to_leave(thing: Thing) -> Thing:
+    """As it is; in a worker, with its tensors where the main process can read them.
+
+    Left to torch, that would happen in a thread that only prints what goes wrong, and nothing ever arrives.
+    """
+    if get_worker_info() is not None:
+        try:
+            _share(thing)
+        except RuntimeError as error:
+            raise RuntimeError(f"{_NOT_SHARED}: {error}") from error
     return thing
+
+
+def _share(thing: object) -> None:
+    if isinstance(thing, Tensor):
+        thing.share_memory_()
+    elif is_dataclass(thing):
+        for field in fields(thing):
+            _share(getattr(thing, field.name))
+    elif isinstance(thing, list | tuple):
+        for each in thing:
+            _share(each)

@@ -77,7 +77,8 @@ def size_in(start: bytes) -> Size | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _shown_size(Image.open(io.BytesIO(start), formats=_READABLE))
+            image = Image.open(io.BytesIO(start), formats=_READABLE)
+            return _as_shown((image.height, image.width), image)
     # Damaged files make Pillow's readers raise nearly anything.
     except Exception:
         return None
@@ -90,11 +91,13 @@ def _decoded(picture: bytes | Image.Image, target: Size) -> tuple[Image.Image, S
             # What Pillow warns of is either refused here or does not matter to training.
             warnings.simplefilter("ignore")
             image = _opened(picture)
-            original = _shown_size(image)
+            stored = (image.height, image.width)
             if image.format == "JPEG":
                 # Twice the target, because the decoder's own scaling is coarse.
                 image.draft("RGB", (2 * max(target), 2 * max(target)))
+            # How it is to be turned may stand behind the pixels.
             image.load()
+            original = _as_shown(stored, image)
             ImageOps.exif_transpose(image, in_place=True)
             return _as_rgb(image), original
     except PictureError:
@@ -114,11 +117,11 @@ def _opened(picture: bytes | Image.Image) -> Image.Image:
     return picture
 
 
-def _shown_size(image: Image.Image) -> Size:
-    # Asking a PNG for its orientation decodes all of it, unless that stands before the pixels.
-    knows = image.format != "PNG" or "exif" in image.info
-    orientation = image.getexif().get(ExifTags.Base.Orientation, 1) if knows else 1
-    return (image.width, image.height) if orientation in _ROTATED else (image.height, image.width)
+def _as_shown(stored: Size, image: Image.Image) -> Size:
+    """The size turned as the picture is to be, as far as has been read of it."""
+    # Pillow's own way for PNG would decode all of it first.
+    orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
+    return (stored[1], stored[0]) if orientation in _ROTATED else stored
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:

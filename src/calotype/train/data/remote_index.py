@@ -67,6 +67,7 @@ def remote_mds_shards(path: str) -> list[RemoteShard]:
 
 def write_index(shards: Sequence[Path], destination: Path) -> int:
     """List local tar shards as `remote_tar_shards` reads them, by name alone; the number of samples."""
+    _refuse_namesakes(shards)
     listed: list[dict[str, Any]] = []
     for path in shards:
         source = ShardSource([path])
@@ -79,6 +80,16 @@ def write_index(shards: Sequence[Path], destination: Path) -> int:
     with written_whole(destination, "w") as out:
         out.write(json.dumps(values, indent=1) + "\n")
     return sum(entry["nsamples"] for entry in listed)
+
+
+def _refuse_namesakes(shards: Sequence[Path]) -> None:
+    """Beside one index there is room for one file of a name."""
+    first: dict[str, Path] = {}
+    for path in shards:
+        other = first.setdefault(path.name, path)
+        if other != path:
+            rule = f"{other} and {path} have one name, and an index has all its shards beside it"
+            raise RequestError([Problem("shards", f"{rule}; rename one of them", str(path))])
 
 
 def _text(url: str) -> str:
