@@ -16,6 +16,7 @@ from calotype.serve.http.bodies import described, json_body
 from calotype.serve.http.comfy_forms import is_remembered, number_of, queued, refusal, remembered
 from calotype.serve.http.errors import json_response
 from calotype.serve.http.reaching import Asking, JobId, Reached, Workflows
+from calotype.serve.pages import end_of
 from calotype.serve.service import Service
 from calotype.serve.workflow_service import WorkflowRefusedError
 from calotype.spec.job import FINAL_STATES, Job, JobState
@@ -176,4 +177,4 @@ async def _jobs(service: Service, client: str | None, state: JobState | None = N
             yield job
         if len(page) < PAGE:
             return
-        before = page[-1].id
+        before = end_of(page)

@@ -27,6 +27,7 @@ from calotype.serve.http.events import DESCRIBED, EventStream, event, first
 from calotype.serve.http.json_shape import loads
 from calotype.serve.http.reaching import Asking, IdempotencyKey, JobId, Reach, Reached, Visiting
 from calotype.serve.http.waiting import ended
+from calotype.serve.pages import end_of
 from calotype.serve.service import Service
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobNews, JobState, Submission
 from calotype.spec.problems import shown
@@ -119,7 +120,7 @@ async def listing(
 ) -> JobPage:
     """Your jobs, newest first; an admin sees everybody's."""
     jobs = await reach.service.jobs(client=caller.sees, state=state, kind=kind, limit=limit, before=before)
-    return JobPage(jobs=list(jobs), next=jobs[-1].id if len(jobs) == limit else None)
+    return JobPage(jobs=list(jobs), next=end_of(jobs) if len(jobs) == limit else None)
 
 
 @router.get("/{job_id}")
