@@ -18,7 +18,7 @@ import pytest
 
 from tests.unit.serve_http.bad_requests import BAD_NAMES, BAD_PICTURES, BAD_REQUESTS, DEEP_JSON
 from tests.unit.serve_http.running import Running, running
-from tests.unit.serve_http.stand_in import StandIn, StandInKeys
+from tests.unit.serve_http.stand_in import StandIn, StandInKeys, png
 
 JSON = {"Content-Type": "application/json"}
 GOOD = {"request": {"prompt": "a red apple", "steps": 2}}
@@ -220,6 +220,25 @@ def test_forms_with_something_else_in_them(server: Running) -> None:
     refused(server.client.post("/v1/jobs", files={"image": b"x"}), 400, "submission: is required")
     answer = server.client.post("/v1/jobs", content=b"x", headers={"Content-Type": "multipart/form-data"})
     refused(answer, 400)
+
+
+FORMS = {"/v1/jobs": {"submission": json.dumps(GOOD)}, "/v1/images/edits": {"prompt": "a hat"}}
+
+
+@pytest.mark.parametrize("name", ["image", "mask"])
+@pytest.mark.parametrize("address", FORMS)
+def test_a_file_s_name_in_a_form_is_no_picture(server: Running, address: str, name: str) -> None:
+    other = {"image": "mask", "mask": "image"}[name]
+    texts = {**FORMS[address], name: "room.png"}
+    answer = server.client.post(address, data=texts, files={other: ("a.png", png())})
+    refused(answer, 400, f"^{name}: came as text, and is a picture")
+
+
+@pytest.mark.parametrize("address", FORMS)
+def test_a_file_in_a_form_is_no_text(server: Running, address: str) -> None:
+    ((name, text),) = FORMS[address].items()
+    files = {"image": ("a.png", png()), name: ("text.txt", text.encode())}
+    refused(server.client.post(address, files=files), 400, f"^{name}: came as a file, and is text")
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -14,6 +14,7 @@ from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestE
 from calotype.serve.asked import Asked, ask
 from calotype.serve.following import submit, watching
 from calotype.serve.http.bodies import (
+    check_kinds,
     described,
     form_body,
     from_base64,
@@ -211,6 +212,7 @@ async def _asked(request: Request, reach: Reach, idempotency_key: str | None) ->
     if is_form(request):
         fields, files = await form_body(request)
         _check_form({*fields, *files})
+        check_kinds(fields, files, texts=("submission",), pictures=PICTURES)
         values = loads(fields.get("submission", [""])[-1].encode(), reach.settings)
         given = {name: one_file(files, name) for name in PICTURES}
     else:
