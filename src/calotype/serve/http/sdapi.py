@@ -112,7 +112,7 @@ async def img2img(
     await reach.pictures.checked(image, "init_images")
     mask = None
     if body.mask is not None:
-        change = blurred_mask(body.mask_blur, inverted=body.inpainting_mask_invert == 1)
+        change = blurred_mask(body.blur, inverted=body.inpainting_mask_invert == 1)
         mask = await reach.pictures.changed(from_base64(body.mask, "mask"), "mask", change)
     return await _made(request, reach, caller, body, idempotency_key, image, mask)
 
