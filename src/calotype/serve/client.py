@@ -20,6 +20,7 @@ import grpc
 from PIL import Image
 
 from calotype.core.errors import CalotypeError, DoesNotFitError, NotFoundError, Problem, RequestError
+from calotype.serve.asked import ask, told_as
 from calotype.serve.certificates import identity_at
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeStub
@@ -238,13 +239,14 @@ def _submission(
     else:
         values = {"prompt": prompt}
     values = {name: value for name, value in {**values, **knobs}.items() if value is not None}
+    how = {name: value for name, value in how.items() if value is not None}
     try:
-        request = pb.GenerateRequest(**values)
+        made = pb.Submission(request=pb.GenerateRequest(**values), **how)
     except (TypeError, ValueError) as error:
-        # What the wire has no way to say breaks a rule of requests, which are told by name and all at once.
-        GenerateRequest.parse(values)
+        # What the wire has no way to say breaks a rule of jobs, which are told by name and all at once.
+        with told_as({}):
+            ask({**how, "request": values})
         raise RequestError([Problem("request", f"cannot be sent: {error}")]) from None
-    made = pb.Submission(request=request, **how)
     for field, given in (("image", image), ("mask", mask)):
         if given is not None:
             setattr(made, field, _bytes_of(field, given))

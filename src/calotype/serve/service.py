@@ -93,7 +93,7 @@ class Service(Protocol):
         limit: int = 50,
         before: str | None = None,
     ) -> Sequence[Job]:
-        """Newest first; `before` is the last id of the page before."""
+        """Newest first; `before` is a job's id, or the end of the page before (`calotype.serve.pages`)."""
         ...
 
     async def cancel(self, job_id: str, *, client: str | None = None) -> Job:

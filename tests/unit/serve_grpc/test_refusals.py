@@ -56,6 +56,16 @@ def trailing(error: Any) -> dict[str, Any]:
     return dict(error.trailing_metadata())
 
 
+@pytest.mark.parametrize("letter", ["x", "画"])
+def test_however_much_is_wrong_the_reason_arrives(server: Running, letter: str) -> None:
+    loras = [{"name": f"../{letter * 300}{number}", "strength": 1e9} for number in range(30)]
+    error = refused(
+        lambda: server.stub.Generate(submission(loras=loras)), Code.INVALID_ARGUMENT, r"loras\.0\.name: "
+    )
+    problems = pb.Problems.FromString(trailing(error)["calotype-problems-bin"]).problems
+    assert [problem.field for problem in problems[:2]] == ["request.loras.0.name", "request.loras.1.name"]
+
+
 @pytest.mark.parametrize("name", BAD_REQUESTS)
 @pytest.mark.parametrize("way", ["Generate", "Submit", "GenerateStream"])
 def test_bad_values(server: Running, name: str, way: str) -> None:

@@ -20,6 +20,7 @@ from PIL import Image
 
 from calotype.core.errors import DoesNotFitError, NotFoundError, Problem, RequestError
 from calotype.serve.messages import LoadedModel
+from calotype.serve.pages import sequence_in
 from calotype.serve.service import Happening, QueueFullError, Status, UnavailableError, WorkerStatus
 from calotype.spec.job import (
     FINAL_STATES,
@@ -99,8 +100,10 @@ class StandIn:
             return known[0]
         self._check(submission)
         now = time.time()
+        number = next(self._numbers)
         job = Job(
-            id=f"job-{next(self._numbers):06d}",
+            id=f"job-{number:06d}",
+            sequence=number,
             client=client,
             state="queued",
             model=submission.model or "emoji",
@@ -142,6 +145,9 @@ class StandIn:
         limit: int = 50,
         before: str | None = None,
     ) -> Sequence[Job]:
+        last = None
+        if before:
+            last = sequence_in(before) or (await self.job(before, client=client)).sequence
         newest = sorted(self._jobs.values(), key=lambda job: job.id, reverse=True)
         wanted = [
             job
@@ -149,7 +155,7 @@ class StandIn:
             if client in (None, job.client)
             and state in (None, job.state)
             and kind in (None, job.kind)
-            and (not before or job.id < before)
+            and (last is None or job.sequence < last)
         ]
         return wanted[:limit]
 

@@ -8,7 +8,9 @@ import gzip
 import json
 import re
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +20,8 @@ import pytest
 
 from tests.unit.serve_http.bad_requests import BAD_NAMES, BAD_PICTURES, BAD_REQUESTS, DEEP_JSON
 from tests.unit.serve_http.running import Running, running
-from tests.unit.serve_http.stand_in import StandIn, StandInKeys
+from tests.unit.serve_http.stand_in import StandIn, StandInKeys, png
+from tests.until import until
 
 JSON = {"Content-Type": "application/json"}
 GOOD = {"request": {"prompt": "a red apple", "steps": 2}}
@@ -222,6 +225,25 @@ def test_forms_with_something_else_in_them(server: Running) -> None:
     refused(answer, 400)
 
 
+FORMS = {"/v1/jobs": {"submission": json.dumps(GOOD)}, "/v1/images/edits": {"prompt": "a hat"}}
+
+
+@pytest.mark.parametrize("name", ["image", "mask"])
+@pytest.mark.parametrize("address", FORMS)
+def test_a_file_s_name_in_a_form_is_no_picture(server: Running, address: str, name: str) -> None:
+    other = {"image": "mask", "mask": "image"}[name]
+    texts = {**FORMS[address], name: "room.png"}
+    answer = server.client.post(address, data=texts, files={other: ("a.png", png())})
+    refused(answer, 400, f"^{name}: came as text, and is a picture")
+
+
+@pytest.mark.parametrize("address", FORMS)
+def test_a_file_in_a_form_is_no_text(server: Running, address: str) -> None:
+    ((name, text),) = FORMS[address].items()
+    files = {"image": ("a.png", png()), name: ("text.txt", text.encode())}
+    refused(server.client.post(address, files=files), 400, f"^{name}: came as a file, and is text")
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 def test_bodies_that_are_too_large(chunked: bool) -> None:
     with running(largest_body_bytes=4096) as small:
@@ -276,6 +298,40 @@ def connected(server: Running, said: bytes) -> socket.socket:
 def test_connections_that_never_say_what_they_want_are_closed(said: bytes) -> None:
     with running(keys=StandInKeys(), body_timeout_s=0.05) as hasty, connected(hasty, said) as slow:
         assert slow.recv(1) == b""
+
+
+ASKING = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+UPGRADING = ASKING[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+
+def test_who_comes_when_all_connections_are_taken_is_refused_alone() -> None:
+    come, asked = threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        come.set()
+        assert asked.wait(20)
+
+    with (
+        running(most_connections=3) as small,
+        ThreadPoolExecutor() as threads,
+        contextlib.ExitStack() as clients,
+    ):
+        standing = threads.submit(small.call, stand_still)
+        assert come.wait(20)
+        found = [clients.enter_context(connected(small, ASKING)) for _ in range(4)]
+        asked.set()
+        standing.result(timeout=20)
+        assert sorted(client.recv(12) for client in found) == [b"HTTP/1.1 200"] * 3 + [b"HTTP/1.1 503"]
+
+
+@pytest.mark.parametrize("said", [ASKING, UPGRADING])
+def test_there_are_as_many_connections_as_was_said(said: bytes) -> None:
+    with running(most_connections=1) as single:
+        with connected(single, ASKING) as first:
+            assert first.recv(12) == b"HTTP/1.1 200"
+            with connected(single, said) as second:
+                assert second.recv(12) == b"HTTP/1.1 503"
+        until(lambda: single.client.get("/healthz").status_code == 200, "a place is free")
 
 
 def test_who_was_refused_cannot_go_on_talking() -> None:

@@ -129,6 +129,22 @@ def test_pages_of_jobs_hold_each_once(server: Running) -> None:
     }
 
 
+def test_who_forgets_page_by_page_comes_to_the_last(server: Running) -> None:
+    made = {server.client.post("/v1/jobs?wait=true", json=job()).json()["id"] for _ in range(5)}
+    forgotten, asked = set(), {"limit": "2", "state": "done"}
+    while True:
+        answer = server.client.get("/v1/jobs", params=asked)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        for one in page["jobs"]:
+            assert server.client.delete(f"/v1/jobs/{one['id']}").status_code == 204
+            forgotten.add(one["id"])
+        if page["next"] is None:
+            break
+        asked["before"] = page["next"]
+    assert made <= forgotten
+
+
 def test_a_key_makes_nothing_twice(server: Running) -> None:
     headers = {"Idempotency-Key": "once"}
     first, second = (server.client.post("/v1/jobs", json=job(), headers=headers).json() for _ in range(2))

@@ -102,6 +102,14 @@ def test_what_is_not_known_here_has_no_effect(server: Running) -> None:
     assert set_.status_code == 200, set_.text
 
 
+def test_null_is_nothing_said(server: Running) -> None:
+    unsaid = ("negative_prompt", "steps", "cfg_scale", "n_iter", "override_settings", "send_images", "seed")
+    answer = server.client.post("/sdapi/v1/txt2img", json={"prompt": "a hat", **dict.fromkeys(unsaid)})
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["images"]) == 1
+    assert newest(server).request["steps"] == 20
+
+
 def test_minus_one_is_a_random_seed(server: Running) -> None:
     seeds = []
     for _ in range(2):
@@ -197,18 +205,30 @@ def test_a_picture_from_a_picture(server: Running) -> None:
     assert Image.open(io.BytesIO(turned)).getextrema() == (0, 0)
 
 
-def test_a_masks_edge_is_soft(server: Running) -> None:
+@pytest.mark.parametrize(
+    ("sent", "sharp"),
+    [
+        ({"mask_blur": 0}, True),
+        ({"mask_blur": 4}, False),
+        ({}, False),
+        # The mask's edge goes down: what is blurred is across it.
+        ({"mask_blur_x": 0}, True),
+        ({"mask_blur_y": 0}, False),
+        ({"mask_blur": None, "mask_blur_x": 0, "mask_blur_y": 0}, True),
+        ({"mask_blur": 0, "mask_blur_x": 4, "mask_blur_y": 4}, True),
+    ],
+)
+def test_a_masks_edge_is_soft(server: Running, sent: dict[str, Any], sharp: bool) -> None:
     half = Image.new("L", (32, 32))
     half.paste(255, (0, 0, 16, 32))
     buffer = io.BytesIO()
     half.save(buffer, "PNG")
-    sent = {"prompt": "", "init_images": [base64_of(png(32, 32))], "mask": base64_of(buffer.getvalue())}
-    for blur, sharp in ((0, True), (4, False)):
-        server.client.post("/sdapi/v1/img2img", json={**sent, "mask_blur": blur})
-        given = server.service.given[newest(server).id][1]
-        assert given
-        levels = {value for _, value in Image.open(io.BytesIO(given)).getcolors() or ()}
-        assert (levels == {0, 255}) == sharp
+    always = {"prompt": "", "init_images": [base64_of(png(32, 32))], "mask": base64_of(buffer.getvalue())}
+    assert server.client.post("/sdapi/v1/img2img", json={**always, **sent}).status_code == 200
+    given = server.service.given[newest(server).id][1]
+    assert given
+    levels = {value for _, value in Image.open(io.BytesIO(given)).getcolors() or ()}
+    assert (levels == {0, 255}) == sharp
 
 
 def test_progress_is_that_of_the_running_job(server: Running) -> None:

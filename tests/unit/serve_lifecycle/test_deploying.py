@@ -464,7 +464,8 @@ def test_another_process_with_the_same_number_is_not_taken_for_it() -> None:
 def test_a_systemd_unit_is_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CALOTYPE_MODELS", "/my models/100%")
+    monkeypatch.setenv("CALOTYPE_MODELS", "/my models/100% of $HOME")
+    monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "$HOME"))
     assert run(["deploy", "emoji", "--name", "one", "--device", "cpu", "--systemd"]) == 0
     unit = tmp_path / "calotype-one.service"
     unit.write_text(capsys.readouterr().out)
@@ -477,7 +478,9 @@ def test_a_systemd_unit_is_one(
     )
     assert checked.returncode == 0, checked.stderr
     assert not checked.stderr
-    assert 'Environment="CALOTYPE_MODELS=/my models/100%%"' in unit.read_text().splitlines()
+    # Systemd puts variables into arguments, and takes a dollar in `Environment=` as it is.
+    assert 'Environment="CALOTYPE_MODELS=/my models/100%% of $HOME"' in unit.read_text().splitlines()
+    assert f'"{tmp_path}/$$HOME/deployments/one"\n' in unit.read_text()
     assert Place(place_of("one").folder).plan().name == "one"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from calotype.core.errors import NotFoundError, RequestError
+from calotype.serve.pages import end_of
 from calotype.serve.queue import history
 from calotype.serve.queue.ending import CANCELLED, OVERDUE, Ending
 from calotype.serve.queue.files import name_of
@@ -354,6 +355,17 @@ async def test_a_listing_comes_in_pages(open_queue: OpenQueue) -> None:
             await queue.jobs(client="bob", before=ids[4])
         with pytest.raises(RequestError, match="0 is out of range"):
             await queue.jobs(limit=0)
+
+
+async def test_pages_go_on_behind_a_job_that_was_deleted(open_queue: OpenQueue) -> None:
+    async with open_queue() as queue:
+        ids = [(await queue.submit(asked(client="ann" if n % 2 else "bob"))).id for n in range(6)]
+        for each in ids:
+            await queue.ask_to_stop(each)
+        page = await queue.jobs(client="ann", limit=2)
+        for job in page:
+            await queue.delete(job.id)
+        assert [job.id for job in await queue.jobs(client="ann", before=end_of(page))] == [ids[1]]
 
 
 async def test_others_jobs_are_not_there(open_queue: OpenQueue) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,15 @@ def test_history_is_paged_and_forgotten(connect: Connect) -> None:
     assert list(client.get("/history")) == ids[1:]
     client.post("/history", {"clear": True})
     assert client.get("/history") == {}
+
+
+def test_many_may_forget_the_same_at_once(connect: Connect) -> None:
+    clients = [connect() for _ in range(4)]
+    for prompt_id in [clients[0].queue_prompt(graph(seed=seed))["prompt_id"] for seed in range(12)]:
+        clients[0].until_done(prompt_id)
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda client: client.post("/history", {"clear": True}), clients))
+    assert clients[0].get("/history") == {}
 
 
 def test_whoever_comes_back_hears_where_it_is(connect: Connect, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.core.telling import told
 from calotype.serve.access import Access, Caller, UnknownClientError, Visit, bearer_token
 from calotype.serve.failures import ErrorKind, TooSlowError, kind_of
-from calotype.serve.grpc.wire import problems_message
+from calotype.serve.grpc.wire import problems_message, status_text
 from calotype.serve.logs import REQUEST_ID, access_log, begin_request
 from calotype.serve.service import QueueFullError
 
@@ -44,7 +44,6 @@ CODES: dict[ErrorKind, grpc.StatusCode] = {
     "too_slow": grpc.StatusCode.DEADLINE_EXCEEDED,
     "internal": grpc.StatusCode.INTERNAL,
 }
-LONGEST_MESSAGE = 1000
 SHARE_FOR_ANYBODY = 10
 """One in so many calls at a time may be of whoever holds no key: such calls may last as long as they like."""
 _caller: ContextVar[Caller] = ContextVar("caller")
@@ -142,7 +141,7 @@ class _Guarded:
             raise
         except CalotypeError as error:
             code = CODES.get(kind_of(error), grpc.StatusCode.INVALID_ARGUMENT)
-            await self._abort(context, code, told(error)[:LONGEST_MESSAGE], *_trailing(error))
+            await self._abort(context, code, status_text(told(error)), *_trailing(error))
         except Exception:
             _log.exception("a call failed by a mistake of ours")
             message = f"something went wrong here; the log has it under request {self._request_id}"

@@ -21,6 +21,7 @@ from calotype.serve.grpc.wire import (
     state_asked,
     status_message,
 )
+from calotype.serve.pages import end_of
 from calotype.serve.service import Service
 from calotype.serve.settings import ServeSettings
 from calotype.spec.job import FINAL_STATES, Job
@@ -78,7 +79,7 @@ class Servicer(CalotypeServicer):
             limit=limit,
             before=request.before if request.HasField("before") else None,
         )
-        following = jobs[-1].id if len(jobs) == limit else None
+        following = end_of(jobs) if len(jobs) == limit else None
         return pb.JobPage(jobs=[job_message(job) for job in jobs], next=following)
 
     async def Cancel(self, request: pb.JobId, context: Context) -> pb.Job:

@@ -14,9 +14,9 @@ from calotype.serve.messages import LoadedModel
 from calotype.serve.service import Status
 from calotype.spec.job import Job, JobState
 
-MOST_PROBLEMS = 20
 LONGEST_RULE = 200
-"""Trailing metadata has little room."""
+MOST_MESSAGE_BYTES, MOST_PROBLEM_BYTES = 1500, 4096
+"""Clients lose a whole answer whose trailing metadata have 8 KiB, in which problems may be base64."""
 
 _STATES: dict[JobState, pb.JobState] = {
     "queued": pb.JOB_STATE_QUEUED,
@@ -81,13 +81,24 @@ def status_message(status: Status) -> pb.DeploymentStatus:
 
 def problems_message(error: RequestError) -> pb.Problems:
     """What is wrong with a request, as far as there is room for it."""
-    return pb.Problems(
-        problems=[
-            pb.Problem(
-                field=problem.field[:LONGEST_RULE],
-                rule=problem.message[:LONGEST_RULE],
-                value_json=json.dumps(problem.value, default=str)[:LONGEST_RULE],
-            )
-            for problem in error.problems[:MOST_PROBLEMS]
-        ]
-    )
+    told = pb.Problems()
+    for problem in error.problems:
+        told.problems.add(
+            field=problem.field[:LONGEST_RULE],
+            rule=problem.message[:LONGEST_RULE],
+            value_json=json.dumps(problem.value, default=str)[:LONGEST_RULE],
+        )
+        if told.ByteSize() > MOST_PROBLEM_BYTES:
+            del told.problems[-1]
+            break
+    return told
+
+
+def status_text(text: str) -> str:
+    """As much of a text as there is room for: whatever is not ASCII takes three bytes for each of its own."""
+    room = MOST_MESSAGE_BYTES
+    for index, character in enumerate(text):
+        room -= 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
+        if room < 0:
+            return text[:index]
+    return text

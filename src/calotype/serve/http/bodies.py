@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -61,6 +61,22 @@ def parsed(model: type[Body], values: object) -> Body:
         return model.model_validate(values)
     except ValidationError as error:
         raise RequestError(problems_of(model, error)) from None
+
+
+def check_kinds(
+    fields: Iterable[str], files: Iterable[str], *, texts: Iterable[str], pictures: Iterable[str]
+) -> None:
+    """Refuse pictures that came as text and texts that came as files: neither would be looked for there."""
+    problems = [
+        Problem(name, f"came as text, and is a picture; send it as a file, with curl as -F {name}=@FILE")
+        for name in sorted({each.removesuffix("[]") for each in fields}.intersection(pictures))
+    ]
+    problems += [
+        Problem(name, f"came as a file, and is text; send what it holds, with curl as -F '{name}=<FILE'")
+        for name in sorted(set(files).intersection(texts))
+    ]
+    if problems:
+        raise RequestError(problems)
 
 
 def one_file(files: Mapping[str, list[bytes]], name: str) -> bytes | None:

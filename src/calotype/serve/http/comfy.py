@@ -6,6 +6,7 @@ A client sees its own workflows, an admin everybody's. Knows nothing of files or
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -16,6 +17,7 @@ from calotype.serve.http.bodies import described, json_body
 from calotype.serve.http.comfy_forms import is_remembered, number_of, queued, refusal, remembered
 from calotype.serve.http.errors import json_response
 from calotype.serve.http.reaching import Asking, JobId, Reached, Workflows
+from calotype.serve.pages import end_of
 from calotype.serve.service import Service
 from calotype.serve.workflow_service import WorkflowRefusedError
 from calotype.spec.job import FINAL_STATES, Job, JobState
@@ -100,7 +102,8 @@ async def take_back(request: Request, reach: Reached, caller: Asking) -> Respons
     waiting = [job.id async for job in _jobs(reach.service, caller.sees, "queued")]
     for job_id in waiting:
         if body.clear or job_id in body.delete:
-            await reach.service.cancel(job_id, client=caller.sees)
+            with _gone_already():
+                await reach.service.cancel(job_id, client=caller.sees)
     return Response(status_code=200)
 
 
@@ -111,7 +114,8 @@ async def interrupt(request: Request, reach: Reached, caller: Asking) -> Respons
     running = [job.id async for job in _jobs(reach.service, caller.sees, "running")]
     for job_id in running:
         if body.prompt_id in (None, job_id):
-            await reach.service.cancel(job_id, client=caller.sees)
+            with _gone_already():
+                await reach.service.cancel(job_id, client=caller.sees)
     return Response(status_code=200)
 
 
@@ -164,8 +168,14 @@ async def forget(request: Request, reach: Reached, caller: Asking) -> Response:
     ended = [job.id async for job in _jobs(reach.service, caller.sees) if job.state in FINAL_STATES]
     for job_id in ended:
         if body.clear or job_id in body.delete:
-            await reach.service.delete(job_id, client=caller.sees)
+            with _gone_already():
+                await reach.service.delete(job_id, client=caller.sees)
     return Response(status_code=200)
+
+
+def _gone_already() -> suppress:
+    """Somebody may have had a workflow forgotten since it was listed; the others are still to be done."""
+    return suppress(NotFoundError)
 
 
 async def _jobs(service: Service, client: str | None, state: JobState | None = None) -> AsyncIterator[Job]:
@@ -176,4 +186,4 @@ async def _jobs(service: Service, client: str | None, state: JobState | None = N
             yield job
         if len(page) < PAGE:
             return
-        before = page[-1].id
+        before = end_of(page)

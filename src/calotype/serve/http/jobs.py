@@ -14,6 +14,7 @@ from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestE
 from calotype.serve.asked import Asked, ask
 from calotype.serve.following import submit, watching
 from calotype.serve.http.bodies import (
+    check_kinds,
     described,
     form_body,
     from_base64,
@@ -27,6 +28,7 @@ from calotype.serve.http.events import DESCRIBED, EventStream, event, first
 from calotype.serve.http.json_shape import loads
 from calotype.serve.http.reaching import Asking, IdempotencyKey, JobId, Reach, Reached, Visiting
 from calotype.serve.http.waiting import ended
+from calotype.serve.pages import end_of
 from calotype.serve.service import Service
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobNews, JobState, Submission
 from calotype.spec.problems import shown
@@ -119,7 +121,7 @@ async def listing(
 ) -> JobPage:
     """Your jobs, newest first; an admin sees everybody's."""
     jobs = await reach.service.jobs(client=caller.sees, state=state, kind=kind, limit=limit, before=before)
-    return JobPage(jobs=list(jobs), next=jobs[-1].id if len(jobs) == limit else None)
+    return JobPage(jobs=list(jobs), next=end_of(jobs) if len(jobs) == limit else None)
 
 
 @router.get("/{job_id}")
@@ -210,6 +212,7 @@ async def _asked(request: Request, reach: Reach, idempotency_key: str | None) ->
     if is_form(request):
         fields, files = await form_body(request)
         _check_form({*fields, *files})
+        check_kinds(fields, files, texts=("submission",), pictures=PICTURES)
         values = loads(fields.get("submission", [""])[-1].encode(), reach.settings)
         given = {name: one_file(files, name) for name in PICTURES}
     else:

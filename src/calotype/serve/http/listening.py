@@ -43,7 +43,7 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         # h11 bounds the size of headers by itself.
-        http=connections(settings.body_timeout_s),
+        http=connections(settings.body_timeout_s, settings.most_connections),
         ws="websockets-sansio",
         # Clients of sockets listen; what they say is little and not heard.
         ws_max_size=LARGEST_SAID_BYTES,
@@ -54,7 +54,6 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
         server_header=False,
         access_log=False,
         log_config=None,
-        limit_concurrency=settings.most_connections,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
     )

@@ -17,7 +17,15 @@ from calotype.serve.access import Caller, Visit
 from calotype.serve.asked import ask, told_as
 from calotype.serve.failures import done
 from calotype.serve.following import news, submit
-from calotype.serve.http.bodies import as_base64, described, form_body, json_body, one_file, parsed
+from calotype.serve.http.bodies import (
+    as_base64,
+    check_kinds,
+    described,
+    form_body,
+    json_body,
+    one_file,
+    parsed,
+)
 from calotype.serve.http.errors import bug_body, error_body
 from calotype.serve.http.events import DESCRIBED, EventStream, event
 from calotype.serve.http.openai_bodies import (
@@ -38,6 +46,7 @@ from calotype.spec.job import FINAL_STATES, Job
 
 _log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
+PICTURES = ("image", "mask")
 BODIES: list[type[BaseModel]] = [ImageGeneration, ImageEditForm]
 _STREAMED: dict[int | str, dict[str, Any]] = {
     200: {"content": DESCRIBED, "description": "Pictures, or events."}
@@ -78,7 +87,8 @@ async def edits(
     Disconnecting cancels them, unless there is an `Idempotency-Key`.
     """
     fields, files = await form_body(request)
-    unknown = sorted(set(files) - {"image", "mask"})
+    check_kinds(fields, files, texts=ImageEdit.model_fields, pictures=PICTURES)
+    unknown = sorted(set(files) - set(PICTURES))
     body = parsed(ImageEdit, {**form_values(fields, reach.settings), **dict.fromkeys(unknown, "(a file)")})
     image, mask = one_file(files, "image"), one_file(files, "mask")
     if image is None:

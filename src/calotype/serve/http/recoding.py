@@ -39,13 +39,13 @@ def mask_of_transparency(image: Image.Image) -> bytes:
     return _png(ImageOps.invert(image.convert("RGBA").getchannel("A")))
 
 
-def blurred_mask(blur: float, *, inverted: bool) -> Callable[[Image.Image], bytes]:
-    """A1111's mask: perhaps turned round, with soft edges."""
+def blurred_mask(blur: tuple[float, float], *, inverted: bool) -> Callable[[Image.Image], bytes]:
+    """A1111's mask: perhaps turned round, with soft edges; `blur` are their radii across and down."""
 
     def change(image: Image.Image) -> bytes:
         mask = image.convert("L")
         mask = ImageOps.invert(mask) if inverted else mask
-        return _png(mask.filter(ImageFilter.GaussianBlur(blur)) if blur else mask)
+        return _png(mask.filter(ImageFilter.GaussianBlur(blur)) if any(blur) else mask)
 
     return change
 

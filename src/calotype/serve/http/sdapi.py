@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict
 
-from calotype.core.errors import Problem, RequestError
+from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.serve.access import Caller
 from calotype.serve.asked import ask, told_as
 from calotype.serve.failures import done
@@ -112,7 +113,7 @@ async def img2img(
     await reach.pictures.checked(image, "init_images")
     mask = None
     if body.mask is not None:
-        change = blurred_mask(body.mask_blur, inverted=body.inpainting_mask_invert == 1)
+        change = blurred_mask(body.blur, inverted=body.inpainting_mask_invert == 1)
         mask = await reach.pictures.changed(from_base64(body.mask, "mask"), "mask", change)
     return await _made(request, reach, caller, body, idempotency_key, image, mask)
 
@@ -138,7 +139,9 @@ async def progress(
 async def interrupt(reach: Reached, caller: Asking) -> dict[str, Any]:
     """Cancel your running jobs."""
     for job in await reach.service.jobs(client=caller.name, state="running", kind="pictures", limit=200):
-        await reach.service.cancel(job.id)
+        # Somebody may have had it forgotten since it was listed.
+        with suppress(NotFoundError):
+            await reach.service.cancel(job.id)
     return {}
 
 

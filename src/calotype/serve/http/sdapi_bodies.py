@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from calotype.core.errors import Problem, RequestError
 from calotype.serve.asked import seed_for
@@ -51,12 +51,21 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
+BlurRadius = Annotated[float, Field(ge=0, le=64, allow_inf_nan=False)]
 ClipLayers = Annotated[int, Field(ge=0, le=13)]
 """0 and 1 leave nothing out, 2 the last layer."""
 
 
 class _Wide(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, values: Any) -> Any:
+        """Every field may be null there, and has its default then."""
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class OverrideSettings(_Wide):
@@ -191,10 +200,10 @@ class Img2Img(Txt2Img):
     """The picture to start from, as base64 or as a data URL."""
     mask: str | None = None
     """White is painted anew."""
-    mask_blur: Annotated[float, Field(ge=0, le=64, allow_inf_nan=False)] = 4
-    """Radius of the mask's soft edge, in pixels of the mask."""
-    mask_blur_x: Number | None = None
-    mask_blur_y: Number | None = None
+    mask_blur: BlurRadius | None = None
+    """Radius of the mask's soft edge, in pixels of the mask; `mask_blur_x` and `mask_blur_y` if not said."""
+    mask_blur_x: BlurRadius = 4
+    mask_blur_y: BlurRadius = 4
     inpainting_mask_invert: Annotated[int, Field(ge=0, le=1)] = 0
     """1 paints anew what is black."""
     denoising_strength: float | None = 0.75
@@ -211,6 +220,13 @@ class Img2Img(Txt2Img):
     def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
         """The values of a GenerateRequest, for a client that calls it so."""
         return {**super().request_values(idempotency_key), "strength": self.denoising_strength}
+
+    @property
+    def blur(self) -> tuple[float, float]:
+        """Radii of the mask's soft edge, across and down."""
+        if self.mask_blur is not None:
+            return self.mask_blur, self.mask_blur
+        return self.mask_blur_x, self.mask_blur_y
 
 
 def _said(value: Any) -> Any:

@@ -45,13 +45,13 @@ def unit(plan: DeploymentPlan, place: Place) -> str:
             f"Environment={_quoted(f'{name}={os.environ[name]}')}\n" for name in _KEPT if name in os.environ
         ),
         python=_quoted(sys.executable),
-        folder=_quoted(str(place.folder)),
+        folder=_quoted(str(place.folder)).replace("$", "$$"),
         drain=plan.drain_s,
         stop=plan.drain_s + 30,
     )
 
 
 def _quoted(word: str) -> str:
-    """As systemd splits command lines: percent signs and dollars mean something to it."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    """As systemd splits words; percent signs mean something to it, dollars in a command's arguments alone."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'

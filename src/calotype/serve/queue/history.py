@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterable
 
 from calotype.core.errors import Problem, RequestError
+from calotype.serve.pages import sequence_in
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.rows import as_job, find_row
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobState
@@ -29,14 +30,15 @@ def page(
     limit: int,
     before: str | None,
 ) -> list[Job]:
-    """Jobs, the newest first; `before` is the last id of the page before."""
+    """Jobs, the newest first; `before` is a job's id, or the end of the page before."""
     if not 1 <= limit <= LARGEST_PAGE:
         raise RequestError(
             [Problem("limit", f"{limit} is out of range; it must be 1 to {LARGEST_PAGE}", limit)]
         )
     wanted = {"client": client, "state": state, "kind": kind, "limit": limit, "before": None}
     if before is not None:
-        wanted["before"] = find_row(connection, before, client)["sequence"]
+        said = sequence_in(before)
+        wanted["before"] = find_row(connection, before, client)["sequence"] if said is None else said
     conditions = [
         condition
         for name, condition in (
