@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from select import poll
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import grpc
@@ -314,6 +315,18 @@ def test_a_taken_port_is_said_before_anything_is_loaded() -> None:
         reached = {"http_port": port, "grpc_port": 0}
         with pytest.raises(DeployError, match=f"127.0.0.1:{port} cannot be listened on"):
             calotype.deploy("emoji", name="one", reached=reached, **IDLE)
+
+
+@pytest.mark.timeout(120)
+def test_a_client_that_does_not_read_keeps_nobody_from_stopping_it() -> None:
+    calotype.deploy("emoji", name="one", **IDLE).close()
+    where = urlsplit(running_place("one")[1].http)
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect((where.hostname, where.port))
+        deaf.sendall(f"GET /openapi.json HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode() * 100)
+        assert deaf.recv(1, socket.MSG_PEEK) == b"H", "it has begun to answer"
+        calotype.undeploy("one")
 
 
 def test_who_watches_its_health_hears_that_it_stops() -> None:

@@ -234,6 +234,9 @@ async def _last_answers(http: _Http, answering: asyncio.Task[None], remote: grpc
         await asyncio.wait_for(asyncio.shield(answering), _LAST_ANSWERS_S)
     http.force_exit = True
     await answering
+    for connection in list(http.server_state.connections):
+        # An answer that nobody reads is not waited for: it would not hear that it is cancelled.
+        connection.transport.abort()
 
 
 async def _first(*waited: object) -> None:
