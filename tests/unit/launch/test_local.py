@@ -6,8 +6,10 @@ import errno
 import json
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from calotype.launch.backend import JobRecord, JobState
 from calotype.launch.local import LocalBackend
 from calotype.launch.records import claimed, find, unclaimed
 from calotype.launch.submitting import status_of
+from tests.faults.checks import processes_with
 from tests.unit.launch.specs import HERE, spec
 from tests.until import until
 
@@ -47,7 +50,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def hand_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., JobRecord]:
+def hand_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., JobRecord]]:
     program = tmp_path / "stand-in"
     program.write_text(STAND_IN)
     program.chmod(0o755)
@@ -60,7 +63,11 @@ def hand_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
         )
         return find(json.loads(capsys.readouterr().out)["id"])
 
-    return handed_in
+    yield handed_in
+    # A job whose script was killed goes on without it.
+    for left in processes_with(f"CALOTYPE_STATE={tmp_path}"):
+        with suppress(ProcessLookupError):
+            os.kill(left, signal.SIGKILL)
 
 
 def ended(record: JobRecord) -> JobState:
