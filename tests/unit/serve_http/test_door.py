@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from calotype.core.errors import RequestError
 from calotype.serve.access import Access, UnknownClientError
 from calotype.serve.http.app import create_app
-from calotype.serve.http.listening import listen
+from calotype.serve.http.listening import listen, server_config
 from calotype.serve.http.page import Page
 from calotype.serve.logs import JsonLines
 from calotype.serve.settings import ServeSettings
@@ -365,6 +365,13 @@ def test_ports_are_taken_or_said_not_to_be() -> None:
         listen(ServeSettings(host="nowhere.invalid"))
     with listen(ServeSettings(http_port=port)) as again:
         assert again.getsockname() == ("127.0.0.1", port)
+
+
+def test_idle_connections_are_closed_by_clients_first() -> None:
+    """Or a request that is on its way meets the end, as of OpenAI's client, which is one of httpx."""
+    kept_s = httpx.Limits().keepalive_expiry
+    assert kept_s is not None
+    assert server_config(FastAPI(), ServeSettings()).timeout_keep_alive > 2 * kept_s
 
 
 def test_tls(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from calotype.serve.settings import ServeSettings
 
 LARGEST_SAID_BYTES = 64 * 1024
 """By a client, over a socket."""
+_IDLE_S = 30
+"""That a connection is kept without a request."""
 
 
 def listen(settings: ServeSettings) -> socket.socket:
@@ -44,6 +46,8 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
         app,
         # h11 bounds the size of headers by itself.
         http=connections(settings.body_timeout_s, settings.most_connections),
+        # Longer than clients keep theirs: who closes first meets the other's next request on its way.
+        timeout_keep_alive=_IDLE_S,
         ws="websockets-sansio",
         # Clients of sockets listen; what they say is little and not heard.
         ws_max_size=LARGEST_SAID_BYTES,
