@@ -335,21 +335,6 @@ def test_ctrl_c_stops_between_steps_and_leaves_no_file(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_while_the_model_loads_stops_at_once(
-    calotype: Calotype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    went_on = []
-
-    def interrupted(*_: object, **__: object) -> None:
-        signal.raise_signal(signal.SIGINT)
-        went_on.append(1)
-        raise AssertionError("it goes on loading")
-
-    monkeypatch.setattr("calotype.engine.load.find_model", interrupted)
-    seen = calotype("generate", "x", *SMALL)
-    assert (seen.code, went_on, files()) == (ExitCode.CANCELLED, [], [])
-
-
 def test_a_place_where_no_folder_can_be_made_is_told_before_the_work(
     calotype: Calotype, monkeypatch: pytest.MonkeyPatch
 ) -> None:

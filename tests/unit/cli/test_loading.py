@@ -9,6 +9,7 @@ import pytest
 from calotype.core.errors import ExitCode
 from tests.unit.cli.conftest import Calotype
 
+GENERATE = ("generate", "x", "--out", "made", "--device", "cpu")
 COMPARE = ("compare", "--presets", "fast", "--out", "made", "x", "--device", "cpu")
 PROFILE = ("profile", "generate", "emoji", "x", "--out", "made", "--device", "cpu")
 GRAPH = {
@@ -23,6 +24,7 @@ GRAPH = {
 @pytest.mark.parametrize(
     "words",
     [
+        GENERATE,
         COMPARE,
         PROFILE,
         ("run", "graph.json", "--out", "made", "--device", "cpu"),
@@ -47,9 +49,7 @@ def test_stops_at_once_while_a_model_loads(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.parametrize(
-    "words", [("generate", "x", "--out", "made"), COMPARE, PROFILE], ids=lambda words: words[0]
-)
+@pytest.mark.parametrize("words", [GENERATE, COMPARE, PROFILE], ids=lambda words: words[0])
 @pytest.mark.parametrize("why", ["CUDA out of memory. Tried to allocate 20 MiB", "CUDA error: out of memory"])
 def test_no_room_for_a_model_is_told_as_such(
     calotype: Calotype, words: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch
