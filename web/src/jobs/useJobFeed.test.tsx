@@ -4,6 +4,7 @@ import { act, cleanup, render } from "@testing-library/react";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 
 import type { Job } from "../api/jobs";
+import { told } from "../connection/connection";
 import { jobs } from "./jobs";
 import { useJobFeed, watched } from "./useJobFeed";
 
@@ -51,6 +52,8 @@ async function show(hidden: boolean) {
 }
 
 beforeEach(() => {
+  // Other files share the page, and may have left it without a key.
+  told("answers");
   vi.stubGlobal("EventSource", Source);
   vi.stubGlobal("fetch", asked);
 });
