@@ -65,15 +65,7 @@ _AT_ONCE = (OWN_ATTENTION, CUDA_GRAPH, TEXT_GRAPH)
 PRESETS: dict[str, tuple[Pass, ...]] = {
     "baseline": (),
     "fast": (*_EVERYWHERE, WINOGRAD, COMPILED_AHEAD, *_AT_ONCE),
-    "max-throughput": (
-        *_EVERYWHERE,
-        WINOGRAD,
-        LARGE_BATCHES,
-        COMPILE_BLOCKS,
-        COMPILE_WHOLE,
-        CUDA_GRAPH,
-        TEXT_GRAPH,
-    ),
+    "max-throughput": (*_EVERYWHERE, WINOGRAD, COMPILE_WHOLE, LARGE_BATCHES, *_AT_ONCE),
     "int8": (*_EVERYWHERE, WINOGRAD, INT8, *_AT_ONCE),
     "int8-static": (*_EVERYWHERE, WINOGRAD, INT8_STATIC, *_AT_ONCE),
     "fp8": (*_EVERYWHERE, FP8, FP8_CONVOLUTIONS, *_AT_ONCE),
@@ -91,16 +83,9 @@ PRESETS: dict[str, tuple[Pass, ...]] = {
 CUSTOM = "passes:"
 """What a list of passes begins with where a preset is named: `passes:own_forward+cuda_graph`."""
 PASSES = {one.name: one for passes in PRESETS.values() for one in passes}
-PASSES |= {one.name: one for one in (GUIDANCE_INTERVAL, CUDNN_ATTENTION, FLASH_ATTENTION)}
+PASSES |= {one.name: one for one in (COMPILE_BLOCKS, GUIDANCE_INTERVAL, CUDNN_ATTENTION, FLASH_ATTENTION)}
 ON_A_GPU = frozenset(
-    {
-        COMPILE_BLOCKS.name,
-        CUDA_GRAPH.name,
-        LARGE_BATCHES.name,
-        OWN_ATTENTION.name,
-        TEXT_ASIDE.name,
-        TEXT_GRAPH.name,
-    }
+    {CUDA_GRAPH.name, LARGE_BATCHES.name, OWN_ATTENTION.name, TEXT_ASIDE.name, TEXT_GRAPH.name}
 )
 """Passes that a preset goes without on a CPU, where there is nothing for them to do."""
 ON_A_CPU = frozenset({COMPILE_WHOLE.name, COMPILED_AHEAD.name, WINOGRAD.name})

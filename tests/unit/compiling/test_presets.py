@@ -22,8 +22,6 @@ from calotype.engine.compiling.elsewhere import at_once_beside
 from calotype.engine.engine import Engine
 from calotype.engine.network.compiled import Made, Workshop
 from calotype.engine.network.region import Order
-from calotype.engine.passes import Pass
-from calotype.engine.passes.compile_blocks import COMPILE_BLOCKS
 from calotype.models.model import Model
 from tests.engines import difference, latents_of, relative, small_engine
 
@@ -167,12 +165,10 @@ def test_as_many_compile_at_once_as_cores_and_memory_allow(
     assert at_once_beside(torch.device(device)) == at_once
 
 
-def test_repeated_blocks_are_compiled_once(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = presets.PRESETS["fast"]
-    blocks: tuple[Pass, ...] = tuple(p for p in whole if p.name != "compiled_ahead")
-    monkeypatch.setitem(presets.PRESETS, "blocks", (*blocks, COMPILE_BLOCKS))
-    monkeypatch.setattr(presets, "ON_A_GPU", presets.ON_A_GPU - {COMPILE_BLOCKS.name})
-    plain, engine = small_engine(), small_engine(preset="blocks")
+def test_repeated_blocks_are_compiled_once(compiler: Compiler) -> None:
+    usual = [name for name in presets.pass_names("fast", "cpu") if name != "compiled_ahead"]
+    blocks = f"{presets.CUSTOM}{'+'.join([*usual, 'compile_blocks'])}"
+    plain, engine = small_engine(), small_engine(preset=blocks)
     compiler.go_on.set()
     wanted = latents_of(plain, **SIZE)
     assert relative(latents_of(engine, **SIZE), wanted) < 1e-4

@@ -136,6 +136,17 @@ def test_the_baseline_is_no_pass_at_all() -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
+def test_no_preset_compiles_on_a_gpu(preset: str) -> None:
+    """Our kernels are what was measured there; compiled blocks are for lists of one's own."""
+    compiling = {"compile_blocks", "compile_whole", "compiled_ahead"}
+    assert not compiling & set(pass_names(preset, "cuda"))
+
+
+def test_max_throughput_is_fast_in_larger_batches() -> None:
+    assert set(pass_names("max-throughput", "cuda")) == {*pass_names("fast", "cuda"), "large_batches"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
 def test_passes_stand_behind_those_they_build_on(preset: str) -> None:
     names = [one.name for one in PRESETS[preset]]
     assert len(set(names)) == len(names)
