@@ -289,10 +289,13 @@ def main() -> None:
         checks["pictures are the baseline's"] = partial(pictures_are_the_baselines, bench)
         parts = chosen.only or [""]
         asked = [name for name in checks if any(part in name for part in parts)]
-        results = {name: result(name, checks[name]) for name in asked}
-    if chosen.out:
-        found = {"environment": full_fingerprint().as_dict(), "checks": results}
-        chosen.out.write_text(json.dumps(found, indent=1) + "\n")
+        environment, results = full_fingerprint().as_dict(), {}
+        for name in asked:
+            results[name] = result(name, checks[name])
+            if chosen.out:
+                # After each: whoever is told to stop has what was found.
+                found = {"environment": environment, "checks": results}
+                chosen.out.write_text(json.dumps(found, indent=1) + "\n")
     raise SystemExit(any(not r["passed"] for r in results.values()))
 
 

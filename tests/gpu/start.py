@@ -20,6 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from calotype.core.waking import wake_gpu
+
 STARTED = "CALOTYPE_STARTED_S"
 """When the process was started, by the clock that all processes of a machine share."""
 
@@ -37,6 +39,8 @@ def start(chosen: argparse.Namespace) -> dict[str, Any]:
     def note(what: str) -> None:
         times[what] = round(time.time() - begun, 3)
 
+    # As `calotype generate` and a deployment's worker begin.
+    wake_gpu(chosen.device)
     from calotype.engine.load import load
 
     note("imported")

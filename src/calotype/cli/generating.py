@@ -20,6 +20,7 @@ from calotype.cli.output import print_json
 from calotype.cli.progress import Bar, cancellable, shown
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.progress import CancelToken
+from calotype.core.waking import wake_gpu
 from calotype.spec.names import PICTURE_FORMATS
 from calotype.spec.record import GridAxis, PictureRecord
 from calotype.spec.request import GenerateRequest
@@ -195,6 +196,7 @@ def check_out(folder: Path) -> None:
 
 
 def _load(job: Job, record: PictureRecord | None, bar: Bar) -> Engine:
+    wake_gpu(job.device)
     from calotype.engine.device import explained_if_full
     from calotype.engine.load import load
 

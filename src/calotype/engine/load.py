@@ -15,6 +15,7 @@ import torch
 from calotype.core.progress import Progress
 from calotype.engine.device import choose_device, choose_dtype, pack_memory
 from calotype.engine.engine import Engine
+from calotype.engine.kernels.ahead import prepare_triton
 from calotype.engine.passes.own_decoder import OWN_DECODER
 from calotype.engine.passes.own_forward import OWN_FORWARD
 from calotype.engine.passes.text_aside import TEXT_ASIDE
@@ -57,6 +58,7 @@ def load(
     chosen = choose_device(device)
     dtype = choose_dtype(precision, chosen)
     found = find_model(model, models=folder, config=config, prediction_type=prediction_type)
+    prepare_triton(chosen)
     with found.weights as weights:
         make = partial(
             assemble_for,

@@ -269,11 +269,10 @@ class RandomWeights:
 
 
 def in_order(weights: Weights, part: str) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a part. Several threads make random ones ahead: a large model's take a minute of one."""
+    """All tensors of a part. Several threads read or make them ahead: one takes a minute for a large model's
+    random ones, and cannot read a file as fast as a GPU takes what it holds.
+    """
     names = list(weights.specs(part))
-    if not isinstance(weights, RandomWeights):
-        yield from ((name, weights.read(part, name)) for name in names)
-        return
     ahead = min(MOST_AHEAD, os.cpu_count() or 1)
     with ThreadPoolExecutor(ahead) as threads:
         under_way: deque[Future[Tensor]] = deque()

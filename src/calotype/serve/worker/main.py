@@ -18,6 +18,7 @@ from threading import Thread
 from typing import NoReturn
 
 from calotype.core.errors import CalotypeError, ExitCode
+from calotype.core.waking import wake_gpu
 from calotype.serve.messages import (
     TO_WORKER,
     ForgetResults,
@@ -152,6 +153,7 @@ def loader_of(options: WorkerOptions) -> Loader:
     kind, _, limit = options.engine.partition(":")
     if kind == "nothing":
         return IdleLoader(out_of_memory_over=int(limit) if limit else None)
+    wake_gpu(options.device)
     from calotype.serve.worker.real_engine import RealLoader  # noqa: PLC0415 - torch, only where needed
 
     return RealLoader(

@@ -1,0 +1,20 @@
+"""What Triton does before its first kernel is done ahead, where it will have one."""
+
+import pytest
+import torch
+from triton.runtime import cache
+
+from calotype.engine.kernels.ahead import prepare_triton
+
+
+def test_tritons_first_kernel_finds_its_digest_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(cache, "triton_key", lambda: made.append(1))
+    preparing = prepare_triton(torch.device("cuda"))
+    assert preparing is not None
+    preparing.join()
+    assert made == [1]
+
+
+def test_nothing_is_prepared_where_there_will_be_no_kernel() -> None:
+    assert prepare_triton(torch.device("cpu")) is None
