@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from baseline import PROMPT, cast, gpu_model
 from inference import small_model
+from torch import Tensor
 
 from calotype.engine.compiling.elsewhere import Elsewhere
 from calotype.engine.compiling.package import read_package
@@ -95,8 +96,10 @@ def blocks(model: Model, side: int, batch: int, most: int) -> Iterator[dict[str,
         }
         print(f"{region.name}: {row['times']} times {row['ours_ms']:.3f} ms", end=" ", flush=True)
         if place < len(files):
-            row["compiled_ms"] = milliseconds(_made(files[place], region), inputs, model.device)
-            print(f"by our kernels, {row['compiled_ms']:.3f} ms compiled", end="")
+            made = _made(files[place], region)
+            row["apart"] = apart(made(*inputs), region.walk(*inputs))
+            row["compiled_ms"] = milliseconds(made, inputs, model.device)
+            print(f"by our kernels, {row['compiled_ms']:.3f} ms compiled, {row['apart']:.1e} apart", end="")
         print(flush=True)
         yield row
     elsewhere.end()
@@ -105,6 +108,17 @@ def blocks(model: Model, side: int, batch: int, most: int) -> Iterator[dict[str,
 def _made(path: Path, region: Region) -> Callable[..., Any]:
     made, weights = read_package(path), list(region.weights().values())
     return lambda *inputs: made(list(inputs), weights)
+
+
+def apart(found: Any, wanted: Any) -> float:
+    """How far the answers are from each other, relative to the largest number; a block may give several."""
+    pairs = zip(_tensors(found), _tensors(wanted), strict=True)
+    return max(float((f - w).abs().max() / w.abs().max()) for f, w in pairs)
+
+
+def _tensors(answer: Any) -> list[Tensor]:
+    several = answer if isinstance(answer, (list, tuple)) else [answer]
+    return [each.float() for each in several if each is not None]
 
 
 def milliseconds(function: Callable[..., Any], inputs: tuple[Any, ...], device: torch.device) -> float:

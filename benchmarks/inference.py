@@ -81,18 +81,27 @@ def work_of(name: str) -> Work:
     return Work(model, int(side), int(batch[1:]), int(steps[1:]), system, 3, *precision)
 
 
+def precision_of(system: str) -> str:
+    """Products in e4m3 give bf16."""
+    return "bf16" if system == "fp8" else "fp16"
+
+
 def works() -> list[Work]:
     one = [
         Work("sd15", 512, 1, 50, system)
         for system in ("fast", "cached", "int8", "diffusers-eager", "diffusers-compile")
     ]
-    many = [Work("sd15", 512, batch, 50, system, 3) for batch in (16, 32) for system in ("fast", "cached")]
+    many = [
+        Work("sd15", 512, batch, 50, system, 3, precision_of(system))
+        for batch in (16, 32)
+        for system in ("fast", "fp8", "cached")
+    ]
     large = [
-        Work("sdxl", 1024, 1, 30, system, 3)
-        for system in ("fast", "cached", "diffusers-eager", "diffusers-compile")
+        Work("sdxl", 1024, 1, 30, system, 3, precision_of(system))
+        for system in ("fast", "fp8", "cached", "diffusers-eager", "diffusers-compile")
     ]
     batches = [
-        Work("sdxl", 1024, 8, 20, system, 2, "bf16" if system == "fp8" else "fp16")
+        Work("sdxl", 1024, 8, 20, system, 2, precision_of(system))
         for system in ("fast", "fp8", "int8", "cached", "diffusers-eager")
     ]
     largest = [
