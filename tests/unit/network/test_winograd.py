@@ -45,6 +45,18 @@ def test_it_is_a_convolution(size: tuple[int, int], biased: bool) -> None:
     assert error(found, wanted) < 5e-6
 
 
+@pytest.mark.parametrize("size", [(32, 32), (23, 30)])
+def test_what_a_compiler_is_given_is_as_exact(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, convolution = made()
+    x = picture(2, 24, *size)
+    product = convolution(x, layer, layer.bias)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    sums = convolution(x, layer, layer.bias)
+    assert sums.is_contiguous(memory_format=torch.channels_last)
+    assert not torch.equal(sums, product)
+    assert error(sums, exact(x, layer, layer.bias)) < 5e-6
+
+
 def test_a_large_picture_is_convolved_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, convolution = made()
     x = picture(2, 24, 50, 30)

@@ -8,7 +8,9 @@ a layer's weights only their values at the points are needed, made once. Knows n
 
 from __future__ import annotations
 
-from functools import cache
+import math
+from collections.abc import Sequence
+from functools import cache, reduce
 from weakref import WeakSet
 
 import torch
@@ -43,7 +45,9 @@ class Winograd:
         """Transform the weights of all layers that it suits. They become buffers that are in no file."""
         for layer in network.modules():
             if isinstance(layer, nn.Conv2d) and suits(layer):
+                # Made before anybody compiles what uses them.
                 transforms(layer.weight.dtype, layer.weight.device)
+                factors()
                 layer.register_buffer(_NAME, transformed(layer.weight), persistent=False)
                 self._layers.add(layer)
 
@@ -109,11 +113,30 @@ def _convolved(picture: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _band(tiles: Tensor, weight: Tensor) -> Tensor:
     """Some rows of tiles, convolved: pictures, rows and columns of pixels, channels."""
     _, _, n, down, across, channels = tiles.shape
-    before, after = transforms(tiles.dtype, tiles.device)
-    values = (before @ tiles.reshape(REACH**2, -1)).view(REACH**2, n * down * across, channels)
+    # A compiler makes one pass over memory of sums; by themselves they would be dozens, and a product one.
+    changed = _by_sums if torch.compiler.is_compiling() else _by_a_product
+    values = changed(tiles, 0).reshape(REACH**2, n * down * across, channels)
     products = torch.bmm(values, weight)
-    outputs = (after @ products.view(REACH**2, -1)).view(TILE, TILE, n, down, across, -1)
+    outputs = changed(products.view(REACH, REACH, n, down, across, -1), 1)
     return outputs.permute(2, 3, 0, 4, 1, 5).reshape(n, down * TILE, across * TILE, -1)
+
+
+def _by_a_product(tiles: Tensor, which: int) -> Tensor:
+    """Tiles of inputs at the points (0), or of values there as outputs (1): both sides at once."""
+    both = transforms(tiles.dtype, tiles.device)[which]
+    side = math.isqrt(len(both))
+    return (both @ tiles.reshape(REACH**2, -1)).view(side, side, *tiles.shape[2:])
+
+
+def _by_sums(tiles: Tensor, which: int) -> Tensor:
+    """The same, one side after the other: a quarter of the multiplications."""
+    rows = factors()[which]
+    half = torch.stack([_sum(row, tiles.unbind(0)) for row in rows])
+    return torch.stack([_sum(row, half.unbind(1)) for row in rows], dim=1)
+
+
+def _sum(row: Sequence[float], parts: Sequence[Tensor]) -> Tensor:
+    return reduce(torch.add, [factor * part for factor, part in zip(row, parts, strict=True) if factor])
 
 
 @cache
@@ -122,6 +145,14 @@ def transforms(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor
     of_inputs, _, of_outputs = _matrices()
     before, after = (torch.kron(each, each).to(device, dtype) for each in (of_inputs, of_outputs))
     return before, after
+
+
+@cache
+def factors() -> tuple[list[list[float]], list[list[float]]]:
+    """What makes values at the points of a row of inputs, and a row of outputs of values."""
+    of_inputs, _, of_outputs = _matrices()
+    # Of an inverse what should be nothing is nearly nothing.
+    return of_inputs.round(decimals=12).tolist(), of_outputs.tolist()
 
 
 @cache
