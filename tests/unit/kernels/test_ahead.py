@@ -18,3 +18,16 @@ def test_tritons_first_kernel_finds_its_digest_made(monkeypatch: pytest.MonkeyPa
 
 def test_nothing_is_prepared_where_there_will_be_no_kernel() -> None:
     assert prepare_triton(torch.device("cpu")) is None
+
+
+def test_a_triton_that_is_broken_is_left_for_its_first_kernel(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("no library")
+
+    monkeypatch.setattr(cache, "triton_key", broken)
+    preparing = prepare_triton(torch.device("cuda"))
+    assert preparing is not None
+    preparing.join()
+    assert capfd.readouterr().err == ""
