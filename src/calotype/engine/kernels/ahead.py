@@ -22,7 +22,7 @@ def prepare_triton(device: torch.device) -> Thread | None:
 
 
 def _prepare() -> None:
-    # There may be no Triton, one that keeps it elsewhere, or a broken one: its first kernel waits, or says so.
+    # There may be no Triton, or one that keeps it elsewhere or is broken: its first kernel waits, or says so.
     with suppress(Exception):
         from triton.runtime.cache import triton_key  # noqa: PLC0415 - seconds to import
 
