@@ -269,8 +269,8 @@ class RandomWeights:
 
 
 def in_order(weights: Weights, part: str) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a part. Several threads read or make them ahead: one takes a minute for a large model's
-    random ones, and cannot read a file as fast as a GPU takes what it holds.
+    """All tensors of a part. Several threads make or read them ahead: one takes a minute for a large model's
+    random ones, and a file is read while what was read before travels to a GPU.
     """
     names = list(weights.specs(part))
     ahead = min(MOST_AHEAD, os.cpu_count() or 1)
