@@ -19,7 +19,7 @@ from torch._inductor import config
 
 from calotype.core.errors import CalotypeError
 from calotype.engine.compiling.elsewhere import Elsewhere
-from calotype.engine.compiling.package import read_package
+from calotype.engine.compiling.package import read_package, write_package
 from calotype.engine.load import load
 from calotype.engine.network.region import Form, Order, Region
 from calotype.engine.presets import passes_named, put_together
@@ -102,6 +102,29 @@ def test_another_process_compiles_a_block_without_its_weights(
                 assert relative(one, other) < 1e-5
             with torch.no_grad():
                 region.module.get_parameter("ff.net.2.weight").mul_(-3)
+
+
+def test_a_convolution_is_read_as_the_device_lays_it_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While torch exports it has a device's library switched off, without which a GPU lays pictures out otherwise."""
+    determine = torch._C._conv_determine_backend_memory_format
+
+    def as_on_a_gpu(*given: Any) -> torch.memory_format:
+        return determine(*given) if torch.backends.mkldnn.enabled else torch.contiguous_format
+
+    monkeypatch.setattr(torch._C, "_conv_determine_backend_memory_format", as_on_a_gpu)
+    found = Finder()
+    put_together(small_engine(architecture=tiny()).model, passes_named(PASSES), runs=found)
+    region = found.regions["mid_block.resnets.0"]
+    picture = torch.randn(2, 32, 8, 8).contiguous(memory_format=torch.channels_last)
+    inputs = (picture, None, torch.randn(32), None, torch.randn(2, 32))
+    forms = tuple(None if each is None else Form.of(each) for each in inputs)
+    write_package(Order("block", region, forms), tmp_path / "block.pt2")
+    with torch.inference_mode():
+        answer = read_package(tmp_path / "block.pt2")(list(inputs), list(region.weights().values()))
+        for one, other in zip(answer, region.walk(*inputs), strict=True):
+            assert one is other is None or relative(one, other) < 1e-5
 
 
 def test_a_second_process_makes_its_first_picture_without_compiling(

@@ -86,6 +86,9 @@ def _compiled(order: Order) -> BytesIO:
     # torch warns of its own internals.
     with warnings.catch_warnings(action="ignore", category=FutureWarning):
         program = export(_Walk(region), arguments, dynamic_shapes=open_sizes, strict=False)
+        # While it exports, torch has cuDNN switched off, and remembers how convolutions lay out their pictures
+        # without. Inductor would believe it, and read channels-last pictures as others.
+        FakeTensorMode.cache_clear()
         torch._inductor.aoti_compile_and_package(
             program, package_path=package, inductor_configs=dict(_OPTIONS)
         )

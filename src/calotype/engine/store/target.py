@@ -23,7 +23,7 @@ from calotype.engine.store.shapes import Shape
 from calotype.models.architecture import Architecture
 from calotype.version import VERSION
 
-FORMAT = 2
+FORMAT = 3
 """Raised when artefacts of before can no longer be read or used."""
 KEY_LENGTH = 16
 
