@@ -299,7 +299,6 @@ def main() -> None:
                 checks[f"{preset} makes the baseline's large picture, {name}"] = check
         for preset in ("baseline", "fast", "fp8"):
             checks[f"{preset} shows previews"] = partial(shows_previews, bench, preset)
-        for preset in ("fast", "max-throughput", "int8", "fp8"):
             check = partial(keeps_graphs_beside_another_engine, bench, preset)
             checks[f"{preset} keeps its graphs beside another engine"] = check
         for preset in ("fast", "int8", "int8-static"):

@@ -135,6 +135,13 @@ def read_cpu(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Cpu:
     )
 
 
+def read_family(proc: Path = _PROC) -> tuple[str, int]:
+    """The processor's maker and its family, as x86 counts them; empty and 0 where it does not say."""
+    fields = _fields(proc / "cpuinfo")
+    family = fields.get("cpu family", "")
+    return fields.get("vendor_id", ""), int(family) if family.isdigit() else 0
+
+
 def read_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
     """Main memory, and the smaller share a container may have been given."""
     info = _fields(proc / "meminfo")

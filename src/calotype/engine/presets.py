@@ -13,6 +13,7 @@ from calotype.engine.compiling.elsewhere import Elsewhere, at_once_beside
 from calotype.engine.compiling.package import read_package
 from calotype.engine.evaluation import Network, PlainNetwork
 from calotype.engine.memory import MOST_AT_ONCE, Extras, prompt_bytes
+from calotype.engine.network import products
 from calotype.engine.network.compiled import Workshop
 from calotype.engine.network.decoder import OwnDecoders
 from calotype.engine.network.graphed import Graphs
@@ -44,6 +45,7 @@ from calotype.engine.passes.step_cache import STEP_CACHE
 from calotype.engine.passes.text_aside import TEXT_ASIDE
 from calotype.engine.passes.text_graph import TEXT_GRAPH
 from calotype.engine.passes.times_once import TIMES_ONCE
+from calotype.engine.passes.wide_products import WIDE_PRODUCTS
 from calotype.engine.passes.winograd import WINOGRAD
 from calotype.engine.text import Encoding
 from calotype.models.model import Model
@@ -59,16 +61,18 @@ _EVERYWHERE = (
     SHARED_GUIDANCE,
     OWN_DECODER,
 )
+_ARITHMETIC = (WINOGRAD, WIDE_PRODUCTS)
+"""One or the other, by what the CPU is."""
 _AT_ONCE = (OWN_ATTENTION, CUDA_GRAPH, TEXT_GRAPH)
 """On a GPU, where nothing is compiled for it."""
 
 PRESETS: dict[str, tuple[Pass, ...]] = {
     "baseline": (),
-    "fast": (*_EVERYWHERE, WINOGRAD, COMPILED_AHEAD, *_AT_ONCE),
-    "max-throughput": (*_EVERYWHERE, WINOGRAD, COMPILE_WHOLE, LARGE_BATCHES, *_AT_ONCE),
-    "int8": (*_EVERYWHERE, WINOGRAD, INT8, *_AT_ONCE),
-    "int8-static": (*_EVERYWHERE, WINOGRAD, INT8_STATIC, *_AT_ONCE),
-    "fp8": (*_EVERYWHERE, FP8, FP8_CONVOLUTIONS, *_AT_ONCE),
+    "fast": (*_EVERYWHERE, *_ARITHMETIC, COMPILED_AHEAD, *_AT_ONCE),
+    "max-throughput": (*_EVERYWHERE, *_ARITHMETIC, COMPILE_WHOLE, LARGE_BATCHES, *_AT_ONCE),
+    "int8": (*_EVERYWHERE, *_ARITHMETIC, INT8, *_AT_ONCE),
+    "int8-static": (*_EVERYWHERE, *_ARITHMETIC, INT8_STATIC, *_AT_ONCE),
+    "fp8": (*_EVERYWHERE, WIDE_PRODUCTS, FP8, FP8_CONVOLUTIONS, *_AT_ONCE),
     "low-memory": (
         OWN_FORWARD,
         CHANNELS_LAST,
@@ -78,7 +82,7 @@ PRESETS: dict[str, tuple[Pass, ...]] = {
         OWN_DECODER,
         TEXT_ASIDE,
     ),
-    "cached": (*_EVERYWHERE, WINOGRAD, STEP_CACHE, *_AT_ONCE),
+    "cached": (*_EVERYWHERE, *_ARITHMETIC, STEP_CACHE, *_AT_ONCE),
 }
 CUSTOM = "passes:"
 """What a list of passes begins with where a preset is named: `passes:own_forward+cuda_graph`."""
@@ -88,7 +92,7 @@ ON_A_GPU = frozenset(
     {CUDA_GRAPH.name, LARGE_BATCHES.name, OWN_ATTENTION.name, TEXT_ASIDE.name, TEXT_GRAPH.name}
 )
 """Passes that a preset goes without on a CPU, where there is nothing for them to do."""
-ON_A_CPU = frozenset({COMPILE_WHOLE.name, COMPILED_AHEAD.name, WINOGRAD.name})
+ON_A_CPU = frozenset({COMPILE_WHOLE.name, COMPILED_AHEAD.name, WINOGRAD.name, WIDE_PRODUCTS.name})
 """Those it goes without on a GPU."""
 
 
@@ -164,8 +168,14 @@ def _concerning(preset: str, device_type: str) -> tuple[Pass, ...]:
     if preset.startswith(CUSTOM):
         # Somebody named them: what cannot be done here is refused, not left out.
         return all_passes(preset)
-    elsewhere = ON_A_CPU if device_type == "cuda" else ON_A_GPU
-    return tuple(one for one in all_passes(preset) if one.name not in elsewhere)
+    return tuple(one for one in all_passes(preset) if one.name not in _elsewhere(device_type))
+
+
+def _elsewhere(device_type: str) -> frozenset[str]:
+    """Passes that do nothing for such a device, or for the processor of this machine."""
+    if device_type == "cuda":
+        return ON_A_CPU
+    return ON_A_GPU | {WINOGRAD.name if products.worth_it() else WIDE_PRODUCTS.name}
 
 
 def all_passes(preset: str) -> tuple[Pass, ...]:

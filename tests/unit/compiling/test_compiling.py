@@ -107,7 +107,7 @@ def test_another_process_compiles_a_block_without_its_weights(
 def test_a_convolution_is_read_as_the_device_lays_it_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While torch exports it has a device's library switched off, without which a GPU lays pictures out otherwise."""
+    """While torch exports, a device's library is switched off; a GPU lays pictures out otherwise without."""
     determine = torch._C._conv_determine_backend_memory_format
 
     def as_on_a_gpu(*given: Any) -> torch.memory_format:

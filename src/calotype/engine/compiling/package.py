@@ -7,6 +7,8 @@ holds no weights. Loading it runs no compiler and asks no guards: it is machine 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.engine.network.compiled import Made
+from calotype.engine.network.products import available
 from calotype.engine.network.region import Form, Order, Region
 
 ENDING = ".pt2"
@@ -84,15 +87,36 @@ def _compiled(order: Order) -> BytesIO:
     # Not to a file: where a disk is full torch's own writer ends the process instead of raising.
     package = BytesIO()
     # torch warns of its own internals.
-    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+    with warnings.catch_warnings(action="ignore", category=FutureWarning), _products_of_given_weights():
         program = export(_Walk(region), arguments, dynamic_shapes=open_sizes, strict=False)
-        # While it exports, torch has cuDNN switched off, and remembers how convolutions lay out their pictures
-        # without. Inductor would believe it, and read channels-last pictures as others.
+        # While it exports, torch has cuDNN switched off, and remembers how convolutions lay out their
+        # pictures without. Inductor would believe it, and read channels-last pictures as others.
         FakeTensorMode.cache_clear()
         torch._inductor.aoti_compile_and_package(
             program, package_path=package, inductor_configs=dict(_OPTIONS)
         )
     return package
+
+
+@contextmanager
+def _products_of_given_weights() -> Iterator[None]:
+    """Inductor knows oneDNN's products for weights that are constants alone; ours come at each call."""
+    from torch._inductor import ir, mkldnn_ir  # noqa: PLC0415 - only compiling needs it
+    from torch._inductor.lowering import lowerings  # noqa: PLC0415
+
+    def lowered(*given: Any) -> Any:
+        return ir.TensorBox.create(mkldnn_ir.LinearUnary.create(*given))
+
+    if not available():
+        yield
+        return
+    product = torch.ops.mkldnn._linear_pointwise.default
+    before = lowerings[product]
+    lowerings[product] = lowered
+    try:
+        yield
+    finally:
+        lowerings[product] = before
 
 
 def _explained(error: Exception) -> CalotypeError:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from calotype.engine.network.joined import joined
-from calotype.engine.network.operations import Operations, Sum, convolved, linear, picture_of, tokens_of
+from calotype.engine.network.operations import Operations, Sum, convolved, picture_of, tokens_of
 from calotype.engine.network.resnet import Resnet
 from calotype.engine.network.resnet import reason_against as reason_against_resnet
 from calotype.models.outline.borrowing import Outline
@@ -84,8 +84,8 @@ class _Attention:
     def __call__(self, picture: Sum) -> Sum:
         block, do = self._block, self._do
         normal, whole = do.group_norm(picture, block.group_norm, silu=False)
-        query, key, value = linear(tokens_of(normal), self._weight, self._bias).chunk(3, dim=-1)
-        seen = linear(do.wide_attention(query, key, value), block.to_out[0].weight, None)
+        query, key, value = do.outer_linear(tokens_of(normal), self._weight, self._bias).chunk(3, dim=-1)
+        seen = do.outer_linear(do.wide_attention(query, key, value), block.to_out[0].weight, None)
         return Sum(whole, picture_of(seen, whole), block.to_out[0].bias)
 
 

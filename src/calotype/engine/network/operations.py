@@ -126,6 +126,8 @@ class Operations:
     geglu: Callable[[Tensor], Any] = geglu
     linear: Callable[..., Tensor] = linear
     """Of the transformers' layers, where nearly all of the matrix products are."""
+    outer_linear: Callable[..., Tensor] = linear
+    """Of shortcuts and around transformers, always in the model's precision."""
     convolution: Callable[..., Tensor] = convolution
     attention: Callable[..., Tensor] = attention
     wide_attention: Callable[..., Tensor] = wide_attention

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from calotype.engine.network.operations import Operations, Sum, linear, picture_of, pointwise, tokens_of
+from calotype.engine.network.operations import Operations, Sum, picture_of, pointwise, tokens_of
 
 
 class Resnet:
@@ -33,7 +33,9 @@ class Resnet:
         inside = do.convolution(inside, block.conv2, None)
         shortcut = whole
         if block.conv_shortcut is not None:
-            tokens = linear(tokens_of(whole), pointwise(block.conv_shortcut), block.conv_shortcut.bias)
+            tokens = do.outer_linear(
+                tokens_of(whole), pointwise(block.conv_shortcut), block.conv_shortcut.bias
+            )
             shortcut = picture_of(tokens, whole)
         return Sum(shortcut, inside, block.conv2.bias), whole
 

@@ -11,7 +11,6 @@ from calotype.engine.network.operations import (
     Operations,
     Sum,
     for_rows,
-    linear,
     picture_of,
     pointwise,
     tokens_of,
@@ -95,13 +94,13 @@ class Transformer:
         """`prompts` has keys and values for each layer."""
         module, do = self._module, self._do
         normal, whole = do.group_norm(picture, module.norm, silu=False)
-        x = linear(tokens_of(normal), pointwise(module.proj_in), module.proj_in.bias)
+        x = do.outer_linear(tokens_of(normal), pointwise(module.proj_in), module.proj_in.bias)
         addend: Tensor | None = None
         bias: Tensor | None = None
         for run, prompt in zip(self._runs, prompts, strict=True):
             x, addend, bias = run(x, addend, bias, prompt, mask)
         assert addend is not None
-        out = linear(do.add(x, addend, bias), pointwise(module.proj_out), None)
+        out = do.outer_linear(do.add(x, addend, bias), pointwise(module.proj_out), None)
         whole = for_rows(whole, len(out))
         return Sum(whole, picture_of(out, whole), module.proj_out.bias)
 
