@@ -7,6 +7,7 @@ a decode. The factors in front were fitted to peaks measured on one H200 (benchm
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
@@ -194,8 +195,19 @@ def prompt_bytes(architecture: Architecture, dtype_bytes: int) -> int:
 def winograd_bytes(architecture: Architecture) -> int:
     """The weights of 3×3 convolutions at Winograd's points, in single precision."""
     decoder = {n: s for n, s in architecture.tensor_shapes("vae").items() if n.startswith("decoder.")}
+    return _at_points(architecture.tensor_shapes("unet")) + _at_points(decoder)
+
+
+def wide_convolution_bytes(architecture: Architecture) -> int:
+    """The same of the UNet alone, as made and as oneDNN reads them; all its convolutions as oneDNN does."""
+    shapes = architecture.tensor_shapes("unet")
+    kernels = sum(4 * prod(shape) for shape in shapes.values() if tuple(shape[2:]) == (3, 3))
+    return 2 * _at_points(shapes) + kernels
+
+
+def _at_points(shapes: Mapping[str, Sequence[int]]) -> int:
     found = 0
-    for name, shape in (*architecture.tensor_shapes("unet").items(), *decoder.items()):
+    for name, shape in shapes.items():
         if tuple(shape[2:]) == (3, 3) and "downsamplers" not in name:
             taken = 4 * REACH**2 * shape[0] * shape[1]
             found += taken if taken <= LARGEST_BYTES else 0

@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
-from weakref import ReferenceType, finalize, ref
+from weakref import ReferenceType, WeakSet, finalize, ref
 
 import torch
 from torch import Tensor
@@ -24,8 +24,14 @@ Made = Callable[[list[Tensor | None], list[Tensor]], Any]
 """A compiled region: of its inputs and its weights."""
 Compile = Callable[[Order], Path]
 """To a file. Takes its time; may raise anything."""
+HandIn = Callable[[Region], list[Tensor]]
+"""A region's weights in the order of their names, as what was compiled is given them."""
 
 _log = logging.getLogger(__name__)
+
+
+def as_they_are(region: Region) -> list[Tensor]:
+    return list(region.weights().values())
 
 
 class AbandonedError(Exception):
@@ -41,6 +47,7 @@ class Workshop:
         load: Callable[[Path], Made],
         compile_it: Compile | None = None,
         *,
+        hand_in: HandIn = as_they_are,
         at_once: int = 1,
         wait: bool = False,
     ) -> None:
@@ -53,6 +60,7 @@ class Workshop:
         self._made: dict[str, Made] = {}
         self._ordered: set[str] = set()
         self._orders: SimpleQueue[Order | None] = SimpleQueue()
+        self.hand_in, self._regions = hand_in, WeakSet[Compiled]()
         self._at_once, self._workers = at_once, list[Thread]()
         # Whoever works for it has nothing left to wait for.
         finalize(self, _send_home, self._orders, at_once)
@@ -67,7 +75,14 @@ class Workshop:
 
     def run(self, region: Region) -> Compiled:
         """The region as a network is to run it."""
-        return Compiled(region, self)
+        compiled = Compiled(region, self)
+        self._regions.add(compiled)
+        return compiled
+
+    def refresh(self) -> None:
+        """Weights have changed."""
+        for each in self._regions:
+            each.refresh()
 
     def made(self, region: Region, signature: str, inputs: Inputs) -> Made | None:
         """The compiled region, or None as long as there is none. Returns at once, but for a build."""
@@ -161,5 +176,9 @@ class Compiled:
         if made is None:
             return region.walk(*inputs)
         if self._weights is None:
-            self._weights = list(region.weights().values())
+            self._weights = self._workshop.hand_in(region)
         return made(list(region.laid_out(inputs)), self._weights)
+
+    def refresh(self) -> None:
+        """Weights have changed: they are handed in anew."""
+        self._weights = None

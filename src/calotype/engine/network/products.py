@@ -1,4 +1,4 @@
-"""Matrix products on a CPU by oneDNN, where torch would ask MKL. Knows nothing of networks."""
+"""Products and convolutions on a CPU by oneDNN, asked by ourselves. Knows nothing of networks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from calotype.core.hardware import read_family
 
 _FULL_WIDTH = ("AuthenticAMD", 26)
 """Whose processors have AVX-512 without MKL's using it, and since when all 512 bits at once: Zen 5."""
+_ASKED = ("_linear_pointwise", "_convolution_pointwise", "_reorder_convolution_weight")
+_EACH = (1, 1)
+_NOWHERE = (0, 0)
 
 
 @cache
@@ -24,7 +27,7 @@ def worth_it() -> bool:
 
 def available() -> bool:
     """Whether this torch has oneDNN's products."""
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, each) for each in _ASKED)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -32,3 +35,35 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return functional.linear(x, weight, bias)  # oneDNN's already
     made = torch.ops.mkldnn._linear_pointwise(x.reshape(-1, x.shape[-1]), weight, bias, "none", [], "")
     return made.view(*x.shape[:-1], len(weight))
+
+
+def convolution(
+    x: Tensor,
+    kernels: Tensor,
+    bias: Tensor | None = None,
+    padding: tuple[int, ...] | str = _NOWHERE,
+    stride: tuple[int, ...] = _EACH,
+    parts: int = 1,
+) -> Tensor:
+    """`parts` of the channels each have kernels of their own."""
+    return torch.ops.mkldnn._convolution_pointwise(
+        x, kernels, bias, padding, stride, _EACH, parts, "none", [], ""
+    )
+
+
+def packed(
+    kernels: Tensor,
+    padding: tuple[int, ...] | str = _NOWHERE,
+    stride: tuple[int, ...] = _EACH,
+    parts: int = 1,
+) -> Tensor:
+    """Kernels in the order in which oneDNN reads them. Nobody else can read that."""
+    return torch.ops.mkldnn._reorder_convolution_weight(kernels, padding, stride, _EACH, parts)
+
+
+def side_by_side(x: Tensor, kernels: Tensor, parts: int) -> Tensor:
+    """Products of parts of the last dimension, each with a matrix of its own.
+
+    `x` is (pictures, rows, columns, parts × in), `kernels` are (parts × out, in, 1, 1).
+    """
+    return convolution(x.permute(0, 3, 1, 2), kernels, parts=parts).permute(0, 2, 3, 1)

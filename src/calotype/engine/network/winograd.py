@@ -9,8 +9,8 @@ a layer's weights only their values at the points are needed, made once. Knows n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import cache, reduce
+from collections.abc import Callable, Sequence
+from functools import cache, partial, reduce
 from weakref import WeakSet
 
 import torch
@@ -29,11 +29,13 @@ BAND_BYTES = 32 * 2**20
 """Of one band of tiles at the points: of a large picture all of them would be several times the picture."""
 FEWEST_TILES = 32
 """Below, reading the weights is what takes the time."""
-_NAME = "winograd"
 
 
 class Winograd:
     """`Operations.convolution` for layers that were prepared; others are done as usual."""
+
+    name = "winograd"
+    """Of what layers are given."""
 
     def __init__(self) -> None:
         self._layers: WeakSet[nn.Conv2d] = WeakSet()
@@ -48,20 +50,23 @@ class Winograd:
                 # Made before anybody compiles what uses them.
                 transforms(layer.weight.dtype, layer.weight.device)
                 factors()
-                layer.register_buffer(_NAME, transformed(layer.weight), persistent=False)
+                layer.register_buffer(self.name, self._at_points(layer.weight), persistent=False)
                 self._layers.add(layer)
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Weights have changed; theirs change in place."""
         for layer in self._layers:
-            getattr(layer, _NAME).copy_(transformed(layer.weight))
+            getattr(layer, self.name).copy_(self._at_points(layer.weight))
 
     def __call__(self, x: Tensor, layer: nn.Conv2d, bias: Tensor | None) -> Tensor:
-        weight = getattr(layer, _NAME, None)
-        if weight is None or _tiles(x) < FEWEST_TILES:
+        weight = getattr(layer, self.name, None)
+        if weight is None or tiles_of(x) < FEWEST_TILES:
             return convolution(x, layer, bias)
-        return _convolved(x, weight, bias)
+        return convolved(x, layer, bias, partial(_band, weight=weight))
+
+    def _at_points(self, weight: Tensor) -> Tensor:
+        return transformed(weight)
 
 
 def suits(layer: nn.Conv2d) -> bool:
@@ -83,12 +88,15 @@ def transformed(weight: Tensor) -> Tensor:
     return values.flatten(0, 1).to(weight.dtype).contiguous()
 
 
-def _tiles(picture: Tensor) -> int:
+def tiles_of(picture: Tensor) -> int:
     n, _, height, width = picture.shape
     return n * -(-height // TILE) * -(-width // TILE)
 
 
-def _convolved(picture: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def convolved(
+    picture: Tensor, layer: nn.Conv2d, bias: Tensor | None, band: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """`band` makes some rows of tiles the pixels they are to be."""
     n, channels, height, width = picture.shape
     down, across = -(-height // TILE), -(-width // TILE)
     edges = (0, 0, 1, 1 + across * TILE - width, 1, 1 + down * TILE - height)
@@ -98,15 +106,15 @@ def _convolved(picture: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         (REACH, REACH, n, down, across, channels),
         (by_row, by_place, by_picture, TILE * by_row, TILE * by_place, 1),
     )
-    a_row = REACH**2 * n * across * max(channels, weight.shape[-1]) * picture.element_size()
+    a_row = REACH**2 * n * across * max(channels, layer.out_channels) * picture.element_size()
     at_once = max(1, BAND_BYTES // a_row)
     if at_once >= down:
-        made = _band(tiles, weight)[:, :height, :width].contiguous()
+        made = band(tiles)[:, :height, :width].contiguous()
     else:
-        made = picture.new_empty(n, height, width, weight.shape[-1])
+        made = picture.new_empty(n, height, width, layer.out_channels)
         for row in range(0, down, at_once):
             rows = made[:, row * TILE : (row + at_once) * TILE]
-            rows.copy_(_band(tiles[:, :, :, row : row + at_once], weight)[:, : rows.shape[1], :width])
+            rows.copy_(band(tiles[:, :, :, row : row + at_once])[:, : rows.shape[1], :width])
     return (made if bias is None else made.add_(bias)).permute(0, 3, 1, 2)
 
 
@@ -131,11 +139,11 @@ def _by_a_product(tiles: Tensor, which: int) -> Tensor:
 def _by_sums(tiles: Tensor, which: int) -> Tensor:
     """The same, one side after the other: a quarter of the multiplications."""
     rows = factors()[which]
-    half = torch.stack([_sum(row, tiles.unbind(0)) for row in rows])
-    return torch.stack([_sum(row, half.unbind(1)) for row in rows], dim=1)
+    half = torch.stack([weighted(row, tiles.unbind(0)) for row in rows])
+    return torch.stack([weighted(row, half.unbind(1)) for row in rows], dim=1)
 
 
-def _sum(row: Sequence[float], parts: Sequence[Tensor]) -> Tensor:
+def weighted(row: Sequence[float], parts: Sequence[Tensor]) -> Tensor:
     return reduce(torch.add, [factor * part for factor, part in zip(row, parts, strict=True) if factor])
 
 

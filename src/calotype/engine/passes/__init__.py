@@ -12,6 +12,7 @@ from typing import Literal
 from torch import nn
 
 from calotype.engine.memory import MOST_AT_ONCE
+from calotype.engine.network.compiled import HandIn, as_they_are
 from calotype.engine.network.operations import Operations
 from calotype.models.model import Model
 
@@ -52,6 +53,8 @@ class Assembly:
     text_aside: bool = False
     """Text encoders wait in main memory."""
     text_graphed: bool = False
+    hand_in: HandIn = as_they_are
+    """How what was compiled is given its weights."""
     operations: Operations = field(default_factory=Operations)
     on_change: list[Callable[[], None]] = field(default_factory=list)
     """Called when weights have changed."""

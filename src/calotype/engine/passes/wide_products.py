@@ -2,7 +2,7 @@
 
 torch leaves them to MKL, which takes AVX-512 on Intel's processors alone. Since Zen 5 AMD's do 512 bits at
 once as well: there MKL reaches 110 GFLOP/s a core and oneDNN 230. Convolutions are oneDNN's anyhow, so fast
-there that Winograd's method gains nothing, and presets have this in its place.
+there that Winograd's method gains nothing where it is not compiled, and presets have this in its place.
 """
 
 from dataclasses import replace
