@@ -22,6 +22,7 @@ from calotype.engine.compiling.elsewhere import Elsewhere
 from calotype.engine.compiling.package import read_package, write_package
 from calotype.engine.load import load
 from calotype.engine.network.region import Form, Order, Region
+from calotype.engine.network.wide_convolutions import packed_weights
 from calotype.engine.presets import passes_named, put_together
 from calotype.engine.store.build import build
 from calotype.engine.store.shapes import Shape
@@ -125,6 +126,28 @@ def test_a_convolution_is_read_as_the_device_lays_it_out(
         answer = read_package(tmp_path / "block.pt2")(list(inputs), list(region.weights().values()))
         for one, other in zip(answer, region.walk(*inputs), strict=True):
             assert one is other is None or relative(one, other) < 1e-5
+
+
+def test_onednns_arithmetic_is_compiled_for_weights_to_come(tmp_path: Path) -> None:
+    """They are packed as they are then, and the kernels are Winograd's, a usual one's and a shortcut's."""
+    passes = (*PASSES[:2], "wide_products", "wide_convolutions", "compile_blocks")
+    model, found = small_engine(architecture=tiny()).model, Finder()
+    network = put_together(model, passes_named(passes), runs=found).unet
+    region = found.regions["up_blocks.0.resnets.0"]
+    picture, skip = (torch.randn(2, 32, 24, 24).contiguous(memory_format=torch.channels_last) for _ in "ab")
+    inputs = (picture, None, torch.randn(32), skip, torch.randn(2, 32))
+    forms = tuple(None if each is None else Form.of(each) for each in inputs)
+    write_package(Order("block", region, forms), tmp_path / "block.pt2")
+    made = read_package(tmp_path / "block.pt2")
+    for _ in range(2):
+        with torch.inference_mode():
+            answer, wanted = made(list(inputs), packed_weights(region)), region.walk(*inputs)
+        for one, other in zip(answer, wanted, strict=True):
+            assert one is other is None or relative(one, other) < 1e-5
+        with torch.no_grad():
+            for name in ("conv1", "conv2", "conv_shortcut"):
+                region.module.get_parameter(f"{name}.weight").mul_(-3)
+        network.forget()
 
 
 def test_a_second_process_makes_its_first_picture_without_compiling(

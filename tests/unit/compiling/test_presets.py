@@ -20,13 +20,14 @@ from safetensors.torch import save_file
 from calotype.engine import presets
 from calotype.engine.compiling.elsewhere import at_once_beside
 from calotype.engine.engine import Engine
+from calotype.engine.network import products
 from calotype.engine.network.compiled import Made, Workshop
 from calotype.engine.network.region import Order
 from calotype.models.model import Model
 from tests.engines import difference, latents_of, relative, small_engine
 
 SIZE: dict[str, Any] = {"width": 64, "height": 48, "steps": 2}
-LAYER = "mid_block.attentions.0.transformer_blocks.0.attn1.to_q"
+LAYERS = ("mid_block.attentions.0.transformer_blocks.0.attn1.to_q", "mid_block.resnets.0.conv1")
 
 
 class Compiler:
@@ -58,16 +59,20 @@ class Compiler:
             around = torch.nn.Module()
             around.module = region.module
             around.forward = region.walk
-            return torch.func.functional_call(
-                around, {f"module.{name}": each for name, each in named.items()}, tuple(inputs)
-            )
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(torch.compiler, "is_compiling", lambda: True)
+                return torch.func.functional_call(
+                    around, {f"module.{name}": each for name, each in named.items()}, tuple(inputs)
+                )
 
         return run
 
 
-@pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
+@pytest.fixture(params=["narrow", "wide"])
+def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    """For processors of both kinds."""
     one = Compiler()
+    monkeypatch.setattr(products, "worth_it", lambda: request.param == "wide")
     monkeypatch.setattr(presets, "Elsewhere", one.made_for)
     monkeypatch.setattr(presets, "read_package", one.load)
     return one
@@ -81,9 +86,11 @@ def done(engine: Engine) -> None:
 
 def lora(folder: Path, engine: Engine) -> dict[str, Any]:
     (folder / "loras").mkdir()
-    out, inputs = engine.model.unet.get_submodule(LAYER).weight.shape
-    tensors = {f"unet.{LAYER}.lora_A.weight": torch.randn(2, inputs)}
-    tensors[f"unet.{LAYER}.lora_B.weight"] = torch.randn(out, 2)
+    tensors = {}
+    for layer in LAYERS:
+        out, inputs, *kernel = engine.model.unet.get_submodule(layer).weight.shape
+        tensors[f"unet.{layer}.lora_A.weight"] = torch.randn(2, inputs, *kernel)
+        tensors[f"unet.{layer}.lora_B.weight"] = torch.randn(out, 2, *[1 for _ in kernel])
     save_file(tensors, folder / "loras" / "one.safetensors")
     return {"loras": [{"name": "one"}]}
 

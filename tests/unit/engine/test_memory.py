@@ -34,9 +34,12 @@ from calotype.engine.memory import (
     quantised_bytes,
     unet_bytes,
     weight_bytes,
+    wide_convolution_bytes,
     winograd_bytes,
 )
 from calotype.engine.network.quantised import QuantisedLinear
+from calotype.engine.network.region import Region
+from calotype.engine.network.wide_convolutions import packed_weights
 from calotype.engine.presets import PRESETS
 from calotype.mig.figures import CONTEXT_BYTES
 from calotype.models import catalogue
@@ -233,19 +236,32 @@ class TestWhatPassesTake:
         passes = "passes:own_forward+channels_last+fused_norms+fp8_convolutions"
         engine = small_engine("sdxl", preset=passes)
         latents_of(engine, width=64, height=64, steps=1)
-        [refresh] = engine._networks.unet._on_change  # type: ignore[attr-defined]
+        refresh, *_ = engine._networks.unet._on_change  # type: ignore[attr-defined]
         made = refresh.__self__._weights.values()
         taken = sum(each.values.nbytes + each.scale.nbytes for each in made)
         assert fp8_convolution_bytes(engine.model.architecture) == taken > 0
         assert engine._networks.extras.resident_bytes == taken
 
     def test_weights_at_winograds_points(self) -> None:
-        engine = small_engine("emoji", preset="fast")
+        engine = small_engine("emoji", preset="passes:own_forward+own_decoder+channels_last+winograd")
         engine.generate("a red apple", width=64, height=64, steps=1)
         decoder = engine._networks.decode._made[engine.model.vae]._module  # type: ignore[attr-defined]
         buffers = [*engine.model.unet.named_buffers(), *decoder.named_buffers()]
         taken = sum(each.nbytes for name, each in buffers if name.endswith("winograd"))
         assert winograd_bytes(engine.model.architecture) == taken > 0
+
+    def test_kernels_as_onednn_reads_them(self) -> None:
+        engine = small_engine(
+            "emoji", preset="passes:own_forward+channels_last+wide_products+wide_convolutions"
+        )
+        unet = engine.model.unet
+        region = Region("unet", unet, unet.forward)
+        ours = packed_weights(region)
+        opaque = sum(4 * each.numel() for each in ours if each.is_mkldnn)
+        at_points = sum(each.nbytes for _, each in unet.named_buffers())
+        assert at_points > 0
+        assert wide_convolution_bytes(engine.model.architecture) == opaque + at_points
+        assert engine._networks.extras.resident_bytes == opaque + at_points
 
     def test_keys_and_values_of_a_long_prompt(self) -> None:
         engine = small_engine("sdxl", preset="fast")

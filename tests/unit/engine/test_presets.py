@@ -16,7 +16,7 @@ from calotype.core.errors import NotFoundError
 from calotype.engine.calibrate import calibrate
 from calotype.engine.engine import Engine
 from calotype.engine.evaluation import PlainNetwork
-from calotype.engine.network import operations
+from calotype.engine.network import operations, products
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.attention import CUDNN_ATTENTION, FLASH_ATTENTION
 from calotype.engine.passes.large_batches import LARGE_BATCHES
@@ -89,7 +89,17 @@ def test_passes_that_do_not_go_together_are_refused(engine: Engine, passes: str,
         networks_of(engine.model, f"passes:{passes}")
 
 
-REPLACING = ("fused_norms", "fused_geglu", "winograd", "int8", "fp8", "int8_static", "fp8_convolutions")
+REPLACING = (
+    "fused_norms",
+    "fused_geglu",
+    "winograd",
+    "wide_products",
+    "wide_convolutions",
+    "int8",
+    "fp8",
+    "int8_static",
+    "fp8_convolutions",
+)
 """Passes that put operations of their own in the place of others'."""
 
 
@@ -146,8 +156,12 @@ def test_max_throughput_is_fast_in_larger_batches() -> None:
     assert set(pass_names("max-throughput", "cuda")) == {*pass_names("fast", "cuda"), "large_batches"}
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("preset", PRESETS)
-def test_passes_stand_behind_those_they_build_on(preset: str) -> None:
+def test_passes_stand_behind_those_they_build_on(
+    preset: str, wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "worth_it", lambda: wide)
     names = [one.name for one in PRESETS[preset]]
     assert len(set(names)) == len(names)
     for place, one in enumerate(PRESETS[preset]):
@@ -157,8 +171,26 @@ def test_passes_stand_behind_those_they_build_on(preset: str) -> None:
         assert not any(set(PASSES[name].excludes) & set(used) for name in used)
 
 
+def test_a_preset_has_the_arithmetic_that_suits_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def arithmetic(preset: str, device: str = "cpu") -> list[str]:
+        names = pass_names(preset, device)
+        return [name for name in names if name in {"winograd", "wide_products", "wide_convolutions"}]
+
+    monkeypatch.setattr(products, "worth_it", lambda: False)
+    assert arithmetic("fast") == arithmetic("max-throughput") == arithmetic("int8") == ["winograd"]
+    assert arithmetic("fp8") == arithmetic("low-memory") == []
+    monkeypatch.setattr(products, "worth_it", lambda: True)
+    assert arithmetic("fast") == arithmetic("max-throughput") == ["wide_products", "wide_convolutions"]
+    assert arithmetic("int8") == arithmetic("fp8") == ["wide_products"]
+    assert arithmetic("low-memory") == arithmetic("fast", "cuda") == []
+
+
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("name", ["emoji", "sdxl"])
-def test_fast_makes_the_picture_of_the_baseline(name: str) -> None:
+def test_fast_makes_the_picture_of_the_baseline(
+    name: str, wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "worth_it", lambda: wide)
     plain, fast = small_engine(name), small_engine(name, preset="fast")
     asked: dict[str, Any] = {**SIZE, "seed": 3, "count": 2, "negative_prompt": "a pear", "cfg": 5.0}
     wanted = plain.generate("a red apple", **asked)

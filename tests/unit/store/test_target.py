@@ -58,7 +58,7 @@ def test_the_key_follows_the_device(change: dict[str, str]) -> None:
 
 def test_the_key_follows_the_passes_behind_a_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     before = target(SMALL).key
-    fewer = tuple(one for one in presets.PRESETS["fast"] if one.name != "winograd")
+    fewer = tuple(one for one in presets.PRESETS["fast"] if one.name != "prompts_once")
     monkeypatch.setitem(presets.PRESETS, "fast", fewer)
     assert target(SMALL).key != before
 
