@@ -27,10 +27,15 @@ MOST_AT_ONCE = 16
 _OF_PROMPTS = ("attn2.to_k.weight", "attn2.to_v.weight")
 UNET_FACTOR = 1.7
 DECODE_FACTOR = 1.25
-WINOGRAD_FACTOR = 1.7
-"""Activations beside those of libraries' own convolutions: copies with edges, and sums taken one by one.
+UNJOINED_FACTOR = 1.2
+"""Activations of our decoder on a CPU, where no kernel of ours joins its sums with what reads them.
 
-Measured on a CPU with the embedded model: 1.6 for a decode at 512², 1.35 at 1024², 1.15 for an evaluation.
+Measured with the embedded model: 1.03 at 512², 1.12 at 768², 1.13 at 1024².
+"""
+WINOGRAD_FACTOR = 1.15
+"""Activations beside those of libraries' own convolutions, for copies with edges and sums one by one.
+
+Measured with the embedded model: 1.15 for an evaluation, 1.01 to 1.15 for our decoder at those sizes.
 """
 CANVAS_BYTES = 32
 """Per pixel of a picture put together from tiles: colours, weights and the tile's share of both, in fp32."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from calotype.bench.references.library import distinct
 from calotype.bench.references.units import first
@@ -17,9 +18,11 @@ from calotype.core.errors import DoesNotFitError
 from calotype.core.hardware import Memory
 from calotype.engine import device
 from calotype.engine.engine import Engine
+from calotype.engine.load import load
 from calotype.engine.memory import (
     HEADROOM,
     MOST_AT_ONCE,
+    UNJOINED_FACTOR,
     WORKSPACE_BYTES,
     Budget,
     Demand,
@@ -37,6 +40,8 @@ from calotype.engine.memory import (
     wide_convolution_bytes,
     winograd_bytes,
 )
+from calotype.engine.network.decoder import Decoder
+from calotype.engine.network.operations import Operations
 from calotype.engine.network.quantised import QuantisedLinear
 from calotype.engine.network.region import Region
 from calotype.engine.network.wide_convolutions import packed_weights
@@ -45,6 +50,7 @@ from calotype.mig.figures import CONTEXT_BYTES
 from calotype.models import catalogue
 from calotype.spec.request import GenerateRequest
 from tests.engines import latents_of, small_engine
+from tests.living import Living
 
 GIB = 2**30
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
@@ -285,6 +291,15 @@ class TestWhatPassesTake:
         taken = sum(weight.nbytes for part in parts for weight in part.parameters())
         assert decoder_bytes(model.architecture, 4) == taken
 
+    def test_a_decode_on_a_cpu(self) -> None:
+        """Of 512², where attention's scores take nearly as much as the largest pictures do later."""
+        model = load("emoji", device="cpu").model
+        decode = Decoder(model.vae, Operations(), torch.float32)
+        with torch.inference_mode(), Living() as living:
+            decode(torch.zeros(1, 4, 128, 128))
+        planned = UNJOINED_FACTOR * decode_bytes(model.architecture, 512, 512, 4)
+        assert 0.8 * planned < living.most < planned
+
     def test_sdxl(self) -> None:
         # Its transformers have 2.0 of the UNet's 2.6 milliard weights.
         assert quantised_bytes(SDXL) == pytest.approx(2.0e9, rel=0.1)
@@ -341,7 +356,9 @@ class TestLowMemory:
         engine = small_engine("sdxl", preset="low-memory")
         networks, made = engine._networks, decoder_bytes(engine.model.architecture, 4)
         kept = prompt_bytes(engine.model.architecture, 4)
-        assert networks.extras == Extras(resident_bytes=made, decoder_dtype_bytes=4, prompt_bytes=kept)
+        assert networks.extras == Extras(
+            resident_bytes=made, activations=UNJOINED_FACTOR, decoder_dtype_bytes=4, prompt_bytes=kept
+        )
         assert "text_aside" in {one.name for one in PRESETS["low-memory"]}
 
     def test_weights_are_what_a_model_has(self, sdxl: Engine) -> None:

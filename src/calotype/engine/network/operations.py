@@ -97,8 +97,12 @@ def wide_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """
     at_once = max(1, _MOST_SCORES // (len(query) * key.shape[1]))
     scale = query.shape[-1] ** -0.5
-    shares = ((scores(part, key) * scale).softmax(-1) for part in query.split(at_once, dim=1))
-    parts = [each.to(value.dtype) @ value for each in shares]
+
+    def seen(part: Tensor) -> Tensor:
+        # In its own place, and let go of before the next part.
+        return scores(part, key).mul_(scale).softmax(-1).to(value.dtype) @ value
+
+    parts = [seen(part) for part in query.split(at_once, dim=1)]
     return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
 
 

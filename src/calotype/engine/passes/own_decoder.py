@@ -3,7 +3,7 @@
 SDXL's autoencoder is otherwise run in fp32, and then the picture takes as long as several steps.
 """
 
-from calotype.engine.memory import decoder_bytes
+from calotype.engine.memory import UNJOINED_FACTOR, decoder_bytes
 from calotype.engine.network.decoder import reason_against
 from calotype.engine.passes import Assembly, Pass
 from calotype.models.model import Model
@@ -17,6 +17,8 @@ def _apply(assembly: Assembly) -> None:
     assembly.own_decoder = True
     model = assembly.model
     assembly.resident_bytes += decoder_bytes(model.architecture, model.dtype.itemsize)
+    if model.device.type == "cpu":
+        assembly.activations *= UNJOINED_FACTOR
 
 
 OWN_DECODER = Pass("own_decoder", "rounding", _missing, _apply)
