@@ -17,7 +17,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch.profiler import profile
 
+from calotype.bench.profile.kinds import host_kind
 from calotype.engine.network import compiled
 from calotype.engine.network.compiled import Compiled, Made, Workshop
 from calotype.engine.network.region import Order, Region
@@ -207,6 +209,18 @@ def test_what_an_engine_was_built_with_serves_from_the_first_call() -> None:
     check(run, layer, inputs)
     assert compiler.runs == ["kept"]
     assert compiler.orders == []
+
+
+def test_a_profiler_sees_it_as_one_operation() -> None:
+    layer, compiler = layer_of(), Compiler()
+    inputs = asked()
+    signature = region(layer).signature(region(layer).kind(inputs))
+    run, _ = compiled_of(layer, compiler, {signature: Path(signature)})
+    run(*inputs)
+    with profile() as seen:
+        run(*inputs)
+    [event] = [each for each in seen.events() or () if host_kind(each.name).what.startswith("compiled code")]
+    assert {child.name for child in event.cpu_children} >= {"aten::linear", "aten::sum"}
 
 
 def test_without_a_compiler_other_shapes_run_as_they_are() -> None:

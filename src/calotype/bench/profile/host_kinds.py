@@ -10,11 +10,12 @@ from typing import Final
 from calotype.spec.profile_record import Group
 
 HOST_KINDS: Final[list[tuple[str, Group, str]]] = [
+    (r"^calotype::compiled$", "other", "compiled code, without the calls that it leaves to torch"),
     (r"scaled_dot_product|flash_attention", "attention", "fused attention on the processor"),
     (r"softmax", "attention", "a softmax by itself: attention that is not fused"),
     (r"convolution|conv[123]d|slow_conv|mkldnn_conv", "convolution", "a convolution (oneDNN where it can)"),
     (
-        r"aten::(mm|addmm|bmm|baddbmm|matmul|linear|addmv|mv|dot|_int_mm|_scaled_mm|einsum)$|mkldnn_linear|mkl_linear",
+        r"aten::(mm|addmm|bmm|baddbmm|matmul|linear|addmv|mv|dot|_int_mm|_scaled_mm|einsum)$|mkldnn(_|::_)linear|mkl_linear",
         "matmul",
         "a matrix product (MKL or oneDNN)",
     ),

@@ -1,7 +1,7 @@
 """Matrix products on a CPU by the library that uses all of its vector units.
 
 torch leaves them to MKL, which takes AVX-512 on Intel's processors alone. Since Zen 5 AMD's do 512 bits at
-once as well: there MKL reaches 110 GFLOP/s a core and oneDNN 230. Convolutions are oneDNN's anyhow, so fast
+once as well: there MKL reaches 110 GFLOP/s a core and oneDNN 240. Convolutions are oneDNN's anyhow, so fast
 there that Winograd's method gains nothing where it is not compiled, and presets have this in its place.
 """
 
