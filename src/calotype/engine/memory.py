@@ -35,7 +35,7 @@ Measured with the embedded model: 1.03 at 512², 1.12 at 768², 1.13 at 1024².
 WINOGRAD_FACTOR = 1.15
 """Activations beside those of libraries' own convolutions, for copies with edges and sums one by one.
 
-Measured with the embedded model: 1.15 for an evaluation, 1.01 to 1.15 for our decoder at those sizes.
+Measured with the embedded model: 1.15 for an evaluation, 1.01 to 1.15 for our decoder at 256² to 1024².
 """
 CANVAS_BYTES = 32
 """Per pixel of a picture put together from tiles: colours, weights and the tile's share of both, in fp32."""

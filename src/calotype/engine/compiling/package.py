@@ -101,15 +101,15 @@ def _compiled(order: Order) -> BytesIO:
 @contextmanager
 def _products_of_given_weights() -> Iterator[None]:
     """Inductor knows oneDNN's products for weights that are constants alone; ours come at each call."""
+    if not available():
+        yield
+        return
     from torch._inductor import ir, mkldnn_ir  # noqa: PLC0415 - only compiling needs it
-    from torch._inductor.lowering import lowerings  # noqa: PLC0415
+    from torch._inductor.lowering import lowerings  # noqa: PLC0415 - the same
 
     def lowered(*given: Any) -> Any:
         return ir.TensorBox.create(mkldnn_ir.LinearUnary.create(*given))
 
-    if not available():
-        yield
-        return
     product = torch.ops.mkldnn._linear_pointwise.default
     before = lowerings[product]
     lowerings[product] = lowered
