@@ -49,6 +49,12 @@ class Caller:
         """Whose jobs it may touch: its own, or everybody's."""
         return None if self.admin else self.name
 
+    def acts_for(self, client: str | None) -> str:
+        """The client whose files are meant: itself, or, for an admin, the one that it names."""
+        if client and client != self.name:
+            self.require_admin()
+        return client or self.name
+
     def require_admin(self) -> None:
         """Refuse what only an admin may do."""
         if not self.admin:

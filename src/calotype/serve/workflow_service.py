@@ -71,6 +71,9 @@ class WorkflowService(Protocol):
         """Forget a given picture; jobs that have it keep it."""
         ...
 
-    async def picture(self, file: PictureFile, *, client: str | None = None) -> bytes:
-        """A given picture, or one that a workflow made."""
+    async def picture(self, file: PictureFile, *, client: str, others: bool = False) -> bytes:
+        """An upload, or an image of a workflow, by its name: the client's own first.
+
+        With `others`, a name that the client does not have is searched among all other clients' files.
+        """
         ...

@@ -140,7 +140,7 @@ async def test_pictures_are_there_by_name_as_soon_as_they_are_kept(open_queue: O
         assert await queue.keep(job.id, [made("early", "a.png")]) is None, "it does not run yet"
         await queue.claim(0, workflows=1)
         (kept,) = await queue.keep(job.id, [made("early", "a.png")]) or ()
-        assert await queue.named(file("a.png")) == b"early"
+        assert await queue.named(file("a.png"), "ann") == b"early"
         # Its worker died, and the next one makes another picture of the same name.
         await queue.put_back([job.id], lost=True)
         await queue.claim(0, workflows=1)
@@ -157,7 +157,7 @@ async def test_pictures_are_there_by_name_as_soon_as_they_are_kept(open_queue: O
             await queue.named(file("a.png"), "bob")
         await queue.delete(job.id)
         with pytest.raises(NotFoundError):
-            await queue.named(file("a.png"))
+            await queue.named(file("a.png"), "ann")
         assert list((queue.folder / "pictures").iterdir()) == []
 
 

@@ -98,5 +98,5 @@ class WorkflowDesk:
     async def remove_upload(self, file: PictureFile, *, client: str) -> None:
         await self._queue.remove_upload(client, file)
 
-    async def picture(self, file: PictureFile, *, client: str | None = None) -> bytes:
-        return await self._queue.named(file, client)
+    async def picture(self, file: PictureFile, *, client: str, others: bool = False) -> bytes:
+        return await self._queue.named(file, client, others=others)

@@ -148,7 +148,7 @@ async def history(
     found.reverse()
     if offset >= 0:
         found = found[offset : offset + latest]
-    return {job.id: remembered(job) for job in found}
+    return {job.id: remembered(job, caller.name) for job in found}
 
 
 @router.get("/history/{job_id}")
@@ -158,7 +158,7 @@ async def remembered_one(job_id: JobId, reach: Reached, caller: Asking) -> dict[
         job = await reach.service.job(job_id, client=caller.sees)
     except NotFoundError:
         return {}
-    return {job.id: remembered(job)} if is_remembered(job) else {}
+    return {job.id: remembered(job, caller.name)} if is_remembered(job) else {}
 
 
 @router.post("/history", openapi_extra=described(as_json=Clearing))

@@ -15,11 +15,13 @@ from starlette.datastructures import UploadFile
 from calotype.core.errors import Problem, RequestError
 from calotype.core.paths import check_name
 from calotype.engine.pictures import LARGEST_SIDES
+from calotype.serve.access import Caller
 from calotype.serve.asked import told_as
 from calotype.serve.http.bodies import MOST_FIELDS, described, is_form
 from calotype.serve.http.json_shape import loads
 from calotype.serve.http.reaching import Asking, Reached, Workflows
 from calotype.serve.settings import ServeSettings
+from calotype.serve.workflow_service import WorkflowService
 from calotype.spec.job import PictureFile
 from calotype.spec.problems import problems_of, shown
 
@@ -45,7 +47,7 @@ class MaskForm(PictureForm):
     """A mask: what is transparent in it will be in the picture it belongs to."""
 
     original_ref: str
-    """The picture it belongs to, as JSON text: `{"filename", "subfolder", "type"}`."""
+    """The picture it belongs to, as JSON text: `{"filename", "subfolder", "type"}`; admins may add `client`."""
 
 
 class OriginalRef(BaseModel):
@@ -55,6 +57,8 @@ class OriginalRef(BaseModel):
     filename: str
     subfolder: str = ""
     type: str = "output"
+    client: str | None = None
+    """Whose it is, where an admin means another client's."""
 
 
 class Given(BaseModel):
@@ -83,8 +87,8 @@ async def give(request: Request, reach: Reached, workflows: Workflows, caller: A
 async def give_mask(request: Request, reach: Reached, workflows: Workflows, caller: Asking) -> Given:
     """Keep a picture that is here with a mask as its transparency, under a name of its own."""
     fields, name, data = await _form(request)
-    original = _original(fields.get("original_ref", ""), reach.settings)
-    picture = await workflows.picture(original, client=caller.sees)
+    original, owner = _original(fields.get("original_ref", ""), reach.settings)
+    picture = await _found(workflows, original, caller, owner)
     mask = await reach.pictures.changed(data, "image", _alpha_of)
     masked = await reach.pictures.changed(picture, "original_ref", _with_alpha(mask))
     kept = await workflows.upload(
@@ -113,11 +117,12 @@ async def view(
     kind: Annotated[str, Query(alias="type", description="`output`, `temp` or `input`.")] = "output",
     preview: Annotated[str, Query(description="`webp;90`: smaller, in that format and quality.")] = "",
     channel: Annotated[str, Query(description="`rgba`, `rgb`, or `a` for the transparency alone.")] = "rgba",
+    client: Annotated[str | None, Query(description="Whose file it is: for admins.")] = None,
     if_none_match: Annotated[str, Header()] = "",
 ) -> Response:
     """A picture that a workflow made or that was given."""
     file = _file(filename, subfolder, kind)
-    data = await workflows.picture(file, client=caller.sees)
+    data = await _found(workflows, file, caller, client)
     if preview:
         data = await reach.pictures.changed(data, "filename", _smaller(preview, channel))
     elif channel != "rgba":
@@ -128,6 +133,11 @@ async def view(
         return Response(status_code=304, headers=headers)
     headers["Content-Disposition"] = f'filename="{_quoted(file.filename)}"'
     return Response(data, media_type=_media_type(data), headers=headers)
+
+
+async def _found(workflows: WorkflowService, file: PictureFile, caller: Caller, owner: str | None) -> bytes:
+    """The file that a client means: its own first; then, for an admin, another client's."""
+    return await workflows.picture(file, client=caller.acts_for(owner), others=caller.admin and not owner)
 
 
 async def _form(request: Request) -> tuple[dict[str, str], str, bytes]:
@@ -160,14 +170,15 @@ def _file(filename: str, subfolder: str, kind: str) -> PictureFile:
     return PictureFile.model_validate({"filename": filename, "subfolder": subfolder, "type": kind})
 
 
-def _original(text: str, settings: ServeSettings) -> PictureFile:
+def _original(text: str, settings: ServeSettings) -> tuple[PictureFile, str | None]:
+    """The image that a mask is for, and whose it is if the form says so."""
     with told_as({"body": "original_ref"}):
         values = loads(text.encode(), settings)
     try:
         asked = OriginalRef.model_validate(values)
     except ValidationError as error:
         raise RequestError(problems_of(OriginalRef, error)) from None
-    return _file(asked.filename, asked.subfolder, asked.type)
+    return _file(asked.filename, asked.subfolder, asked.type), asked.client
 
 
 def _alpha_of(image: Image.Image) -> bytes:

@@ -32,22 +32,43 @@ def queued(job: Job) -> list[Any]:
     return [number_of(job), job.id, job.request["prompt"], extra, job.request["outputs"]]
 
 
-def remembered(job: Job) -> dict[str, Any]:
-    """An ended workflow as the history tells it."""
+def remembered(job: Job, viewer: str) -> dict[str, Any]:
+    """An ended workflow as the history tells it.
+
+    Images of another client than `viewer` name their `client`, so that `/view` with the same values finds
+    them, whatever files of the same name the viewer has.
+    """
     report = job.report or WorkflowReport()
+    outputs = report.outputs
+    if job.client != viewer:
+        outputs = {node: _with_client(ui, job.client) for node, ui in outputs.items()}
     about = {
         node: {"node_id": node, "display_node": node, "parent_node": None, "real_node_id": node}
         for node in report.outputs
     }
     return {
         "prompt": queued(job),
-        "outputs": report.outputs,
+        "outputs": outputs,
         "status": {
             "status_str": "success" if job.state == "done" else "error",
             "completed": job.state == "done",
             "messages": [list(message) for message in _story(job, report)],
         },
         "meta": about,
+    }
+
+
+def _with_client(ui: Any, client: str) -> Any:
+    """What a node shows, with the client in every entry that names a file."""
+
+    def entry(value: Any) -> Any:
+        return {**value, "client": client} if isinstance(value, dict) and "filename" in value else value
+
+    if not isinstance(ui, dict):
+        return ui
+    return {
+        kind: [entry(value) for value in values] if isinstance(values, list) else values
+        for kind, values in ui.items()
     }
 
 

@@ -23,6 +23,7 @@ from calotype.workflow.opening import texts_in_picture
 
 router = APIRouter(prefix="/calotype", tags=["page"])
 MOST_RECORDS = 10_000
+_WHOSE = Query(description="For admins: another client's.")
 
 
 class NewSession(BaseModel):
@@ -119,9 +120,12 @@ async def carried(request: Request) -> CarriedTexts:
 
 
 @router.get("/uploads")
-async def uploads(reach: Reached, caller: Asking) -> dict[str, Any]:
+async def uploads(
+    reach: Reached, caller: Asking, client: Annotated[str | None, _WHOSE] = None
+) -> dict[str, Any]:
     """The pictures that you gave for workflows."""
-    given = await reach.workflows.uploads(client=caller.name) if reach.workflows else ()
+    owner = caller.acts_for(client)
+    given = await reach.workflows.uploads(client=owner) if reach.workflows else ()
     return {
         "uploads": [
             {**upload.file.model_dump(), "bytes": upload.bytes, "at": upload.used_at} for upload in given
@@ -130,12 +134,19 @@ async def uploads(reach: Reached, caller: Asking) -> dict[str, Any]:
 
 
 @router.delete("/uploads", status_code=204)
-async def remove_upload(reach: Reached, caller: Asking, filename: str, subfolder: str = "") -> None:
+async def remove_upload(
+    reach: Reached,
+    caller: Asking,
+    filename: str,
+    subfolder: str = "",
+    client: Annotated[str | None, _WHOSE] = None,
+) -> None:
     """Forget a picture that you gave; workflows that wait for it keep it."""
+    owner = caller.acts_for(client)
     if reach.workflows is None:
         raise NotFoundError("no workflows are served here")
     file = PictureFile(filename=filename, subfolder=subfolder, type="input")
-    await reach.workflows.remove_upload(file, client=caller.name)
+    await reach.workflows.remove_upload(file, client=owner)
 
 
 @router.get("/records")

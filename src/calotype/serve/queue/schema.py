@@ -97,6 +97,8 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX uploads_by_use ON uploads (used_at, bytes);
     """,
     "ALTER TABLE jobs ADD COLUMN preset TEXT",
+    # uploads_by_name: a name that an admin uses without saying whose it is.
+    "CREATE INDEX uploads_by_name ON uploads (filename, subfolder, type, client, sha256)",
 )
 
 

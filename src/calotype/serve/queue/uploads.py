@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import PurePosixPath
-from typing import Any
 
-from calotype.core.errors import NotFoundError
+from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.serve.queue.limits import QueueLimits
 from calotype.spec.job import JobPicture, PictureFile
 
 MOST_LISTED = 10_000
+_MOST_OWNERS = 10
+"""Clients that an ambiguous name is compared across."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,9 @@ def enter(
 
 def listed(connection: sqlite3.Connection, client: str | None) -> list[Upload]:
     """What a client has given, by name; without a client, everybody."""
+    where = "" if client is None else "WHERE client = :client"
     rows = connection.execute(
-        """
-        SELECT * FROM uploads WHERE :client IS NULL OR client = :client
-        ORDER BY type, subfolder, filename LIMIT :most
-        """,
+        f"SELECT * FROM uploads {where} ORDER BY type, subfolder, filename LIMIT :most",  # noqa: S608
         {"client": client, "most": MOST_LISTED},
     ).fetchall()
     return [
@@ -135,9 +134,17 @@ def find(
     return Attached(names, sizes)
 
 
-def sha256_of(connection: sqlite3.Connection, client: str | None, file: PictureFile) -> str:
-    """The file behind a name; without a client, anybody's."""
-    return _contents(connection, client, file)[0]
+def sha256_of(connection: sqlite3.Connection, client: str, file: PictureFile, *, others: bool = False) -> str:
+    """The contents behind a name: the client's own file first.
+
+    With `others`, a name that the client does not have means the file of the only other client who has it.
+    """
+    try:
+        return _contents(connection, client, file)[0]
+    except NotFoundError:
+        if not others:
+            raise
+    return _contents_of_others(connection, file)
 
 
 def name_pictures(connection: sqlite3.Connection, job_id: str, pictures: Sequence[JobPicture]) -> bool:
@@ -159,26 +166,53 @@ def name_pictures(connection: sqlite3.Connection, job_id: str, pictures: Sequenc
     return True
 
 
-def _contents(connection: sqlite3.Connection, client: str | None, file: PictureFile) -> tuple[str, int]:
-    place: dict[str, Any] = {"client": client, **file.model_dump()}
+def _contents(connection: sqlite3.Connection, client: str, file: PictureFile) -> tuple[str, int]:
+    # Plain equality, so that both halves are index searches however many files other clients have.
     row = connection.execute(
         """
         SELECT named.sha256, files.bytes FROM named
         JOIN jobs ON jobs.sequence = named.job
         JOIN files ON files.job = named.job AND files.sha256 = named.sha256
         WHERE (named.type, subfolder, filename) = (:type, :subfolder, :filename)
-        AND (:client IS NULL OR jobs.client = :client)
+        AND jobs.client = :client
         UNION ALL
         SELECT sha256, bytes FROM uploads
-        WHERE (type, subfolder, filename) = (:type, :subfolder, :filename)
-        AND (:client IS NULL OR client = :client)
+        WHERE (client, type, subfolder, filename) = (:client, :type, :subfolder, :filename)
         LIMIT 1
         """,
-        place,
+        {"client": client, **file.model_dump()},
     ).fetchone()
     if row is None:
         raise _unknown(file)
     return str(row[0]), int(row[1])
+
+
+def _contents_of_others(connection: sqlite3.Connection, file: PictureFile) -> str:
+    """The contents behind a name, whichever client has it; refused where clients have different files."""
+    rows = connection.execute(
+        """
+        SELECT jobs.client, named.sha256 FROM named JOIN jobs ON jobs.sequence = named.job
+        WHERE (named.type, subfolder, filename) = (:type, :subfolder, :filename)
+        UNION ALL
+        SELECT * FROM (
+            SELECT client, sha256 FROM uploads INDEXED BY uploads_by_name
+            WHERE (filename, subfolder, type) = (:filename, :subfolder, :type)
+            ORDER BY client LIMIT :most
+        )
+        """,
+        {**file.model_dump(), "most": _MOST_OWNERS},
+    ).fetchall()
+    if not rows:
+        raise _unknown(file)
+    # A client's own workflow goes before its own upload, as in `_contents`.
+    found: dict[str, str] = {}
+    for client, sha256 in rows:
+        found.setdefault(str(client), str(sha256))
+    if len(set(found.values())) > 1:
+        owners = ", ".join(repr(client) for client in sorted(found))
+        rule = f"{file.filename[:80]!r} names different files of {len(found)} clients: {owners}"
+        raise RequestError([Problem("filename", f"{rule}; add `client` to say whose", file.filename)])
+    return next(iter(found.values()))
 
 
 def _upload(connection: sqlite3.Connection, client: str, file: PictureFile) -> sqlite3.Row | None:

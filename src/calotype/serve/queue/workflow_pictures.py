@@ -63,9 +63,12 @@ class WorkflowPictures(Store):
         """Forget a given picture; jobs that have it keep it."""
         await self._remove_unused(await self._call(partial(uploads.remove, client=client, file=file)))
 
-    async def named(self, file: PictureFile, client: str | None = None) -> bytes:
-        """A given picture, or one of a workflow's, by its name."""
-        sha256 = await self._call(partial(uploads.sha256_of, client=client, file=file))
+    async def named(self, file: PictureFile, client: str, *, others: bool = False) -> bytes:
+        """An upload, or an image of a workflow, by its name: the client's own first.
+
+        With `others`, a name that the client does not have is searched among all other clients' files.
+        """
+        sha256 = await self._call(partial(uploads.sha256_of, client=client, file=file, others=others))
         try:
             return await asyncio.to_thread(self._files.read, sha256)
         except FileNotFoundError:
