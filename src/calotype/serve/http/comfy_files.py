@@ -47,7 +47,7 @@ class MaskForm(PictureForm):
     """A mask: what is transparent in it will be in the picture it belongs to."""
 
     original_ref: str
-    """The picture it belongs to, as JSON text: `{"filename", "subfolder", "type"}`; admins may add `client`."""
+    """Its picture as JSON text: `{"filename", "subfolder", "type"}`; admins may add `client`."""
 
 
 class OriginalRef(BaseModel):

@@ -1,7 +1,7 @@
 """Accepted jobs, kept in SQLite until they have ended and as long after that as the deployment wants.
 
-Reading order: `schema`, `opening`, `rows`, `entering`, `moving`, `uploads`, `ending`, `history`, `files`,
-`database`, `store`, `workflow_pictures`, `queue`.
+Reading order: `schema`, `opening`, `rows`, `records`, `entering`, `moving`, `fair_share`, `uploads`, `ending`,
+`history`, `files`, `database`, `store`, `workflow_pictures`, `queue`.
 
 Rules that hold whatever happens:
 
@@ -11,5 +11,6 @@ Rules that hold whatever happens:
   never by the time of day.
 - A deadline is counted by a clock that cannot jump for as long as the server runs. Over a restart the time of
   day is all there is: what is left is never more than was asked for, whatever that clock says.
+- Retention by size takes nothing from a client that holds no more than an equal share of the limit.
 - Retention by age goes by the time of day; a clock that jumps can make it early or late, and nothing else.
 """

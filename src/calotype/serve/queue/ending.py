@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from calotype.serve.queue import records
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.rows import find_job, find_row
 from calotype.spec.job import Job, JobFailure, JobPicture, WorkflowReport
@@ -68,6 +69,7 @@ def end(connection: sqlite3.Connection, job_id: str, ending: Ending, now: float)
         "INSERT OR IGNORE INTO files (sha256, job, given, bytes) VALUES (?, ?, 0, ?)",
         [(picture.sha256, row["sequence"], picture.bytes) for picture in ending.pictures],
     )
+    records.measure(connection, row["sequence"])
     return find_job(connection, job_id)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from calotype.core.errors import Problem, RequestError
-from calotype.serve.queue import moving, uploads
+from calotype.serve.queue import moving, records, uploads
 from calotype.serve.queue.counting import ALONE_AFTER
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.rows import as_job, find_row
@@ -152,6 +152,8 @@ def enter(
         "INSERT INTO files (sha256, job, given, bytes) VALUES (?, ?, 1, ?)",
         [(sha256, cursor.lastrowid, size) for sha256, size in {**given, **attached.sizes}.items()],
     )
+    assert cursor.lastrowid is not None
+    records.measure(connection, cursor.lastrowid)
     if new.front or new.number is not None:
         moving.by_number(connection, job_id)
     return Entered(as_job(connection, find_row(connection, job_id)), new=True)

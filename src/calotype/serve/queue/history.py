@@ -6,10 +6,12 @@ Knows nothing of transactions, which are the caller's, nor of the files of forgo
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from calotype.core.errors import Problem, RequestError
 from calotype.serve.pages import sequence_in
+from calotype.serve.queue import records
+from calotype.serve.queue.fair_share import Entry, choose_removals
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.rows import as_job, find_row
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobState
@@ -64,8 +66,9 @@ def forget(connection: sqlite3.Connection, job_id: str, client: str | None) -> l
 
 
 def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) -> list[str] | None:
-    """Remove some ended jobs that are too old or, the first to end first, too many; answers with files.
+    """Remove some ended jobs that are too old, or exceed a limit on size; answers with files.
 
+    Where a limit is exceeded, `fair_share` says whose jobs go, and of each client the first to end first.
     None when there is nothing more to remove.
     """
     rows = connection.execute(
@@ -80,38 +83,54 @@ def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) 
 
 
 def _beyond(connection: sqlite3.Connection, max_bytes: int) -> list[int]:
-    """Of the jobs that ended first, as many as have to go."""
-    total = connection.execute("SELECT coalesce(sum(bytes), 0) FROM files WHERE given = 0").fetchone()[0]
-    if total <= max_bytes:
-        return []
+    """Ended jobs whose images exceed the limit."""
     rows = connection.execute(
         """
-        SELECT sequence, (SELECT coalesce(sum(bytes), 0) FROM files WHERE job = sequence) AS size
-        FROM jobs WHERE end_order IS NOT NULL ORDER BY end_order LIMIT ?
-        """,
-        (MOST_FORGOTTEN,),
-    ).fetchall()
-    going = []
-    for row in rows:
-        if total <= max_bytes:
-            break
-        going.append(row["sequence"])
-        total -= row["size"]
-    return going
+        SELECT client, sum(image_bytes) FROM jobs INDEXED BY jobs_held
+        WHERE end_order IS NOT NULL GROUP BY client
+        """
+    )
+    held = {row[0]: row[1] for row in rows}
+
+    def oldest_first(client: str) -> Iterator[Entry]:
+        # Jobs without images are many, and left out in the index.
+        found = connection.execute(
+            """
+            SELECT end_order, image_bytes, sequence FROM jobs INDEXED BY jobs_held
+            WHERE client = ? AND end_order IS NOT NULL AND image_bytes > 0 ORDER BY end_order
+            """,
+            (client,),
+        )
+        return (Entry(*row) for row in found)
+
+    removals = choose_removals(max_bytes, held, oldest_first, MOST_FORGOTTEN)
+    return [entry.key for entry in removals]
 
 
 def _crowding(connection: sqlite3.Connection, max_bytes: int) -> list[int]:
-    """The same for the database itself: what clients sent is in it, whether or not pictures came of it."""
+    """The same for the database itself: what clients sent is in it, whether or not images came of it."""
     pages, unused, size = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("page_count", "freelist_count", "page_size")
     )
-    if (pages - unused) * size <= max_bytes:
+    used = (pages - unused) * size
+    if used <= max_bytes:
         return []
-    rows = connection.execute(
-        "SELECT sequence FROM jobs WHERE end_order IS NOT NULL ORDER BY end_order LIMIT ?", (FEW_FORGOTTEN,)
-    )
-    return [row["sequence"] for row in rows.fetchall()]
+    held = records.held(connection)
+    # Each client has that part of the database that its rows are of all rows.
+    limit = sum(held.values()) * max_bytes // used
+
+    def oldest_first(client: str) -> Iterator[Entry]:
+        found = connection.execute(
+            """
+            SELECT end_order, record_bytes, sequence FROM jobs INDEXED BY jobs_held
+            WHERE client = ? AND end_order IS NOT NULL ORDER BY end_order
+            """,
+            (client,),
+        )
+        return (Entry(*row) for row in found)
+
+    return [entry.key for entry in choose_removals(limit, held, oldest_first, FEW_FORGOTTEN)]
 
 
 def _forget(connection: sqlite3.Connection, sequences: Iterable[int]) -> list[str]:

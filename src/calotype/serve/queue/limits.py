@@ -21,8 +21,14 @@ class QueueLimits(BaseModel):
     max_age_s: Annotated[float, Field(gt=0)] = 7 * 86400.0
     """Ended jobs are forgotten after this time, with their pictures."""
     max_bytes: Annotated[int, Field(ge=0)] = 20 * 2**30
-    """Pictures of ended jobs, together; beyond it the job that ended first is forgotten first."""
+    """Images of ended jobs, of all clients together; beyond it jobs of the clients that hold most go first.
+
+    Of a client the job that ended first goes first. A client that holds no more than an equal share of this
+    limit loses nothing because of others; the same holds for the limits below.
+    """
     max_record_bytes: Annotated[int, Field(ge=2**20)] = 2 * 2**30
-    """What is remembered of jobs beside their pictures, which some have none of; beyond it the same goes."""
+    """What is remembered of jobs beside their images, which some have none of."""
     max_upload_bytes: Annotated[int, Field(ge=0)] = 4 * 2**30
-    """Pictures given for workflows; beyond it, or after `max_age_s`, the least recently used is forgotten."""
+    """Uploads for workflows; of a client the least recently used goes first, and all go after `max_age_s`."""
+    max_uploads: Annotated[int, Field(ge=0)] = 100_000
+    """How many uploads, however small."""

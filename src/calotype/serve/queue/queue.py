@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.errors import NotFoundError
-from calotype.serve.queue import ending, entering, history, moving, uploads
+from calotype.serve.queue import ending, entering, history, moving, records, uploads
 from calotype.serve.queue.clock import Clock
 from calotype.serve.queue.deadlines import Deadlines, left_after_restart
 from calotype.serve.queue.ending import Ending
@@ -58,6 +58,7 @@ class JobQueue(WorkflowPictures):
         """Queue again what was running, remove files that belong to nobody, and take up deadlines."""
         now = self._clock.wall()
         connection.execute("BEGIN")
+        records.measure_unknown(connection)
         self.recovered = tuple(ending.put_all_back(connection, self.limits, now, lost=True))
         connection.execute("COMMIT")
         self._files.remove(history.unused(connection, self._files.names()))
@@ -226,13 +227,14 @@ class JobQueue(WorkflowPictures):
         await self._remove_unused(files)
 
     async def forget_old(self) -> None:
-        """Keep the history within the limits of age and size."""
+        """Keep the history and the uploads within the limits of age and size."""
         self._ended.clear()
         forget = partial(history.forget_old, limits=self.limits, now=self._clock.wall())
         while (files := await self._call(forget)) is not None:
             await self._remove_unused(files)
         stale = partial(uploads.forget_old, limits=self.limits, now=self._clock.wall())
-        await self._remove_unused(await self._call(stale))
+        while (files := await self._call(stale)) is not None:
+            await self._remove_unused(files)
 
     async def _end(self, job_id: str, how: Ending, files: Mapping[str, bytes]) -> Job | None:
         end = partial(ending.end, job_id=job_id, ending=how, now=self._clock.wall())

@@ -99,6 +99,14 @@ MIGRATIONS: tuple[str, ...] = (
     "ALTER TABLE jobs ADD COLUMN preset TEXT",
     # uploads_by_name: a name that an admin uses without saying whose it is.
     "CREATE INDEX uploads_by_name ON uploads (filename, subfolder, type, client, sha256)",
+    # image_bytes, record_bytes: see `records`. 0 means not measured yet; opening the queue measures these.
+    # The indexes hold all that retention reads: what each client holds, and what of it is oldest.
+    """
+    ALTER TABLE jobs ADD COLUMN image_bytes INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE jobs ADD COLUMN record_bytes INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX jobs_held ON jobs (client, end_order, image_bytes, record_bytes);
+    CREATE INDEX uploads_of_client ON uploads (client, used_at, type, subfolder, filename, bytes);
+    """,
 )
 
 

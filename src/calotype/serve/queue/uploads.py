@@ -10,12 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import PurePosixPath
+from typing import Literal
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
+from calotype.serve.queue.fair_share import Entry, choose_removals
 from calotype.serve.queue.limits import QueueLimits
 from calotype.spec.job import JobPicture, PictureFile
 
 MOST_LISTED = 10_000
+MOST_FORGOTTEN = 200
+"""At once, as in `history`."""
 _MOST_OWNERS = 10
 """Clients that an ambiguous name is compared across."""
 
@@ -102,21 +106,51 @@ def remove(connection: sqlite3.Connection, client: str, file: PictureFile) -> li
     return [row["sha256"]]
 
 
-def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) -> list[str]:
-    """Remove what was not used for too long or, the least recently used first, is too much."""
-    rows = connection.execute("SELECT * FROM uploads ORDER BY used_at").fetchall()
-    total = sum(row["bytes"] for row in rows)
-    going = []
-    for row in rows:
-        if row["used_at"] >= now - limits.max_age_s and total <= limits.max_upload_bytes:
-            break
-        total -= row["bytes"]
-        going.append(row)
-    connection.executemany(
-        "DELETE FROM uploads WHERE (client, type, subfolder, filename) = (?, ?, ?, ?)",
-        [tuple(row)[:4] for row in going],
+def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) -> list[str] | None:
+    """Remove some uploads that were not used for too long, or exceed a limit; answers with their files.
+
+    Where a limit is exceeded, `fair_share` says whose uploads go, and of each client the least recently used
+    first. None when there is nothing more to remove.
+    """
+    rows = connection.execute(
+        "SELECT client, type, subfolder, filename FROM uploads WHERE used_at < ? ORDER BY used_at LIMIT ?",
+        (now - limits.max_age_s, MOST_FORGOTTEN),
     )
-    return [row["sha256"] for row in going]
+    going = (
+        [tuple(row) for row in rows]
+        or _beyond(connection, "bytes", limits.max_upload_bytes)
+        or _beyond(connection, "1", limits.max_uploads)
+    )
+    if not going:
+        return None
+    files = []
+    for name in going:
+        place = "(client, type, subfolder, filename) = (?, ?, ?, ?)"
+        (sha256,) = connection.execute(f"SELECT sha256 FROM uploads WHERE {place}", name).fetchone()  # noqa: S608
+        connection.execute(f"DELETE FROM uploads WHERE {place}", name)  # noqa: S608
+        files.append(sha256)
+    return files
+
+
+def _beyond(connection: sqlite3.Connection, size: Literal["bytes", "1"], limit: int) -> list[tuple[str, ...]]:
+    """Uploads that exceed a limit on their bytes, or on their number."""
+    rows = connection.execute(
+        f"SELECT client, sum({size}) FROM uploads INDEXED BY uploads_of_client GROUP BY client"  # noqa: S608
+    )
+    held = {row[0]: row[1] for row in rows}
+
+    def oldest_first(client: str) -> Iterator[Entry]:
+        rows = connection.execute(
+            f"""
+            SELECT used_at, {size}, client, type, subfolder, filename
+            FROM uploads INDEXED BY uploads_of_client
+            WHERE client = ? ORDER BY used_at, type, subfolder, filename
+            """,  # noqa: S608
+            (client,),
+        )
+        return (Entry(row[0], row[1], tuple(row)[2:]) for row in rows)
+
+    return [entry.key for entry in choose_removals(limit, held, oldest_first, MOST_FORGOTTEN)]
 
 
 def find(
