@@ -118,7 +118,7 @@ async def test_a_dead_workers_workflow_is_begun_again_and_ends_once(deployed: Op
         puppet.say(WorkflowFinished(job_id=job.id))
         done = await soon(deployment.wait(job.id))
         assert (done.state, done.attempts, len(done.pictures)) == ("done", 2, 1)
-        assert await desk_of(deployment).picture(FILE) == b"kept"
+        assert await desk_of(deployment).picture(FILE, client="ann") == b"kept"
 
 
 async def test_what_was_made_before_it_failed_or_was_stopped_is_kept(deployed: OpenDeployment) -> None:

@@ -174,6 +174,32 @@ async def test_both_lengths_are_bounded(open_queue: OpenQueue) -> None:
         await queue.submit(asked(client="cid"))
 
 
+async def test_a_client_that_fills_the_queue_leaves_places_to_others(open_queue: OpenQueue) -> None:
+    async def fill(client: str) -> int:
+        tries = [queue.submit(asked(client=client)) for _ in range(50)]
+        outcomes = await asyncio.gather(*tries, return_exceptions=True)
+        refusals = [outcome for outcome in outcomes if isinstance(outcome, QueueFullError)]
+        assert refusals
+        assert all("more waiting jobs than places are free" in str(refusal) for refusal in refusals)
+        return len(tries) - len(refusals)
+
+    async with open_queue(max_queued=80) as queue:
+        assert [await fill(client) for client in ("ann", "bob", "cid", "dee")] == [40, 20, 10, 5]
+        # What becomes free goes to those with fewer jobs, however often the others try.
+        for _ in range(8):
+            await queue.claim(1)
+            assert await fill("ann") == await fill("bob") == 0
+        assert await fill("eve") > 0
+
+
+async def test_without_keys_the_whole_queue_may_be_filled(open_queue: OpenQueue) -> None:
+    async with open_queue(max_queued=20) as queue:
+        for _ in range(20):
+            await queue.submit(asked(client="local"))
+        with pytest.raises(QueueFullError, match="20 jobs are waiting, the limit is 20"):
+            await queue.submit(asked(client="local"))
+
+
 async def test_retry_after_follows_the_pace(open_queue: OpenQueue, hands: Hands) -> None:
     async with open_queue() as queue:
         for _ in range(4):

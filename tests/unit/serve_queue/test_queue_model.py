@@ -70,9 +70,9 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def submit(self, client: str, priority: int, key: str | None) -> object:
         waiting = self.in_state("queued").values()
-        full = len(waiting) >= LIMITS.max_queued or (
-            sum(known.client == client for known in waiting) >= LIMITS.max_queued_per_client
-        )
+        own = sum(known.client == client for known in waiting)
+        free = LIMITS.max_queued - len(waiting)
+        full = free == 0 or own >= LIMITS.max_queued_per_client or own >= free
         earlier = self.keys.get((client, key)) if key else None
         try:
             job = self.runner.run(

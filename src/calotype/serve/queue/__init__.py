@@ -1,7 +1,7 @@
 """Accepted jobs, kept in SQLite until they have ended and as long after that as the deployment wants.
 
-Reading order: `schema`, `opening`, `rows`, `records`, `entering`, `moving`, `fair_share`, `uploads`, `ending`,
-`history`, `files`, `database`, `store`, `workflow_pictures`, `queue`.
+Reading order: `schema`, `opening`, `rows`, `records`, `entering`, `moving`, `fair_share`, `uploads`,
+`ending`, `history`, `files`, `database`, `store`, `workflow_pictures`, `queue`.
 
 Rules that hold whatever happens:
 

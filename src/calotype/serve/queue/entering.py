@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from calotype.core.errors import Problem, RequestError
+from calotype.serve.access import LOCAL
 from calotype.serve.queue import moving, records, uploads
 from calotype.serve.queue.counting import ALONE_AFTER
 from calotype.serve.queue.limits import QueueLimits
@@ -188,6 +189,13 @@ def _check_room(
     if own >= own_limit:
         rule = f"{own} jobs of {new.client!r} are waiting, the limit for one client is {own_limit}"
         raise QueueFullError(f"{rule}; try again when one has begun", retry_after_s)
+    free = limits.max_queued - queued
+    # One client takes at most half of the queue, and what becomes free goes to those with fewer jobs first.
+    # Without keys there is one client, which has all places.
+    if own >= free and new.client != LOCAL:
+        rule = f"{own} jobs of {new.client!r} are waiting and {free} places of {limits.max_queued} are free"
+        kept = "no client may have more waiting jobs than places are free, so that others find room"
+        raise QueueFullError(f"{rule}: {kept}; try again when one has begun", retry_after_s)
 
 
 def claim(

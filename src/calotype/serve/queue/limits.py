@@ -13,7 +13,7 @@ class QueueLimits(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     max_queued: Annotated[int, Field(ge=1, le=100_000)] = 2000
-    """Jobs that wait, of all clients together."""
+    """Jobs that wait, of all clients together; with API keys, no client may have more than are still free."""
     max_queued_per_client: Annotated[int, Field(ge=1, le=100_000)] = 1000
     """Jobs that wait, of one client; an API key can have a smaller bound of its own."""
     max_losses: Annotated[int, Field(ge=1, le=100)] = 3
