@@ -270,6 +270,29 @@ def test_bodies_that_are_too_much_together() -> None:
         assert small.client.post("/v1/jobs", content=large, headers=JSON).status_code == 202
 
 
+def test_bodies_of_one_client_leave_room_to_others() -> None:
+    with running(keys=StandInKeys(), most_bytes_in_flight=10_000, largest_body_bytes=9000) as small:
+
+        def post(client: str, spaces: int) -> httpx.Response:
+            content = json.dumps(GOOD) + " " * spaces
+            return small.client.post(
+                "/v1/jobs", content=content, headers={**JSON, "X-API-Key": f"{client}-key"}
+            )
+
+        waiting = HTTPConnection(small.url.removeprefix("http://"), timeout=20)
+        body = json.dumps({"request": {"prompt": "hold my place"}}) + " " * 3000
+        waiting.request("POST", "/v1/jobs?wait=true", body, {**JSON, "X-API-Key": "alice-key"})
+        held = small.await_(small.service.holding("hold my place"))
+        refused(post("alice", 3000), 503, "requests of 'alice' of .* one client gets no more than is free")
+        # Another client finds that room, also for one request that is larger than what is left then.
+        assert post("bob", 3000).status_code == post("bob", 6000).status_code == 202
+        small.await_(small.service.cancel(held.id))
+        assert json.load(waiting.getresponse())["state"] == "cancelled"
+        waiting.close()
+        assert post("alice", 3000).status_code == 202
+        assert post("alice", 8000).status_code == 202
+
+
 def test_headers_that_are_too_large(server: Running) -> None:
     # The server hangs up while they are still being sent, so that the answer may be lost.
     with contextlib.suppress(httpx.TransportError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calotype.core.errors import CalotypeError
-from calotype.serve.access import Access, ForbiddenError, Visit, bearer_token
+from calotype.serve.access import LOCAL, Access, ForbiddenError, Visit, bearer_token
 from calotype.serve.failures import TooLargeError, TooSlowError, WrongTypeError
 from calotype.serve.http.errors import error_response
 from calotype.serve.http.json_shape import check_shape
@@ -58,6 +59,8 @@ class _Held:
     """What one request has in memory."""
 
     bytes: int = 0
+    client: str | None = None
+    """Who shares memory with others; None where that is not known, or there is one client alone."""
 
 
 class Door:
@@ -76,6 +79,8 @@ class Door:
         self._access = access
         self._hosts = {settings.host.lower(), *(name.lower() for name in settings.allowed_hosts)}
         self._in_flight = 0
+        self._of_clients: Counter[str] = Counter()
+        """What is in flight, by client."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request through, or answer it here."""
@@ -95,7 +100,7 @@ class Door:
         else:
             await self.app(scope, _replayed(body, receive), send)
         finally:
-            self._in_flight -= held.bytes
+            self._count(held, -held.bytes)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a socket through, or answer why not as to any other request."""
@@ -122,7 +127,9 @@ class Door:
         if self._is_open(scope):
             most = min(most, LARGEST_FROM_ANYBODY)
         else:
-            scope.setdefault("state", {})["visit"] = Visit(self._access, _token(headers, scope))
+            visit = Visit(self._access, _token(headers, scope))
+            scope.setdefault("state", {})["visit"] = visit
+            held.client = visit.caller.name if visit.caller.name != LOCAL else None
         kind = _body_kind(headers, _UNSAID if scope["path"] in PLAIN_POSTS else ())
         body = await self._body(headers, receive, held, most)
         if kind == JSON:
@@ -181,8 +188,7 @@ class Door:
             if message["type"] == "http.disconnect":
                 raise _GoneError
             pieces.append(message.get("body", b""))
-            held.bytes += len(pieces[-1])
-            self._in_flight += len(pieces[-1])
+            self._count(held, len(pieces[-1]))
             if held.bytes > most:
                 raise _too_large(f"more than {most} bytes arrived", most)
             if self._in_flight > self._settings.most_bytes_in_flight:
@@ -190,8 +196,29 @@ class Door:
                     f"requests of {self._settings.most_bytes_in_flight} bytes are being served, which is the "
                     f"limit; try again later"
                 )
+            self._check_share(held)
             if not message.get("more_body"):
                 return b"".join(pieces)
+
+    def _count(self, held: _Held, size: int) -> None:
+        held.bytes += size
+        self._in_flight += size
+        if held.client is not None:
+            self._of_clients[held.client] += size
+            # A counter of zero would stay for every client that was ever here.
+            if not self._of_clients[held.client]:
+                del self._of_clients[held.client]
+
+    def _check_share(self, held: _Held) -> None:
+        """Refuse a client that has more in flight than is free; one request of each client may be larger."""
+        own = 0 if held.client is None else self._of_clients[held.client]
+        free = self._settings.most_bytes_in_flight - self._in_flight
+        if own > max(free, held.bytes):
+            raise UnavailableError(
+                f"requests of {held.client!r} of {own} bytes are being served and {free} bytes of "
+                f"{self._settings.most_bytes_in_flight} are free: one client gets no more than is free for "
+                f"others; try again when one is answered"
+            )
 
 
 def _too_large(what: str, most: int) -> TooLargeError:
