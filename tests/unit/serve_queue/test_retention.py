@@ -367,6 +367,29 @@ def test_handing_in_and_ending_read_no_whole_table() -> None:
         assert [each for each in whole_tables(found) if allowed not in each[1]] == []
 
 
+def test_many_uploads_of_one_name_are_numbered_in_few_steps() -> None:
+    name = file("a.png", "input")
+    with database() as connection:
+
+        def give(number: int) -> str:
+            contents = f"{number:064}", 1
+            return uploads.enter(connection, "ann", name, contents, 1.0, overwrite=False)[0].filename
+
+        assert [give(number) for number in range(500)] == ["a.png", *(f"a ({n}).png" for n in range(1, 500))]
+        with plans(connection) as found:
+            assert give(500) == "a (500).png"
+        assert len(found) < 30
+        assert whole_tables(found) == []
+        # The same file again is the same, also under its number.
+        assert [give(number) for number in (0, 3, 500)] == ["a.png", "a (3).png", "a (500).png"]
+        # A number that has become free may be used again, and never one that is taken.
+        uploads.remove(connection, "ann", file("a (250).png", "input"))
+        names = {give(number) for number in range(600, 610)}
+        taken = {row["filename"] for row in connection.execute("SELECT filename FROM uploads")}
+        assert len(names) == 10
+        assert len(taken) == 510
+
+
 def test_retention_reads_indexes_and_only_the_rows_that_go() -> None:
     limits = QueueLimits(max_bytes=30, max_upload_bytes=30, max_uploads=2, max_record_bytes=2**20)
     with database() as connection:

@@ -5,10 +5,10 @@ Knows nothing of transactions, which are the caller's, nor of the files themselv
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -53,13 +53,12 @@ def enter(
 ) -> tuple[PictureFile, list[str]]:
     """Keep a picture under its name, or the next free one; answers with that and with files let go."""
     sha256, size = contents
-    let_go: list[str] = []
-    for name in _names(file.filename):
-        chosen = file.model_copy(update={"filename": name})
-        known = _upload(connection, client, chosen)
-        if known is None or known["sha256"] == sha256 or overwrite:
-            let_go = [known["sha256"]] if known else []
-            break
+    known = _upload(connection, client, file)
+    if known is None or known["sha256"] == sha256 or overwrite:
+        chosen, let_go = file, [known["sha256"]] if known else []
+    else:
+        name = _same_file(connection, client, file, sha256) or _free_name(connection, client, file)
+        chosen, let_go = file.model_copy(update={"filename": name}), []
     connection.execute(
         "INSERT OR REPLACE INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?)",
         (client, chosen.type, chosen.subfolder, chosen.filename, sha256, size, now),
@@ -262,8 +261,35 @@ def _unknown(file: PictureFile) -> NotFoundError:
     return NotFoundError(f"no {file.type} picture {name[:80]!r}; it may have been deleted; send it again")
 
 
-def _names(name: str) -> Iterator[str]:
-    yield name
-    path = PurePosixPath(name)
-    for number in count(1):
-        yield f"{path.stem} ({number}){path.suffix}"
+def _same_file(connection: sqlite3.Connection, client: str, file: PictureFile, sha256: str) -> str | None:
+    """The numbered name under which a client has the same contents already."""
+    path = PurePosixPath(file.filename)
+    rows = connection.execute(
+        """
+        SELECT filename FROM uploads INDEXED BY uploads_by_file
+        WHERE (sha256, client, type, subfolder) = (?, ?, ?, ?) AND filename > ? AND filename < ? LIMIT ?
+        """,
+        (sha256, client, file.type, file.subfolder, f"{path.stem} (", f"{path.stem} )", MOST_LISTED),
+    )
+    numbered = re.compile(rf"{re.escape(path.stem)} \(\d+\){re.escape(path.suffix)}")
+    return next((row["filename"] for row in rows if numbered.fullmatch(row["filename"])), None)
+
+
+def _free_name(connection: sqlite3.Connection, client: str, file: PictureFile) -> str:
+    """A numbered name that is free, found in few steps however many numbers are taken."""
+    path = PurePosixPath(file.filename)
+
+    def name(number: int) -> str:
+        return f"{path.stem} ({number}){path.suffix}"
+
+    def taken(number: int) -> bool:
+        return _upload(connection, client, file.model_copy(update={"filename": name(number)})) is not None
+
+    # The name without a number is taken, and counts as number 0.
+    last, free = 0, 1
+    while taken(free):
+        last, free = free, 2 * free
+    while free - last > 1:
+        middle = (last + free) // 2
+        last, free = (middle, free) if taken(middle) else (last, middle)
+    return name(free)
