@@ -55,6 +55,9 @@ SCHEDULES = (
 )
 """Noise levels as ComfyUI computes them, and as A1111 does."""
 
+RANDOM_MODEL = "random:"
+"""Begins the name of a model whose weights are seeded random numbers: `random:sd15:7`."""
+
 PRESETS = ("baseline", "fast", "max-throughput", "int8", "int8-static", "fp8", "low-memory", "cached")
 
 USUAL_PRESET = "fast"
