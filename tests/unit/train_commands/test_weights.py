@@ -1,4 +1,4 @@
-"""Fine-tuning starts from weights that somebody chose; random numbers are used on purpose and said."""
+"""Fine-tuning starts from weights that a setting names; a run on random numbers says so."""
 
 from __future__ import annotations
 
