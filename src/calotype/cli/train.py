@@ -95,6 +95,10 @@ def run(
         hand_in_training(asked, context, as_json)
         return
     chosen = load_recipe(recipe, overrides or []).recipe
+    if not benchmark:
+        from calotype.train.start_weights import check_weights_are_chosen
+
+        check_weights_are_chosen(chosen)
     _start_others("run", context, chosen, as_json, take_stops=not benchmark)
     place = _place(device)
     if benchmark:
@@ -155,6 +159,8 @@ def _tell(outcome: "Outcome", as_json: bool) -> None:
         return
     how = "stopped" if outcome.stopped_early else "done"
     typer.echo(f"{how} at step {outcome.step} ({outcome.samples} samples); checkpoints in {outcome.folder}")
+    if outcome.random_weights:
+        typer.echo("the model started from random numbers (model.weights=random)")
     if outcome.unreadable:
         some = ", ".join(outcome.unreadable[:5]) + (", …" if len(outcome.unreadable) > 5 else "")
         where = outcome.folder / "unreadable-rank*.jsonl"
@@ -222,8 +228,10 @@ def precompute(
     from calotype.cli.progress import shown
     from calotype.train.precompute import precompute as encode
     from calotype.train.recipes import load_recipe
+    from calotype.train.start_weights import check_encoders_are_chosen
 
     chosen, place = load_recipe(recipe, overrides or []).recipe, _place(device)
+    check_encoders_are_chosen(chosen)
     _start_others("precompute", context, chosen, as_json)
     with shown() as bar:
         done = encode(

@@ -28,11 +28,19 @@ class Training:
     recipe: str
     overrides: Sequence[str]
     on_cpu: bool
+    benchmark: bool = False
+    precomputes: bool = False
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> "Training":
         """From the arguments and options of a command."""
-        return cls(params["recipe"], params["overrides"] or (), params["device"] == "cpu")
+        return cls(
+            params["recipe"],
+            params["overrides"] or (),
+            params["device"] == "cpu",
+            benchmark=bool(params.get("benchmark")),
+            precomputes="samples_per_shard" in params,
+        )
 
 
 def hand_in_training(asked: Asked, context: typer.Context, as_json: bool) -> None:
@@ -55,8 +63,13 @@ def fitted(
     What only one of them says the other follows; raises RequestError where they contradict each other.
     """
     from calotype.train.recipes import load_recipe
+    from calotype.train.start_weights import check_encoders_are_chosen, check_weights_are_chosen
 
     resolved, said = _read(training)
+    if training.precomputes:
+        check_encoders_are_chosen(resolved.recipe)
+    elif not training.benchmark:
+        check_weights_are_chosen(resolved.recipe)
     spec = _laid_out(spec, {**_own_layout(resolved), **said}, training.on_cpu)
     if not training.on_cpu and ask_cluster:
         spec = asked.with_gpus(spec)

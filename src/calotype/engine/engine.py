@@ -39,8 +39,8 @@ from calotype.engine.starting import start_from
 from calotype.engine.store.shapes import Shape
 from calotype.engine.text import Conditioning, TextConditioner
 from calotype.models.model import Model
-from calotype.sampling import NoiseStream, begin, sigmas_for
-from calotype.sampling.noise import from_noise_alone, noised
+from calotype.sampling import NoiseStream, begin, options_of_run, sigmas_of_run, start_of_run
+from calotype.sampling.noise import noised
 from calotype.spec.record import PictureRecord
 from calotype.spec.request import GenerateRequest, LoraUse
 
@@ -276,10 +276,11 @@ class Engine:
         noise = stream.initial()
         fitted = inputs.fitted(request.width, request.height)
         start = start_from(self.model, fitted, noise, tiled=bool(request.tile_vae))
-        x = from_noise_alone(noise, sigmas[0])
+        x = start_of_run(request.schedule, request.sampler, noise, sigmas[0])
         if request.strength < 1:
             x = noised(start.clean, noise, sigmas[0])
-        options = {} if request.eta is None else {"eta": request.eta}
+        options: dict[str, Any] = {} if request.eta is None else {"eta": request.eta}
+        options |= options_of_run(request.schedule, request.sampler)
         return Run(
             begin(request.sampler, x, sigmas, stream.next, **options),
             self._guidance(request),
@@ -350,12 +351,13 @@ class Engine:
         """The noise levels that a resolved request visits."""
         assert request.strength
         try:
-            return sigmas_for(
+            return sigmas_of_run(
                 request.schedule,
                 self.schedule,
                 request.steps,
                 sampler=request.sampler,
                 denoise=request.strength,
+                family=self.model.architecture.family,
             )
         except ValueError as error:
             raise RequestError([Problem("steps", str(error), request.steps)]) from None

@@ -25,10 +25,11 @@ from calotype.models.hub import snapshot
 from calotype.models.json_file import read_json
 from calotype.models.single_file import architecture_of
 from calotype.models.weights import FolderWeights, RandomWeights, SingleFileWeights, Weights
+from calotype.spec.names import RANDOM_MODEL
 from calotype.spec.record import ModelIdentity
 
 EMBEDDED = "emoji"
-RANDOM = "random:"
+RANDOM = RANDOM_MODEL
 LARGEST_SEED = 2**64 - 1
 FILE_SUFFIXES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 PREDICTION_TYPES = ("epsilon", "v_prediction", "sample")

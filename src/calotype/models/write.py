@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,26 +50,36 @@ def write_folder(
     max_shard_bytes: int = DEFAULT_SHARD_BYTES,
     keep_extra: bool = True,
     progress: Progress | None = None,
+    metadata: Mapping[str, str] = FORMAT,
 ) -> None:
-    """Write the diffusers layout. `dtype` converts; otherwise every tensor keeps its own."""
+    """Write the diffusers layout. `dtype` converts; otherwise every tensor keeps its own.
+
+    `metadata` goes into the header of every file of weights.
+    """
     watcher = progress or Silent()
     parts = weights.architecture.parts()
     watcher.start("writing", sum(len(weights.specs(part)) for part in parts))
     with made_whole(folder) as partial:
         write_layout(partial, weights.architecture)
         for part in parts:
-            _write_part(weights, part, partial / part, dtype, max_shard_bytes, watcher)
+            _write_part(weights, part, partial / part, dtype, max_shard_bytes, watcher, metadata)
         extra = weights.extra() if keep_extra else None
         if extra is not None:
             specs = {name: extra.spec(name) for name in extra.names()}
             write_safetensors(partial / f"{EXTRA_STEM}.safetensors", specs, extra.read, FORMAT)
 
 
-def write_vae_folder(weights: Weights, folder: Path, *, dtype: torch.dtype | None = None) -> None:
+def write_vae_folder(
+    weights: Weights,
+    folder: Path,
+    *,
+    dtype: torch.dtype | None = None,
+    metadata: Mapping[str, str] = FORMAT,
+) -> None:
     """Write the autoencoder alone, as diffusers lays it out: its configuration and its weights."""
     with made_whole(folder) as partial:
         write_json(partial / "config.json", dict(weights.architecture.vae))
-        _write_part(weights, "vae", partial, dtype, DEFAULT_SHARD_BYTES, Silent())
+        _write_part(weights, "vae", partial, dtype, DEFAULT_SHARD_BYTES, Silent(), metadata)
 
 
 @contextmanager
@@ -94,6 +104,7 @@ def _write_part(
     dtype: torch.dtype | None,
     max_shard_bytes: int,
     progress: Progress,
+    metadata: Mapping[str, str],
 ) -> None:
     specs = {name: _cast(spec, dtype) for name, spec in weights.specs(part).items()}
 
@@ -101,7 +112,7 @@ def _write_part(
         progress.advance()
         return weights.read(part, name).to(specs[name].dtype)
 
-    write_sharded(folder, part_stem(part), specs, produce, max_shard_bytes, metadata=FORMAT)
+    write_sharded(folder, part_stem(part), specs, produce, max_shard_bytes, metadata={**FORMAT, **metadata})
 
 
 def write_single_file(
@@ -111,6 +122,7 @@ def write_single_file(
     dtype: torch.dtype | None = None,
     keep_extra: bool = True,
     progress: Progress | None = None,
+    metadata: Mapping[str, str] = FORMAT,
 ) -> None:
     """Write one original-layout file: safetensors, or an old-style ckpt if the name ends so."""
     if file.suffix not in SINGLE_FILE_SUFFIXES:
@@ -137,7 +149,7 @@ def write_single_file(
             told = {**_marks(weights.architecture), **_own_word(weights.architecture)}
             torch.save({"state_dict": {**told, **tensors}}, out)
     else:
-        write_safetensors(file, specs, produce, {**FORMAT, **_description(weights.architecture)})
+        write_safetensors(file, specs, produce, {**FORMAT, **metadata, **_description(weights.architecture)})
 
 
 def _original_specs(weights: Weights, dtype: torch.dtype | None) -> dict[str, TensorSpec]:

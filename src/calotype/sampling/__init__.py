@@ -1,14 +1,20 @@
 """Noise, sigma schedules and samplers: everything between a seed and a finished latent except the model.
 
 Reading order: `query` (a sampler is a generator), `samplers/euler`, `sampler` (driving one),
-`training_schedule`, `schedules`, `prediction`, `noise`. Knows nothing of models, prompts or guidance.
+`training_schedule`, `schedules`, `a1111_schedules`, `sigmas_of_run`, `prediction`, `noise`. Knows nothing of
+models, prompts or guidance.
 """
 
 from calotype.sampling.noise import NoiseStream
 from calotype.sampling.query import Query, Sampling
 from calotype.sampling.sampler import begin, sample
 from calotype.sampling.samplers import SAMPLERS
-from calotype.sampling.schedules import SCHEDULES, sigmas_for
+from calotype.sampling.sigmas_of_run import (
+    SCHEDULES,
+    options_of_run,
+    sigmas_of_run,
+    start_of_run,
+)
 from calotype.sampling.training_schedule import TrainingSchedule, training_schedule
 
 __all__ = [
@@ -19,7 +25,9 @@ __all__ = [
     "Sampling",
     "TrainingSchedule",
     "begin",
+    "options_of_run",
     "sample",
-    "sigmas_for",
+    "sigmas_of_run",
+    "start_of_run",
     "training_schedule",
 ]

@@ -117,5 +117,5 @@ def _check_sigmas(sigmas: Sequence[float]) -> None:
         if not math.inf > sigma > sigma_next >= 0.0:
             raise ValueError(
                 f"sigmas must descend strictly and end at 0 or above, but sigmas[{index}] = {sigma} is "
-                f"followed by {sigma_next}; build them with calotype.sampling.sigmas_for"
+                f"followed by {sigma_next}; build them with calotype.sampling.sigmas_of_run"
             )

@@ -6,7 +6,7 @@ the samplers' mathematics.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from calotype.sampling.training_schedule import TrainingSchedule
 
@@ -19,25 +19,25 @@ SKIPS_LAST_POSITIVE_SIGMA = frozenset({"dpm_2", "dpm_2_ancestral", "uni_pc"})
 
 def normal(training: TrainingSchedule, steps: int) -> Sigmas:
     """Evenly spaced timesteps from the last to the first, both included."""
-    timesteps = _evenly(len(training.sigmas) - 1.0, 0.0, steps)
+    timesteps = evenly(len(training.sigmas) - 1.0, 0.0, steps)
     return (*(training.timestep_to_sigma(timestep) for timestep in timesteps), 0.0)
 
 
 def sgm_uniform(training: TrainingSchedule, steps: int) -> Sigmas:
     """Evenly spaced timesteps from the last towards the first, which is left out."""
-    timesteps = _evenly(len(training.sigmas) - 1.0, 0.0, steps + 1)[:-1]
+    timesteps = evenly(len(training.sigmas) - 1.0, 0.0, steps + 1)[:-1]
     return (*(training.timestep_to_sigma(timestep) for timestep in timesteps), 0.0)
 
 
 def karras(training: TrainingSchedule, steps: int, rho: float = 7.0) -> Sigmas:
     """Evenly spaced in sigma ** (1 / rho) (Karras et al. 2022, arXiv:2206.00364, equation 5)."""
-    roots = _evenly(training.sigma_max ** (1.0 / rho), training.sigma_min ** (1.0 / rho), steps)
+    roots = evenly(training.sigma_max ** (1.0 / rho), training.sigma_min ** (1.0 / rho), steps)
     return (*(root**rho for root in roots), 0.0)
 
 
 def exponential(training: TrainingSchedule, steps: int) -> Sigmas:
     """Evenly spaced in log sigma."""
-    logarithms = _evenly(math.log(training.sigma_max), math.log(training.sigma_min), steps)
+    logarithms = evenly(math.log(training.sigma_max), math.log(training.sigma_min), steps)
     return (*(math.exp(logarithm) for logarithm in logarithms), 0.0)
 
 
@@ -91,20 +91,25 @@ def sigmas_for(
     `denoise` under 1 is image-to-image: the schedule is made for int(steps / denoise) steps, and its last
     `steps` are run. At 0 nothing is left to do, and the answer is empty.
     """
-    if schedule not in SCHEDULES:
-        raise ValueError(f"schedule {schedule!r} is unknown; use one of {sorted(SCHEDULES)}")
-    if steps < 1:
-        raise ValueError(
-            f"a run needs at least 1 step, got {steps}; use denoise=0 to leave an image as it is"
-        )
-    if not 0.0 <= denoise <= 1.0:
-        raise ValueError(f"denoise is a fraction between 0 and 1, got {denoise}")
+    check_run(schedule, SCHEDULES, steps, denoise)
     if denoise == 0.0:
         return ()
     # The threshold is ComfyUI's: its sliders do not always land on 1.
     if denoise > 0.9999:
         return _complete(schedule, training, steps, sampler)
     return _complete(schedule, training, int(steps / denoise), sampler)[-(steps + 1) :]
+
+
+def check_run(schedule: str, schedules: Collection[str], steps: int, denoise: float) -> None:
+    """Raise ValueError for a schedule that is none of `schedules`, or numbers out of range."""
+    if schedule not in schedules:
+        raise ValueError(f"schedule {schedule!r} is unknown; use one of {sorted(schedules)}")
+    if steps < 1:
+        raise ValueError(
+            f"a run needs at least 1 step, got {steps}; use denoise=0 to leave an image as it is"
+        )
+    if not 0.0 <= denoise <= 1.0:
+        raise ValueError(f"denoise is a fraction between 0 and 1, got {denoise}")
 
 
 def _complete(schedule: str, training: TrainingSchedule, steps: int, sampler: str) -> Sigmas:
@@ -114,7 +119,7 @@ def _complete(schedule: str, training: TrainingSchedule, steps: int, sampler: st
     return (*sigmas[:-2], sigmas[-1])
 
 
-def _evenly(start: float, end: float, count: int) -> list[float]:
+def evenly(start: float, end: float, count: int) -> list[float]:
     """`count` evenly spaced numbers, both ends included; the start alone when count is 1."""
     if count == 1:
         return [start]

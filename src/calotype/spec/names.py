@@ -30,7 +30,33 @@ SAMPLERS_WITH_ETA = (
 )
 """Those that can be told how much noise a step adds."""
 
-SCHEDULES = ("normal", "karras", "exponential", "sgm_uniform", "simple", "ddim_uniform", "beta")
+A1111_SCHEDULES = (
+    "a1111_uniform",
+    "a1111_karras",
+    "a1111_exponential",
+    "a1111_sgm_uniform",
+    "a1111_kl_optimal",
+    "a1111_align_your_steps",
+    "a1111_simple",
+    "a1111_ddim",
+    "a1111_beta",
+)
+"""The noise levels of A1111's web UI, image-to-image included."""
+
+SCHEDULES = (
+    "normal",
+    "karras",
+    "exponential",
+    "sgm_uniform",
+    "simple",
+    "ddim_uniform",
+    "beta",
+    *A1111_SCHEDULES,
+)
+"""Noise levels as ComfyUI computes them, and as A1111 does."""
+
+RANDOM_MODEL = "random:"
+"""Begins the name of a model whose weights are seeded random numbers: `random:sd15:7`."""
 
 PRESETS = ("baseline", "fast", "max-throughput", "int8", "int8-static", "fp8", "low-memory", "cached")
 

@@ -19,6 +19,8 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 ENCODED_BEFOREHAND = ("precomputed", "synthetic_latents")
 """Kinds of data that bring latents and text embeddings along."""
+SYNTHETIC_KINDS = ("synthetic", "synthetic_latents")
+"""Kinds of data that are made up on the device."""
 
 
 class Part(BaseModel):
@@ -33,7 +35,8 @@ class ModelPart(Part):
     base: str = "emoji"
     """A catalogue name, file, folder or hub id, as for `calotype generate`."""
     weights: Literal["random", "pretrained"] = "random"
-    """Start from seeded random numbers, or from the weights `base` leads to."""
+    """Start from seeded random numbers, or from the weights `base` leads to. Has to be set for a LoRA, a word
+    or text encoders, and for images, which an autoencoder of random numbers would encode."""
     vae: str | None = None
     """An autoencoder in place of the model's own: a file, a diffusers folder with its scale, or a name in the
     model folder, as for `calotype generate --vae`."""

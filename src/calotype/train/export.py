@@ -30,6 +30,7 @@ from calotype.train.live import build_subject, load_model
 from calotype.train.lora import LoraSubject
 from calotype.train.origin import refuse_other
 from calotype.train.run import run_folder
+from calotype.train.start_weights import check_weights_are_chosen, weights_metadata
 from calotype.train.text_encoders import by_part
 from calotype.train.vae import VaeSubject
 
@@ -78,6 +79,7 @@ def export(
     An autoencoder's scale is measured on `device` over so many `samples` of the run's data.
     """
     refuse_existing(destination)
+    check_weights_are_chosen(recipe)
     _check_suffix(recipe, destination)
     with CheckpointStore(run_folder(recipe) / "checkpoints", recipe.checkpoint.keep_last) as store:
         path = store.best() if best else store.newest()
@@ -96,14 +98,17 @@ def export(
     model = load_model(recipe.model_copy(update={"model": whole}), place, models=models)
     subject = build_subject(model, recipe)
     refuse_other(state, subject.parameters(), model, recipe, with_moments=False)
+    metadata = weights_metadata(recipe, model.identity)
     if isinstance(subject, LoraSubject | InversionSubject):
-        subject.export(destination, tensors)
+        subject.export(destination, tensors, metadata)
     elif isinstance(subject, VaeSubject):
         _scale(model, recipe, tensors, samples)
-        write_vae_folder(LiveWeights(model, {"vae": tensors}), destination, dtype=choose_dtype(dtype, cpu))
+        made = LiveWeights(model, {"vae": tensors})
+        write_vae_folder(made, destination, dtype=choose_dtype(dtype, cpu), metadata=metadata)
     else:
         write = write_single_file if destination.suffix in SINGLE_FILE_SUFFIXES else write_folder
-        write(LiveWeights(model, by_part(tensors)), destination, dtype=choose_dtype(dtype, cpu))
+        whole_model = LiveWeights(model, by_part(tensors))
+        write(whole_model, destination, dtype=choose_dtype(dtype, cpu), metadata=metadata)
     return int(state["step"])
 
 

@@ -16,6 +16,7 @@ from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
 from calotype.train.data.batch import Batch
 from calotype.train.draws import Draws
+from calotype.train.lora import NO_METADATA
 from calotype.train.objective import Question
 from calotype.train.prompted import PromptedUnet, answer_to_captions
 from calotype.train.subject import UnetSubject
@@ -81,10 +82,12 @@ class InversionSubject(UnetSubject):
         named = self.spelled(caption)
         return named if self._tokens in named else f"a photo of {self._tokens}"
 
-    def export(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
+    def export(
+        self, file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = NO_METADATA
+    ) -> None:
         """Write the word in the form that ComfyUI, diffusers and Calotype read."""
         vectors = [tensors[name].detach().cpu().float().contiguous() for name in sorted(tensors)]
         names: Sequence[str] = ("emb_params",) if len(vectors) == 1 else ("clip_l", "clip_g")
         named = dict(zip(names, vectors, strict=True))
         specs = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in named.items()}
-        write_safetensors(file, specs, named.__getitem__, {"format": "pt"})
+        write_safetensors(file, specs, named.__getitem__, {"format": "pt", **metadata})

@@ -33,6 +33,7 @@ from calotype.train.prompted import (
 )
 from calotype.train.subject import UnetSubject
 
+NO_METADATA: Mapping[str, str] = {}
 TEXT_TARGETS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
@@ -95,9 +96,11 @@ class LoraSubject(UnetSubject):
             return super()._answer(question, batch, draws)
         return answer_to_captions(self.model, question, batch, draws, batch.captions)
 
-    def export(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
+    def export(
+        self, file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = NO_METADATA
+    ) -> None:
         """Write the updates; `tensors` are the parameters by name, or their averages."""
-        write_lora(file, tensors, self._alpha, self._recipe.lora.dialect)
+        write_lora(file, tensors, self._alpha, self._recipe.lora.dialect, metadata)
 
 
 def _refused(targets: Sequence[str], rule: str) -> RequestError:
@@ -112,7 +115,13 @@ def alpha_of(part: LoraPart) -> float:
     return part.alpha or float(part.rank)
 
 
-def write_lora(file: Path, tensors: Mapping[str, Tensor], alpha: float, dialect: str) -> None:
+def write_lora(
+    file: Path,
+    tensors: Mapping[str, Tensor],
+    alpha: float,
+    dialect: str,
+    metadata: Mapping[str, str] = NO_METADATA,
+) -> None:
     """peft's parameter names in a dialect's own, with alpha where that dialect keeps it."""
     named: dict[str, Tensor] = {}
     layers: dict[str, set[str]] = defaultdict(set)
@@ -127,12 +136,12 @@ def write_lora(file: Path, tensors: Mapping[str, Tensor], alpha: float, dialect:
             flat = f"{flat_prefixes[part]}{layer.replace('.', '_')}"
             named[f"{flat}.lora_{'down' if kind == 'A' else 'up'}.weight"] = value
             named[f"{flat}.alpha"] = torch.tensor(alpha)
-    metadata = {"format": "pt"}
+    header = {"format": "pt", **metadata}
     if dialect == "diffusers":
         rank = next(t.shape[0] for n, t in named.items() if ".lora_A." in n)
-        metadata["lora_adapter_metadata"] = json.dumps(_note(layers, rank, alpha))
+        header["lora_adapter_metadata"] = json.dumps(_note(layers, rank, alpha))
     specs = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in named.items()}
-    write_safetensors(file, specs, named.__getitem__, metadata)
+    write_safetensors(file, specs, named.__getitem__, header)
 
 
 def _place(name: str) -> tuple[str, str, str]:

@@ -30,6 +30,7 @@ from calotype.train.data.report import DataError, Report
 from calotype.train.live import load_model, needs_of
 from calotype.train.precompute_origin import Origin, refuse_other_parts
 from calotype.train.processes import Process, as_started, joined
+from calotype.train.start_weights import check_encoders_are_chosen
 from calotype.train.stopping import ShelteringStop
 
 USUAL_SAMPLES_PER_SHARD = 1024
@@ -70,6 +71,7 @@ def precompute(
     """
     recipe = as_started(recipe)
     _check(recipe)
+    check_encoders_are_chosen(recipe)
     micro = recipe.model.micro_batch_size
     per_shard = samples_per_shard or -(-USUAL_SAMPLES_PER_SHARD // micro) * micro
     with joined(recipe, device) as process, ShelteringStop() as stop:
@@ -205,6 +207,8 @@ class _Encoders:
         kept = choose_dtype(dtype, process.device)
         watched = progress if progress and process.is_first else Silent()
         model = load_model(recipe, process.device, watched, models)
+        if model.identity.random and process.is_first:
+            _log.warning("model.weights=random: latents and embeddings come from random numbers")
         # Nobody asks the UNet anything here, and its memory makes room for larger batches.
         nn.Module.to(model.unet, "meta")
         if recipe.model.channels_last:

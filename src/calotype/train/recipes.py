@@ -59,6 +59,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
     text, source = _read(name, "recipe")
     _warn_of_repeated(overrides)
     layers = [(source, parse_yaml(text, source)), (OVERRIDE, parse_overrides(overrides))]
+    _drop_weights_of_other_training(layers[0][1], layers[1][1])
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for layer_source, layer in layers:
@@ -68,6 +69,15 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
     return ResolvedRecipe(
         recipe, {key: sources.get(key, DEFAULT) for key in flat(recipe.model_dump(mode="json"))}
     )
+
+
+def _drop_weights_of_other_training(of_file: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Random weights that a file sets for what it trains do not count for other training."""
+    own, other = of_file.get("model"), given.get("model")
+    if not isinstance(own, dict) or not isinstance(other, Mapping):
+        return
+    if own.get("weights") == "random" and other.get("train", own.get("train")) != own.get("train"):
+        del own["weights"]
 
 
 def _warn_of_repeated(overrides: Sequence[str]) -> None:

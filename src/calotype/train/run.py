@@ -34,6 +34,7 @@ from calotype.train.profiling import ProfileWindow
 from calotype.train.readings import Readings, most_samples_per_s
 from calotype.train.reconstructions import Reconstructions
 from calotype.train.sampling import SamplePictures
+from calotype.train.start_weights import check_weights_are_chosen, random_weights_note
 from calotype.train.stopping import StoppedBeforeFirstStep, TrainingStop
 from calotype.train.unreadable import UnreadableSamples
 from calotype.train.validation import Validation
@@ -53,6 +54,8 @@ class Outcome:
     stopped_early: bool
     folder: Path
     unreadable: tuple[str, ...]
+    random_weights: bool = False
+    """Whether the model started from random numbers."""
     begun: bool = True
     """False if it was stopped before its first step was over; the same command goes on from `step`."""
 
@@ -76,6 +79,7 @@ def train(
     Told to stop before its first step, it ends at once. `owns_process` lets it end the whole process where
     nothing else would (see `TrainingStop`).
     """
+    check_weights_are_chosen(recipe)
     recipe, stop = as_started(recipe), TrainingStop(owns_process=owns_process)
     try:
         with stop:
@@ -110,6 +114,8 @@ def _train(
         ranks.barrier()
         watched = progress if progress and process.is_first else Silent()
         model = load_model(recipe, process.device, watched, models)
+        if model.identity.random and process.is_first:
+            _log.warning("%s", random_weights_note(recipe))
         readings = _readings(recipe, model, process)
         subject = build_subject(model, recipe)
         loop = Loop(subject, recipe, process)
@@ -148,7 +154,9 @@ def _train(
         left_out = tuple(process.gathered(feed.report().names))
         if not finished and not stop.requested and is_under_torchrun():
             raise peers_stopped(loop.step, process.rank, process.world_size)
-        return Outcome(loop.step, loop.samples, not finished, folder, left_out)
+        return Outcome(
+            loop.step, loop.samples, not finished, folder, left_out, random_weights=model.identity.random
+        )
 
 
 def _not_begun(recipe: Recipe) -> Outcome:

@@ -242,7 +242,7 @@ def test_an_error_in_the_denoiser_is_not_swallowed() -> None:
     "sigmas", [(1.0, 1.0, 0.0), (1.0, 2.0), (1.0, -0.1), (1.0, 0.0, 0.0), (math.inf, 1.0), (1.0, math.nan)]
 )
 def test_sigmas_that_do_not_descend_are_refused(sigmas: Sequence[float]) -> None:
-    with pytest.raises(ValueError, match=r"sigmas\[\d\] = .* is followed by .*sigmas_for"):
+    with pytest.raises(ValueError, match=r"sigmas\[\d\] = .* is followed by .*sigmas_of_run"):
         begin("euler", torch.ones(1), sigmas)
 
 

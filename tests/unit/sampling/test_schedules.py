@@ -24,7 +24,7 @@ def of_diffusers(steps: int, **config: bool | str) -> np.ndarray:
 
 
 def test_names_equal_those_a_request_may_use() -> None:
-    assert tuple(SCHEDULES) == names.SCHEDULES
+    assert (*SCHEDULES, *names.A1111_SCHEDULES) == names.SCHEDULES
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from calotype.serve.http.sdapi_names import SAMPLER_NAMES, SCHEDULE_NAMES
+from calotype.serve.http.sdapi_names import SAMPLER_NAMES, sampler_and_schedule
 from calotype.spec.job import Job
-from calotype.spec.names import SAMPLERS, SCHEDULES
+from calotype.spec.names import A1111_SCHEDULES, SAMPLERS
 from tests.unit.serve_http.running import Running
 from tests.unit.serve_http.stand_in import PREVIEW, png
 
@@ -67,6 +67,7 @@ def test_what_clients_send_becomes_a_request(server: Running) -> None:
     assert info["all_seeds"] == [11, 12, 13, 14]
     assert (info["seed"], info["width"], info["height"], info["steps"]) == (11, 64, 48, 5)
     assert len(info["infotexts"]) == 4
+    assert "Steps: 5, Sampler: DPM++ 2M, Schedule type: Karras, CFG scale: 6.5" in info["infotexts"][0]
     assert made["parameters"]["cfg_scale"] == 6.5
     job = newest(server)
     expected: dict[str, Any] = {
@@ -76,7 +77,7 @@ def test_what_clients_send_becomes_a_request(server: Running) -> None:
         "count": 4,
         "cfg": 6.5,
         "sampler": "dpmpp_2m",
-        "schedule": "karras",
+        "schedule": "a1111_karras",
         "clip_skip": 1,
         "vae": None,
         "loras": [{"name": "shiny", "strength": 0.8, "text_strength": None}],
@@ -93,7 +94,13 @@ def test_what_is_not_known_here_has_no_effect(server: Running) -> None:
         "styles": [""],
         "alwayson_scripts": {"controlnet": {"args": []}},
         "use_async": False,
-        "override_settings": {"sd_vae": "Automatic", "forge_additional_modules": [], "filter_nsfw": False},
+        "override_settings": {
+            "sd_vae": "Automatic",
+            "forge_additional_modules": [],
+            "filter_nsfw": False,
+            "eta_noise_seed_delta": 31337,
+            "sigma_min": 0,
+        },
     }
     answer = server.client.post("/sdapi/v1/txt2img", json=sent)
     assert answer.status_code == 200, answer.text
@@ -121,13 +128,24 @@ def test_minus_one_is_a_random_seed(server: Running) -> None:
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
-        ({"sampler_name": "Euler a"}, ("euler_ancestral", "normal")),
-        ({"sampler_index": "DPM++ SDE Karras"}, ("dpmpp_sde", "karras")),
-        ({"sampler_name": "DPM++ 2M"}, ("dpmpp_2m", "karras")),
-        ({"sampler_name": "DPM++ 2M", "scheduler": "SGM Uniform"}, ("dpmpp_2m", "sgm_uniform")),
-        ({"sampler_name": "Euler", "scheduler": "Automatic"}, ("euler", "normal")),
-        ({"sampler_name": "dpmpp_2m_sde", "scheduler": "exponential"}, ("dpmpp_2m_sde", "exponential")),
-        ({}, ("euler", "normal")),
+        ({"sampler_name": "Euler a"}, ("euler_ancestral", "a1111_uniform")),
+        ({"sampler_index": "DPM++ SDE Karras"}, ("dpmpp_sde", "a1111_karras")),
+        ({"sampler_name": "DPM++ 2M"}, ("dpmpp_2m", "a1111_karras")),
+        ({"sampler_name": "DPM++ 2M SDE"}, ("dpmpp_2m_sde", "a1111_exponential")),
+        ({"sampler_name": "DPM++ 3M SDE"}, ("dpmpp_3m_sde", "a1111_exponential")),
+        ({"sampler_name": "DPM++ 2M", "scheduler": "SGM Uniform"}, ("dpmpp_2m", "a1111_sgm_uniform")),
+        ({"sampler_name": "DPM++ 2M Align Your Steps"}, ("dpmpp_2m", "a1111_align_your_steps")),
+        ({"sampler_name": "Euler a SGMUniform"}, ("euler_ancestral", "a1111_sgm_uniform")),
+        ({"sampler_name": "Euler", "scheduler": "kl_optimal"}, ("euler", "a1111_kl_optimal")),
+        ({"sampler_name": "Euler", "scheduler": "Automatic"}, ("euler", "a1111_uniform")),
+        # A scheduler of its own counts before one that follows the sampler's name.
+        (
+            {"sampler_name": "DPM++ 2M SDE Karras", "scheduler": "Automatic"},
+            ("dpmpp_2m_sde", "a1111_exponential"),
+        ),
+        ({"sampler_name": "DPM++ 2M SDE Karras", "scheduler": ""}, ("dpmpp_2m_sde", "a1111_karras")),
+        ({"sampler_name": "dpmpp_2m_sde", "scheduler": "exponential"}, ("dpmpp_2m_sde", "a1111_exponential")),
+        ({}, ("euler", "a1111_uniform")),
     ],
 )
 def test_samplers_by_their_names(server: Running, sent: dict[str, str], expected: tuple[str, str]) -> None:
@@ -146,7 +164,8 @@ def test_eta_is_for_samplers_that_have_one(server: Running, sampler: str, eta: f
 
 def test_every_sampler_and_schedule_of_ours_has_a_name_there(server: Running) -> None:
     assert set(SAMPLER_NAMES.values()) == set(SAMPLERS)
-    assert set(SCHEDULE_NAMES.values()) == set(SCHEDULES)
+    labels = [entry["label"] for entry in server.client.get("/sdapi/v1/schedulers").json()]
+    assert {sampler_and_schedule("Euler", label)[1] for label in labels} == set(A1111_SCHEDULES)
     for entry in server.client.get("/sdapi/v1/samplers").json():
         sent = {"prompt": "a", "steps": 1, "sampler_name": entry["name"]}
         assert server.client.post("/sdapi/v1/txt2img", json=sent).status_code == 200
@@ -160,6 +179,14 @@ def test_every_sampler_and_schedule_of_ours_has_a_name_there(server: Running) ->
     [
         ({"sampler_name": "Eular a"}, "sampler_name", "did you mean 'Euler a'"),
         ({"scheduler": "Caras"}, "scheduler", "'Caras' is not known"),
+        ({"scheduler": "Turbo"}, "scheduler", "'Turbo' is not known"),
+        ({"s_min_uncond": 1.5}, "s_min_uncond", "is not done here"),
+        ({"infotext": "a\nSteps: 9"}, "infotext", "is not done here"),
+        (
+            {"override_settings": {"beta_dist_alpha": 0.7}},
+            "override_settings.beta_dist_alpha",
+            "0.7 is not supported; use 0.6",
+        ),
         ({"enable_hr": True}, "enable_hr", "is not done here"),
         ({"styles": ["x"]}, "styles", "is not done here"),
         ({"alwayson_scripts": {"ADetailer": {"args": [True]}}}, "alwayson_scripts", "is not done here"),

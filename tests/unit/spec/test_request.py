@@ -69,7 +69,7 @@ def test_a_bad_value_is_refused_with_the_rule(knob: str, value: object, says: st
     ("knobs", "field", "says"),
     [
         ({"sampler": "eulr_ancestral"}, "sampler", "did you mean 'euler_ancestral'"),
-        ({"schedule": "karas"}, "schedule", "did you mean 'karras'?"),
+        ({"schedule": "karas"}, "schedule", "did you mean 'karras'"),
         ({"stpes": 5}, "stpes", "did you mean 'steps'"),
         ({"micro": {"crop_topleft": [0, 0]}}, "micro.crop_topleft", "did you mean 'crop_top_left'?"),
         ({"loras": [{"name": "a", "strenght": 1}]}, "loras.0.strenght", "did you mean 'strength'"),

@@ -14,6 +14,7 @@ from calotype.core.errors import NotFoundError, RequestError
 from calotype.spec.layers import flat
 from calotype.spec.recipe import Recipe
 from calotype.train.recipes import load_recipe, recipe_names
+from calotype.train.start_weights import check_weights_are_chosen
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -151,7 +152,10 @@ def test_the_command_lines_in_the_documents_are_understood(page: str) -> None:
     for words in commands:
         name = words[1] if words[0] in ("precompute", "export") else words[0]
         if name in recipe_names():
-            load_recipe(name, [word for word in words if "=" in word and not word.startswith("-")])
+            overrides = [word for word in words if "=" in word and not word.startswith("-")]
+            recipe = load_recipe(name, overrides).recipe
+            if "--benchmark" not in words:
+                check_weights_are_chosen(recipe)
             num_understood += 1
     assert num_understood >= 5
 

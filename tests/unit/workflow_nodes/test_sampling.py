@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calotype.engine.denoiser import Question
 from calotype.engine.engine import Engine
-from calotype.sampling import Query, sigmas_for
+from calotype.sampling import Query, sigmas_of_run
 from calotype.spec.request import GenerateRequest
 from calotype.workflow.interface import Step
 from calotype.workflow.nodes.work.pictures import to_pictures
@@ -126,7 +126,7 @@ def test_two_halves_with_what_is_left_of_the_noise_are_the_whole(
 def test_without_leftover_noise_the_last_step_goes_to_the_end(sd15: Loaded) -> None:
     answer = sd15.engine._denoiser.answer
     early = sd15.sampled(_empty(sd15.host), "KSamplerAdvanced", noise_seed=5, end_at_step=2)["samples"]
-    sigmas = sigmas_for("normal", sd15.engine.schedule, STEPS)
+    sigmas = sigmas_of_run("normal", sd15.engine.schedule, STEPS)
     x = torch.randn(1, 4, 6, 8, generator=torch.Generator().manual_seed(5)) * (1 + sigmas[0] ** 2) ** 0.5
     guidance = sd15.engine._guidance(
         sd15.engine.resolve(_request("a (red:1.3) apple", negative_prompt="dark", cfg=4.0))
@@ -178,7 +178,7 @@ def test_the_noise_added_to_a_picture_is_the_first_levels(sd15: Loaded) -> None:
         sd15.sampled({"samples": clean}, "KSamplerAdvanced", noise_seed=5, steps=10, start_at_step=5)
     finally:
         hook.remove()
-    sigma = sigmas_for("normal", sd15.engine.schedule, 10)[5]
+    sigma = sigmas_of_run("normal", sd15.engine.schedule, 10)[5]
     noise = torch.randn(1, 4, 6, 8, generator=torch.Generator().manual_seed(5))
     expected = (clean * 0.18215 + noise * sigma) / (sigma**2 + 1) ** 0.5
     torch.testing.assert_close(seen[0][:1], expected, atol=1e-5, rtol=1e-4)

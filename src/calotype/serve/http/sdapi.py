@@ -19,7 +19,14 @@ from calotype.serve.http.bodies import as_base64, described, from_base64, json_b
 from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached, Surrounded
 from calotype.serve.http.recoding import blurred_mask
 from calotype.serve.http.sdapi_bodies import NAMES, Img2Img, Txt2Img
-from calotype.serve.http.sdapi_names import AUTOMATIC, SAMPLER_NAMES, SCHEDULE_NAMES
+from calotype.serve.http.sdapi_names import (
+    AUTOMATIC,
+    SAMPLER_NAMES,
+    SCHEDULER_NAMES,
+    automatic_scheduler,
+    sampler_and_schedule,
+    scheduler_label,
+)
 from calotype.serve.http.waiting import ended
 from calotype.spec.job import Job
 
@@ -148,13 +155,17 @@ async def interrupt(reach: Reached, caller: Asking) -> dict[str, Any]:
 @router.get("/samplers")
 async def samplers() -> list[SamplerEntry]:
     """What `sampler_name` may be."""
-    return [SamplerEntry(name=name, aliases=[ours], options={}) for name, ours in SAMPLER_NAMES.items()]
+    return [
+        SamplerEntry(name=name, aliases=[ours], options={"scheduler": automatic_scheduler(ours)})
+        for name, ours in SAMPLER_NAMES.items()
+    ]
 
 
 @router.get("/schedulers")
 async def schedulers() -> list[SchedulerEntry]:
     """What `scheduler` may be."""
-    return [SchedulerEntry(name=ours, label=label) for label, ours in SCHEDULE_NAMES.items()]
+    names = {AUTOMATIC.lower(): AUTOMATIC, **SCHEDULER_NAMES}
+    return [SchedulerEntry(name=name, label=label) for name, label in names.items()]
 
 
 @router.get("/sd-models")
@@ -223,10 +234,14 @@ async def _made(
 def _info(body: Txt2Img, job: Job) -> dict[str, Any]:
     seeds = [picture.seed for picture in job.pictures]
     width, height = (job.pictures[0].width, job.pictures[0].height) if job.pictures else (0, 0)
-    sampler = body.sampler_name or body.sampler_index or "Euler"
+    sampler = body.named_sampler
+    ours, schedule = sampler_and_schedule(sampler, body.scheduler)
+    # Without the schedule that old clients name in one with the sampler: the next entry says it.
+    known = next(name for name, value in SAMPLER_NAMES.items() if value == ours)
     told = (
-        f"{body.prompt}\nNegative prompt: {body.negative_prompt}\nSteps: {body.steps}, Sampler: {sampler}, "
-        f"CFG scale: {body.cfg_scale}, Size: {width}x{height}, Model: {job.model}, Seed: "
+        f"{body.prompt}\nNegative prompt: {body.negative_prompt}\nSteps: {body.steps}, Sampler: {known}, "
+        f"Schedule type: {scheduler_label(schedule)}, CFG scale: {body.cfg_scale}, "
+        f"Size: {width}x{height}, Model: {job.model}, Seed: "
     )
     return {
         "prompt": body.prompt,

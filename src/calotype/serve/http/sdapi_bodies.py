@@ -32,10 +32,12 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "enable_hr": (False,),
     "firstpass_image": ("",),
     "include_init_images": (False,),
+    "infotext": ("",),
     "initial_noise_multiplier": (1, 1.0),
     "refiner_checkpoint": ("",),
     "restore_faces": (False,),
     "s_churn": (0,),
+    "s_min_uncond": (0,),
     "s_noise": (1,),
     "s_tmin": (0,),
     "script_args": ([],),
@@ -47,6 +49,31 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tiling": (False,),
 }
 """With any other value the picture would be another; none of it is done here."""
+_NEUTRAL_SETTINGS: dict[str, tuple[Any, ...]] = {
+    "always_discard_next_to_last_sigma": (False,),
+    "beta_dist_alpha": (0.6,),
+    "beta_dist_beta": (0.6,),
+    "enable_quantization": (False,),
+    "eta_ancestral": (1,),
+    "eta_ddim": (0,),
+    "img2img_extra_noise": (0,),
+    "img2img_fix_steps": (False,),
+    "rho": (0,),
+    "s_churn": (0,),
+    "s_min_uncond": (0,),
+    "s_noise": (1,),
+    "sd_noise_schedule": ("Default",),
+    "sgm_noise_multiplier": (False,),
+    "sigma_max": (0,),
+    "sigma_min": (0,),
+    "skip_early_cond": (0,),
+    "uni_pc_lower_order_final": (True,),
+    "uni_pc_order": (3,),
+    "uni_pc_skip_type": ("time_uniform",),
+    "uni_pc_variant": ("bh1",),
+    "use_old_karras_scheduler_sigmas": (False,),
+}
+"""Settings of noise levels and samplers, with A1111's defaults, which are the only values done here."""
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -70,6 +97,8 @@ class _Wide(BaseModel):
 
 class OverrideSettings(_Wide):
     """Settings for this request alone."""
+
+    model_config = ConfigDict(extra="allow")
 
     sd_model_checkpoint: str | None = None
     """One of `/sdapi/v1/sd-models`."""
@@ -156,12 +185,15 @@ class Txt2Img(_Wide):
     subseed_strength: Number | None = None
     tiling: bool | None = None
 
+    @property
+    def named_sampler(self) -> str:
+        """The sampler by the client's name for it."""
+        return self.sampler_name or self.sampler_index or "Euler"
+
     def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
         """The values of a GenerateRequest, for a client that calls it so."""
         self._check_neutral()
-        sampler, schedule = sampler_and_schedule(
-            self.sampler_name or self.sampler_index or "Euler", self.scheduler
-        )
+        sampler, schedule = sampler_and_schedule(self.named_sampler, self.scheduler)
         prompt, loras = (self.prompt, []) if self.disable_extra_networks else loras_in(self.prompt)
         skipped = self.override_settings.CLIP_stop_at_last_layers or self.clip_skip
         vae = self.override_settings.sd_vae
@@ -189,6 +221,12 @@ class Txt2Img(_Wide):
             for name, neutral in _NEUTRAL.items()
             if (value := getattr(self, name, None)) is not None and _said(value) not in neutral
         ]
+        settings = self.override_settings.model_extra or {}
+        for name, neutral in _NEUTRAL_SETTINGS.items():
+            value = settings.get(name)
+            if value is not None and value not in neutral:
+                rule = f"{shown(value)} is not supported; use {neutral[0]!r} or leave it out"
+                found.append(Problem(f"override_settings.{name}", rule, value))
         if found:
             raise RequestError(found)
 

@@ -1,9 +1,9 @@
-"""A1111's names for samplers and schedules, and ours. Knows nothing of requests."""
+"""A1111's names for samplers and schedulers, and ours. Knows nothing of requests."""
 
 from __future__ import annotations
 
 from calotype.core.errors import Problem, RequestError, near_matches
-from calotype.spec.names import SAMPLERS, SCHEDULES
+from calotype.spec.names import SAMPLERS
 from calotype.spec.problems import shown
 
 SAMPLER_NAMES = {
@@ -24,49 +24,80 @@ SAMPLER_NAMES = {
     "UniPC": "uni_pc",
     "LCM": "lcm",
 }
-SCHEDULE_NAMES = {
-    "Normal": "normal",
-    "Uniform": "normal",
-    "Karras": "karras",
-    "Exponential": "exponential",
-    "SGM Uniform": "sgm_uniform",
-    "Simple": "simple",
-    "DDIM": "ddim_uniform",
-    "Beta": "beta",
+SCHEDULER_NAMES = {
+    "uniform": "Uniform",
+    "karras": "Karras",
+    "exponential": "Exponential",
+    "polyexponential": "Polyexponential",
+    "sgm_uniform": "SGM Uniform",
+    "kl_optimal": "KL Optimal",
+    "align_your_steps": "Align Your Steps",
+    "simple": "Simple",
+    "normal": "Normal",
+    "ddim": "DDIM",
+    "beta": "Beta",
 }
+"""A1111's labels by its own names."""
 AUTOMATIC = "Automatic"
-_KARRAS_BY_THEMSELVES = ("DPM2", "DPM++")
-_SUFFIXES = ("Karras", "Exponential")
-"""Old clients name sampler and schedule in one."""
 
-SAMPLER_NAMES_BY_OURS = {ours: theirs for theirs, ours in SAMPLER_NAMES.items()}
+_SAME_FIGURES = {"normal": "uniform", "polyexponential": "exponential"}
+"""Normal counts the same timesteps as Uniform; Polyexponential has exponent 1 unless a setting changes it."""
+_SCHEDULE_BY_NAME = {
+    **{name: f"a1111_{_SAME_FIGURES.get(name, name)}" for name in SCHEDULER_NAMES},
+    **{label.lower(): f"a1111_{_SAME_FIGURES.get(name, name)}" for name, label in SCHEDULER_NAMES.items()},
+    "sgmuniform": "a1111_sgm_uniform",
+    "ddim_uniform": "a1111_ddim",
+}
+_SCHEDULE_BY_NAME |= {schedule: schedule for schedule in _SCHEDULE_BY_NAME.values()}
+_AUTOMATIC_SCHEDULERS = {
+    "dpm_2": "karras",
+    "dpm_2_ancestral": "karras",
+    "dpmpp_2s_ancestral": "karras",
+    "dpmpp_sde": "karras",
+    "dpmpp_2m": "karras",
+    "dpmpp_2m_sde": "exponential",
+    "dpmpp_3m_sde": "exponential",
+}
+"""What Automatic means for a sampler; Uniform for all others."""
+
+
+def automatic_scheduler(sampler: str) -> str:
+    """A1111's name of the scheduler that Automatic means for one of our samplers."""
+    return _AUTOMATIC_SCHEDULERS.get(sampler, "uniform")
 
 
 def sampler_and_schedule(sampler: str, scheduler: str | None) -> tuple[str, str]:
-    """Our sampler and schedule for theirs; ours are understood too."""
+    """Our sampler and schedule for theirs; ours are understood too.
+
+    As there, `scheduler` counts before one that follows the sampler's name, also where it is Automatic.
+    """
     sampler, suffix = _without_suffix(sampler)
-    chosen = scheduler if scheduler and not _same(scheduler, AUTOMATIC) else suffix
-    found = _found("sampler_name", sampler, SAMPLER_NAMES, SAMPLERS)
-    if chosen:
-        return found, _found("scheduler", chosen, SCHEDULE_NAMES, SCHEDULES)
-    theirs = SAMPLER_NAMES_BY_OURS[found]
-    return found, "karras" if theirs.startswith(_KARRAS_BY_THEMSELVES) else "normal"
+    chosen = scheduler or suffix or AUTOMATIC
+    by_name = {
+        **{one: one for one in SAMPLERS},
+        **{name.lower(): ours for name, ours in SAMPLER_NAMES.items()},
+    }
+    found = _found("sampler_name", sampler, by_name, list(SAMPLER_NAMES))
+    if chosen.lower() == AUTOMATIC.lower():
+        chosen = automatic_scheduler(found)
+    return found, _found("scheduler", chosen, _SCHEDULE_BY_NAME, [AUTOMATIC, *SCHEDULER_NAMES.values()])
+
+
+def scheduler_label(schedule: str) -> str:
+    """A1111's label of one of our schedules."""
+    return SCHEDULER_NAMES[schedule.removeprefix("a1111_")]
 
 
 def _without_suffix(sampler: str) -> tuple[str, str | None]:
-    for suffix in _SUFFIXES:
-        if sampler.lower().endswith(f" {suffix.lower()}"):
+    """Old clients name sampler and scheduler in one."""
+    for suffix in sorted([*_SCHEDULE_BY_NAME, AUTOMATIC.lower()], key=len, reverse=True):
+        if sampler.lower().endswith(f" {suffix}"):
             return sampler[: -len(suffix) - 1], suffix
     return sampler, None
 
 
-def _found(field: str, name: str, theirs: dict[str, str], ours: tuple[str, ...]) -> str:
-    by_name = {**{one: one for one in ours}, **{known.lower(): value for known, value in theirs.items()}}
+def _found(field: str, name: str, by_name: dict[str, str], shown_names: list[str]) -> str:
     if name.lower() not in by_name:
-        rule = f"{shown(name)} is not known; {near_matches(name[:60], theirs)}"
+        rule = f"{shown(name)} is not known; {near_matches(name[:60], shown_names)}"
         raise RequestError([Problem(field, rule, name)])
     return by_name[name.lower()]
-
-
-def _same(one: str, other: str) -> bool:
-    return one.lower() == other.lower()

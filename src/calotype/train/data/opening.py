@@ -8,7 +8,7 @@ import torch
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.paths import cache_dir
-from calotype.spec.recipe_parts import DataPart
+from calotype.spec.recipe_parts import SYNTHETIC_KINDS, DataPart
 from calotype.train.data.buckets import Bucket, bucket_sizes, sorted_into
 from calotype.train.data.download import is_url
 from calotype.train.data.folder import FolderSource
@@ -30,7 +30,7 @@ from calotype.train.data.streamed import HELD_OPEN, StreamedSource
 
 _log = logging.getLogger(__name__)
 
-SYNTHETIC = ("synthetic", "synthetic_latents")
+SYNTHETIC = SYNTHETIC_KINDS
 _OF_PICTURES = ("crop", "random_flip", "default_caption", "in_memory")
 STREAMED = ("shards", "mds")
 _OF_STREAMS = ("shuffle_shards", "lanes")

@@ -19,7 +19,7 @@ from calotype.engine.engine import Engine
 from calotype.engine.run import Keep
 from calotype.engine.starting import reads_mask
 from calotype.models.architecture import Architecture
-from calotype.sampling import begin, sigmas_for
+from calotype.sampling import begin, options_of_run, sigmas_of_run
 from calotype.workflow.interface import Context, Step
 from calotype.workflow.nodes.inputs import SAMPLER_VARIANTS
 from calotype.workflow.nodes.models import Models
@@ -145,6 +145,7 @@ def sampled(models: Models, asked: Asked) -> Sampled:
     )
     noise = later_noise(start.clean.shape, asked.seed, engine.model.device)
     sampler, options = SAMPLER_VARIANTS.get(asked.sampler, (asked.sampler, {}))
+    options = {**options, **options_of_run(asked.schedule, sampler)}
     sampling = begin(sampler, start.noised(sigmas[0]), sigmas, noise, **options)
     total, previewed = len(sigmas) - 1, -math.inf
     query = next(sampling)
@@ -171,8 +172,13 @@ def _sigmas(engine: Engine, asked: Asked) -> tuple[float, ...]:
     """The noise levels between the first and the last step."""
     sampler, _ = SAMPLER_VARIANTS.get(asked.sampler, (asked.sampler, {}))
     try:
-        sigmas = sigmas_for(
-            asked.schedule, engine.schedule, asked.steps, sampler=sampler, denoise=asked.denoise
+        sigmas = sigmas_of_run(
+            asked.schedule,
+            engine.schedule,
+            asked.steps,
+            sampler=sampler,
+            denoise=asked.denoise,
+            family=engine.model.architecture.family,
         )
     except ValueError as error:
         raise RequestError([Problem("steps", str(error), asked.steps)]) from None
