@@ -199,7 +199,7 @@ class ApiKeys:
         self.require()
 
     def require(self) -> None:
-        """Let nobody in without a key from now on, also after a restart."""
+        """Refuse every request without a key from now on, also after a restart."""
         self._required = True
         if self._mark.exists():
             return

@@ -284,8 +284,8 @@ def test_a_key_leaves_calls_for_other_keys_and_for_health() -> None:
     with running(keys=StandInKeys(), most_connections=4) as few:
         streams = []
         for prompt in ("hold one", "hold two"):
-            asked = pb.GenerateStreamRequest(submission=submission(prompt))
-            streams.append(few.stub.GenerateStream(asked, metadata=alice, timeout=20))
+            message = pb.GenerateStreamRequest(submission=submission(prompt))
+            streams.append(few.stub.GenerateStream(message, metadata=alice, timeout=20))
             few.await_(few.service.holding(prompt))
         ask = partial(few.stub.Status, pb.StatusRequest(), metadata=alice, timeout=20)
         refused(ask, Code.UNAVAILABLE, "'alice' has 2 requests open and 2 of 4 places are free")

@@ -240,13 +240,13 @@ def test_the_first_key_closes_the_server_and_a_lost_key_file_does_not_open_it(tm
         )
         (tmp_path / FILE_NAME).unlink()
         for asking, says in ((root, "keys.json is missing"), (key, None)):
-            told = changing.client.get("/calotype/system", headers={"X-API-Key": asking}).json()[
+            problem = changing.client.get("/calotype/system", headers={"X-API-Key": asking}).json()[
                 "keys_problem"
             ]
-            assert (says in told) if says else told is None
+            assert (says in problem) if says else problem is None
 
 
-def test_a_server_elsewhere_than_on_this_machine_lets_nobody_in_without_a_key(tmp_path: Path) -> None:
+def test_a_server_that_other_machines_reach_always_requires_a_key(tmp_path: Path) -> None:
     keys = ApiKeys(tmp_path)
     keys.create("ann")
     access = Access(ServeSettings(host="192.0.2.1"), keys)

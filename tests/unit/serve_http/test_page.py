@@ -207,19 +207,19 @@ def strings(value: Any) -> Iterator[str]:
 def test_paths_and_process_ids_are_for_admins(served: Running, folder: Path) -> None:
     model = "/calotype/models/loras/ink.safetensors"
     addresses = ("/calotype/system", "/calotype/models", model, "/calotype/records", "/v1/deployment")
-    told, full = (
+    shown, full = (
         {address: served.client.get(address, headers={"X-API-Key": key}).json() for address in addresses}
         for key in ("alice-key", "root-key")
     )
-    assert not [text for text in strings(told) if str(folder) in text or "/home" in text]
-    assert [disk["path"] for disk in told["/calotype/system"]["disks"]] == [None, None]
-    assert told["/calotype/models"]["folder"] == "models"
-    assert told["/calotype/records"]["places"] == ["records", "not there"]
-    assert told["/calotype/records"]["runs"][0]["file"] == "records.jsonl"
-    assert told["/calotype/records"]["faults"][0].startswith("records.jsonl:2: ")
-    assert told[model]["path"] == "ink.safetensors"
+    assert not [text for text in strings(shown) if str(folder) in text or "/home" in text]
+    assert [disk["path"] for disk in shown["/calotype/system"]["disks"]] == [None, None]
+    assert shown["/calotype/models"]["folder"] == "models"
+    assert shown["/calotype/records"]["places"] == ["records", "not there"]
+    assert shown["/calotype/records"]["runs"][0]["file"] == "records.jsonl"
+    assert shown["/calotype/records"]["faults"][0].startswith("records.jsonl:2: ")
+    assert shown[model]["path"] == "ink.safetensors"
     for address in ("/calotype/system", "/v1/deployment"):
-        assert [worker["pid"] for worker in told[address]["workers"]] == [None]
+        assert [worker["pid"] for worker in shown[address]["workers"]] == [None]
         assert [worker["pid"] for worker in full[address]["workers"]] == [1234]
     assert full["/calotype/system"]["disks"][1]["path"] == str(folder)
     assert full["/calotype/models"]["folder"] == str(folder / "models")
