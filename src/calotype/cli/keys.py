@@ -52,7 +52,7 @@ def list_keys(deployment: Deployment = _DEFAULT, as_json: AsJson = False) -> Non
     nobody = (
         "all keys are revoked; nobody may ask" if kept.were_made() else "no keys; only this machine may ask"
     )
-    console().print(table if keys else nobody)
+    console().print(table if keys else kept.problem() or nobody)
 
 
 @app.command()

@@ -21,7 +21,11 @@ class KeyCheck(Protocol):
         ...
 
     def were_made(self) -> bool:
-        """Whether there is any, even if all are revoked."""
+        """Whether clients need a key. Once it is so it stays so, even if all keys are revoked or lost."""
+        ...
+
+    def problem(self) -> str | None:
+        """Why the kept keys cannot be read now, and what holds until they can."""
         ...
 
     def check(self, token: str) -> str | None:
@@ -82,6 +86,11 @@ class Access:
     def has_keys(self) -> bool:
         """Whether anybody needs one."""
         return bool(self._keys and self._keys.were_made())
+
+    @property
+    def keys_problem(self) -> str | None:
+        """Why the kept keys cannot be read now."""
+        return self._keys.problem() if self._keys else None
 
     def caller(self, token: str | None) -> Caller:
         """The client with this token."""

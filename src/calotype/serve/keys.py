@@ -3,6 +3,9 @@
 A key is shown once, when it is made. It has 256 random bits, so a fast hash is as safe as a slow one and
 costs a request nothing. The file may be changed by another process while a server runs: it is read again when
 it has changed. Knows nothing of how a key travels.
+
+A deployment that has had keys never becomes open: a running server keeps the last keys that it could read,
+and a mark in the deployment's folder makes the next start refuse where the file is missing or holds no key.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from calotype.spec.problems import problems_of
 _log = logging.getLogger(__name__)
 
 FILE_NAME = "keys.json"
+MARK_NAME = "keys-required"
+"""In a deployment's folder, with the path of its key file: the deployment has had API keys."""
 LOCAL = "local"
 """Who asks without a key; no key can have this name."""
 PREFIX = "calotype"
@@ -62,10 +67,20 @@ class _KeyFile(BaseModel):
 class ApiKeys:
     """The keys in a folder. Without any key, nobody is known."""
 
-    def __init__(self, folder: Path, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        data_folder: Path | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`data_folder` is the deployment's own, where `folder` is elsewhere."""
         self._path, self._monotonic = folder / FILE_NAME, monotonic
+        self._mark = (data_folder or folder) / MARK_NAME
         self._seen = self._stamp()
         self._keys = self._read()
+        self._required = self._seen is not None or self._mark.exists()
+        self._problem = self._missing(self._keys)
         self._spent: dict[str, tuple[float, float]] = {}
         """Pictures that a client had left, and when."""
 
@@ -112,8 +127,18 @@ class ApiKeys:
         return _valid(self._current())
 
     def were_made(self) -> bool:
-        """Whether there is any, even if all are revoked."""
+        """Whether clients need a key: there is or was a key file, even if all its keys are revoked."""
+        self._current()
+        return self._required
+
+    def has_any(self) -> bool:
+        """Whether the key file holds a key, even if all are revoked."""
         return bool(self._current())
+
+    def problem(self) -> str | None:
+        """Why the key file cannot be used now, and what the server does instead."""
+        self._current()
+        return self._problem
 
     def check(self, token: str) -> str | None:
         """The client that a key lets in. Takes as long for a wrong secret as for a right one."""
@@ -170,23 +195,64 @@ class ApiKeys:
             with written_whole(self._path, "w") as file:
                 file.write(_KeyFile(keys=tuple(keys)).model_dump_json(indent=1))
             self._path.chmod(0o600)
-        self._keys, self._seen = tuple(keys), self._stamp()
+        self._keys, self._seen, self._problem = tuple(keys), self._stamp(), None
+        self.require()
+
+    def require(self) -> None:
+        """Refuse every request without a key from now on, also after a restart."""
+        self._required = True
+        if self._mark.exists():
+            return
+        try:
+            with written_whole(self._mark, "w") as file:
+                file.write(f"{self._path}\n")
+        except OSError as error:
+            # This process requires keys all the same; the next one sees the key file.
+            _log.warning("%s cannot be written: %s", self._mark, error.strerror or error)
 
     def _current(self) -> Sequence[ApiKey]:
         stamp = self._stamp()
         if stamp != self._seen:
-            try:
-                self._keys = self._read()
-            except UnavailableError as error:
-                _log.error("%s; the keys read before stay valid", error)
             self._seen = stamp
+            self._read_again()
         return self._keys
+
+    def _read_again(self) -> None:
+        self._required = self._required or self._seen is not None
+        if self._required:
+            self.require()
+        try:
+            keys = self._read()
+            problem = self._missing(keys)
+        except UnavailableError as error:
+            keys, problem = (), str(error)
+        if problem is not None:
+            meanwhile = (
+                "the keys that were read last stay valid" if self._keys else "every request is refused"
+            )
+            problem = f"{problem}; until then {meanwhile}"
+            _log.error("%s", problem)
+        else:
+            if self._problem is not None:
+                _log.warning("the API keys in %s can be read again", self._path)
+            self._keys = keys
+        self._problem = problem
+
+    def _missing(self, keys: Sequence[ApiKey]) -> str | None:
+        """What is wrong with a key file that is required, if it holds no key."""
+        if keys or not self._required:
+            return None
+        state = "holds no key" if self._seen is not None else "is missing"
+        return f"{self._path} {state}, and clients need a key here; restore it or make a new key"
 
     def _stamp(self) -> tuple[int, ...] | None:
         try:
             status = self._path.stat()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            # Reading it says what is wrong.
+            return (error.errno or 0,)
         return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _read(self) -> tuple[ApiKey, ...]:
@@ -198,6 +264,36 @@ class ApiKeys:
             first = str(error).splitlines()[0]
             rule = "put it right, or remove it and make new keys"
             raise UnavailableError(f"the API keys in {self._path} cannot be read: {first}; {rule}") from error
+
+
+def server_keys(name: str, data_folder: Path, named_folder: Path | None) -> ApiKeys:
+    """The keys that the server of a deployment checks; raises where keys are required and there are none.
+
+    `named_folder` is what the deployment was started with, `data_folder` its own.
+    """
+    keys = ApiKeys(named_folder or data_folder, data_folder=data_folder)
+    if named_folder is None and not keys.were_made():
+        return keys
+    path = (named_folder or data_folder) / FILE_NAME
+    if not keys.has_any():
+        state = "holds no key" if path.exists() else "is missing"
+        rule = f"{path} {state}; without keys this server would be open to every user of this machine. "
+        rule += _how_to_restore(name, path, data_folder, named_folder)
+        raise RequestError([Problem("keys_folder", rule, str(path.parent))])
+    keys.require()
+    return keys
+
+
+def _how_to_restore(name: str, path: Path, data_folder: Path, named_folder: Path | None) -> str:
+    if named_folder is not None:
+        return f"Name the folder of a {FILE_NAME} with a key; `calotype keys create` makes one"
+    mark = data_folder / MARK_NAME
+    before = mark.read_text("utf-8", errors="replace").strip() if mark.exists() else str(path)
+    elsewhere = f" or start with `--keys {Path(before).parent}`" if before != str(path) else ""
+    return (
+        f"{name!r} had API keys in {before}: restore that file{elsewhere}, "
+        f"or make a new key with `calotype keys create NAME --deployment {name}`"
+    )
 
 
 def _valid(keys: Sequence[ApiKey]) -> Sequence[ApiKey]:

@@ -41,9 +41,11 @@ class ServeSettings(BaseModel):
     most_bytes_in_flight: Annotated[int, Field(ge=1024)] = 1024 * MEBI
     """Of all requests that are being read or answered; a waiting one keeps the pictures it gave."""
     most_connections: Annotated[int, Field(ge=1)] = 1000
-    """At a time, of each interface."""
+    """Requests in service at a time, of each interface. A key or address may hold as many as are free."""
     body_timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0
     """How long a request may take to arrive."""
+    head_timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+    """How long the head of an HTTP request may take to arrive."""
     deepest_json: Annotated[int, Field(ge=4, le=500)] = 32
     """Brackets inside brackets."""
     most_json_parts: Annotated[int, Field(ge=100)] = 50_000

@@ -8,7 +8,7 @@ import pytest
 
 from calotype.core.errors import NotFoundError, RequestError
 from calotype.serve.access import Access, UnknownClientError
-from calotype.serve.keys import FILE_NAME, ApiKeys
+from calotype.serve.keys import FILE_NAME, ApiKeys, server_keys
 from calotype.serve.service import QueueFullError, UnavailableError
 from calotype.serve.settings import ServeSettings
 
@@ -100,6 +100,66 @@ def test_a_damaged_file_stops_a_start_and_not_a_running_server(
     assert "cannot be read" in caplog.text
     with pytest.raises(UnavailableError, match="cannot be read"):
         ApiKeys(tmp_path)
+
+
+@pytest.mark.parametrize("lost", [None, b"", b"{", b'{"keys": []}'], ids=["gone", "empty", "torn", "no key"])
+def test_a_running_server_keeps_its_keys_when_the_file_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: bytes | None
+) -> None:
+    path = tmp_path / FILE_NAME
+    token = ApiKeys(tmp_path).create("ann", max_queued=3)
+    server = server_keys("one", tmp_path, None)
+    access, kept = Access(ServeSettings(), server), path.read_bytes()
+    path.unlink() if lost is None else path.write_bytes(lost)
+    assert (access.caller(token).name, server.max_queued("ann")) == ("ann", 3)
+    with pytest.raises(UnknownClientError):
+        access.caller(None)
+    assert str(path) in str(access.keys_problem)
+    assert "the keys that were read last stay valid" in caplog.text
+    path.write_bytes(kept)
+    assert (access.keys_problem, access.caller(token).name) == (None, "ann")
+    path.unlink()
+    renewed = ApiKeys(tmp_path).create("bob")
+    assert (server.check(renewed), server.check(token)) == ("bob", None)
+
+
+def test_a_key_file_that_was_never_readable_closes_a_running_server(tmp_path: Path) -> None:
+    access = Access(ServeSettings(), server_keys("one", tmp_path, None))
+    assert access.caller(None).name == "local"
+    (tmp_path / FILE_NAME).write_text("{")
+    with pytest.raises(UnknownClientError):
+        access.caller(None)
+    assert "every request is refused" in str(access.keys_problem)
+    (tmp_path / FILE_NAME).unlink()
+    with pytest.raises(UnknownClientError):
+        access.caller(None)
+
+
+@pytest.mark.parametrize("lost", [None, b'{"keys": []}'], ids=["gone", "no key"])
+def test_a_start_without_the_keys_that_there_were_is_refused(tmp_path: Path, lost: bytes | None) -> None:
+    data, secret = tmp_path / "one", tmp_path / "secret"
+    token = ApiKeys(secret).create("ann")
+    assert server_keys("one", data, secret).check(token) == "ann"
+    with pytest.raises(RequestError, match=f"one/keys.json is missing.*start with `--keys {secret}`"):
+        server_keys("one", data, None)
+    (secret / FILE_NAME).unlink() if lost is None else (secret / FILE_NAME).write_bytes(lost)
+    with pytest.raises(RequestError, match=r"keys_folder: .*keys\.json (is missing|holds no key)"):
+        server_keys("one", data, secret)
+    own = ApiKeys(data).create("bob")
+    assert server_keys("one", data, None).check(own) == "bob"
+
+
+def test_a_key_that_was_made_before_the_first_start_counts(tmp_path: Path) -> None:
+    ApiKeys(tmp_path).create("ann")
+    (tmp_path / FILE_NAME).unlink()
+    with pytest.raises(RequestError, match="calotype keys create NAME --deployment one"):
+        server_keys("one", tmp_path, None)
+
+
+def test_a_folder_for_keys_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UnavailableError, match=r"file/keys\.json cannot be read: .*Not a directory"):
+        server_keys("one", tmp_path, tmp_path / "file")
 
 
 def test_pictures_a_minute(tmp_path: Path) -> None:

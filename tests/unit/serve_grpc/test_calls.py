@@ -221,6 +221,8 @@ def test_models_and_status(keyed: Running) -> None:
     status = keyed.stub.Status(pb.StatusRequest(), metadata=alice)
     assert (status.name, status.ready, status.workers[0].models[0].name) == ("stand-in", True, "emoji")
     assert status.workers[0].free_bytes == 2**29
+    assert not status.workers[0].HasField("pid"), "process ids are for admins"
+    assert keyed.stub.Status(pb.StatusRequest(), metadata=root).workers[0].pid == 1234
 
 
 def test_health_is_readiness_and_needs_no_key(keyed: Running) -> None:

@@ -15,7 +15,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from calotype.core.errors import RequestError
+from calotype.serve.client_shares import address_group
 from calotype.serve.grpc import calotype_pb2 as pb
+from calotype.serve.grpc.door import address_of
 from calotype.serve.grpc.server import create_server
 from calotype.serve.settings import ServeSettings
 from tests.unit.serve_grpc.running import Running, running, submission
@@ -275,6 +277,51 @@ def test_whoever_holds_no_key_holds_nothing() -> None:
             refused(partial(next, another), Code.RESOURCE_EXHAUSTED, "too many ask for its health")
         assert few.stub.Generate(submission(), metadata=alice).job.state == pb.JOB_STATE_DONE
         watching.cancel()
+
+
+def test_a_key_leaves_calls_for_other_keys_and_for_health() -> None:
+    alice, bob = ((("authorization", f"Bearer {name}-key"),) for name in ("alice", "bob"))
+    with running(keys=StandInKeys(), most_connections=4) as few:
+        streams = []
+        for prompt in ("hold one", "hold two"):
+            message = pb.GenerateStreamRequest(submission=submission(prompt))
+            streams.append(few.stub.GenerateStream(message, metadata=alice, timeout=20))
+            few.await_(few.service.holding(prompt))
+        ask = partial(few.stub.Status, pb.StatusRequest(), metadata=alice, timeout=20)
+        refused(ask, Code.UNAVAILABLE, "'alice' has 2 requests open and 2 of 4 places are free")
+        assert few.stub.Status(pb.StatusRequest(), metadata=bob, timeout=20).ready
+        health = health_pb2_grpc.HealthStub(few.channel)
+        assert health.Check(health_pb2.HealthCheckRequest(), timeout=20).status
+        few.await_(release(few.service))
+        assert [list(stream)[-1].job.state for stream in streams] == [pb.JOB_STATE_DONE] * 2
+        assert ask().ready
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("ipv4:192.0.2.1:50000", "192.0.2.1"),
+        ("ipv6:%5B2001:db8::1%5D:50000", "2001:db8::1"),
+        ("ipv6:[::1]:50000", "::1"),
+        ("unix:/run/calotype", "unix:/run/calotype"),
+    ],
+)
+def test_the_address_of_a_peer(peer: str, address: str) -> None:
+    assert address_of(peer) == address
+
+
+@pytest.mark.parametrize(
+    ("address", "group"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("::1", "::1"),
+        ("unix:/run/calotype", "unix:/run/calotype"),
+    ],
+)
+def test_the_addresses_of_one_client(address: str, group: str) -> None:
+    assert address_group(address) == group
 
 
 def test_a_message_that_does_not_come_is_not_waited_for() -> None:

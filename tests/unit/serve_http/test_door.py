@@ -19,6 +19,7 @@ from calotype.serve.access import Access, UnknownClientError
 from calotype.serve.http.app import create_app
 from calotype.serve.http.listening import listen, server_config
 from calotype.serve.http.page import Page
+from calotype.serve.keys import FILE_NAME, ApiKeys
 from calotype.serve.logs import JsonLines
 from calotype.serve.settings import ServeSettings
 from calotype.serve.workflow_service import WorkflowService
@@ -217,18 +218,39 @@ def test_other_machines_need_a_key(host: str) -> None:
     create_app(StandIn(), keys=StandInKeys(), registry=CollectorRegistry(), settings=settings)
 
 
-def test_the_first_key_closes_the_door_and_the_last_one_opens_it() -> None:
-    keys = StandInKeys()
-    names, keys.names = keys.names, {}
-    with running(keys=keys) as changing:
-        for now, status in (({}, 200), (names, 401), ({}, 200)):
-            keys.names = now
-            assert changing.client.get("/v1/jobs").status_code == status
-        # Elsewhere than on this machine nobody is let in without one.
-    settings = ServeSettings(host="192.0.2.1")
-    keys.names = names
-    access = Access(settings, keys)
-    keys.names = {}
+def test_the_first_key_closes_the_server_and_a_lost_key_file_does_not_open_it(tmp_path: Path) -> None:
+    with running(keys=ApiKeys(tmp_path), admins=("root",)) as changing:
+
+        def answers(key: str | None) -> int:
+            headers = {"X-API-Key": key} if key else {}
+            return changing.client.get("/v1/jobs", headers=headers).status_code
+
+        assert answers(None) == 200
+        key = ApiKeys(tmp_path).create("ann")
+        assert (answers(None), answers(key)) == (401, 200)
+        kept = (tmp_path / FILE_NAME).read_bytes()
+        for lost in (b"", b"{", b'{"keys": []}', None):
+            (tmp_path / FILE_NAME).unlink() if lost is None else (tmp_path / FILE_NAME).write_bytes(lost)
+            assert (answers(None), answers("wrong"), answers(key)) == (401, 401, 200), lost
+        (tmp_path / FILE_NAME).write_bytes(kept)
+        root = ApiKeys(tmp_path).create("root")
+        assert (
+            changing.client.get("/calotype/system", headers={"X-API-Key": root}).json()["keys_problem"]
+            is None
+        )
+        (tmp_path / FILE_NAME).unlink()
+        for asking, says in ((root, "keys.json is missing"), (key, None)):
+            problem = changing.client.get("/calotype/system", headers={"X-API-Key": asking}).json()[
+                "keys_problem"
+            ]
+            assert (says in problem) if says else problem is None
+
+
+def test_a_server_that_other_machines_reach_always_requires_a_key(tmp_path: Path) -> None:
+    keys = ApiKeys(tmp_path)
+    keys.create("ann")
+    access = Access(ServeSettings(host="192.0.2.1"), keys)
+    keys.revoke("ann")
     with pytest.raises(UnknownClientError):
         access.caller(None)
 

@@ -18,6 +18,7 @@ from PIL.PngImagePlugin import PngInfo
 from prometheus_client import CollectorRegistry
 
 from calotype.core.hardware import Gpu, GpuSurvey, MigDevice
+from calotype.serve.disclosure import names_only
 from calotype.serve.http.page import Page
 from calotype.serve.surroundings.gpu_memory import GpuMemory
 from calotype.serve.surroundings.records import Records
@@ -192,6 +193,52 @@ def test_the_system(served: Running) -> None:
     assert "baseline" in told["presets"]
     assert set(told["lossy_presets"]) < set(told["presets"])
     assert {disk["purpose"] for disk in told["disks"]} == {"models", "queue"}
+
+
+def strings(value: Any) -> Iterator[str]:
+    """Every text in plain values."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from strings(inner)
+
+
+def test_paths_and_process_ids_are_for_admins(served: Running, folder: Path) -> None:
+    model = "/calotype/models/loras/ink.safetensors"
+    addresses = ("/calotype/system", "/calotype/models", model, "/calotype/records", "/v1/deployment")
+    shown, full = (
+        {address: served.client.get(address, headers={"X-API-Key": key}).json() for address in addresses}
+        for key in ("alice-key", "root-key")
+    )
+    assert not [text for text in strings(shown) if str(folder) in text or "/home" in text]
+    assert [disk["path"] for disk in shown["/calotype/system"]["disks"]] == [None, None]
+    assert shown["/calotype/models"]["folder"] == "models"
+    assert shown["/calotype/records"]["places"] == ["records", "not there"]
+    assert shown["/calotype/records"]["runs"][0]["file"] == "records.jsonl"
+    assert shown["/calotype/records"]["faults"][0].startswith("records.jsonl:2: ")
+    assert shown[model]["path"] == "ink.safetensors"
+    for address in ("/calotype/system", "/v1/deployment"):
+        assert [worker["pid"] for worker in shown[address]["workers"]] == [None]
+        assert [worker["pid"] for worker in full[address]["workers"]] == [1234]
+    assert full["/calotype/system"]["disks"][1]["path"] == str(folder)
+    assert full["/calotype/models"]["folder"] == str(folder / "models")
+    assert full["/calotype/records"]["places"][0] == str(folder / "records")
+    assert full[model]["path"] == str(folder / "models" / "loras" / "ink.safetensors")
+    missing = served.client.get("/calotype/models/loras/nowhere.safetensors").json()["error"]["message"]
+    assert "nowhere" in missing
+    assert str(folder) not in missing
+
+
+def test_texts_keep_names_and_lose_paths() -> None:
+    for text, shown in (
+        ("no file /srv/my-models/a.safetensors; add it", "no file a.safetensors; add it"),
+        ("'/srv/models/': no such folder", "'models': no such folder"),
+        ("/srv/models of ann/a b.safetensors", "a b.safetensors"),
+        ('File "/srv/x.py", line 3', 'File "x.py", line 3'),
+        ("see https://calotype.example/a/b or ink/a.safetensors, 3/4", None),
+    ):
+        assert names_only({"problem": [text]}) == {"problem": [shown or text]}
 
 
 def test_memory_of_gpus_and_slices_is_a_metric() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -86,6 +87,29 @@ def test_who_is_not_let_in(keyed: Running, options: dict[str, Any], status: int)
         pass
     assert refused.value.status_code == status
     assert b"error" in (refused.value.resp_body or b"")
+
+
+def test_the_log_of_sockets_holds_no_query_and_a_refusal_is_no_error(
+    keyed: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with access_lines() as lines:
+        with connected(
+            keyed, "/ws?token=secret", header=["X-API-Key: alice-key"], suppress_origin=True
+        ) as socket:
+            socket.recv()
+        lines.of("/ws")
+        for options in ({}, {"origin": "http://elsewhere.example"}):
+            with (
+                pytest.raises(websocket.WebSocketBadStatusException),
+                connected(keyed, "/ws?token=secret", **options),
+            ):
+                pass
+            lines.of("/ws")
+    # The server says what it has to say of a socket before it serves the next request.
+    assert keyed.client.get("/healthz").status_code == 200
+    assert "secret" not in caplog.text
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_no_other_address_is_a_socket(keyed: Running) -> None:

@@ -30,7 +30,7 @@ from calotype.cli.main import run
 from calotype.core.errors import CalotypeError, NotFoundError, RequestError
 from calotype.core.hardware import Gpu, GpuSurvey, MigDevice, MigMode
 from calotype.serve.grpc import calotype_pb2 as pb
-from calotype.serve.keys import ApiKeys
+from calotype.serve.keys import FILE_NAME, ApiKeys
 from calotype.serve.lifecycle.deploying import DeployError
 from calotype.serve.lifecycle.devices import worker_places
 from calotype.serve.lifecycle.places import Place, place_of, running_place
@@ -363,6 +363,36 @@ def test_keys_and_names_may_come_from_outside(tmp_path: Path) -> None:
     ):
         headers = {"Host": host, "Authorization": f"Bearer {token}"}
         assert httpx.get(f"{address}/v1/deployment", headers=headers).status_code == status
+
+
+def test_a_deployment_that_had_keys_never_starts_open(tmp_path: Path) -> None:
+    """Whether the file is lost, was never there, or `--keys` is left out the next time."""
+    secret = tmp_path / "secret"
+    with pytest.raises(DeployError, match=r"keys\.json is missing; without keys this server would be open"):
+        calotype.deploy("emoji", name="one", keys_folder=secret, **IDLE)
+    key = ApiKeys(secret).create("artist")
+    calotype.deploy("emoji", name="one", keys_folder=secret, **IDLE).close()
+    running = running_place("one")[1]
+    (secret / FILE_NAME).unlink()
+    for token, status in ((None, 401), (f"{key}x", 401), (key, 200)):
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        assert httpx.get(f"{running.http}/v1/deployment", headers=headers).status_code == status
+    for token in (None, key):
+        with calotype.client("one", api_key=token) as asking:
+            if token is None:
+                with pytest.raises(CalotypeError, match="API key"):
+                    asking.status()
+            else:
+                assert asking.status().ready
+    assert "the keys that were read last stay valid" in place_of("one").log.read_text()
+    calotype.undeploy("one")
+    for again in ({"keys_folder": secret}, {}):
+        with pytest.raises(DeployError, match=r"keys\.json is missing"):
+            calotype.deploy("emoji", name="one", **again, **IDLE)
+    key = ApiKeys(place_of("one").folder).create("artist")
+    calotype.deploy("emoji", name="one", **IDLE).close()
+    with calotype.client("one", api_key=key) as known:
+        assert known.status().ready
 
 
 @pytest.mark.parametrize("ping_s", [0.05, 3600.0])

@@ -11,19 +11,22 @@ import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 import grpc
 
 from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.core.telling import told
 from calotype.serve.access import Access, Caller, UnknownClientError, Visit, bearer_token
+from calotype.serve.client_shares import ClientShares, address_group, share_of
 from calotype.serve.failures import ErrorKind, TooSlowError, kind_of
 from calotype.serve.grpc.wire import problems_message, status_text
 from calotype.serve.logs import REQUEST_ID, access_log, begin_request
-from calotype.serve.service import QueueFullError
+from calotype.serve.service import QueueFullError, UnavailableError
 
 OPEN_SERVICE = "/grpc.health.v1.Health/"
 """Asked by machines that hold no key."""
@@ -60,20 +63,39 @@ def caller() -> Caller:
     return _caller.get()
 
 
+@dataclass(frozen=True)
+class _Shares:
+    """Calls in service, by client."""
+
+    of_clients: ClientShares
+    of_anybody: ClientShares
+
+
+def room_for_anybody(most_calls: int) -> int:
+    """Calls without a key that there may be at a time."""
+    return max(1, most_calls // SHARE_FOR_ANYBODY)
+
+
+def address_of(peer: str) -> str:
+    """The address in what gRPC calls a peer: `ipv4:192.0.2.1:50000`, `ipv6:%5B2001:db8::1%5D:50000`."""
+    kind, _, rest = unquote(peer).partition(":")
+    return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
+
+
 class Door(grpc.aio.ServerInterceptor):
     """Stands before every method of every service."""
 
     def __init__(self, access: Access, patience_s: float, most_calls: int) -> None:
         """`patience_s` is what a message may take to arrive, `most_calls` how many there are at a time."""
         self._access, self._patience_s = access, patience_s
-        self._for_anybody = asyncio.Semaphore(max(1, most_calls // SHARE_FOR_ANYBODY))
+        self._shares = _Shares(ClientShares(most_calls), ClientShares(room_for_anybody(most_calls)))
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler | None:
         """The method, behind the door."""
         handler = await continuation(handler_call_details)
-        guarded = _Guarded(self._access, handler_call_details, self._patience_s, self._for_anybody)
+        guarded = _Guarded(self._access, handler_call_details, self._patience_s, self._shares)
         return guarded.around(handler) if handler else None
 
 
@@ -85,9 +107,9 @@ class _Guarded:
         access: Access,
         details: grpc.HandlerCallDetails,
         patience_s: float,
-        for_anybody: asyncio.Semaphore,
+        shares: _Shares,
     ) -> None:
-        self._access, self._patience_s, self._for_anybody = access, patience_s, for_anybody
+        self._access, self._patience_s, self._shares = access, patience_s, shares
         self._method = str(details.method)
         self._metadata = {str(key): value for key, value in details.invocation_metadata or ()}
         self._status = "OK"
@@ -130,7 +152,7 @@ class _Guarded:
         self._request_id = begin_request(given if isinstance(given, str) else None)
         began, peer = time.perf_counter(), context.peer()
         try:
-            async with self._let_in():
+            with self._let_in(address_of(peer)):
                 yield
         except (asyncio.CancelledError, GeneratorExit):
             self._status = grpc.StatusCode.CANCELLED.name
@@ -149,17 +171,21 @@ class _Guarded:
         finally:
             self._note(peer, time.perf_counter() - began)
 
-    @asynccontextmanager
-    async def _let_in(self) -> AsyncIterator[None]:
+    @contextmanager
+    def _let_in(self, host: str) -> Iterator[None]:
         if not self._method.startswith(OPEN_SERVICE):
             header = self._metadata.get("authorization", "")
             self._visit = Visit(self._access, bearer_token(header if isinstance(header, str) else ""))
             _caller.set(self._visit.caller)
-            yield
+            with self._shares.of_clients.place(share_of(self._visit.caller, host)):
+                yield
             return
-        if self._for_anybody.locked():
-            raise QueueFullError("too many ask for its health at once; try again later", retry_after_s=1)
-        async with self._for_anybody:
+        with ExitStack() as place:
+            try:
+                place.enter_context(self._shares.of_anybody.place(address_group(host)))
+            except UnavailableError:
+                words = "too many ask for its health at once; try again later"
+                raise QueueFullError(words, retry_after_s=1) from None
             yield
 
     def _check_visit(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.paths import check_name
 from calotype.serve.asked import Asked, PictureDoor, ask
+from calotype.serve.disclosure import visible_status
 from calotype.serve.failures import TooSlowError, done
 from calotype.serve.following import ended, news, submit
 from calotype.serve.grpc import calotype_pb2 as pb
@@ -113,8 +114,8 @@ class Servicer(CalotypeServicer):
         return models_message(tuple(await self._service.unload_model(name)))
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.DeploymentStatus:
-        """The deployment as it stands."""
-        return status_message(self._service.status())
+        """The deployment as it stands; process ids for admins only."""
+        return status_message(visible_status(caller(), self._service.status()))
 
     async def _begin(self, request: pb.Submission, context: Context) -> Job:
         """A job whose deadline is the call's, where that is the earlier one."""

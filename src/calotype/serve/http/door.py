@@ -10,7 +10,8 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calotype.core.errors import CalotypeError
 from calotype.serve.access import LOCAL, Access, ForbiddenError, Visit, bearer_token
+from calotype.serve.client_shares import ClientShares, share_of
 from calotype.serve.failures import TooLargeError, TooSlowError, WrongTypeError
 from calotype.serve.http.errors import error_response
 from calotype.serve.http.json_shape import check_shape
@@ -56,11 +58,13 @@ class _GoneError(Exception):
 
 @dataclass
 class _Held:
-    """What one request has in memory."""
+    """What one request has in memory, and its place among the requests in service."""
 
     bytes: int = 0
     client: str | None = None
     """Who shares memory with others; None where that is not known, or there is one client alone."""
+    place: ExitStack = field(default_factory=ExitStack)
+    """Among the requests of its client."""
 
 
 class Door:
@@ -81,6 +85,7 @@ class Door:
         self._in_flight = 0
         self._of_clients: Counter[str] = Counter()
         """What is in flight, by client."""
+        self._shares = ClientShares(settings.most_connections)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request through, or answer it here."""
@@ -101,22 +106,35 @@ class Door:
             await self.app(scope, _replayed(body, receive), send)
         finally:
             self._count(held, -held.bytes)
+            held.place.close()
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a socket through, or answer why not as to any other request."""
         headers = Headers(scope=scope)
-        try:
-            self._check_host(headers)
-            self._check_origin(headers)
-            scope.setdefault("state", {})["visit"] = Visit(self._access, _token(headers, scope))
-        except CalotypeError as error:
-            await receive()
-            if "websocket.http.response" in scope.get("extensions", {}):
-                await error_response(error)(scope, receive, send)
-            else:
-                await send({"type": "websocket.close", "code": 1008})
-            return
-        await self.app(scope, receive, send)
+        with ExitStack() as place:
+            try:
+                self._check_host(headers)
+                self._check_origin(headers)
+                place.enter_context(self._identify(headers, scope))
+            except CalotypeError as error:
+                await self._refuse_socket(error, scope, receive, send)
+                return
+            await self.app(scope, receive, send)
+
+    @staticmethod
+    async def _refuse_socket(error: CalotypeError, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        if "websocket.http.response" in scope.get("extensions", {}):
+            await error_response(error)(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    def _identify(self, headers: Headers, scope: Scope) -> AbstractContextManager[None]:
+        """Find the client of a request, which has to take this place among its client's requests."""
+        visit = Visit(self._access, _token(headers, scope))
+        scope.setdefault("state", {})["visit"] = visit
+        host = (scope.get("client") or ("",))[0]
+        return self._shares.place(share_of(visit.caller, host))
 
     async def _let_in(self, scope: Scope, receive: Receive, held: _Held) -> bytes:
         """The body of a request that may pass."""
@@ -127,9 +145,9 @@ class Door:
         if self._is_open(scope):
             most = min(most, LARGEST_FROM_ANYBODY)
         else:
-            visit = Visit(self._access, _token(headers, scope))
-            scope.setdefault("state", {})["visit"] = visit
-            held.client = visit.caller.name if visit.caller.name != LOCAL else None
+            held.place.enter_context(self._identify(headers, scope))
+            caller = scope["state"]["visit"].caller
+            held.client = caller.name if caller.name != LOCAL else None
         kind = _body_kind(headers, _UNSAID if scope["path"] in PLAIN_POSTS else ())
         body = await self._body(headers, receive, held, most)
         if kind == JSON:

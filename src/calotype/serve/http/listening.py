@@ -9,7 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from calotype.core.errors import Problem, RequestError
-from calotype.serve.http.connections import connections
+from calotype.serve.http.connections import Socket, connections
 from calotype.serve.settings import ServeSettings
 
 LARGEST_SAID_BYTES = 64 * 1024
@@ -45,10 +45,10 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         # h11 bounds the size of headers by itself.
-        http=connections(settings.body_timeout_s, settings.most_connections),
+        http=connections(settings),
         # Longer than clients keep theirs: who closes first meets the other's next request on its way.
         timeout_keep_alive=_IDLE_S,
-        ws="websockets-sansio",
+        ws=Socket,
         # Clients of sockets listen; what they say is little and not heard.
         ws_max_size=LARGEST_SAID_BYTES,
         ws_ping_interval=settings.ping_s,
@@ -58,6 +58,8 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
         server_header=False,
         access_log=False,
         log_config=None,
+        # Of every WebSocket it logs the address as information, with keys that are in its query.
+        log_level="warning",
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
     )

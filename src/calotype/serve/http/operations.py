@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import PlainTextResponse
 
 from calotype.core.paths import check_name
+from calotype.serve.disclosure import visible_status
 from calotype.serve.http.bodies import described, json_body
 from calotype.serve.http.errors import json_response
 from calotype.serve.http.reaching import Asking, Reached
@@ -76,9 +77,9 @@ async def metrics(request: Request) -> Response:
 
 
 @router.get("/v1/deployment")
-async def deployment(reach: Reached) -> Status:
-    """The deployment as it stands: its queue, its workers and their models."""
-    return reach.service.status()
+async def deployment(reach: Reached, caller: Asking) -> Status:
+    """The deployment as it stands: its queue, its workers and their models; process ids for admins only."""
+    return visible_status(caller, reach.service.status())
 
 
 @router.get("/v1/loaded-models")

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import HTMLResponse
 
-from calotype.core.errors import NotFoundError, Problem, RequestError
+from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError
 from calotype.serve.access import Access, Caller
+from calotype.serve.disclosure import visible, visible_status
 from calotype.serve.http.bodies import described, form_body, json_body, one_file
 from calotype.serve.http.door import cookie_name
 from calotype.serve.http.errors import json_response
@@ -81,32 +82,45 @@ async def end_session(request: Request) -> Response:
 
 
 @router.get("/system")
-async def system(reach: Reached, surroundings: Surrounded) -> dict[str, Any]:
-    """The deployment and the machine it is on."""
+async def system(
+    request: Request, reach: Reached, surroundings: Surrounded, caller: Asking
+) -> dict[str, Any]:
+    """The deployment and the machine it is on; paths and process ids for admins only."""
     about = await surroundings.system()
     about["limits"]["largest_body_bytes"] = reach.settings.largest_body_bytes
-    status = dataclasses.asdict(reach.service.status())
-    for worker, now in zip(status["workers"], reach.service.status().workers, strict=True):
-        worker["models"] = [model.model_dump() for model in now.models]
-    return {**status, "version": VERSION, **about, "nodes": _nodes(reach)}
+    now = visible_status(caller, reach.service.status())
+    status = dataclasses.asdict(now)
+    for worker, one in zip(status["workers"], now.workers, strict=True):
+        worker["models"] = [model.model_dump() for model in one.models]
+    problem = _access(request).keys_problem if caller.admin else None
+    about = visible(caller, {**about, "nodes": _nodes(reach)})
+    if not caller.admin:
+        about["disks"] = [{**disk, "path": None} for disk in about["disks"]]
+    return {**status, "version": VERSION, **about, "keys_problem": problem}
 
 
 @router.get("/models")
-async def models(reach: Reached, surroundings: Surrounded) -> dict[str, Any]:
-    """Every model file there is, by folder."""
+async def models(reach: Reached, surroundings: Surrounded, caller: Asking) -> dict[str, Any]:
+    """Every model file there is, by folder; the path of the model folder for admins only."""
     loaded = {model.name: model for model in await reach.service.models()}
     found = await surroundings.model_files()
     for one in found:
         held = loaded.get(one["name"]) if one["folder"] == "checkpoints" else None
         one["loaded"] = held is not None
         one["bytes"] = one["bytes"] if held is None or one["bytes"] is not None else held.bytes
-    return {"folder": str(surroundings.model_folder), "models": found}
+    return {"folder": visible(caller, str(surroundings.model_folder)), "models": found}
 
 
 @router.get("/models/{folder}/{name:path}")
-async def inspect(folder: str, name: str, surroundings: Surrounded) -> dict[str, Any]:
+async def inspect(folder: str, name: str, surroundings: Surrounded, caller: Asking) -> dict[str, Any]:
     """What a model file is, for which base model, and whether it is safe."""
-    return await surroundings.inspect(folder, name)
+    try:
+        found: dict[str, Any] = visible(caller, await surroundings.inspect(folder, name))
+    except CalotypeError as error:
+        if type(error) not in (CalotypeError, NotFoundError):
+            raise
+        raise type(error)(visible(caller, str(error))) from error
+    return found
 
 
 @router.post("/carried", openapi_extra=described(as_form=CarryingPicture))
@@ -152,12 +166,14 @@ async def remove_upload(
 @router.get("/records")
 async def records(
     surroundings: Surrounded,
+    caller: Asking,
     kind: Annotated[Kind | None, Query(description="Only measurements of this kind.")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_RECORDS)] = 1000,
     values: Annotated[bool, Query(description="With every raw number.")] = False,
 ) -> Response:
     """Measurements in the deployment's folders of records, the latest first."""
-    return json_response(await surroundings.listed_records(kind, limit, values=values))
+    found = await surroundings.listed_records(kind, limit, values=values)
+    return json_response(await asyncio.to_thread(visible, caller, found))
 
 
 @router.get("/reports")

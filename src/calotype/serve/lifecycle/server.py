@@ -33,8 +33,9 @@ from calotype.serve.deployment.workflow_desk import WorkflowDesk
 from calotype.serve.grpc import server as grpc_server
 from calotype.serve.http.app import create_app
 from calotype.serve.http.listening import listen, server_config
-from calotype.serve.keys import ApiKeys
+from calotype.serve.keys import ApiKeys, server_keys
 from calotype.serve.lifecycle.news import News
+from calotype.serve.lifecycle.open_files_limit import raise_open_files_limit
 from calotype.serve.lifecycle.places import Place, Running
 from calotype.serve.lifecycle.plan import DeploymentPlan
 from calotype.serve.lifecycle.updating import carry_out
@@ -82,7 +83,8 @@ async def serve(plan: DeploymentPlan, place: Place, news: News, gpus: GpuSource 
     """Serve until a signal says otherwise."""
     stopping = _Stopping(asyncio.Event(), asyncio.Event())
     _on_signals(stopping)
-    keys = ApiKeys(plan.keys_folder or place.folder)
+    raise_open_files_limit(plan.reached)
+    keys = server_keys(plan.name, place.folder, plan.keys_folder)
     if not plan.reached.loopback_only and not keys.all():
         rule = (
             f"{plan.reached.host!r} can be reached from other machines, and {plan.name!r} has no API key"
