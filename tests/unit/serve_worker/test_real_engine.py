@@ -126,6 +126,8 @@ def test_jobs_with_different_loras_make_their_own_pictures(tmp_path: Path) -> No
         "both": [{"name": "one"}, {"name": "two", "strength": 0.5}],
         "first too": [{"name": "one"}],
     }
+    # Read in slices, between which other jobs' LoRAs are merged.
+    jobs["a long one, " * 700] = [{"name": "two"}]
     bench = bench_of(real)
     for prompt, loras in jobs.items():
         bench.add(prompt, **{**SMALL, "steps": 9}, loras=loras)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from calotype.core.errors import Problem, RequestError
 from calotype.engine.pictures import TooManyPixelsError
@@ -52,7 +53,7 @@ class ImageDecoder:
 
     async def _ask(
         self, data: bytes, field: str, operation: Operation, granted: int
-    ) -> tuple[dict[str, object], list[bytes]]:
+    ) -> tuple[dict[str, Any], list[bytes]]:
         values = {
             "operation": operation.name,
             "arguments": dict(operation.arguments),
@@ -70,7 +71,7 @@ class ImageDecoder:
         raise RequestError([Problem(field, rule)])
 
 
-def _file(values: dict[str, object], files: list[bytes]) -> bytes:
+def _file(values: dict[str, Any], files: list[bytes]) -> bytes:
     match values:
         case {"kind": "done"}:
             return files[0]

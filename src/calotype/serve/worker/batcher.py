@@ -62,6 +62,8 @@ class Batcher:
         self._turns = Turns()
         self._waiting: deque[tuple[Work | Load, Sequence[bytes]]] = deque()
         self._tickets: dict[str, Ticket] = {}
+        self._preparing: deque[tuple[Ticket, Iterator[None]]] = deque()
+        """Jobs with long texts, whose pictures cannot begin yet; the first has the next slice."""
         self._undecoded: deque[tuple[Ticket, int, PictureRun]] = deque()
         self._evaluation_s = 0.0
 
@@ -108,8 +110,12 @@ class Batcher:
         while opens and self._waiting and self._open(*self._waiting[0]):
             self._waiting.popleft()
         self._decode()
+        self._prepare()
         groups: dict[Group, list[Ticket]] = {}
+        preparing = {ticket.job_id for ticket, _ in self._preparing}
         for ticket in self._tickets.values():
+            if ticket.job_id in preparing:
+                continue
             if ticket.runs or ticket.has_more:
                 groups.setdefault(ticket.group, []).append(ticket)
         if groups:
@@ -134,7 +140,11 @@ class Batcher:
             lease.release()
             self._refuse(wanted, error)
         else:
-            self._tickets[wanted.job_id] = Ticket(wanted, lease, order, wanted.previews)
+            ticket = Ticket(wanted, lease, order, wanted.previews)
+            self._tickets[wanted.job_id] = ticket
+            preparation = order.preparation()
+            if preparation is not None:
+                self._preparing.append((ticket, preparation))
             _log.info("job begins", extra={"job_id": wanted.job_id, "model": lease.model})
         return True
 
@@ -145,6 +155,24 @@ class Batcher:
         else:
             self._tell_failed(wanted.job_id, error)
 
+    def _prepare(self) -> None:
+        """One slice of one job's long text: the others' evaluations go on in between."""
+        if not self._preparing:
+            return
+        ticket, preparation = self._preparing.popleft()
+        try:
+            with self._first(ticket, "reading of a long prompt"):
+                next(preparation)
+        except StopIteration:
+            return
+        except OutOfMemoryError:
+            # What was kept to be faster is given back; then the text is read in one go, or does not fit.
+            self._models.relieve()
+        except Exception as error:
+            self._fail(ticket, error)
+        else:
+            self._preparing.append((ticket, preparation))
+
     def _gather(self, group: Group, tickets: Sequence[Ticket]) -> list[_Share]:
         """Who shares the next evaluation of a group: what is under way first, then what can begin.
 
@@ -152,7 +180,7 @@ class Batcher:
         long would otherwise keep others waiting for all of it. But not for ever, while new ones come.
         """
         expected = min((t.order.most_rows for t in tickets if t.order.most_rows is not None), default=None)
-        shape = (group.engine, group.shape)
+        shape = group.measured
         limit = self._limits.of(shape, expected)
         wanted = sum(ticket.rows_wanted for ticket in tickets)
         most = _evaluated(tickets[0].lease.engine, min(wanted, limit), limit)
@@ -190,7 +218,7 @@ class Batcher:
 
     def _evaluate(self, group: Group, shares: Sequence[_Share]) -> None:
         """One evaluation, or several smaller ones when it cannot be one."""
-        shape = (group.engine, group.shape)
+        shape = group.measured
         pending = [shares]
         while pending:
             some = [share for share in pending.pop() if not share.ticket.ended]
@@ -345,6 +373,7 @@ class Batcher:
         ticket.ended = True
         ticket.runs.clear()
         # They would keep the engine past its lease, and what it has on the device.
+        self._preparing = deque(place for place in self._preparing if place[0] is not ticket)
         self._undecoded = deque(place for place in self._undecoded if place[0] is not ticket)
         del self._tickets[ticket.job_id]
         ticket.lease.release()

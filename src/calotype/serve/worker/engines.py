@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,6 +86,15 @@ class Order(Protocol):
     @property
     def most_rows(self) -> int | None:
         """That memory is expected to hold at this shape; None if there is no telling."""
+        ...
+
+    @property
+    def text_size(self) -> int:
+        """1 for prompts of usual length; see `turns.text_size`."""
+        ...
+
+    def preparation(self) -> Iterator[None] | None:
+        """Long work on the text before the first picture, in slices; None where the text is short."""
         ...
 
     def begin(self, index: int) -> PictureRun:

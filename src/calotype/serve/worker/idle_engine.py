@@ -9,7 +9,7 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from io import BytesIO
@@ -88,6 +88,13 @@ class IdleOrder:
     @property
     def steps(self) -> int:
         return self.asked.steps
+
+    @property
+    def text_size(self) -> int:
+        return 1
+
+    def preparation(self) -> Iterator[None] | None:
+        return None
 
     def begin(self, _: int) -> IdleRun:
         _fail_on(self.asked.prompt, "fault:begin")
