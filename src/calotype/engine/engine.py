@@ -220,7 +220,8 @@ class Engine:
             try:
                 next(slices)
             except StopIteration as end:
-                return EncodedText(*end.value, rewritten)
+                positive, negative = end.value
+                return EncodedText(positive, negative, rewritten)
             yield
 
     def answer(self, questions: Sequence[Question], network: Network | None = None) -> list[Tensor]:
@@ -396,7 +397,7 @@ class Engine:
         except ValueError as error:
             raise RequestError([Problem("steps", str(error), request.steps)]) from None
 
-    def _guidance(self, request: GenerateRequest, text: EncodedText | None) -> Guidance:
+    def _guidance(self, request: GenerateRequest, text: EncodedText | None = None) -> Guidance:
         if text is None or text.rewritten != self._resources.rewritten:
             positive = self._text.encode(request.prompt, request.clip_skip)
             negative = self._negative(request, positive)

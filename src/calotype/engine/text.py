@@ -223,7 +223,8 @@ class TextConditioner:
         self, rows: Sequence[Sequence[int]], index: int, clip_skip: int
     ) -> Generator[None, None, tuple[Tensor, Tensor | None]]:
         key = (index, clip_skip)
-        contexts, summaries = [], []
+        contexts: list[Tensor] = []
+        summaries: list[Tensor | None] = []
         for some in torch.tensor(rows, device=self._model.device).split(WINDOWS_AT_ONCE):
             if contexts:
                 yield

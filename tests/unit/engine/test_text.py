@@ -284,7 +284,7 @@ def test_an_encoder_may_answer_in_the_same_place_every_time() -> None:
 
 @pytest.mark.parametrize("model", ["emoji", "sdxl"])
 def test_a_long_prompt_read_in_slices_is_the_same_as_read_at_once(model: str) -> None:
-    prompt = "a (red:1.2) apple, " * 400
+    prompt = "a (red:1.2) apple, " * 800
     own, at_once = small_engine(model), small_engine(model).encode(prompt)
     request = own.resolve(GenerateRequest.parse({"prompt": prompt, "negative_prompt": "blue", **SIZE}))
     sizes: list[int] = []
