@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from io import BytesIO
+from threading import Event
 from typing import Any
 
 import pytest
 from PIL import Image
 
+from calotype.core.errors import Problem, RequestError
 from calotype.serve.messages import Evaluated, Finished, Stage, Stepped, Work
 from calotype.serve.worker.idle_engine import IdleEngine, IdleOrder, IdleRun
 from calotype.serve.worker.limits import bucket
@@ -280,8 +282,8 @@ class SlicedEngine(IdleEngine):
         super().__init__()
         self.events: Events = []
 
-    def open(self, work: Work, attachments: Sequence[bytes]) -> IdleOrder:
-        events, asked = self.events, super().open(work, attachments).asked
+    def open(self, work: Work, given: Sequence[bytes]) -> IdleOrder:
+        events, asked = self.events, super().open(work, given).asked
 
         class Order(IdleOrder):
             @property
@@ -360,3 +362,38 @@ def test_a_job_is_stopped_or_fails_while_its_long_text_is_read() -> None:
     assert bench.failed() == {"long broken": "internal"}
     assert bench.finished() == {"long done"}
     assert [event for event in events if event.startswith("long stopped")] == ["long stopped 0"]
+
+
+class WaitingEngine(IdleEngine):
+    """Decodes a job's image once the test says `go`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = Event()
+
+    def read(self, work: Work, attachments: Sequence[bytes]) -> Sequence[bytes]:
+        if attachments:
+            assert self.go.wait(60)
+        if "broken" in work.job_id:
+            raise RequestError([Problem("image", "is not an image")])
+        return super().read(work, attachments)
+
+
+def test_others_are_evaluated_and_end_while_a_start_image_is_decoded() -> None:
+    bench = Bench(Shelf(make=WaitingEngine))
+    bench.load("m")
+    bench.turns(1)
+    engine = bench.engine
+    assert isinstance(engine, WaitingEngine)
+    for name in ("large", "large stopped", "large broken"):
+        request = {"prompt": name, "steps": 1, "cfg": 1.0}
+        bench.batcher.add(Work(job_id=name, model="m", request=request, has_image=True), [b"image"])
+    bench.add("short", steps=3)
+    bench.turns(4)
+    assert engine.evaluated == [["short"]] * 3
+    bench.batcher.stop("large stopped")
+    engine.go.set()
+    bench.to_the_end()
+    assert engine.evaluated[3:] == [["large"]]
+    assert (bench.stopped(), bench.failed()) == ({"large stopped"}, {"large broken": "bad_request"})
+    assert bench.finished() == {"short", "large"}

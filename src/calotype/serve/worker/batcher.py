@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from calotype.core.errors import CalotypeError, DoesNotFitError
@@ -24,9 +25,10 @@ from calotype.serve.messages import Evaluated, Failed, Load, ModelFailed, Steppe
 from calotype.serve.worker.engines import JobEngine, OutOfMemoryError, PictureRun, failure_of
 from calotype.serve.worker.finishing import Emit, Finishing
 from calotype.serve.worker.limits import RowLimits, bucket
-from calotype.serve.worker.models import Models
+from calotype.serve.worker.models import Lease, Models
 from calotype.serve.worker.sharing import Sharing
 from calotype.serve.worker.stages import Stages
+from calotype.serve.worker.start_images import StartImages
 from calotype.serve.worker.tickets import Ticket
 from calotype.serve.worker.turns import Group, Turns
 
@@ -62,6 +64,7 @@ class Batcher:
         self._turns = Turns()
         self._waiting: deque[tuple[Work | Load, Sequence[bytes]]] = deque()
         self._tickets: dict[str, Ticket] = {}
+        self._start_images = StartImages()
         self._preparing: deque[tuple[Ticket, Iterator[None]]] = deque()
         """Jobs with long texts, whose pictures cannot begin yet; the first has the next slice."""
         self._undecoded: deque[tuple[Ticket, int, PictureRun]] = deque()
@@ -69,16 +72,23 @@ class Batcher:
 
     def add(self, wanted: Work | Load, attachments: Sequence[bytes] = ()) -> None:
         """Take on a job, or a model that is to be ready; in the order of arrival."""
-        if isinstance(wanted, Work) and (wanted.job_id in self._tickets or self._waits(wanted.job_id)):
+        if isinstance(wanted, Work) and self._has(wanted.job_id):
             _log.error("job came twice, the second is left out", extra={"job_id": wanted.job_id})
             return
         self._waiting.append((wanted, attachments))
+
+    def _has(self, job_id: str) -> bool:
+        return job_id in self._start_images or job_id in self._tickets or self._waits(job_id) is not None
 
     def stop(self, job_id: str) -> None:
         """Leave a job. One that has ended, or only waits for its files to be written, stays as it is."""
         place = self._waits(job_id)
         if place:
             self._waiting.remove(place)
+            self._emit(Stopped(job_id=job_id), ())
+            return
+        if job_id in self._start_images:
+            self._start_images.stop(job_id)
             self._emit(Stopped(job_id=job_id), ())
             return
         ticket = self._tickets.get(job_id)
@@ -93,6 +103,8 @@ class Batcher:
         if place:
             changed = place[0].model_copy(update={"previews": previews})
             self._waiting[self._waiting.index(place)] = (changed, place[1])
+        if job_id in self._start_images:
+            self._start_images.watch(job_id, previews)
         if job_id in self._tickets:
             self._tickets[job_id].previews = previews
 
@@ -106,9 +118,11 @@ class Batcher:
         Without `opens` what has arrived waits: somebody else needs the room that it would take.
         """
         self._models.tidy()
-        busy = bool(self._waiting or self._tickets)
+        busy = bool(self._waiting or self._tickets or self._start_images)
         while opens and self._waiting and self._open(*self._waiting[0]):
             self._waiting.popleft()
+        for read in self._start_images.take_done(idle=not self._tickets):
+            self._begin_job(read.work, read.lease, read.given.result)
         self._decode()
         self._prepare()
         groups: dict[Group, list[Ticket]] = {}
@@ -134,8 +148,16 @@ class Batcher:
         except Exception as error:
             self._refuse(wanted, error)
             return True
+        if attachments:
+            # A large image takes long to decode: the others' evaluations go on meanwhile.
+            self._start_images.add(wanted, lease, attachments)
+        else:
+            self._begin_job(wanted, lease, partial(lease.engine.read, wanted, ()))
+        return True
+
+    def _begin_job(self, wanted: Work, lease: Lease, given: Callable[[], Any]) -> None:
         try:
-            order = lease.engine.open(wanted, attachments)
+            order = lease.engine.open(wanted, given())
         except Exception as error:
             lease.release()
             self._refuse(wanted, error)
@@ -146,7 +168,6 @@ class Batcher:
             if preparation is not None:
                 self._preparing.append((ticket, preparation))
             _log.info("job begins", extra={"job_id": wanted.job_id, "model": lease.model})
-        return True
 
     def _refuse(self, wanted: Work | Load, error: Exception) -> None:
         if isinstance(wanted, Load):

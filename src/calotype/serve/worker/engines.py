@@ -133,7 +133,11 @@ class JobEngine(Protocol):
         """Seconds that the last decode took that is over."""
         ...
 
-    def open(self, work: Work, attachments: Sequence[bytes]) -> Order:
+    def read(self, work: Work, attachments: Sequence[bytes]) -> Any:
+        """Decode the images that came with a request, for `open`; any thread may do it."""
+        ...
+
+    def open(self, work: Work, given: Any) -> Order:
         """Read a request; refuses with a CalotypeError what cannot be done."""
         ...
 

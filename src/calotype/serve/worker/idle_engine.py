@@ -120,8 +120,11 @@ class IdleEngine:
     """The prompts of each of the last evaluations, and of how many rows it was."""
     rows: list[int] = field(default_factory=list)
 
-    def open(self, work: Work, attachments: Sequence[bytes]) -> IdleOrder:
+    def read(self, work: Work, attachments: Sequence[bytes]) -> Sequence[bytes]:
         assert len(attachments) == work.has_image + work.has_mask
+        return attachments
+
+    def open(self, work: Work, _given: Sequence[bytes]) -> IdleOrder:
         asked = GenerateRequest.parse(work.request)
         if "fault:open" in asked.prompt:
             raise RequestError([Problem("prompt", "it asks to be refused", asked.prompt)])

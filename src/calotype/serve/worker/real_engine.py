@@ -164,15 +164,22 @@ class RealEngine:
     def decode_s(self) -> float:
         return self._decodes.last_s
 
-    def open(self, work: Work, attachments: Sequence[bytes]) -> EngineOrder:
-        asked, inputs = _request_of(work, attachments)
+    def read(self, work: Work, attachments: Sequence[bytes]) -> tuple[GenerateRequest, Inputs]:
+        request, inputs = _request_of(work, attachments)
+        # A job keeps its start image at the size that it makes, not at that of a large file. Where the model
+        # decides the size, `open` does it.
+        width, height = inputs.size() or (None, None)
+        width, height = request.width or width, request.height or height
+        return request, inputs.fitted(width, height) if width and height else inputs
+
+    def open(self, _: Work, given: tuple[GenerateRequest, Inputs]) -> EngineOrder:
+        asked, inputs = given
         engine = self.engine
         resolved = engine.resolve(asked, inputs)
         plan = engine.plan(resolved.with_changes(count=MOST_AT_ONCE))
         resolved = resolved.with_changes(tile_vae=plan.tiled)
         assert resolved.width
         assert resolved.height
-        # A job keeps its start image at the size that it makes, not at that of a large file.
         inputs = inputs.fitted(resolved.width, resolved.height)
         (record,) = engine.records(resolved.with_changes(count=1))
         # As many as were planned for is no sign of how many more there is room for.
