@@ -8,7 +8,7 @@ command lines.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -68,6 +68,16 @@ class Step:
     def preview(self) -> list[Image.Image]:
         """A small glimpse of each picture of the batch."""
         return self._preview.images(self.latents)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedText:
+    """A request's prompts as the UNet reads them."""
+
+    positive: Conditioning
+    negative: Conditioning | None
+    rewritten: int
+    """Which state of the model folder's files they were encoded with."""
 
 
 OnStep = Callable[[Step], None]
@@ -195,6 +205,25 @@ class Engine:
         self._look_again()
         return self._text.encode(prompt, clip_skip)
 
+    def num_windows(self, request: GenerateRequest) -> int:
+        """Windows of tokens of a request's longer prompt."""
+        return max(self._text.num_windows(each) for each in (request.prompt, request.negative_prompt or ""))
+
+    def encode_in_slices(self, request: GenerateRequest) -> Generator[None, None, EncodedText]:
+        """A resolved request's prompts for `begin`; other runs may be evaluated wherever it yields."""
+        self._look_again()
+        rewritten = self._resources.rewritten
+        slices = self._conditionings(request)
+        while True:
+            # Runs that were evaluated since the last slice may use other LoRAs.
+            self.use_loras(request.loras)
+            try:
+                next(slices)
+            except StopIteration as end:
+                positive, negative = end.value
+                return EncodedText(positive, negative, rewritten)
+            yield
+
     def answer(self, questions: Sequence[Question], network: Network | None = None) -> list[Tensor]:
         """Clean estimates for questions of one shape, with the LoRAs in use; one UNet evaluation.
 
@@ -247,9 +276,7 @@ class Engine:
             encodes=request.image is not None,
             tile_vae=request.tile_vae,
             most_at_once=self._networks.most_at_once,
-            prompt_windows=max(
-                self._text.num_windows(each) for each in (request.prompt, request.negative_prompt or "")
-            ),
+            prompt_windows=self.num_windows(request),
         )
         budget = Budget(free, where, self.model.dtype.itemsize, vae_bytes)
         extras = self._networks.extras
@@ -261,8 +288,18 @@ class Engine:
             _log.info("tiles: a whole decode of %d×%d would not fit", request.width, request.height)
         return chosen
 
-    def begin(self, request: GenerateRequest, inputs: Inputs, seeds: Sequence[int]) -> Run:
-        """Start a batch of a resolved request: text encoded, noise drawn, nothing sampled yet."""
+    def begin(
+        self,
+        request: GenerateRequest,
+        inputs: Inputs,
+        seeds: Sequence[int],
+        text: EncodedText | None = None,
+    ) -> Run:
+        """Start a batch of a resolved request: text encoded, noise drawn, nothing sampled yet.
+
+        `text`: its prompts, where they were encoded in slices. They are encoded again if files that they
+        depend on have been written anew since.
+        """
         assert request.width
         assert request.height
         assert request.strength
@@ -283,7 +320,7 @@ class Engine:
         options |= options_of_run(request.schedule, request.sampler)
         return Run(
             begin(request.sampler, x, sigmas, stream.next, **options),
-            self._guidance(request),
+            self._guidance(request, text),
             len(sigmas) - 1,
             keep=start.keep,
             extra_channels=start.extra_channels,
@@ -362,16 +399,35 @@ class Engine:
         except ValueError as error:
             raise RequestError([Problem("steps", str(error), request.steps)]) from None
 
-    def _guidance(self, request: GenerateRequest) -> Guidance:
-        positive = self._text.encode(request.prompt, request.clip_skip)
-        negative: Conditioning | None = None
-        if request.cfg != 1:
-            if request.negative_prompt is None and self.model.architecture.force_zeros_for_empty_prompt:
-                negative = self._text.nothing(positive)
-            else:
+    def _guidance(self, request: GenerateRequest, text: EncodedText | None = None) -> Guidance:
+        if text is None or text.rewritten != self._resources.rewritten:
+            positive = self._text.encode(request.prompt, request.clip_skip)
+            negative = self._negative(request, positive)
+            if negative is None and request.cfg != 1:
                 negative = self._text.encode(request.negative_prompt or "", request.clip_skip)
+        else:
+            positive, negative = text.positive, text.negative
         wanted, unwanted = (self._time_ids(request, score) for score in AESTHETIC_SCORES)
         return Guidance(positive, negative, request.cfg, wanted, unwanted)
+
+    def _conditionings(
+        self, request: GenerateRequest
+    ) -> Generator[None, None, tuple[Conditioning, Conditioning | None]]:
+        positive = yield from self._text.encode_in_slices(request.prompt, request.clip_skip)
+        negative = self._negative(request, positive)
+        if negative is None and request.cfg != 1:
+            yield
+            negative = yield from self._text.encode_in_slices(
+                request.negative_prompt or "", request.clip_skip
+            )
+        return positive, negative
+
+    def _negative(self, request: GenerateRequest, positive: Conditioning) -> Conditioning | None:
+        """What stands for the negative prompt where none is encoded."""
+        zeros = self.model.architecture.force_zeros_for_empty_prompt
+        if request.cfg != 1 and request.negative_prompt is None and zeros:
+            return self._text.nothing(positive)
+        return None
 
     def _time_ids(self, request: GenerateRequest, score: float) -> Tensor | None:
         if self.model.architecture.family != "sdxl":

@@ -31,6 +31,15 @@ _JPEG_PIECE = 65_000
 """A JPEG segment has a 16-bit length."""
 
 
+class TooManyPixelsError(RequestError):
+    """An image of more pixels than are decoded; none of them was."""
+
+    def __init__(self, field: str, name: str, size: tuple[int, int], most_pixels: int) -> None:
+        self.width, self.height = size
+        rule = f"{name} is {self.width}×{self.height}, the limit is {most_pixels} pixels; scale it down"
+        super().__init__([Problem(field, rule)])
+
+
 def save_picture(image: Image.Image, path: Path, record: PictureRecord, *, quality: int = 95) -> None:
     """Write a picture with its record inside; whole or not at all. The suffix decides the format."""
     encoded = encode_picture(image, format_of(path), record, quality=quality)
@@ -159,8 +168,7 @@ def decode_picture(
     except Exception as error:
         rule = f"{name} is not a PNG, WebP or JPEG that can be read: {_reason(error)}"
         raise RequestError([Problem(field, rule)]) from error
-    rule = f"{name} is {image.width}×{image.height}, the limit is {most_pixels} pixels; scale it down"
-    raise RequestError([Problem(field, rule)])
+    raise TooManyPixelsError(field, name, image.size, most_pixels)
 
 
 def _reason(error: Exception) -> str:

@@ -39,6 +39,8 @@ class Resources:
         self._active_files: list[Written] = []
         self._words: dict[str, Written] = {}
         self._own_vae: nn.Module = model.vae
+        self.rewritten = 0
+        """How often files in use were found to have been written anew."""
 
     def use_loras(self, loras: Sequence[LoraUse]) -> bool:
         """Make exactly these LoRAs active; True if that changed the model."""
@@ -59,11 +61,13 @@ class Resources:
     def look_again(self) -> list[str]:
         """Notice files that were written anew since they were read: LoRAs, which are then put in anew, and
         learned words, which are returned."""
-        if any(map(_changed, self._active_files)):
+        rewritten = any(map(_changed, self._active_files))
+        if rewritten:
             self._active = None
         words = [word for word, file in self._words.items() if _changed(file)]
         for word in words:
             del self._words[word]
+        self.rewritten += rewritten or bool(words)
         return words
 
     def use_vae(self, name: str | None) -> None:

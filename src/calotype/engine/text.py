@@ -8,10 +8,10 @@ from, or towards, what the empty prompt has at that place.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,11 @@ WINDOWS_AT_ONCE = 16
 REMEMBERED_BYTES = 64 * 2**20
 """About two hundred SDXL prompts of usual length."""
 
+REMEMBERED_WINDOWS = 16
+
 Lookup = Callable[[str], list[Tensor]]
 """Name of a learned word → its vectors, one tensor per text encoder."""
+T = TypeVar("T")
 Token = tuple[int, float]
 """Token id and weight."""
 Encoding = Callable[[Tensor], tuple[Tensor, Tensor | None]]
@@ -71,8 +74,12 @@ class TextConditioner:
             for encoder in model.text_encoders:
                 encoder.to("cpu")
         self._run = run
+        self._on_device: set[int] = set()
+        """Encoders that are moved there for a while."""
         self._encodings: dict[tuple[int, int], Encoding] = {}
         self._learned: dict[str, list[list[int]]] = {}
+        self._windows_of: OrderedDict[str | tuple[str, ...], list[list[list[Token]]]] = OrderedDict()
+        """Of the last prompts: a job's is needed several times before its first step."""
         self._remembered: OrderedDict[Hashable, Conditioning] = OrderedDict()
         self._nothing: Conditioning | None = None
 
@@ -84,9 +91,9 @@ class TextConditioner:
         """Learned words that have been written anew: they are read again when they are said."""
         for word in words:
             self._learned.pop(word, None)
+        self._windows_of.clear()
         self.forget()
 
-    @torch.inference_mode()
     def encode(self, prompt: str | tuple[str, ...], clip_skip: int = 0) -> Conditioning:
         """The prompt as all encoders together read it, `clip_skip` layers before where each usually stops.
 
@@ -96,16 +103,30 @@ class TextConditioner:
         if key in self._remembered:
             self._remembered.move_to_end(key)
             return self._remembered[key]
-        contexts, pooled = [], None
-        with self._at_hand():
-            for index, windows in enumerate(self._all_windows(prompt)):
-                context, pooled = self._encode_windows(windows, index, clip_skip)
-                contexts.append(context)
-        # A learned word may be longer for one encoder than for the other; then the shorter prompt rules.
-        shortest = min(context.shape[1] for context in contexts)
-        conditioning = Conditioning(torch.cat([c[:, :shortest] for c in contexts], dim=-1), pooled)
+        with self._at_hand(*range(len(self._model.text_encoders))):
+            conditioning = result_of(self.encode_in_slices(prompt, clip_skip))
         self._remember(key, conditioning)
         return conditioning
+
+    @torch.inference_mode()
+    def encode_in_slices(
+        self, prompt: str | tuple[str, ...], clip_skip: int = 0
+    ) -> Generator[None, None, Conditioning]:
+        """The same, one slice of at most `WINDOWS_AT_ONCE` windows at a time; it yields between slices.
+
+        Its result is not remembered: weights may change and change back between two slices.
+        """
+        if (prompt, clip_skip) in self._remembered:
+            return self._remembered[prompt, clip_skip]
+        contexts, pooled = [], None
+        for index, windows in enumerate(self._all_windows(prompt)):
+            if index and len(windows) > WINDOWS_AT_ONCE:
+                yield
+            context, pooled = yield from self._encode_windows(windows, index, clip_skip)
+            contexts.append(context)
+        # A learned word may be longer for one encoder than for the other; then the shorter prompt rules.
+        shortest = min(context.shape[1] for context in contexts)
+        return Conditioning(torch.cat([c[:, :shortest] for c in contexts], dim=-1), pooled)
 
     def num_windows(self, prompt: str | tuple[str, ...]) -> int:
         """Windows of tokens that the prompt takes."""
@@ -118,19 +139,34 @@ class TextConditioner:
         return self._nothing
 
     @contextmanager
-    def _at_hand(self) -> Iterator[None]:
+    def _at_hand(self, *indices: int) -> Iterator[None]:
+        """Meanwhile these encoders are on the device; those that are there already stay."""
         with ExitStack() as visits:
-            for encoder in self._model.text_encoders if self._aside else ():
-                visits.enter_context(visiting(encoder, self._model.device))
+            for index in indices if self._aside else ():
+                if index not in self._on_device:
+                    visits.enter_context(visiting(self._model.text_encoders[index], self._model.device))
+                    self._on_device.add(index)
+                    visits.callback(self._on_device.remove, index)
             yield
 
     def _remember(self, key: Hashable, conditioning: Conditioning) -> None:
+        # One prompt that is too large by itself must not drop all others.
+        if conditioning.num_bytes > REMEMBERED_BYTES:
+            return
         self._remembered[key] = conditioning
         while sum(one.num_bytes for one in self._remembered.values()) > REMEMBERED_BYTES:
             self._remembered.popitem(last=False)
 
     def _all_windows(self, prompt: str | tuple[str, ...]) -> list[list[list[Token]]]:
         """The windows of each encoder."""
+        if prompt not in self._windows_of:
+            self._windows_of[prompt] = self._made_windows(prompt)
+            while len(self._windows_of) > REMEMBERED_WINDOWS:
+                self._windows_of.popitem(last=False)
+        self._windows_of.move_to_end(prompt)
+        return self._windows_of[prompt]
+
+    def _made_windows(self, prompt: str | tuple[str, ...]) -> list[list[list[Token]]]:
         count = len(self._model.text_encoders)
         if isinstance(prompt, str):
             return [self._windows(prompt, index) for index in range(count)]
@@ -168,14 +204,14 @@ class TextConditioner:
 
     def _encode_windows(
         self, windows: Sequence[Sequence[Token]], index: int, clip_skip: int
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> Generator[None, None, tuple[Tensor, Tensor | None]]:
         tokenizer = self._model.tokenizers[index]
         weighted = any(weight != 1.0 for window in windows for _, weight in window)
         places = self._places(index)
         rows = [_row([token for token, _ in window], tokenizer, places) for window in windows]
         if weighted:
             rows.append(_row([], tokenizer, places))
-        hidden, pooled = self._encoded(rows, index, clip_skip)
+        hidden, pooled = yield from self._encoded(rows, index, clip_skip)
         if weighted:
             weights = torch.tensor([_row_weights(window, places) for window in windows], device=hidden.device)
             empty = hidden[-1:].float()
@@ -185,16 +221,30 @@ class TextConditioner:
 
     def _encoded(
         self, rows: Sequence[Sequence[int]], index: int, clip_skip: int
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> Generator[None, None, tuple[Tensor, Tensor | None]]:
         key = (index, clip_skip)
-        if key not in self._encodings:
-            self._encodings[key] = self._run(_encoding(self._model, index, clip_skip))
-        contexts, summaries = [], []
+        contexts: list[Tensor] = []
+        summaries: list[Tensor | None] = []
         for some in torch.tensor(rows, device=self._model.device).split(WINDOWS_AT_ONCE):
-            context, summary = self._encodings[key](some)
+            if contexts:
+                yield
+            # A learned word of another prompt may have made the table anew since the last slice.
+            if key not in self._encodings:
+                self._encodings[key] = self._run(_encoding(self._model, index, clip_skip))
+            with self._at_hand(index):
+                context, summary = self._encodings[key](some)
             contexts.append(context.clone())
             summaries.append(None if summary is None else summary.clone())
         return torch.cat(contexts), summaries[0]
+
+
+def result_of(slices: Generator[None, None, T]) -> T:
+    """The result of work in slices, all of them one after another."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 def _row(tokens: list[int], tokenizer: Any, places: int) -> list[int]:

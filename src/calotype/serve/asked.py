@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from PIL import Image
 from pydantic import ValidationError
 
 from calotype.core.errors import Problem, RequestError
 from calotype.core.paths import check_name
 from calotype.engine.inputs import IN_MEMORY
-from calotype.engine.pictures import decode_picture
 from calotype.spec.job import Submission
 from calotype.spec.problems import problems_of
-
-MOST_DECODED_AT_ONCE = 1
-"""Pixels take far more memory than their file, and the warnings that decoding silences are all threads'."""
 
 
 @dataclass(frozen=True)
@@ -31,33 +25,6 @@ class Asked:
     submission: Submission
     image: bytes | None = None
     mask: bytes | None = None
-
-
-class PictureDoor:
-    """Lets given pictures in: of a kind that is read here, of a bearable size, whole."""
-
-    def __init__(self, most_pixels: int) -> None:
-        self._most_pixels = most_pixels
-        self._room = asyncio.Semaphore(MOST_DECODED_AT_ONCE)
-
-    async def checked(self, data: bytes, field: str) -> bytes:
-        """The same bytes, once their pixels could be read."""
-        await self._decode(data, field)
-        return data
-
-    async def changed(self, data: bytes, field: str, change: Callable[[Image.Image], bytes]) -> bytes:
-        """Another file made from the picture, away from the event loop."""
-        return await self._decode(data, field, change)
-
-    async def _decode(
-        self, data: bytes, field: str, change: Callable[[Image.Image], bytes] | None = None
-    ) -> bytes:
-        def work() -> bytes:
-            image = decode_picture(data, f"the given {field}", field=field, most_pixels=self._most_pixels)
-            return change(image) if change else b""
-
-        async with self._room:
-            return await asyncio.to_thread(work)
 
 
 def ask(values: Mapping[str, Any], image: bytes | None = None, mask: bytes | None = None) -> Asked:

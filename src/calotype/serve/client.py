@@ -26,7 +26,7 @@ from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeStub
 from calotype.serve.lifecycle.places import running_place
 from calotype.serve.logs import REQUEST_ID
-from calotype.serve.service import QueueFullError, UnavailableError
+from calotype.serve.service import DamagedPictureError, QueueFullError, UnavailableError
 from calotype.spec.request import GenerateRequest
 
 API_KEY = "CALOTYPE_API_KEY"
@@ -295,6 +295,7 @@ def _named(error: Any) -> CalotypeError:
         grpc.StatusCode.NOT_FOUND: NotFoundError,
         grpc.StatusCode.UNAVAILABLE: UnavailableError,
         grpc.StatusCode.FAILED_PRECONDITION: DoesNotFitError,
+        grpc.StatusCode.DATA_LOSS: DamagedPictureError,
     }
     if code == grpc.StatusCode.UNAVAILABLE and REQUEST_ID not in trailing:
         # Whatever a deployment refuses by itself has the request's id.

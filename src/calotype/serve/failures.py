@@ -14,7 +14,7 @@ from calotype.core.errors import (
     RequestError,
 )
 from calotype.serve.access import ForbiddenError, UnknownClientError
-from calotype.serve.service import QueueFullError, UnavailableError
+from calotype.serve.service import DamagedPictureError, QueueFullError, UnavailableError
 from calotype.serve.workflow_service import WorkflowRefusedError
 from calotype.spec.job import FailureKind, Job, JobFailure
 
@@ -29,6 +29,7 @@ ErrorKind = (
         "wrong_method",
         "queue_full",
         "unavailable",
+        "damaged",
         "cancelled",
         "client_left",
     ]
@@ -70,6 +71,7 @@ _KINDS: tuple[tuple[type[CalotypeError], ErrorKind], ...] = (
     (QueueFullError, "queue_full"),
     (UnavailableError, "unavailable"),
     (OfflineError, "unavailable"),
+    (DamagedPictureError, "damaged"),
     (CancelledError, "cancelled"),
     (TooLargeError, "too_large"),
     (TooSlowError, "too_slow"),

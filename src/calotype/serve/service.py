@@ -24,6 +24,10 @@ class UnavailableError(CalotypeError):
     """The deployment cannot take work now: it drains, or its disk refuses."""
 
 
+class DamagedPictureError(CalotypeError):
+    """A stored image whose file can no longer be read as it was written."""
+
+
 @dataclass(frozen=True)
 class WorkerStatus:
     """One worker as it stands."""

@@ -52,6 +52,8 @@ class ServeSettings(BaseModel):
     """Strings, brackets and braces of one JSON body; commas may be four times as many."""
     most_pixels: Annotated[int, Field(ge=1)] = 8192 * 8192
     """Of a given picture."""
+    most_pixels_in_flight: Annotated[int, Field(ge=1)] = 2 * 8192 * 8192
+    """Of all large images that are decoded at a time; one is always decoded, whatever its size."""
     ping_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 15.0
     """Seconds of silence after which an event stream says that it is still there."""
 

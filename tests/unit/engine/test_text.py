@@ -15,6 +15,7 @@ from calotype.core.errors import ModelFileError, NotFoundError, RequestError
 from calotype.engine import text
 from calotype.engine.engine import Engine
 from calotype.engine.text import TextConditioner
+from calotype.spec.request import GenerateRequest
 from tests.engines import difference, latents_of, relative, small_engine
 from tests.shrunk import shrunk
 
@@ -279,3 +280,40 @@ def test_an_encoder_may_answer_in_the_same_place_every_time() -> None:
     assert len(made) == len(widths)
     found.encode("embedding:new")
     assert len(made) == 2 * len(widths)
+
+
+@pytest.mark.parametrize("model", ["emoji", "sdxl"])
+def test_a_long_prompt_read_in_slices_is_the_same_as_read_at_once(model: str) -> None:
+    prompt = "a (red:1.2) apple, " * 800
+    own, at_once = small_engine(model), small_engine(model).encode(prompt)
+    request = own.resolve(GenerateRequest.parse({"prompt": prompt, "negative_prompt": "blue", **SIZE}))
+    sizes: list[int] = []
+    for encoder in own.model.text_encoders:
+        encoder.register_forward_pre_hook(
+            lambda *given: sizes.append(len(given[-1]["input_ids"])), with_kwargs=True
+        )
+    slices, yields = own.encode_in_slices(request), 0
+    while True:
+        before = len(sizes)
+        try:
+            next(slices)
+        except StopIteration as end:
+            made = end.value
+            break
+        finally:
+            assert sum(sizes[before:]) <= text.WINDOWS_AT_ONCE, "one slice at a time"
+        yields += 1
+        # Another job's prompt is read in between.
+        own.encode(f"a dog {yields}")
+    assert own.num_windows(request) > 2 * text.WINDOWS_AT_ONCE
+    assert max(sizes) == text.WINDOWS_AT_ONCE
+    assert torch.equal(made.positive.context, at_once.context)
+    assert torch.equal(made.negative.context, own.encode("blue").context)
+
+
+def test_a_prompt_too_large_to_be_remembered_drops_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = small_engine("emoji")
+    dog = own.encode("a dog")
+    monkeypatch.setattr(text, "REMEMBERED_BYTES", 2 * dog.num_bytes)
+    own.encode("a red apple, " * 400)
+    assert own.encode("a dog") is dog

@@ -15,7 +15,7 @@ from PIL import Image
 
 from calotype.engine.pictures import encode_picture, record_in
 from calotype.serve.asked import seed_for
-from calotype.serve.http.recoding import recoded
+from calotype.serve.decoding.operations import applied, recoded
 from calotype.spec.job import Job
 from tests.unit.engine.test_pictures import record
 from tests.unit.serve_http.running import Running, running
@@ -274,6 +274,6 @@ class Cancelling(StandIn):
 def test_other_formats_keep_the_record(format_name: str) -> None:
     made = record()
     with Image.open(io.BytesIO(encode_picture(Image.new("RGB", (16, 16)), "png", made))) as picture:
-        changed = recoded(format_name, 80)(picture)
+        changed = applied(picture, recoded(format_name, 80))
     with Image.open(io.BytesIO(changed)) as read:
         assert record_in(read) == made

@@ -18,7 +18,8 @@ from calotype.serve.queue.database import Database
 from calotype.serve.queue.opening import DATABASE
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.queue.schema import MIGRATIONS, migrate
-from calotype.serve.service import UnavailableError
+from calotype.serve.service import DamagedPictureError, UnavailableError
+from calotype.spec.job import PictureFile
 from tests.unit.serve_queue import victim
 from tests.unit.serve_queue.conftest import OpenQueue, asked, picture
 
@@ -235,3 +236,38 @@ async def test_a_call_that_fails_disturbs_no_other(tmp_path: Path) -> None:
     assert sorted(seen) == [("a",), ("b",), ("c",)]
     assert database.seen == 3
     database.close()
+
+
+async def test_a_damaged_picture_is_an_error_until_the_same_one_is_made_again(open_queue: OpenQueue) -> None:
+    upload = PictureFile(filename="precious.png", subfolder="", type="input")
+    async with open_queue() as queue:
+        done = await queue.submit(asked())
+        other = await queue.submit(asked())
+        await queue.claim(2)
+        await queue.finish(done.id, [picture("precious")])
+        await queue.upload("ann", upload, b"precious")
+        (file,) = (queue.folder / "pictures").iterdir()
+        file.write_bytes(b"pretzels")
+        with pytest.raises(DamagedPictureError, match=f"picture 0 of job {done.id}.* is damaged") as refusal:
+            await queue.picture(done.id, 0)
+        assert str(queue.folder) not in str(refusal.value)
+        with pytest.raises(DamagedPictureError, match=r"'precious.png'.* is damaged"):
+            await queue.named(upload, "ann")
+        await queue.finish(other.id, [picture("precious")])
+        assert await queue.picture(done.id, 0) == b"precious"
+        file.write_bytes(b"pretzels")
+        await queue.upload("ann", upload, b"precious")
+        assert await queue.named(upload, "ann") == b"precious"
+
+
+async def test_a_picture_that_the_disk_does_not_give_is_an_error_that_says_so(open_queue: OpenQueue) -> None:
+    async with open_queue() as queue:
+        done = await queue.submit(asked())
+        await queue.claim(1)
+        await queue.finish(done.id, [picture("precious")])
+        (file,) = (queue.folder / "pictures").iterdir()
+        file.unlink()
+        file.mkdir()
+        with pytest.raises(DamagedPictureError, match=r"cannot be read \(Is a directory\)"):
+            await queue.picture(done.id, 0)
+        file.rmdir()

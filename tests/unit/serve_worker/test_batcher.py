@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from io import BytesIO
+from threading import Event
 from typing import Any
 
 import pytest
 from PIL import Image
 
-from calotype.serve.messages import Evaluated, Finished, Stage, Stepped
-from calotype.serve.worker.idle_engine import IdleEngine
+from calotype.core.errors import Problem, RequestError
+from calotype.serve.messages import Evaluated, Finished, Stage, Stepped, Work
+from calotype.serve.worker.idle_engine import IdleEngine, IdleOrder, IdleRun
 from calotype.serve.worker.limits import bucket
 from calotype.serve.worker.turns import LORA_TURNS, Group, Turns
 from tests.unit.serve_worker.bench import Bench, Shelf
@@ -265,3 +268,132 @@ def test_what_is_done_for_the_first_time_is_told_before_it_is_done() -> None:
     bench.add("c", width=128)
     bench.to_the_end()
     assert len(bench.heard(Stage)) == told + 6
+
+
+LONG_TEXT = 5
+"""Slices of a prompt that begins with `long`."""
+Events = list[str]
+
+
+class SlicedEngine(IdleEngine):
+    """Reads prompts whose name begins with `long` in slices, and notes what it does in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: Events = []
+
+    def open(self, work: Work, given: Sequence[bytes]) -> IdleOrder:
+        events, asked = self.events, super().open(work, given).asked
+
+        class Order(IdleOrder):
+            @property
+            def text_size(self) -> int:
+                return 16 if asked.prompt.startswith("long") else 1
+
+            def preparation(self) -> Iterator[None] | None:
+                return slices() if asked.prompt.startswith("long") else None
+
+        def slices() -> Iterator[None]:
+            for number in range(LONG_TEXT):
+                events.append(f"{asked.prompt} {number}")
+                if asked.prompt == "long broken" and number == 2:
+                    raise RuntimeError("no such word")
+                yield
+
+        return Order(asked)
+
+    def evaluate(self, runs: Sequence[IdleRun], **more: Any) -> Sequence[str]:
+        self.events.append("+".join(run.prompt for run in runs))
+        return super().evaluate(runs, **more)
+
+
+def sliced() -> tuple[Bench, Events]:
+    bench = Bench(Shelf(make=SlicedEngine))
+    bench.load("m")
+    bench.turns(1)
+    engine = bench.engine
+    assert isinstance(engine, SlicedEngine)
+    return bench, engine.events
+
+
+def test_a_long_text_is_read_in_slices_between_which_others_are_evaluated() -> None:
+    bench, events = sliced()
+    bench.add("long", steps=1)
+    bench.add("short", steps=3)
+    bench.to_the_end()
+    assert events == [
+        *("long 0", "short", "long 1", "short", "long 2", "short"),
+        *("long 3", "long 4", "long"),
+    ]
+    assert bench.endings() == ["short", "long"]
+
+
+def test_long_texts_take_turns_and_only_one_slice_comes_between_two_evaluations() -> None:
+    bench, events = sliced()
+    for name in ("long one", "long two"):
+        bench.add(name, steps=1)
+    bench.add("short", steps=4)
+    bench.to_the_end()
+    assert events[:8] == [
+        *("long one 0", "short", "long two 0", "short", "long one 1", "short", "long two 1", "short")
+    ]
+    assert bench.finished() == {"long one", "long two", "short"}
+
+
+def test_an_evaluation_with_a_long_text_counts_as_several_turns() -> None:
+    """A job with a usual prompt is not done later for each step of one with a long prompt."""
+    bench, events = sliced()
+    bench.add("long", steps=4)
+    bench.turns(LONG_TEXT + 1)
+    bench.add("short", steps=8)
+    del events[:]
+    bench.to_the_end()
+    assert events == ["short"] * 3 + ["long"] + ["short"] * 4 + ["long", "short", "long"]
+
+
+def test_a_job_is_stopped_or_fails_while_its_long_text_is_read() -> None:
+    bench, events = sliced()
+    for name in ("long stopped", "long broken", "long done"):
+        bench.add(name, steps=1)
+    bench.turns(2)
+    bench.batcher.stop("long stopped")
+    bench.to_the_end()
+    assert bench.stopped() == {"long stopped"}
+    assert bench.failed() == {"long broken": "internal"}
+    assert bench.finished() == {"long done"}
+    assert [event for event in events if event.startswith("long stopped")] == ["long stopped 0"]
+
+
+class WaitingEngine(IdleEngine):
+    """Decodes a job's image once the test says `go`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = Event()
+
+    def read(self, work: Work, attachments: Sequence[bytes]) -> Sequence[bytes]:
+        if attachments:
+            assert self.go.wait(60)
+        if "broken" in work.job_id:
+            raise RequestError([Problem("image", "is not an image")])
+        return super().read(work, attachments)
+
+
+def test_others_are_evaluated_and_end_while_a_start_image_is_decoded() -> None:
+    bench = Bench(Shelf(make=WaitingEngine))
+    bench.load("m")
+    bench.turns(1)
+    engine = bench.engine
+    assert isinstance(engine, WaitingEngine)
+    for name in ("large", "large stopped", "large broken"):
+        request = {"prompt": name, "steps": 1, "cfg": 1.0}
+        bench.batcher.add(Work(job_id=name, model="m", request=request, has_image=True), [b"image"])
+    bench.add("short", steps=3)
+    bench.turns(4)
+    assert engine.evaluated == [["short"]] * 3
+    bench.batcher.stop("large stopped")
+    engine.go.set()
+    bench.to_the_end()
+    assert engine.evaluated[3:] == [["large"]]
+    assert (bench.stopped(), bench.failed()) == ({"large stopped"}, {"large broken": "bad_request"})
+    assert bench.finished() == {"short", "large"}

@@ -126,6 +126,8 @@ def test_jobs_with_different_loras_make_their_own_pictures(tmp_path: Path) -> No
         "both": [{"name": "one"}, {"name": "two", "strength": 0.5}],
         "first too": [{"name": "one"}],
     }
+    # Read in slices, between which other jobs' LoRAs are merged.
+    jobs["a long one, " * 700] = [{"name": "two"}]
     bench = bench_of(real)
     for prompt, loras in jobs.items():
         bench.add(prompt, **{**SMALL, "steps": 9}, loras=loras)
@@ -380,7 +382,8 @@ def test_threads_that_make_files_compute_nothing_with_torch() -> None:
     """OpenMP gives every thread that computes a team of its own, which then takes processors from the steps:
     on two cores they took nearly twice as long from the second picture on."""
     engine = engine_on()
-    order = engine.open(Work(job_id="1", model="emoji", request={"prompt": "a", "steps": 1, "seed": 1}), ())
+    work = Work(job_id="1", model="emoji", request={"prompt": "a", "steps": 1, "seed": 1})
+    order = engine.open(work, engine.read(work, ()))
     run = order.begin(0)
     run.receive(*engine.evaluate([run], least_rows=0))
     encode = order.finish(0, run)

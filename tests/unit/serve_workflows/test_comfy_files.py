@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from pathlib import Path
@@ -163,3 +164,17 @@ def test_what_there_is(connect: Connect, surroundings: Path) -> None:
     stats = client.get("/system_stats")
     assert stats["system"]["ram_total"] > 0
     assert stats["devices"][0]["name"] == "nothing"
+
+
+def test_a_picture_damaged_on_disk_is_an_error_until_it_is_given_again(
+    connect: Connect, surroundings: Path
+) -> None:
+    client, given = connect(), png((7, 77, 177))
+    client.upload(given, "fading.png")
+    (file,) = surroundings.rglob(hashlib.sha256(given).hexdigest())
+    file.write_bytes(given[:-1] + b"?")
+    with pytest.raises(RefusedError, match=r"fading.png.* is damaged") as refusal:
+        client.get_bytes("/view", filename="fading.png", type="input")
+    assert (refusal.value.status, json.loads(refusal.value.body)["error"]["code"]) == (500, "damaged")
+    client.upload(given, "fading.png")
+    assert client.get_bytes("/view", filename="fading.png", type="input") == given

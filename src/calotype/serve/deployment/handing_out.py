@@ -132,7 +132,9 @@ class HandingOut:
         try:
             given = await self._queue.given(job)
         except OSError as error:
-            await self._fail(running, failed("internal", f"the picture given with it is gone: {error}"))
+            _log.error("job %s: an image given with it cannot be read: %s", job.id, error)
+            reason = "an image given with it is missing or damaged on the server's disk; send the job again"
+            await self._fail(running, failed("internal", reason))
             return
         # Its worker may have died meanwhile.
         if not self._running.still(running):

@@ -46,6 +46,7 @@ CODES: dict[ErrorKind, grpc.StatusCode] = {
     "deadline": grpc.StatusCode.DEADLINE_EXCEEDED,
     "too_slow": grpc.StatusCode.DEADLINE_EXCEEDED,
     "internal": grpc.StatusCode.INTERNAL,
+    "damaged": grpc.StatusCode.DATA_LOSS,
 }
 SHARE_FOR_ANYBODY = 10
 """One in so many calls at a time may be of whoever holds no key: such calls may last as long as they like."""

@@ -10,6 +10,7 @@ from grpc_reflection.v1alpha import reflection
 
 from calotype.core.errors import Problem, RequestError
 from calotype.serve.access import Access, KeyCheck
+from calotype.serve.decoding.decoder import ImageDecoder
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import add_CalotypeServicer_to_server
 from calotype.serve.grpc.door import Door, room_for_anybody
@@ -44,10 +45,13 @@ class Server:
         await self.inner.stop(grace)
 
 
-def create_server(service: Service, *, keys: KeyCheck | None, settings: ServeSettings) -> Server:
+def create_server(
+    service: Service, *, keys: KeyCheck | None, settings: ServeSettings, decoder: ImageDecoder | None = None
+) -> Server:
     """A server before a service, for the running event loop; `listen` gives it its port.
 
-    Without `keys` only this machine may ask, or it refuses to begin.
+    Without `keys` only this machine may ask, or it refuses to begin. `decoder`: shared with another
+    interface, so that both together keep its limits.
     """
     access = Access(settings, keys)
     server = grpc.aio.server(
@@ -65,7 +69,7 @@ def create_server(service: Service, *, keys: KeyCheck | None, settings: ServeSet
             *_pings(),
         ],
     )
-    add_CalotypeServicer_to_server(Servicer(service, settings), server)
+    add_CalotypeServicer_to_server(Servicer(service, decoder or ImageDecoder(settings)), server)
     own_health = Health(service, ("", SERVICE))
     health_pb2_grpc.add_HealthServicer_to_server(own_health, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

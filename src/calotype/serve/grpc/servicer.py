@@ -8,7 +8,9 @@ from typing import Any
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.paths import check_name
-from calotype.serve.asked import Asked, PictureDoor, ask
+from calotype.serve.access import LOCAL
+from calotype.serve.asked import Asked, ask
+from calotype.serve.decoding.decoder import ClientImages, ImageDecoder
 from calotype.serve.disclosure import visible_status
 from calotype.serve.failures import TooSlowError, done
 from calotype.serve.following import ended, news, submit
@@ -24,7 +26,6 @@ from calotype.serve.grpc.wire import (
 )
 from calotype.serve.pages import end_of
 from calotype.serve.service import Service
-from calotype.serve.settings import ServeSettings
 from calotype.spec.job import FINAL_STATES, Job
 
 LARGEST_PAGE = 200
@@ -35,9 +36,8 @@ LONGEST_DEADLINE_S = 7 * 86400.0
 class Servicer(CalotypeServicer):
     """Each method as the proto says it."""
 
-    def __init__(self, service: Service, settings: ServeSettings) -> None:
-        self._service = service
-        self._pictures = PictureDoor(settings.most_pixels)
+    def __init__(self, service: Service, decoder: ImageDecoder) -> None:
+        self._service, self._decoder = service, decoder
 
     async def Generate(self, request: pb.Submission, context: Context) -> pb.Generated:
         """Wait for the pictures; who cancels the call cancels the job."""
@@ -63,7 +63,7 @@ class Servicer(CalotypeServicer):
 
     async def Submit(self, request: pb.Submission, context: Context) -> pb.Job:
         """The job outlives the call, so the call's deadline is not its own."""
-        return job_message(await submit(self._service, caller(), await self._asked(plain(request))))
+        return job_message(await submit(self._service, caller(), await self._asked(plain(request), context)))
 
     async def Get(self, request: pb.JobId, context: Context) -> pb.Job:
         """A job as it stands."""
@@ -127,15 +127,22 @@ class Servicer(CalotypeServicer):
             asked_s = values.get("deadline_s", LONGEST_DEADLINE_S)
             # A deadline that is wrong by itself stays to be refused.
             values["deadline_s"] = min(left_s, asked_s) if asked_s > 0 else asked_s
-        return await submit(self._service, caller(), await self._asked(values), waited_for=True)
+        return await submit(self._service, caller(), await self._asked(values, context), waited_for=True)
 
-    async def _asked(self, values: dict[str, Any]) -> Asked:
+    async def _asked(self, values: dict[str, Any], context: Context) -> Asked:
         given = {name: values.pop(name, None) for name in ("image", "mask")}
         asked = ask(values, **given)
+        images = ClientImages(self._decoder, _client_of(context))
         for name, data in given.items():
             if data is not None:
-                await self._pictures.checked(data, name)
+                await images.checked(data, name)
         return asked
 
     async def _files(self, job: Job) -> list[bytes]:
         return [await self._service.picture(job.id, index) for index in range(len(job.pictures))]
+
+
+def _client_of(context: Context) -> str:
+    """A client by its key's name; without keys, by its address without the port."""
+    name = caller().name
+    return f"{name}@{context.peer().rpartition(':')[0]}" if name == LOCAL else name

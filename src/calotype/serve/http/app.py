@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 
 from calotype.serve.access import Access, KeyCheck
-from calotype.serve.asked import PictureDoor
+from calotype.serve.decoding.decoder import ImageDecoder
 from calotype.serve.http import (
     all_events,
     comfy,
@@ -64,8 +64,12 @@ def create_app(
     workflows: WorkflowService | None = None,
     surroundings: Surroundings | None = None,
     page: Page | None = None,
+    decoder: ImageDecoder | None = None,
 ) -> FastAPI:
-    """The application before a service. Without `keys` only this machine may ask, or it refuses to begin."""
+    """The application before a service. Without `keys` only this machine may ask, or it refuses to begin.
+
+    `decoder`: shared with another interface, so that both together keep its limits.
+    """
     page = page or Page()
     access = Access(settings, keys)
     app = FastAPI(
@@ -78,7 +82,7 @@ def create_app(
         redoc_url=None,
     )
     app.state.reach = Reach(
-        service, settings, PictureDoor(settings.most_pixels), workflows, surroundings or Surroundings()
+        service, settings, decoder or ImageDecoder(settings), workflows, surroundings or Surroundings()
     )
     app.state.registry, app.state.access = registry, access
     rooms = (*_ROOMS, *(_COMFY if workflows is not None else ()))

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import io
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.datastructures import UploadFile
 
@@ -17,9 +14,11 @@ from calotype.core.paths import check_name
 from calotype.engine.pictures import LARGEST_SIDES
 from calotype.serve.access import Caller
 from calotype.serve.asked import told_as
+from calotype.serve.decoding import operations
+from calotype.serve.decoding.operations import Operation
 from calotype.serve.http.bodies import MOST_FIELDS, described, is_form
 from calotype.serve.http.json_shape import loads
-from calotype.serve.http.reaching import Asking, Reached, Workflows
+from calotype.serve.http.reaching import Asking, Images, Reached, Workflows
 from calotype.serve.settings import ServeSettings
 from calotype.serve.workflow_service import WorkflowService
 from calotype.spec.job import PictureFile
@@ -73,10 +72,10 @@ BODIES: list[type[BaseModel]] = [PictureForm, MaskForm]
 
 
 @router.post("/upload/image", openapi_extra=described(as_form=PictureForm))
-async def give(request: Request, reach: Reached, workflows: Workflows, caller: Asking) -> Given:
+async def give(request: Request, workflows: Workflows, caller: Asking, images: Images) -> Given:
     """Keep a picture, by name. The same picture of the same name again is the same."""
     fields, name, data = await _form(request)
-    await reach.pictures.checked(data, "image")
+    await images.checked(data, "image")
     kept = await workflows.upload(
         _place(fields, name), data, client=caller.name, overwrite=_yes(fields.get("overwrite", ""))
     )
@@ -84,13 +83,15 @@ async def give(request: Request, reach: Reached, workflows: Workflows, caller: A
 
 
 @router.post("/upload/mask", openapi_extra=described(as_form=MaskForm))
-async def give_mask(request: Request, reach: Reached, workflows: Workflows, caller: Asking) -> Given:
+async def give_mask(
+    request: Request, reach: Reached, workflows: Workflows, caller: Asking, images: Images
+) -> Given:
     """Keep a picture that is here with a mask as its transparency, under a name of its own."""
     fields, name, data = await _form(request)
     original, owner = _original(fields.get("original_ref", ""), reach.settings)
     picture = await _found(workflows, original, caller, owner)
-    mask = await reach.pictures.changed(data, "image", _alpha_of)
-    masked = await reach.pictures.changed(picture, "original_ref", _with_alpha(mask))
+    mask = await images.changed(data, "image", operations.ALPHA)
+    masked = await images.changed(picture, "original_ref", operations.with_alpha(mask))
     kept = await workflows.upload(
         _place(fields, name), masked, client=caller.name, overwrite=_yes(fields.get("overwrite", ""))
     )
@@ -109,9 +110,9 @@ async def give_mask(request: Request, reach: Reached, workflows: Workflows, call
     },
 )
 async def view(
-    reach: Reached,
     workflows: Workflows,
     caller: Asking,
+    images: Images,
     filename: Annotated[str, Query(description="As a node, or an upload, was told.")],
     subfolder: str = "",
     kind: Annotated[str, Query(alias="type", description="`output`, `temp` or `input`.")] = "output",
@@ -124,9 +125,9 @@ async def view(
     file = _file(filename, subfolder, kind)
     data = await _found(workflows, file, caller, client)
     if preview:
-        data = await reach.pictures.changed(data, "filename", _smaller(preview, channel))
+        data = await images.changed(data, "filename", _smaller(preview, channel))
     elif channel != "rgba":
-        data = await reach.pictures.changed(data, "filename", _channel(channel))
+        data = await images.changed(data, "filename", _channel(channel))
     tag = f'"{hashlib.sha256(data).hexdigest()}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
     if tag in if_none_match:
@@ -181,37 +182,13 @@ def _original(text: str, settings: ServeSettings) -> tuple[PictureFile, str | No
     return _file(asked.filename, asked.subfolder, asked.type), asked.client
 
 
-def _alpha_of(image: Image.Image) -> bytes:
-    return _png(image.convert("RGBA").getchannel("A"))
-
-
-def _with_alpha(mask: bytes) -> Callable[[Image.Image], bytes]:
-    def change(image: Image.Image) -> bytes:
-        # Read and bounded before: it is what `_alpha_of` wrote.
-        with Image.open(io.BytesIO(mask)) as alpha:
-            masked = image.convert("RGBA")
-            masked.putalpha(alpha.resize(masked.size))
-            return _png(masked)
-
-    return change
-
-
-def _smaller(preview: str, channel: str) -> Callable[[Image.Image], bytes]:
+def _smaller(preview: str, channel: str) -> Operation:
     format_name, _, said = preview.partition(";")
     if format_name not in LARGEST_SIDES:
         format_name = "webp"
-    most, quality = LARGEST_SIDES[format_name], _quality(said)
-
-    def change(image: Image.Image) -> bytes:
-        buffer = io.BytesIO()
-        keeps_alpha = format_name == "webp" and channel != "rgb" and image.has_transparency_data
-        smaller = image.convert("RGBA" if keeps_alpha else "RGB")
-        # Only what the format could not hold.
-        smaller.thumbnail((most, most))
-        smaller.save(buffer, format_name.upper(), quality=quality)
-        return buffer.getvalue()
-
-    return change
+    return operations.preview(
+        format_name, _quality(said), keeps_alpha=format_name == "webp" and channel != "rgb"
+    )
 
 
 def _quality(text: str) -> int:
@@ -220,24 +197,11 @@ def _quality(text: str) -> int:
     return int(text) if 1 <= int(text) <= 100 else _USUAL_QUALITY
 
 
-def _channel(channel: str) -> Callable[[Image.Image], bytes]:
+def _channel(channel: str) -> Operation:
     if channel not in ("rgb", "a"):
         raise RequestError([Problem("channel", f"{shown(channel)} is none of rgba, rgb, a", channel)])
 
-    def change(image: Image.Image) -> bytes:
-        if channel == "rgb":
-            return _png(image.convert("RGB"))
-        only = Image.new("RGBA", image.size)
-        only.putalpha(image.convert("RGBA").getchannel("A"))
-        return _png(only)
-
-    return change
-
-
-def _png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
+    return operations.channel(channel)
 
 
 def _media_type(data: bytes) -> str:

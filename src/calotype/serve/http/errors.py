@@ -23,7 +23,7 @@ from calotype.core.errors import CalotypeError, CancelledError, Problem, Request
 from calotype.core.telling import told
 from calotype.serve.failures import ErrorKind, JobFailedError, kind_of
 from calotype.serve.logs import request_id
-from calotype.serve.service import QueueFullError
+from calotype.serve.service import DamagedPictureError, QueueFullError
 from calotype.spec.problems import shown
 
 _log = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ STATUS: dict[ErrorKind, int] = {
     # Read by nobody but the access log.
     "client_left": 499,
     "internal": 500,
+    "damaged": 500,
     "unavailable": 503,
     "worker_lost": 503,
     "deadline": 504,
@@ -129,7 +130,7 @@ def error_body(error: CalotypeError) -> dict[str, Any]:
 def error_response(error: CalotypeError) -> Response:
     """The answer to an error."""
     status, headers = STATUS[kind_of(error)], {}
-    if isinstance(error, JobFailedError | CancelledError):
+    if isinstance(error, JobFailedError | CancelledError | DamagedPictureError):
         headers.update(_NOT_AGAIN)
     if isinstance(error, QueueFullError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))

@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 
 from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, near_matches
 from calotype.serve.asked import Asked, ask
+from calotype.serve.decoding.decoder import ClientImages
 from calotype.serve.following import submit, watching
 from calotype.serve.http.bodies import (
     check_kinds,
@@ -26,7 +27,7 @@ from calotype.serve.http.bodies import (
 from calotype.serve.http.errors import error_body
 from calotype.serve.http.events import DESCRIBED, EventStream, event, first
 from calotype.serve.http.json_shape import loads
-from calotype.serve.http.reaching import Asking, IdempotencyKey, JobId, Reach, Reached, Visiting
+from calotype.serve.http.reaching import Asking, IdempotencyKey, Images, JobId, Reach, Reached, Visiting
 from calotype.serve.http.waiting import ended
 from calotype.serve.pages import end_of
 from calotype.serve.service import Service
@@ -90,6 +91,7 @@ async def create(
     response: Response,
     reach: Reached,
     caller: Asking,
+    images: Images,
     wait: Annotated[bool, Query(description="Answer when the job has ended.")] = False,
     prefer: Annotated[str, Header(description="`wait`, or `wait=SECONDS` at most.")] = "",
     idempotency_key: IdempotencyKey = None,
@@ -98,7 +100,7 @@ async def create(
 
     Whoever waits and disconnects cancels the job, unless it was sent with an `Idempotency-Key`.
     """
-    job = await submit(reach.service, caller, await _asked(request, reach, idempotency_key))
+    job = await submit(reach.service, caller, await _asked(request, reach, images, idempotency_key))
     preferred = _PREFER_WAIT.search(prefer)
     if wait or preferred:
         seconds = float(preferred[1]) if preferred and preferred[1] and not wait else None
@@ -207,7 +209,7 @@ async def picture(
     return Response(data, media_type="image/png", headers=headers)
 
 
-async def _asked(request: Request, reach: Reach, idempotency_key: str | None) -> Asked:
+async def _asked(request: Request, reach: Reach, images: ClientImages, idempotency_key: str | None) -> Asked:
     given: dict[str, bytes | None] = {}
     if is_form(request):
         fields, files = await form_body(request)
@@ -226,7 +228,7 @@ async def _asked(request: Request, reach: Reach, idempotency_key: str | None) ->
     asked = ask({**values, **_key(values, idempotency_key)}, **given)
     for name, data in given.items():
         if data is not None:
-            await reach.pictures.checked(data, name)
+            await images.checked(data, name)
     return asked
 
 

@@ -15,6 +15,8 @@ from starlette.responses import Response
 from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, near_matches
 from calotype.serve.access import Caller, Visit
 from calotype.serve.asked import ask, told_as
+from calotype.serve.decoding.decoder import ClientImages
+from calotype.serve.decoding.operations import MASK_OF_TRANSPARENCY, recoded
 from calotype.serve.failures import done
 from calotype.serve.following import news, submit
 from calotype.serve.http.bodies import (
@@ -39,8 +41,8 @@ from calotype.serve.http.openai_bodies import (
     ModelList,
     form_values,
 )
-from calotype.serve.http.reaching import IdempotencyKey, Reach, Reached, Visiting
-from calotype.serve.http.recoding import mask_of_transparency, recoded, size_of
+from calotype.serve.http.reaching import IdempotencyKey, Images, Reach, Reached, Visiting
+from calotype.serve.http.recoding import size_of
 from calotype.serve.http.waiting import ended
 from calotype.spec.job import FINAL_STATES, Job
 
@@ -61,7 +63,11 @@ _STREAMED: dict[int | str, dict[str, Any]] = {
     openapi_extra=described(as_json=ImageGeneration),
 )
 async def generations(
-    request: Request, reach: Reached, visit: Visiting, idempotency_key: IdempotencyKey = None
+    request: Request,
+    reach: Reached,
+    visit: Visiting,
+    images: Images,
+    idempotency_key: IdempotencyKey = None,
 ) -> ImagesMade | Response:
     """Make pictures of a text.
 
@@ -69,7 +75,7 @@ async def generations(
     """
     body = await json_body(request, ImageGeneration, reach)
     job = await _submitted(reach, visit.caller, body, idempotency_key)
-    return await _answer(request, reach, visit, body, job, "image_generation")
+    return await _answer(request, reach, visit, images, body, job, "image_generation")
 
 
 @router.post(
@@ -80,7 +86,11 @@ async def generations(
     openapi_extra=described(as_form=ImageEditForm),
 )
 async def edits(
-    request: Request, reach: Reached, visit: Visiting, idempotency_key: IdempotencyKey = None
+    request: Request,
+    reach: Reached,
+    visit: Visiting,
+    images: Images,
+    idempotency_key: IdempotencyKey = None,
 ) -> ImagesMade | Response:
     """Make pictures from a picture; with a mask, only what is transparent in it is painted anew.
 
@@ -94,10 +104,10 @@ async def edits(
     if image is None:
         raise RequestError([Problem("image", "is required: the picture to change, as a file")])
     if mask is not None:
-        mask = await reach.pictures.changed(mask, "mask", mask_of_transparency)
-    await reach.pictures.checked(image, "image")
+        mask = await images.changed(mask, "mask", MASK_OF_TRANSPARENCY)
+    await images.checked(image, "image")
     job = await _submitted(reach, visit.caller, body, idempotency_key, image, mask)
-    return await _answer(request, reach, visit, body, job, "image_edit")
+    return await _answer(request, reach, visit, images, body, job, "image_edit")
 
 
 @router.get("/models")
@@ -130,16 +140,22 @@ async def _submitted(
 
 
 async def _answer(
-    request: Request, reach: Reach, visit: Visit, body: ImageGeneration, job: Job, kind: str
+    request: Request,
+    reach: Reach,
+    visit: Visit,
+    images: ClientImages,
+    body: ImageGeneration,
+    job: Job,
+    kind: str,
 ) -> ImagesMade | Response:
     if body.stream:
-        return EventStream(_stream(reach, body, job, kind), visit, reach.settings.ping_s)
+        return EventStream(_stream(reach, images, body, job, kind), visit, reach.settings.ping_s)
     job = done(await ended(request, reach.service, job))
     if body.response_format == "url":
         base = f"{request.url.scheme}://{request.url.netloc}/v1/jobs/{job.id}/pictures"
         data = [MadeImage(url=f"{base}/{index}") for index in range(len(job.pictures))]
     else:
-        data = [MadeImage(b64_json=text) for text in await _pictures(reach, body, job)]
+        data = [MadeImage(b64_json=text) for text in await _pictures(reach, images, body, job)]
     return ImagesMade(
         created=int(job.created_at),
         data=data,
@@ -149,7 +165,9 @@ async def _answer(
     )
 
 
-async def _stream(reach: Reach, body: ImageGeneration, job: Job, kind: str) -> AsyncGenerator[bytes]:
+async def _stream(
+    reach: Reach, images: ClientImages, body: ImageGeneration, job: Job, kind: str
+) -> AsyncGenerator[bytes]:
     """Previews at equal distances, then each picture; an error is the last event."""
     wanted, sent = body.partial_images or 0, 0
     try:
@@ -158,11 +176,11 @@ async def _stream(reach: Reach, body: ImageGeneration, job: Job, kind: str) -> A
                 job = item.job
                 due = int(job.steps_done / max(job.steps_total, 1) * (wanted + 1))
                 if item.preview and job.state not in FINAL_STATES and sent < min(due, wanted):
-                    file = await _in_format(reach, body, item.preview)
+                    file = await _in_format(images, body, item.preview)
                     picture = {"b64_json": as_base64(file), "partial_image_index": sent}
                     yield _event(f"{kind}.partial_image", {**picture, **_told(body, job)})
                     sent += 1
-        for text in await _pictures(reach, body, done(job)):
+        for text in await _pictures(reach, images, body, done(job)):
             yield _event(f"{kind}.completed", {"b64_json": text, "usage": _NO_USAGE, **_told(body, job)})
     except CalotypeError as error:
         yield event("error", error_body(error))
@@ -195,17 +213,17 @@ def _told(body: ImageGeneration, job: Job) -> dict[str, Any]:
     }
 
 
-async def _pictures(reach: Reach, body: ImageGeneration, job: Job) -> list[str]:
+async def _pictures(reach: Reach, images: ClientImages, body: ImageGeneration, job: Job) -> list[str]:
     """The job's pictures as base64, in the format asked for."""
     files = [await reach.service.picture(job.id, index) for index in range(len(job.pictures))]
-    return [as_base64(await _in_format(reach, body, data)) for data in files]
+    return [as_base64(await _in_format(images, body, data)) for data in files]
 
 
-async def _in_format(reach: Reach, body: ImageGeneration, png: bytes) -> bytes:
+async def _in_format(images: ClientImages, body: ImageGeneration, png: bytes) -> bytes:
     if body.output_format in (None, "png"):
         return png
     quality = 95 if body.output_compression is None else body.output_compression
-    return await reach.pictures.changed(png, "picture", recoded(body.output_format, quality))
+    return await images.changed(png, "picture", recoded(body.output_format, quality))
 
 
 def _size(job: Job) -> str | None:

@@ -9,8 +9,10 @@ from typing import Annotated
 from fastapi import Depends, Header, Path, Request
 
 from calotype.core.errors import NotFoundError
-from calotype.serve.access import Caller, Visit
-from calotype.serve.asked import PictureDoor
+from calotype.serve.access import LOCAL, Caller, Visit
+from calotype.serve.decoding.decoder import ClientImages, ImageDecoder
+from calotype.serve.decoding.operations import Operation
+from calotype.serve.http.waiting import unless_left
 from calotype.serve.service import Service
 from calotype.serve.settings import ServeSettings
 from calotype.serve.surroundings.surroundings import Surroundings
@@ -26,7 +28,7 @@ class Reach:
 
     service: Service
     settings: ServeSettings
-    pictures: PictureDoor
+    decoder: ImageDecoder
     workflows: WorkflowService | None = None
     surroundings: Surroundings = field(default_factory=Surroundings)
 
@@ -57,6 +59,23 @@ def _caller(request: Request) -> Caller:
     return _visit(request).caller
 
 
+class RequestImages(ClientImages):
+    """Decodes images for one request; a client that disconnects ends that."""
+
+    def __init__(self, decoder: ImageDecoder, request: Request, caller: Caller) -> None:
+        address = request.client.host if request.client else LOCAL
+        # Without keys all clients have one name.
+        super().__init__(decoder, f"{caller.name}@{address}" if caller.name == LOCAL else caller.name)
+        self._request = request
+
+    async def changed(self, data: bytes, field: str, operation: Operation) -> bytes:
+        return await unless_left(self._request, super().changed(data, field, operation))
+
+
+def _images(request: Request) -> RequestImages:
+    return RequestImages(_reach(request).decoder, request, _caller(request))
+
+
 def _job_id(job_id: Annotated[str, Path(description="A job's id, as it was answered.")]) -> str:
     """An id that some job could have; others need not trouble the queue."""
     if not _JOB_ID.fullmatch(job_id):
@@ -69,6 +88,7 @@ Workflows = Annotated[WorkflowService, Depends(_workflows)]
 Surrounded = Annotated[Surroundings, Depends(_surroundings)]
 Asking = Annotated[Caller, Depends(_caller)]
 Visiting = Annotated[Visit, Depends(_visit)]
+Images = Annotated[RequestImages, Depends(_images)]
 JobId = Annotated[str, Depends(_job_id)]
 IdempotencyKey = Annotated[
     str | None,

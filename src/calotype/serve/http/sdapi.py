@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.serve.access import Caller
 from calotype.serve.asked import ask, told_as
+from calotype.serve.decoding.operations import blurred_mask
 from calotype.serve.failures import done
 from calotype.serve.following import submit
 from calotype.serve.http.bodies import as_base64, described, from_base64, json_body
-from calotype.serve.http.reaching import Asking, IdempotencyKey, Reach, Reached, Surrounded
-from calotype.serve.http.recoding import blurred_mask
+from calotype.serve.http.reaching import Asking, IdempotencyKey, Images, Reach, Reached, Surrounded
 from calotype.serve.http.sdapi_bodies import NAMES, Img2Img, Txt2Img
 from calotype.serve.http.sdapi_names import (
     AUTOMATIC,
@@ -109,7 +109,11 @@ async def txt2img(
 
 @router.post("/img2img", openapi_extra=described(as_json=Img2Img))
 async def img2img(
-    request: Request, reach: Reached, caller: Asking, idempotency_key: IdempotencyKey = None
+    request: Request,
+    reach: Reached,
+    caller: Asking,
+    images: Images,
+    idempotency_key: IdempotencyKey = None,
 ) -> Made:
     """Make pictures from a picture.
 
@@ -117,11 +121,11 @@ async def img2img(
     """
     body = await json_body(request, Img2Img, reach)
     image = from_base64(body.init_images[0], "init_images")
-    await reach.pictures.checked(image, "init_images")
+    await images.checked(image, "init_images")
     mask = None
     if body.mask is not None:
         change = blurred_mask(body.blur, inverted=body.inpainting_mask_invert == 1)
-        mask = await reach.pictures.changed(from_base64(body.mask, "mask"), "mask", change)
+        mask = await images.changed(from_base64(body.mask, "mask"), "mask", change)
     return await _made(request, reach, caller, body, idempotency_key, image, mask)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from typing import Any, TypeVar
 
 import anyio
 from fastapi import Request
@@ -12,6 +13,8 @@ from calotype.serve.failures import ClientLeftError
 from calotype.serve.following import give_up
 from calotype.serve.service import Service
 from calotype.spec.job import Job
+
+T = TypeVar("T")
 
 
 async def ended(request: Request, service: Service, job: Job, *, within_s: float | None = None) -> Job:
@@ -30,6 +33,21 @@ async def ended(request: Request, service: Service, job: Job, *, within_s: float
         for task in (waiting, leaving):
             task.cancel()
         await asyncio.gather(waiting, leaving, return_exceptions=True)
+
+
+async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What some work results in; it is cancelled when the client disconnects."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientLeftError("the client has disconnected")
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
 
 
 async def with_pings(items: AsyncIterator[bytes], ping: bytes, every_s: float) -> AsyncGenerator[bytes]:

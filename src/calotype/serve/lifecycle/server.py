@@ -192,7 +192,9 @@ async def _serve(
     stopping: _Stopping,
 ) -> None:
     http = _Http(server_config(app, plan.reached))
-    remote = grpc_server.create_server(deployment, keys=keys, settings=plan.reached)
+    remote = grpc_server.create_server(
+        deployment, keys=keys, settings=plan.reached, decoder=app.state.reach.decoder
+    )
     wants_grpc = plan.reached.grpc_port is not None
     grpc_port = grpc_server.listen(remote, plan.reached) if wants_grpc else None
     await deployment.start()

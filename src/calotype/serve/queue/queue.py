@@ -212,12 +212,7 @@ class JobQueue(WorkflowPictures):
             raise NotFoundError(
                 f"job {job_id} has no picture {index}; it is {job.state}, with {len(job.pictures)}"
             )
-        try:
-            return await asyncio.to_thread(self._files.read, job.pictures[index].sha256)
-        except FileNotFoundError:
-            raise NotFoundError(
-                f"picture {index} of job {job_id} is gone; somebody removed its file"
-            ) from None
+        return await self._read(job.pictures[index].sha256, f"picture {index} of job {job_id}")
 
     async def delete(self, job_id: str, client: str | None = None) -> None:
         """Forget an ended job, and its pictures unless another job has the same."""

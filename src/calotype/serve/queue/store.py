@@ -6,6 +6,7 @@ A file is on disk before a row names it, and goes when no row does.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,12 +16,15 @@ from typing import Self, TypeVar
 
 from filelock import FileLock, Timeout
 
+from calotype.core.errors import NotFoundError
 from calotype.serve.queue import history
 from calotype.serve.queue.counting import Counts, counted
 from calotype.serve.queue.database import Database, Work
-from calotype.serve.queue.files import PictureFiles
+from calotype.serve.queue.files import DamagedFileError, PictureFiles
 from calotype.serve.queue.opening import PICTURES, open_database, unavailable
-from calotype.serve.service import UnavailableError
+from calotype.serve.service import DamagedPictureError, UnavailableError
+
+_log = logging.getLogger(__name__)
 
 LOCK = ".lock"
 _HASHED_AT_ONCE = 2**18
@@ -94,6 +98,22 @@ class Store(ABC):
 
         if names:
             await self._call(remove)
+
+    async def _read(self, sha256: str, what: str) -> bytes:
+        """A file's content; `what` is its name in the error if it is missing or damaged."""
+        try:
+            return await asyncio.to_thread(self._files.read, sha256)
+        except FileNotFoundError:
+            raise NotFoundError(f"{what} is gone; somebody removed its file") from None
+        except OSError as error:
+            _log.error("%s cannot be read: %s", what, error)
+            reason = (
+                "is damaged" if isinstance(error, DamagedFileError) else f"cannot be read ({error.strerror})"
+            )
+            raise DamagedPictureError(
+                f"{what}: its file {sha256} {reason} on the server's disk; make or send the same image "
+                f"again, which replaces the file"
+            ) from error
 
     async def _call(self, work: Work[T], *, durable: bool = True) -> T:
         if self._closed:

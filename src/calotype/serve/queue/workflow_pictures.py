@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from calotype.core.errors import NotFoundError
 from calotype.serve.queue import uploads
 from calotype.serve.queue.clock import Clock
 from calotype.serve.queue.files import name_of
@@ -69,7 +67,4 @@ class WorkflowPictures(Store):
         With `others`, a name that the client does not have is searched among all other clients' files.
         """
         sha256 = await self._call(partial(uploads.sha256_of, client=client, file=file, others=others))
-        try:
-            return await asyncio.to_thread(self._files.read, sha256)
-        except FileNotFoundError:
-            raise NotFoundError(f"picture {file.filename!r} is gone; somebody removed its file") from None
+        return await self._read(sha256, f"picture {file.filename!r}")

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from calotype.core.errors import CalotypeError, DoesNotFitError
@@ -24,9 +25,10 @@ from calotype.serve.messages import Evaluated, Failed, Load, ModelFailed, Steppe
 from calotype.serve.worker.engines import JobEngine, OutOfMemoryError, PictureRun, failure_of
 from calotype.serve.worker.finishing import Emit, Finishing
 from calotype.serve.worker.limits import RowLimits, bucket
-from calotype.serve.worker.models import Models
+from calotype.serve.worker.models import Lease, Models
 from calotype.serve.worker.sharing import Sharing
 from calotype.serve.worker.stages import Stages
+from calotype.serve.worker.start_images import StartImages
 from calotype.serve.worker.tickets import Ticket
 from calotype.serve.worker.turns import Group, Turns
 
@@ -62,21 +64,31 @@ class Batcher:
         self._turns = Turns()
         self._waiting: deque[tuple[Work | Load, Sequence[bytes]]] = deque()
         self._tickets: dict[str, Ticket] = {}
+        self._start_images = StartImages()
+        self._preparing: deque[tuple[Ticket, Iterator[None]]] = deque()
+        """Jobs with long texts, whose pictures cannot begin yet; the first has the next slice."""
         self._undecoded: deque[tuple[Ticket, int, PictureRun]] = deque()
         self._evaluation_s = 0.0
 
     def add(self, wanted: Work | Load, attachments: Sequence[bytes] = ()) -> None:
         """Take on a job, or a model that is to be ready; in the order of arrival."""
-        if isinstance(wanted, Work) and (wanted.job_id in self._tickets or self._waits(wanted.job_id)):
+        if isinstance(wanted, Work) and self._has(wanted.job_id):
             _log.error("job came twice, the second is left out", extra={"job_id": wanted.job_id})
             return
         self._waiting.append((wanted, attachments))
+
+    def _has(self, job_id: str) -> bool:
+        return job_id in self._start_images or job_id in self._tickets or self._waits(job_id) is not None
 
     def stop(self, job_id: str) -> None:
         """Leave a job. One that has ended, or only waits for its files to be written, stays as it is."""
         place = self._waits(job_id)
         if place:
             self._waiting.remove(place)
+            self._emit(Stopped(job_id=job_id), ())
+            return
+        if job_id in self._start_images:
+            self._start_images.stop(job_id)
             self._emit(Stopped(job_id=job_id), ())
             return
         ticket = self._tickets.get(job_id)
@@ -91,6 +103,8 @@ class Batcher:
         if place:
             changed = place[0].model_copy(update={"previews": previews})
             self._waiting[self._waiting.index(place)] = (changed, place[1])
+        if job_id in self._start_images:
+            self._start_images.watch(job_id, previews)
         if job_id in self._tickets:
             self._tickets[job_id].previews = previews
 
@@ -104,12 +118,18 @@ class Batcher:
         Without `opens` what has arrived waits: somebody else needs the room that it would take.
         """
         self._models.tidy()
-        busy = bool(self._waiting or self._tickets)
+        busy = bool(self._waiting or self._tickets or self._start_images)
         while opens and self._waiting and self._open(*self._waiting[0]):
             self._waiting.popleft()
+        for read in self._start_images.take_done(idle=not self._tickets):
+            self._begin_job(read.work, read.lease, read.given.result)
         self._decode()
+        self._prepare()
         groups: dict[Group, list[Ticket]] = {}
+        preparing = {ticket.job_id for ticket, _ in self._preparing}
         for ticket in self._tickets.values():
+            if ticket.job_id in preparing:
+                continue
             if ticket.runs or ticket.has_more:
                 groups.setdefault(ticket.group, []).append(ticket)
         if groups:
@@ -128,15 +148,26 @@ class Batcher:
         except Exception as error:
             self._refuse(wanted, error)
             return True
+        if attachments:
+            # A large image takes long to decode: the others' evaluations go on meanwhile.
+            self._start_images.add(wanted, lease, attachments)
+        else:
+            self._begin_job(wanted, lease, partial(lease.engine.read, wanted, ()))
+        return True
+
+    def _begin_job(self, wanted: Work, lease: Lease, given: Callable[[], Any]) -> None:
         try:
-            order = lease.engine.open(wanted, attachments)
+            order = lease.engine.open(wanted, given())
         except Exception as error:
             lease.release()
             self._refuse(wanted, error)
         else:
-            self._tickets[wanted.job_id] = Ticket(wanted, lease, order, wanted.previews)
+            ticket = Ticket(wanted, lease, order, wanted.previews)
+            self._tickets[wanted.job_id] = ticket
+            preparation = order.preparation()
+            if preparation is not None:
+                self._preparing.append((ticket, preparation))
             _log.info("job begins", extra={"job_id": wanted.job_id, "model": lease.model})
-        return True
 
     def _refuse(self, wanted: Work | Load, error: Exception) -> None:
         if isinstance(wanted, Load):
@@ -145,6 +176,24 @@ class Batcher:
         else:
             self._tell_failed(wanted.job_id, error)
 
+    def _prepare(self) -> None:
+        """One slice of one job's long text: the others' evaluations go on in between."""
+        if not self._preparing:
+            return
+        ticket, preparation = self._preparing.popleft()
+        try:
+            with self._first(ticket, "reading of a long prompt"):
+                next(preparation)
+        except StopIteration:
+            return
+        except OutOfMemoryError:
+            # What was kept to be faster is given back; then the text is read in one go, or does not fit.
+            self._models.relieve()
+        except Exception as error:
+            self._fail(ticket, error)
+        else:
+            self._preparing.append((ticket, preparation))
+
     def _gather(self, group: Group, tickets: Sequence[Ticket]) -> list[_Share]:
         """Who shares the next evaluation of a group: what is under way first, then what can begin.
 
@@ -152,7 +201,7 @@ class Batcher:
         long would otherwise keep others waiting for all of it. But not for ever, while new ones come.
         """
         expected = min((t.order.most_rows for t in tickets if t.order.most_rows is not None), default=None)
-        shape = (group.engine, group.shape)
+        shape = group.measured
         limit = self._limits.of(shape, expected)
         wanted = sum(ticket.rows_wanted for ticket in tickets)
         most = _evaluated(tickets[0].lease.engine, min(wanted, limit), limit)
@@ -190,7 +239,7 @@ class Batcher:
 
     def _evaluate(self, group: Group, shares: Sequence[_Share]) -> None:
         """One evaluation, or several smaller ones when it cannot be one."""
-        shape = (group.engine, group.shape)
+        shape = group.measured
         pending = [shares]
         while pending:
             some = [share for share in pending.pop() if not share.ticket.ended]
@@ -345,6 +394,7 @@ class Batcher:
         ticket.ended = True
         ticket.runs.clear()
         # They would keep the engine past its lease, and what it has on the device.
+        self._preparing = deque(place for place in self._preparing if place[0] is not ticket)
         self._undecoded = deque(place for place in self._undecoded if place[0] is not ticket)
         del self._tickets[ticket.job_id]
         ticket.lease.release()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -88,6 +88,15 @@ class Order(Protocol):
         """That memory is expected to hold at this shape; None if there is no telling."""
         ...
 
+    @property
+    def text_size(self) -> int:
+        """1 for prompts of usual length; see `turns.text_size`."""
+        ...
+
+    def preparation(self) -> Iterator[None] | None:
+        """Long work on the text before the first picture, in slices; None where the text is short."""
+        ...
+
     def begin(self, index: int) -> PictureRun:
         """Start a picture."""
         ...
@@ -124,7 +133,11 @@ class JobEngine(Protocol):
         """Seconds that the last decode took that is over."""
         ...
 
-    def open(self, work: Work, attachments: Sequence[bytes]) -> Order:
+    def read(self, work: Work, attachments: Sequence[bytes]) -> Any:
+        """Decode the images that came with a request, for `open`; any thread may do it."""
+        ...
+
+    def open(self, work: Work, given: Any) -> Order:
         """Read a request; refuses with a CalotypeError what cannot be done."""
         ...
 

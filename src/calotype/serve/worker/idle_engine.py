@@ -9,7 +9,7 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from io import BytesIO
@@ -89,6 +89,13 @@ class IdleOrder:
     def steps(self) -> int:
         return self.asked.steps
 
+    @property
+    def text_size(self) -> int:
+        return 1
+
+    def preparation(self) -> Iterator[None] | None:
+        return None
+
     def begin(self, _: int) -> IdleRun:
         _fail_on(self.asked.prompt, "fault:begin")
         return IdleRun(self.asked.prompt, self.asked.steps, self.rows)
@@ -113,8 +120,11 @@ class IdleEngine:
     """The prompts of each of the last evaluations, and of how many rows it was."""
     rows: list[int] = field(default_factory=list)
 
-    def open(self, work: Work, attachments: Sequence[bytes]) -> IdleOrder:
+    def read(self, work: Work, attachments: Sequence[bytes]) -> Sequence[bytes]:
         assert len(attachments) == work.has_image + work.has_mask
+        return attachments
+
+    def open(self, work: Work, _given: Sequence[bytes]) -> IdleOrder:
         asked = GenerateRequest.parse(work.request)
         if "fault:open" in asked.prompt:
             raise RequestError([Problem("prompt", "it asks to be refused", asked.prompt)])

@@ -29,7 +29,7 @@ from calotype.engine.device import (
     precision_name,
     total_memory,
 )
-from calotype.engine.engine import Engine, picture_of
+from calotype.engine.engine import EncodedText, Engine, picture_of
 from calotype.engine.inputs import IN_MEMORY, Inputs
 from calotype.engine.load import load
 from calotype.engine.memory import MOST_AT_ONCE, Budget, most_pixels
@@ -37,12 +37,14 @@ from calotype.engine.passes.cuda_graph import CUDA_GRAPH
 from calotype.engine.pictures import decode_picture, encode_picture
 from calotype.engine.presets import pass_names
 from calotype.engine.run import Run
+from calotype.engine.text import WINDOWS_AT_ONCE
 from calotype.models.model import vae_dtype
 from calotype.models.reference import find_model
 from calotype.serve.messages import LoadedModel, Work
 from calotype.serve.worker.device_times import times_on
 from calotype.serve.worker.engines import About, DeviceLostError, OutOfMemoryError, Png
 from calotype.serve.worker.options import most_rows
+from calotype.serve.worker.turns import text_size
 from calotype.serve.worker.warming import warm_companies
 from calotype.spec.record import PictureRecord
 from calotype.spec.request import GenerateRequest, LoraUse
@@ -76,7 +78,7 @@ def _check_device() -> None:
             raise DeviceLostError(str(error)) from error
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class EngineOrder:
     """A request resolved by an engine, with the pictures it came with."""
 
@@ -86,6 +88,9 @@ class EngineOrder:
     record: PictureRecord
     """Of the first picture; the others' differ in the seed."""
     most_rows: int | None
+    windows: int
+    """Of tokens, that the longer prompt takes."""
+    _text: EncodedText | None = None
 
     @property
     def request(self) -> dict[str, Any]:
@@ -111,9 +116,20 @@ class EngineOrder:
     def steps(self) -> int:
         return self.resolved.steps
 
+    @property
+    def text_size(self) -> int:
+        return text_size(self.windows, WINDOWS_AT_ONCE)
+
+    def preparation(self) -> Iterator[None] | None:
+        return self._encoded_in_slices() if self.windows > WINDOWS_AT_ONCE else None
+
+    def _encoded_in_slices(self) -> Iterator[None]:
+        with device_errors():
+            self._text = yield from self.engine.engine.encode_in_slices(self.resolved)
+
     def begin(self, index: int) -> Run:
         with device_errors():
-            return self.engine.engine.begin(self.resolved, self.inputs, [self.seeds[index]])
+            return self.engine.engine.begin(self.resolved, self.inputs, [self.seeds[index]], self._text)
 
     def finish(self, index: int, run: Run) -> Callable[[], Png]:
         with device_errors():
@@ -148,16 +164,27 @@ class RealEngine:
     def decode_s(self) -> float:
         return self._decodes.last_s
 
-    def open(self, work: Work, attachments: Sequence[bytes]) -> EngineOrder:
-        asked, inputs = _request_of(work, attachments)
+    def read(self, work: Work, attachments: Sequence[bytes]) -> tuple[GenerateRequest, Inputs]:
+        request, inputs = _request_of(work, attachments)
+        # A job keeps its start image at the size that it makes, not at that of a large file. Where the model
+        # decides the size, `open` does it.
+        width, height = inputs.size() or (None, None)
+        width, height = request.width or width, request.height or height
+        return request, inputs.fitted(width, height) if width and height else inputs
+
+    def open(self, _: Work, given: tuple[GenerateRequest, Inputs]) -> EngineOrder:
+        asked, inputs = given
         engine = self.engine
         resolved = engine.resolve(asked, inputs)
         plan = engine.plan(resolved.with_changes(count=MOST_AT_ONCE))
         resolved = resolved.with_changes(tile_vae=plan.tiled)
+        assert resolved.width
+        assert resolved.height
+        inputs = inputs.fitted(resolved.width, resolved.height)
         (record,) = engine.records(resolved.with_changes(count=1))
         # As many as were planned for is no sign of how many more there is room for.
         most = None if plan.batch_size == MOST_AT_ONCE else plan.batch_size * _rows_of(resolved)
-        return EngineOrder(self, resolved, inputs, record, most)
+        return EngineOrder(self, resolved, inputs, record, most, engine.num_windows(resolved))
 
     def evaluate(
         self, runs: Sequence[Run], *, least_rows: int, about: About | None = None

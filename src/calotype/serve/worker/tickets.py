@@ -45,7 +45,8 @@ class Ticket:
 
     @property
     def group(self) -> Group:
-        return Group(self.lease.model, self.order.loras, self.order.shape, self.lease.preset)
+        order, lease = self.order, self.lease
+        return Group(lease.model, order.loras, order.shape, lease.preset, order.text_size)
 
     @property
     def has_more(self) -> bool:
