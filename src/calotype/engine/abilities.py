@@ -27,6 +27,9 @@ UNGIVEN = {
 }
 """Settings of a UNet that reads something nobody gives it, and what."""
 
+OTHER_CHANNELS = {5: "depth", 7: "x4 upscaler", 8: "InstructPix2Pix"}
+"""Families that are recognized by how many channels their UNet reads."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +61,8 @@ def check_model(model: Model) -> None:
     latent, reads = model.architecture.latent_channels, int(model.unet.config.in_channels)
     if reads != latent and not reads_mask(model):
         known = f"{latent} (text to image) and {2 * latent + 1} (inpainting) are known"
-        rule = f"its UNet reads {reads} channels; {known}"
+        family = f", as {OTHER_CHANNELS[reads]} models do" if reads in OTHER_CHANNELS else ""
+        rule = f"its UNet reads {reads} channels{family}; {known}"
         raise ModelFileError(model.identity.reference, rule)
     for setting, what in UNGIVEN.items():
         if model.unet.config.get(setting) is not None:

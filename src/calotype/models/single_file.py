@@ -45,13 +45,15 @@ def architecture_of(file: TensorFile, given: Architecture | None = None) -> Arch
     """Which architecture the tensors are for. `given` wins; then the file's own word; then its keys."""
     identity = identify({name: file.entry(name).shape for name in file})
     if identity.kind is not FileKind.CHECKPOINT:
-        raise ModelFileError(file.path, f"is not a checkpoint but: {identity.kind.value}")
+        named = f" ({identity.title})" if identity.title else ""
+        raise ModelFileError(file.path, f"is not a checkpoint but: {identity.kind.value}{named}")
     if given is not None:
         return given
     if ARCHITECTURE_KEY in file.metadata or ARCHITECTURE_KEY in file:
         return _own_word(file)
     if identity.base not in CATALOGUE_NAME:
-        rule = f"is a checkpoint for {identity.base}, which is not supported (SD 1, SD 2 and SDXL are)"
+        family = identity.title or identity.base
+        rule = f"is a checkpoint for {family}, which is not supported (SD 1, SD 2 and SDXL are)"
         raise ModelFileError(file.path, rule)
     if any(mark in file for mark in EDM_MARKS):
         raise ModelFileError(

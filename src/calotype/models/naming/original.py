@@ -121,7 +121,7 @@ def correspondences(architecture: Architecture, names: Collection[str] = ()) -> 
     elif architecture.family == "sd2" and not _only_transformers(names):
         table += _open_clip(architecture, "text_encoder", SD2_TEXT, names)
     else:
-        # diffusers' own script writes Stable Diffusion 2 so, too, when its encoder has no `text_model.` level.
+        # diffusers' own script also writes Stable Diffusion 2 so where the `text_model.` level is missing.
         table += _same_names(architecture, "text_encoder", SD1_TEXT)
     return table
 
