@@ -30,7 +30,11 @@ SAMPLERS_WITH_ETA = (
 )
 """Those that can be told how much noise a step adds."""
 
-SCHEDULES = ("normal", "karras", "exponential", "sgm_uniform", "simple", "ddim_uniform", "beta")
+SCHEDULES = (
+    *("normal", "karras", "exponential", "sgm_uniform", "simple", "ddim_uniform", "beta"),
+    *("linspace", "leading", "trailing"),
+)
+"""ComfyUI's, and the three timestep spacings of diffusers."""
 
 PRESETS = ("baseline", "fast", "max-throughput", "int8", "int8-static", "fp8", "low-memory", "cached")
 
