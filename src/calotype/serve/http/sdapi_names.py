@@ -33,6 +33,10 @@ SCHEDULE_NAMES = {
     "Simple": "simple",
     "DDIM": "ddim_uniform",
     "Beta": "beta",
+    # Not there, but ours go by a name as well.
+    "Linspace": "linspace",
+    "Leading": "leading",
+    "Trailing": "trailing",
 }
 AUTOMATIC = "Automatic"
 _KARRAS_BY_THEMSELVES = ("DPM2", "DPM++")
