@@ -1,4 +1,4 @@
-"""What a weight file is, told by the tensors in it and never by its name.
+"""What a weight file is, judged by the tensors in it and never by its name.
 
 The marks of each family are rows in `known_files` and `known_loras`; this module matches them.
 It opens nothing and converts nothing.

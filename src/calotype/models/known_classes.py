@@ -1,4 +1,4 @@
-"""What a diffusers folder holds, told by the class names in its own configuration files.
+"""What a diffusers folder holds, recognized by the class names in its own configuration files.
 
 The longest beginning of a class name that stands here names it: pipelines come as
 `FluxPipeline`, `FluxImg2ImgPipeline`, `FluxControlPipeline`, and more with every release.

@@ -12,7 +12,7 @@ class LoraFamily(NamedTuple):
     widths: tuple[int, ...] = ()
 
 
-# Names are dotted or flattened with underscores, so a pattern takes both. Stable Diffusion's own are told by
+# Names are dotted or flattened with underscores, so a pattern takes both. Stable Diffusion's own differ in
 # the width of the text embedding, as checkpoints are.
 _ATTENTION_1 = r"transformer_blocks[._]\d+[._]attn1"
 _ADDED = r"transformer_blocks[._]\d+[._]attn[._]add_[qkv]_proj"
