@@ -18,7 +18,7 @@ class Family(NamedTuple):
 
 
 # Whole checkpoints and networks alone, in the naming of the Latent Diffusion code. Names are relative to the
-# prefix of the network. Files of Stable Diffusion 1 and 2 and XL are recognized by the width of the text embedding
+# prefix of the network. Files of Stable Diffusion 1 and 2 and XL differ in the width of the text embedding
 # that cross-attention reads; where no such layer is there, by their text encoders (see `TEXT_MARKS`).
 _SD_CONTEXT = "input_blocks.1.1.transformer_blocks.0.attn2.to_k.weight"
 _XL_CONTEXT = "input_blocks.4.1.transformer_blocks.0.attn2.to_k.weight"
