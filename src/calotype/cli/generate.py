@@ -43,17 +43,24 @@ def command(
         int | None, _option("--height", "-H", help="Pixels, a multiple of 8.", panel=_PICTURE)
     ] = None,
     steps: Annotated[
-        int | None, _option("--steps", help="Sampling steps. Default: 20.", panel=_PICTURE)
+        int | None,
+        _option("--steps", help="Sampling steps. Default: the model's own, usually 20.", panel=_PICTURE),
     ] = None,
     cfg: Annotated[
-        float | None, _option("--cfg", help="Guidance; 1 is off. Default: 7.5.", panel=_PICTURE)
+        float | None,
+        _option("--cfg", help="Guidance; 1 is off. Default: the model's own, usually 7.5.", panel=_PICTURE),
     ] = None,
     sampler: Annotated[
-        str | None, _option("--sampler", help=f"{', '.join(SAMPLERS)}. Default: dpmpp_2m.", panel=_PICTURE)
+        str | None,
+        _option("--sampler", help=f"{', '.join(SAMPLERS)}. Default: the model's own.", panel=_PICTURE),
     ] = None,
     schedule: Annotated[
         str | None,
-        _option("--schedule", help=f"Noise levels: {', '.join(SCHEDULES)}. Default: karras.", panel=_PICTURE),
+        _option(
+            "--schedule",
+            help=f"Noise levels: {', '.join(SCHEDULES)}. Default: the model's own.",
+            panel=_PICTURE,
+        ),
     ] = None,
     seed: Annotated[
         int | None,

@@ -321,6 +321,7 @@ class _Worker:
         """`one` is what all cells share, `record` that of any of them."""
         from calotype.engine.contact_sheet import Axis, contact_sheet
 
+        one = one.settled(record.request)
         across, *down = [Axis(axis.knob, tuple(axis.values)) for axis in axes]
         record = record.model_copy(update={"request": one.as_dict(), "grid": axes})
         sheet = contact_sheet(cells, across, down[0] if down else None, _caption(one, axes, record))

@@ -202,6 +202,8 @@ def _print_inspection(found: "Inspection") -> None:
     out.print(f"  size        {found.size_bytes:,} bytes")
     if not found.safe:
         return
+    if found.title:
+        out.print(f"  is          {found.title}")
     out.print(f"  kind        {found.kind} ({found.dialect})")
     out.print(
         f"  base        {found.base}"

@@ -6,11 +6,13 @@ Knows nothing of memory or devices.
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 
 from calotype.core.errors import ModelFileError, Problem, RequestError
 from calotype.engine.inputs import Inputs
 from calotype.engine.starting import reads_mask
 from calotype.models.model import Model
+from calotype.models.sampling_defaults import ends_at_least_noise, sampling_defaults
 from calotype.sampling import TrainingSchedule, training_schedule
 from calotype.sampling.sampler import sampler_options
 from calotype.spec.request import GenerateRequest, MicroConditioning
@@ -26,6 +28,9 @@ UNGIVEN = {
     "num_class_embeds": "a class",
 }
 """Settings of a UNet that reads something nobody gives it, and what."""
+
+OTHER_CHANNELS = {5: "depth", 7: "x4 upscaler", 8: "InstructPix2Pix"}
+"""Families that are recognized by how many channels their UNet reads."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +53,8 @@ def schedule_of(model: Model) -> TrainingSchedule:
             float(config.get("beta_end", 0.012)),
             int(config.get("num_train_timesteps", 1000)),
             bool(config.get("rescale_betas_zero_snr", False)),
+            steps_offset=int(config.get("steps_offset") or 0),
+            ends_at_least_noise=ends_at_least_noise(config),
         )
     except (TypeError, ValueError, OverflowError) as error:
         raise ModelFileError(model.identity.reference, f"its scheduler cannot be used: {error}") from None
@@ -58,7 +65,8 @@ def check_model(model: Model) -> None:
     latent, reads = model.architecture.latent_channels, int(model.unet.config.in_channels)
     if reads != latent and not reads_mask(model):
         known = f"{latent} (text to image) and {2 * latent + 1} (inpainting) are known"
-        rule = f"its UNet reads {reads} channels; {known}"
+        family = f"; {OTHER_CHANNELS[reads]} models read {reads}" if reads in OTHER_CHANNELS else ""
+        rule = f"its UNet reads {reads} channels; {known}{family}"
         raise ModelFileError(model.identity.reference, rule)
     for setting, what in UNGIVEN.items():
         if model.unet.config.get(setting) is not None:
@@ -77,7 +85,7 @@ def resolve(model: Model, request: GenerateRequest, inputs: Inputs) -> GenerateR
     strength = request.strength
     if strength is None:
         strength = DEFAULT_STRENGTH if inputs.image is not None and inputs.mask is None else 1.0
-    resolved = request.with_changes(
+    resolved = request.settled(asdict(sampling_defaults(model.architecture))).with_changes(
         width=request.width or width, height=request.height or height, strength=strength
     )
     problems = _beyond(model, resolved)

@@ -1,12 +1,18 @@
-"""What a weight file is, told by the tensors in it and never by its name.
+"""What a weight file is, judged by the tensors in it and never by its name.
 
-Knows the marks of each kind; opens nothing and converts nothing.
+The marks of each family are rows in `known_files` and `known_loras`; this module matches them.
+It opens nothing and converts nothing.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
+
+from calotype.models import known_files as known
+from calotype.models.known_loras import LORAS
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -14,14 +20,25 @@ BASE_BY_CONTEXT = {768: "sd1", 1024: "sd2", 1280: "sdxl-refiner", 2048: "sdxl"}
 """Width of the text embedding a UNet's cross-attention reads."""
 BASE_BY_TEXT_WIDTH = {768: "sd1", 1024: "sd2", 1280: "sdxl"}
 """Width of a text encoder."""
-
-CHECKPOINT_MARK = "model.diffusion_model.input_blocks.0.0.weight"
-TEXT_ENCODER_MARKS = {
-    "conditioner.embedders.1.model.": "sdxl",
-    "conditioner.embedders.0.model.": "sdxl-refiner",
-    "cond_stage_model.model.": "sd2",
-    "cond_stage_model.transformer.": "sd1",
+BASE_TITLES = {
+    "sd1": "Stable Diffusion 1",
+    "sd2": "Stable Diffusion 2",
+    "sdxl": "Stable Diffusion XL",
+    "sdxl-refiner": "Stable Diffusion XL refiner",
 }
+
+NETWORK = "model.diffusion_model."
+CHECKPOINT_MARK = f"{NETWORK}input_blocks.0.0.weight"
+NETWORK_PREFIXES = (NETWORK, "diffusion_model.", "model.", "net.", "transformer.", "")
+"""What stands before the names of a network, in whole checkpoints and in files of the network alone."""
+BESIDE_A_NETWORK = (
+    *("first_stage_model.", "vae.", "text_encoders.", "cond_stage_model.", "conditioner."),
+    "text_encoder.",
+)
+"""How the names of text encoders and VAEs begin in one file with a network."""
+
+CONTROL_NET_STARTS = ("control", "input_hint_block.", "lora_controlnet", "after_proj_list.")
+"""How some name of every ControlNet begins."""
 
 # A weight that reads the text: the model's own, or the half of a LoRA's update that does.
 _DOWN = r"(\.lora_down|\.lora_A(\.[^.]+)?|[._]lora\.down|\.lora_linear_layer\.down)"
@@ -34,15 +51,25 @@ _SDXL_LORA = re.compile(
     r"|lora_unet_(input_blocks|middle_block|output_blocks)_"
 )
 _COMFYUI_LORA = re.compile(rf"(diffusion_model|text_encoders)\..*{_DOWN}\.")
+_INPUT_SIDE = re.compile(r"lora_down|lora_A|lora\d?\.down|lora_linear_layer\.down")
+_DIMENSION = re.compile(r"(.+)\[(\d)\]=([\d|]+)")
 
 
 class FileKind(StrEnum):
     """What a file can be."""
 
     CHECKPOINT = "checkpoint"
+    DIFFUSION_MODEL = "diffusion model without text encoders and VAE"
     LORA = "LoRA"
     VAE = "VAE"
     EMBEDDING = "embedding"
+    CONTROL_NET = "ControlNet"
+    T2I_ADAPTER = "T2I-Adapter"
+    IP_ADAPTER = "IP-Adapter"
+    MOTION_MODULE = "motion module"
+    TEXT_ENCODER = "text encoder"
+    IMAGE_ENCODER = "image encoder"
+    UPSCALER = "upscaler"
     PART = "part of a diffusers folder"
     UNKNOWN = "unknown"
 
@@ -54,15 +81,60 @@ class Identity:
     kind: FileKind
     base: str = "unknown"
     dialect: str = "unknown"
+    title: str = field(default="", compare=False)
+    """The same for people: a family's name."""
 
 
 def identify(shapes: Shapes) -> Identity:
     """Judge a file by its tensors' names and shapes."""
-    for judge in (_checkpoint, _lora, _vae, _embedding, _part):
+    for judge in (_control_net, _checkpoint, _lora, _network, _other_kinds, _embedding):
         identity = judge(shapes)
         if identity is not None:
             return identity
     return Identity(FileKind.UNKNOWN)
+
+
+class _Header:
+    """A file's names and shapes behind one prefix, which rows of marks are matched with."""
+
+    def __init__(self, shapes: Shapes, prefix: str = "", names: list[str] | None = None) -> None:
+        self._shapes, self._prefix = shapes, prefix
+        self._names = sorted(shapes) if names is None else names
+
+    def behind(self, prefix: str) -> "_Header":
+        """The same file, seen behind another prefix."""
+        return _Header(self._shapes, prefix, self._names)
+
+    def begins(self, start: str) -> bool:
+        """Whether some name begins so."""
+        start = self._prefix + start
+        place = bisect_left(self._names, start)
+        return place < len(self._names) and self._names[place].startswith(start)
+
+    def first(self, rows: Iterable[known.Family]) -> known.Family | None:
+        """The first row whose marks are all there."""
+        return next((row for row in rows if all(self._holds(mark) for mark in row.marks.split())), None)
+
+    def _holds(self, mark: str) -> bool:
+        if mark.startswith("!"):
+            return not self._holds(mark[1:])
+        if mark.endswith("*"):
+            return self.begins(mark[:-1])
+        sized = _sized(mark)
+        if sized is None:
+            return self._prefix + mark in self._shapes
+        name, dimension, sizes = sized
+        shape = self._shapes.get(self._prefix + name, ())
+        return dimension < len(shape) and shape[dimension] in sizes
+
+
+@cache
+def _sized(mark: str) -> tuple[str, int, frozenset[int]] | None:
+    found = _DIMENSION.fullmatch(mark)
+    if found is None:
+        return None
+    name, dimension, sizes = found.groups()
+    return name, int(dimension), frozenset(int(size) for size in sizes.split("|"))
 
 
 def _any(names: Iterable[str], *marks: str) -> bool:
@@ -73,11 +145,70 @@ def _any_starts(names: Iterable[str], prefix: str) -> bool:
     return any(name.startswith(prefix) for name in names)
 
 
+def _control_net(shapes: Shapes) -> Identity | None:
+    header = _Header(shapes)
+    if not any(header.begins(start) for start in CONTROL_NET_STARTS):
+        return None
+    for prefix in ("control_model.", ""):
+        row = header.behind(prefix).first(known.CONTROL_NETS)
+        if row is not None:
+            return Identity(FileKind.CONTROL_NET, row.base, row.dialect, row.title)
+    return None
+
+
 def _checkpoint(shapes: Shapes) -> Identity | None:
+    """A whole model of the Latent Diffusion family; its network alone counts as one, too."""
     if CHECKPOINT_MARK not in shapes:
         return None
-    told = (base for prefix, base in TEXT_ENCODER_MARKS.items() if _any_starts(shapes, prefix))
-    return Identity(FileKind.CHECKPOINT, next(told, None) or _base_by_context(shapes), "original")
+    header = _Header(shapes)
+    network = header.behind(NETWORK)
+    row = header.first(known.WHOLE_FILE) or network.first(known.LATENT_DIFFUSION)
+    row = row or header.first(known.TEXT_MARKS)
+    if row is not None:
+        return Identity(FileKind.CHECKPOINT, row.base, "original", row.title)
+    base = _base_by_context(shapes)
+    return Identity(FileKind.CHECKPOINT, base, "original", BASE_TITLES.get(base, ""))
+
+
+def _network(shapes: Shapes) -> Identity | None:
+    """A network of another family, alone or with what belongs to it; or one of a diffusers folder."""
+    header = _Header(shapes)
+    for prefix in NETWORK_PREFIXES:
+        if not header.begins(prefix):
+            continue
+        behind = header.behind(prefix)
+        row = behind.first(known.OTHER_NETWORKS)
+        if row is not None:
+            whole = any(header.begins(start) for start in BESIDE_A_NETWORK)
+            kind = FileKind.CHECKPOINT if whole else FileKind.DIFFUSION_MODEL
+            return Identity(kind, row.base, row.dialect, row.title)
+        if prefix != NETWORK and behind.begins("input_blocks.0.0."):
+            row = behind.first(known.LATENT_DIFFUSION)
+            if row is not None:
+                return Identity(FileKind.DIFFUSION_MODEL, row.base, row.dialect, row.title)
+    row = header.first(known.DIFFUSERS_NETWORKS)
+    return None if row is None else Identity(FileKind.PART, row.base, row.dialect, row.title)
+
+
+_OTHER_KINDS = (
+    (FileKind.MOTION_MODULE, known.MOTION_MODULES, ("", "module.")),
+    (FileKind.IP_ADAPTER, known.IP_ADAPTERS, ("",)),
+    (FileKind.T2I_ADAPTER, known.T2I_ADAPTERS, ("", "adapter.")),
+    (FileKind.VAE, known.VAES, ("first_stage_model.", "vae.", "")),
+    (FileKind.TEXT_ENCODER, known.TEXT_ENCODERS, ("", "transformer.", "text_encoder.")),
+    (FileKind.IMAGE_ENCODER, known.IMAGE_ENCODERS, ("",)),
+    (FileKind.UPSCALER, known.UPSCALERS, ("", "params_ema.", "params.", "module.")),
+)
+
+
+def _other_kinds(shapes: Shapes) -> Identity | None:
+    header = _Header(shapes)
+    for kind, rows, prefixes in _OTHER_KINDS:
+        for prefix in prefixes:
+            row = header.behind(prefix).first(rows)
+            if row is not None:
+                return Identity(kind, row.base, row.dialect, row.title)
+    return None
 
 
 def _base_by_context(shapes: Shapes) -> str:
@@ -96,52 +227,55 @@ def _lora(shapes: Shapes) -> Identity | None:
         dialect = "peft"
     elif _any(shapes, ".lora_A.", ".lora.down.", "_lora.down.", ".lora_linear_layer.down."):
         dialect = "diffusers"
+    elif _any(shapes, "_lora1.down.", "_lora2.down."):
+        dialect = "xlabs"
     else:
         return None
-    return Identity(FileKind.LORA, _lora_base(shapes), dialect)
+    base, title = _lora_base(shapes)
+    return Identity(FileKind.LORA, base, dialect, title)
 
 
-def _lora_base(shapes: Shapes) -> str:
-    if any(_SDXL_LORA.match(name) for name in shapes):
-        return "sdxl"
-    base = _base_by_context(shapes)
-    if base != "unknown":
-        return base
-    widths = (shape[1] for name, shape in shapes.items() if _READS_TEXT.search(name) and len(shape) > 1)
-    return BASE_BY_TEXT_WIDTH.get(next(widths, 0), "unknown")
+def _lora_base(shapes: Shapes) -> tuple[str, str]:
+    for row in LORAS:
+        pattern = re.compile(row.pattern)
+        if any(pattern.search(name) and _fits(name, shapes[name], row.widths) for name in shapes):
+            return row.base, row.title
+    base = "sdxl" if any(_SDXL_LORA.match(name) for name in shapes) else _base_by_context(shapes)
+    if base == "unknown":
+        widths = (shape[1] for name, shape in shapes.items() if _READS_TEXT.search(name) and len(shape) > 1)
+        base = BASE_BY_TEXT_WIDTH.get(next(widths, 0), "unknown")
+    return base, f"LoRA for {BASE_TITLES.get(base, 'an unknown model')}"
 
 
-def _vae(shapes: Shapes) -> Identity | None:
-    if "first_stage_model.decoder.conv_in.weight" in shapes or "decoder.mid.block_1.conv1.weight" in shapes:
-        return Identity(FileKind.VAE, "any with the same latent", "original")
-    if "decoder.mid_block.resnets.0.conv1.weight" in shapes:
-        return Identity(FileKind.VAE, "any with the same latent", "diffusers")
-    return None
+def _fits(name: str, shape: tuple[int, ...], widths: tuple[int, ...]) -> bool:
+    if not widths:
+        return True
+    return len(shape) > 1 and shape[1] in widths and _INPUT_SIDE.search(name) is not None
 
 
 def _embedding(shapes: Shapes) -> Identity | None:
     if "clip_g" in shapes and "clip_l" in shapes:
-        return Identity(FileKind.EMBEDDING, "sdxl", "kohya")
+        return _embedding_of("sdxl", "kohya")
     if "emb_params" in shapes:
-        return Identity(FileKind.EMBEDDING, _embedding_base(shapes["emb_params"]), "kohya")
+        return _embedding_of(_embedding_base(shapes["emb_params"]), "kohya")
     learned = [shape for name, shape in shapes.items() if name.startswith("string_to_param.")]
     if learned:
-        return Identity(FileKind.EMBEDDING, _embedding_base(learned[0]), "automatic1111")
+        return _embedding_of(_embedding_base(learned[0]), "automatic1111")
     if len(shapes) == 1:
         (shape,) = shapes.values()
         if len(shape) in (1, 2) and shape[-1] in BASE_BY_TEXT_WIDTH:
-            return Identity(FileKind.EMBEDDING, _embedding_base(shape), "diffusers")
+            return _embedding_of(_embedding_base(shape), "diffusers")
     return None
+
+
+def _embedding_of(base: str, dialect: str) -> Identity:
+    return Identity(
+        FileKind.EMBEDDING,
+        base,
+        dialect,
+        f"textual inversion for {BASE_TITLES.get(base, 'an unknown model')}",
+    )
 
 
 def _embedding_base(shape: tuple[int, ...]) -> str:
     return BASE_BY_TEXT_WIDTH.get(shape[-1], "unknown") if shape else "unknown"
-
-
-def _part(shapes: Shapes) -> Identity | None:
-    if "down_blocks.0.resnets.0.conv1.weight" in shapes:
-        return Identity(FileKind.PART, _base_by_context(shapes), "UNet")
-    for name, shape in shapes.items():
-        if name.endswith("embeddings.token_embedding.weight"):
-            return Identity(FileKind.PART, _embedding_base(shape), "text encoder")
-    return None

@@ -77,7 +77,8 @@ def find_model(
         return _folder(reference, place.path, settled(read_architecture(place.path)))
     with ExitStack() as opened:
         file = opened.enter_context(open_tensors(place.path, inside=place.inside))
-        architecture = settled(architecture_of(file, read_config(config) if config else None))
+        given = read_config(config) if config else None
+        architecture = settled(architecture_of(file, given, prediction_type))
         weights = SingleFileWeights(file, architecture)
         identity = _identity(reference, architecture, _remembered(place.path, file.sha256))
         opened.pop_all()  # the weights close the file from here on

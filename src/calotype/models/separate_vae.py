@@ -39,6 +39,8 @@ from calotype.models.weights import (
 )
 
 CONFIG = "config.json"
+VAE_DIALECTS = ("original", "diffusers")
+"""Namings of the kind of autoencoder that Stable Diffusion has."""
 
 
 class _VaeWeights:
@@ -148,7 +150,11 @@ def _opened(path: Path, architecture: Architecture) -> Iterator[Weights]:
         tensors = FileTensors(file)
         identity = identify({name: tensors.spec(name).shape for name in tensors.names()})
         if identity.kind not in (FileKind.VAE, FileKind.CHECKPOINT):
-            raise ModelFileError(path, f"is not a VAE but: {identity.kind.value}")
+            named = f" ({identity.title})" if identity.title else ""
+            raise ModelFileError(path, f"is not a VAE but: {identity.kind.value}{named}")
+        if identity.dialect not in VAE_DIALECTS:
+            rule = f"is the {identity.title}, which has another form than the VAE of {architecture.title}"
+            raise ModelFileError(path, rule)
         yield _VaeWeights(path, architecture, tensors, identity.dialect)
 
 

@@ -4,6 +4,7 @@ Knows nothing of modules; the tensors themselves are read by `weights`.
 """
 
 import json
+import re
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -35,30 +36,74 @@ V_MARK, ZERO_SNR_MARK = "v_pred", "ztsnr"
 """Empty tensors that trainers leave in files, where there may be no metadata."""
 EDM_MARKS = ("edm_mean", "edm_std", "edm_vpred.sigma_max")
 
+TITLE_KEY = "modelspec.title"
+FEW_STEP_TITLE = re.compile(r"(?<![a-z])(turbo|lightning|hyper[-_ ]?sd(?:xl)?|lcm)(?![a-z])", re.IGNORECASE)
+"""Titles of models that were distilled to few steps: a single file has no scheduler to show it."""
+DISTILLED_SCHEDULER = {"_class_name": "EulerDiscreteScheduler", "timestep_spacing": "trailing"}
+LCM_SCHEDULER = {"_class_name": "LCMScheduler", "timestep_spacing": "leading"}
+"""What the folders of such models are published with."""
+
 LATE_BIAS = "model.diffusion_model.output_blocks.11.1.transformer_blocks.0.norm1.bias"
 LATE_BIAS_SPREAD = 0.09
 """In Stable Diffusion 2's 768-pixel models the spread of this bias is above, in the 512-pixel ones below."""
 V_NATIVE_SIZE = 768
 
 
-def architecture_of(file: TensorFile, given: Architecture | None = None) -> Architecture:
-    """Which architecture the tensors are for. `given` wins; then the file's own word; then its keys."""
+def architecture_of(
+    file: TensorFile, given: Architecture | None = None, prediction_type: str | None = None
+) -> Architecture:
+    """Which architecture the tensors are for. `given` wins; then the file's own word; then its keys.
+
+    A `given` one that contradicts the file's marks is refused. `prediction_type` is what the user says the
+    model predicts, which settles that contradiction.
+    """
     identity = identify({name: file.entry(name).shape for name in file})
     if identity.kind is not FileKind.CHECKPOINT:
-        raise ModelFileError(file.path, f"is not a checkpoint but: {identity.kind.value}")
+        named = f" ({identity.title})" if identity.title else ""
+        raise ModelFileError(file.path, f"is not a checkpoint but: {identity.kind.value}{named}")
     if given is not None:
+        _refuse_contradiction(file, given, prediction_type)
         return given
     if ARCHITECTURE_KEY in file.metadata or ARCHITECTURE_KEY in file:
         return _own_word(file)
     if identity.base not in CATALOGUE_NAME:
-        rule = f"is a checkpoint for {identity.base}, which is not supported (SD 1, SD 2 and SDXL are)"
+        family = identity.title or identity.base
+        rule = f"is a checkpoint for {family}, which is not supported (SD 1, SD 2 and SDXL are)"
         raise ModelFileError(file.path, rule)
+    _refuse_edm(file)
+    known = catalogue.architecture(CATALOGUE_NAME[identity.base])
+    return _with_schedule_marks(file, _with_channels(file, known))
+
+
+def _refuse_edm(file: TensorFile) -> None:
     if any(mark in file for mark in EDM_MARKS):
         raise ModelFileError(
             file.path, "was trained in the EDM way, which is not supported (epsilon and v are)"
         )
-    known = catalogue.architecture(CATALOGUE_NAME[identity.base])
-    return _with_schedule_marks(file, _with_channels(file, known))
+
+
+def _refuse_contradiction(file: TensorFile, given: Architecture, prediction_type: str | None) -> None:
+    """A configuration that says otherwise than the file would make noise of every picture."""
+    _refuse_edm(file)
+    marked = _marked_prediction(file)
+    if marked and prediction_type is None and marked != given.prediction_type:
+        rule = f"is marked as predicting {marked}, but the configuration says {given.prediction_type}"
+        fix = f"correct prediction_type in the configuration, or pass --prediction {marked}"
+        raise ModelFileError(file.path, f"{rule}; {fix} (--prediction overrules both)")
+    if ZERO_SNR_MARK in file and not given.scheduler.get("rescale_betas_zero_snr"):
+        rule = (
+            f"is marked as trained with zero terminal SNR ({ZERO_SNR_MARK!r}), but the configuration is not"
+        )
+        fix = "set rescale_betas_zero_snr to true in the configuration's scheduler"
+        raise ModelFileError(file.path, f"{rule}; {fix}")
+
+
+def _marked_prediction(file: TensorFile) -> str | None:
+    """What the file itself says that the model predicts, if it does."""
+    declared = file.metadata.get(PREDICTION_KEY, "")
+    if V_MARK in file or declared.startswith("v"):
+        return "v_prediction"
+    return {"e": "epsilon", "s": "sample"}.get(declared[:1])
 
 
 def _own_word(file: TensorFile) -> Architecture:
@@ -107,6 +152,9 @@ def _with_schedule_marks(file: TensorFile, known: Architecture) -> Architecture:
     marks: dict[str, Any] = {"prediction_type": "v_prediction" if says_v else "epsilon"}
     if ZERO_SNR_MARK in file:
         marks["rescale_betas_zero_snr"] = True
+    named = FEW_STEP_TITLE.search(file.metadata.get(TITLE_KEY, ""))
+    if named:
+        marks |= LCM_SCHEDULER if named[1].lower() == "lcm" else DISTILLED_SCHEDULER
     scheduled = replace(known, scheduler={**known.scheduler, **marks})
     if not (spread and says_v):
         return scheduled

@@ -30,7 +30,7 @@ from calotype.models.files.tensor_file import TensorFile
 from calotype.models.files.tensor_reader import TensorReader
 from calotype.models.hub import link_boundary
 from calotype.models.naming import vae as vae_naming
-from calotype.models.naming.original import SD1_TEXT, correspondences
+from calotype.models.naming.original import correspondences, usual_name
 from calotype.models.single_file import ARCHITECTURE_KEY
 
 EXTRA_STEM = "calotype_extra"
@@ -176,11 +176,11 @@ class SingleFileWeights(_Closing):
         """Take over `file`: it is closed with these weights, or at once if it does not fit."""
         self.architecture = architecture
         self._tensors = FileTensors(file)
-        self._actual = {_usual_name(name): name for name in file}
+        self._actual = {usual_name(name): name for name in file}
         self._cut: dict[str, dict[int, Tensor]] = {}
         with ExitStack() as files:
             files.enter_context(file)
-            self._rows = {row.original: row for row in correspondences(architecture)}
+            self._rows = {row.original: row for row in correspondences(architecture, self._actual)}
             self._where = {
                 piece: (row, i) for row in self._rows.values() for i, piece in enumerate(row.pieces)
             }
@@ -225,14 +225,6 @@ class SingleFileWeights(_Closing):
         # What a file says of itself says nothing of what is made of it.
         left = [name for usual, name in self._actual.items() if usual not in (*self._rows, ARCHITECTURE_KEY)]
         return self._tensors.only(left) if left else None
-
-
-def _usual_name(name: str) -> str:
-    """Some tools wrote the SD 1 text encoder without its `text_model.` level."""
-    rest = name.removeprefix(SD1_TEXT)
-    if rest != name and rest.startswith(("embeddings.", "encoder.", "final_layer_norm.")):
-        return f"{SD1_TEXT}text_model.{rest}"
-    return name
 
 
 class RandomWeights:

@@ -7,7 +7,9 @@ the samplers' mathematics.
 
 import math
 from collections.abc import Callable, Collection
+from functools import partial
 
+from calotype.sampling.timestep_spacing import SPACINGS, spaced
 from calotype.sampling.training_schedule import TrainingSchedule
 
 Sigmas = tuple[float, ...]
@@ -80,6 +82,9 @@ SCHEDULES: dict[str, Schedule] = {
     "simple": simple,
     "ddim_uniform": ddim_uniform,
     "beta": beta,
+    "linspace": partial(spaced, "linspace"),
+    "leading": partial(spaced, "leading"),
+    "trailing": partial(spaced, "trailing"),
 }
 
 
@@ -113,6 +118,8 @@ def check_run(schedule: str, schedules: Collection[str], steps: int, denoise: fl
 
 
 def _complete(schedule: str, training: TrainingSchedule, steps: int, sampler: str) -> Sigmas:
+    if schedule in SPACINGS:
+        return spaced(schedule, training, steps, sampler)
     if sampler not in SKIPS_LAST_POSITIVE_SIGMA:
         return SCHEDULES[schedule](training, steps)
     sigmas = SCHEDULES[schedule](training, steps + 1)

@@ -27,6 +27,10 @@ class TrainingSchedule:
 
     sigmas: tuple[float, ...]
     """Noise deviation over signal amplitude, per timestep."""
+    steps_offset: int = 0
+    """What the model's scheduler adds to the timesteps of its `leading` spacing."""
+    final_sigma: float = 0.0
+    """Where its own spacings end: 0, or the least noise it was trained on."""
 
     def __post_init__(self) -> None:
         ascending = all(low < high for low, high in zip(self.sigmas, self.sigmas[1:], strict=False))
@@ -76,6 +80,9 @@ def training_schedule(
     beta_end: float = 0.012,
     num_train_timesteps: int = 1000,
     rescale_betas_zero_snr: bool = False,
+    *,
+    steps_offset: int = 0,
+    ends_at_least_noise: bool = False,
 ) -> TrainingSchedule:
     """Build a model's schedule from its configuration. The defaults are Stable Diffusion 1, 2 and XL's."""
     if not 2 <= num_train_timesteps <= _MOST_TIMESTEPS:
@@ -86,7 +93,10 @@ def training_schedule(
     signal_variances = list(accumulate((1.0 - beta for beta in betas), mul))
     if rescale_betas_zero_snr:
         signal_variances = _without_final_signal(signal_variances)
-    return TrainingSchedule(tuple(math.sqrt((1.0 - a) / a) for a in signal_variances))
+    if not 0 <= steps_offset < num_train_timesteps:
+        raise ValueError(f"steps_offset is {steps_offset}, not from 0 to {num_train_timesteps - 1}")
+    sigmas = tuple(math.sqrt((1.0 - a) / a) for a in signal_variances)
+    return TrainingSchedule(sigmas, steps_offset, sigmas[0] if ends_at_least_noise else 0.0)
 
 
 def _betas(schedule: BetaSchedule, start: float, end: float, count: int) -> list[float]:

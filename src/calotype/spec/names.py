@@ -51,9 +51,12 @@ SCHEDULES = (
     "simple",
     "ddim_uniform",
     "beta",
+    "linspace",
+    "leading",
+    "trailing",
     *A1111_SCHEDULES,
 )
-"""Noise levels as ComfyUI computes them, and as A1111 does."""
+"""Noise levels as ComfyUI computes them, the three timestep spacings of diffusers, and A1111's own."""
 
 RANDOM_MODEL = "random:"
 """Begins the name of a model whose weights are seeded random numbers: `random:sd15:7`."""

@@ -31,6 +31,10 @@ LONGEST_PROMPT = 20_000
 MOST_LORAS = 64
 
 
+MODEL_DECIDES = ("steps", "cfg", "sampler", "schedule")
+"""What the model's own defaults fill in where a request does not give it."""
+
+
 def _side(pixels: int) -> int:
     nearest = round(min(max(pixels, SMALLEST_SIDE), LARGEST_SIDE) / 8) * 8
     if pixels != nearest:
@@ -92,11 +96,16 @@ class GenerateRequest(_Frozen):
     height: Side | None = None
     """In pixels, a multiple of 8; the model's own size if not said."""
     steps: Annotated[int, Field(ge=1, le=1000)] = 20
-    """Intervals of the noise schedule; all of them are run, whatever `strength` is."""
+    """Intervals of the noise schedule; all of them are run, whatever `strength` is.
+
+    If not given, the model's own number: 20, or what a model distilled to few steps takes.
+    """
     cfg: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 7.5
-    """Classifier-free guidance; 1 switches it off and halves the work."""
+    """Classifier-free guidance; 1 switches it off and halves the work. If not given, the model's own."""
     sampler: str = "dpmpp_2m"
+    """If not given, the one that the model's scheduler configuration names."""
     schedule: str = "karras"
+    """If not given, the timestep spacing that the model's scheduler configuration names."""
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
     """Seed of the first picture; the next has the next seed."""
     count: Annotated[int, Field(ge=1, le=10_000)] = 1
@@ -166,9 +175,19 @@ class GenerateRequest(_Frozen):
         """A checked copy with some values replaced."""
         return self.parse({**self.as_dict(), **changes})
 
+    def settled(self, defaults: Mapping[str, Any] | None = None) -> GenerateRequest:
+        """The same with all of `MODEL_DECIDES` given: from `defaults` where they were not, or our own."""
+        unsaid = [name for name in MODEL_DECIDES if name not in self.model_fields_set]
+        values = {name: (defaults or {}).get(name, getattr(self, name)) for name in unsaid}
+        return self.with_changes(**values)
+
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, defaults included: a record must not change its meaning when a default does."""
-        return self.model_dump(mode="json")
+        """Plain values, defaults included: a record must not change its meaning when a default does.
+
+        What the model decides is left out until it is settled, so that it can be decided where the model is.
+        """
+        unsaid = {name for name in MODEL_DECIDES if name not in self.model_fields_set}
+        return self.model_dump(mode="json", exclude=unsaid)
 
 
 def _known(name: str, names: tuple[str, ...]) -> str:

@@ -39,8 +39,7 @@ FLAT_ORIGINAL = "lora_unet_input_blocks_4_1_transformer_blocks_0_attn1_to_k"
 COMFYUI = "diffusion_model.input_blocks.1.1.transformer_blocks.0"
 COMFYUI_TEXT = "text_encoders.clip_{}.transformer.text_model.encoder.layers.0.self_attn.q_proj"
 FLAT_TEXT = "lora_te_text_model_encoder_layers_0_self_attn_q_proj"
-REFINER_MARK = "conditioner.embedders.0.model.ln_final.weight"
-ANY = "any with the same latent"
+ANY = "sd1, sd2 or sdxl"
 
 
 @pytest.mark.parametrize(
@@ -49,10 +48,7 @@ ANY = "any with the same latent"
         (_checkpoint("sd15"), Identity(FileKind.CHECKPOINT, "sd1", "original")),
         (_checkpoint("sd2-base"), Identity(FileKind.CHECKPOINT, "sd2", "original")),
         (_checkpoint("sdxl"), Identity(FileKind.CHECKPOINT, "sdxl", "original")),
-        (
-            {**_checkpoint("sdxl", without="conditioner."), REFINER_MARK: (1280,)},
-            Identity(FileKind.CHECKPOINT, "sdxl-refiner", "original"),
-        ),
+        (_checkpoint("sdxl-refiner"), Identity(FileKind.CHECKPOINT, "sdxl-refiner", "original")),
         # Without any text encoder, the width that cross-attention reads tells.
         (_checkpoint("sd15", without="cond_stage"), Identity(FileKind.CHECKPOINT, "sd1", "original")),
         (_checkpoint("sd2-base", without="cond_stage"), Identity(FileKind.CHECKPOINT, "sd2", "original")),
@@ -126,7 +122,7 @@ ANY = "any with the same latent"
         (catalogue.architecture("sd15").tensor_shapes("unet"), Identity(FileKind.PART, "sd1", "UNet")),
         (
             catalogue.architecture("sd15").tensor_shapes("text_encoder"),
-            Identity(FileKind.PART, "sd1", "text encoder"),
+            Identity(FileKind.TEXT_ENCODER, "sd1", "transformers"),
         ),
         ({"model.layers.0.self_attn.q_proj.weight": (4096, 4096)}, Identity(FileKind.UNKNOWN)),
         ({"weight": (10, 10)}, Identity(FileKind.UNKNOWN)),

@@ -153,16 +153,55 @@ def test_half_precision_leaves_whole_numbers_alone(tmp_path: Path) -> None:
     assert half["model.diffusion_model.out.2.bias"].dtype == torch.float16
 
 
-def test_sd1_file_without_the_text_model_level(tmp_path: Path) -> None:
-    """Some merging tools wrote the text encoder so."""
-    tensors = original_tensors(shrunk("sd15"))
-    level = "cond_stage_model.transformer.text_model."
-    save_file(
-        {k.replace(level, level.removesuffix("text_model.")): t for k, t in tensors.items()}, tmp_path / "m"
-    )
-    with find_model(str(tmp_path / "m"), config=_config(tmp_path, shrunk("sd15"))).weights as weights:
-        write_single_file(weights, tmp_path / "out.safetensors")
+@pytest.mark.parametrize("level", ["", "text_model."])
+@pytest.mark.parametrize("name", ["sd15", "sd2-base", "sdxl"])
+def test_file_that_a_script_of_diffusers_wrote(name: str, level: str, tmp_path: Path) -> None:
+    """With transformers 5 there is no `text_model.` level, which the scripts rename OpenCLIP's encoder by."""
+    tensors = original_tensors(shrunk(name))
+    save_file(_by_script(name, tensors, level), tmp_path / "m")
+    with find_model(str(tmp_path / "m"), config=_config(tmp_path, shrunk(name))).weights as weights:
         assert weights.extra() is None
+        write_single_file(weights, tmp_path / "out.safetensors")
+    assert_same_tensors(load_file(tmp_path / "out.safetensors"), tensors)
+
+
+def _by_script(name: str, tensors: dict[str, Tensor], level: str) -> dict[str, Tensor]:
+    """The same model as convert_diffusers_to_original_*.py of diffusers 0.42 writes it from a folder whose
+    plain text encoder's names begin with `level`."""
+    kept = {key: tensor for key, tensor in tensors.items() if not key.startswith(("cond_", "conditioner."))}
+    weights = RandomWeights(shrunk(name))
+    prefix = "conditioner.embedders.0.transformer." if name == "sdxl" else "cond_stage_model.transformer."
+    for key in weights.specs("text_encoder"):
+        renamed = level + key.removeprefix("text_model.")
+        kept[prefix + renamed] = weights.read("text_encoder", key)
+    if name == "sdxl":
+        kept |= {key: t for key, t in tensors.items() if key.startswith("conditioner.embedders.1.model.")}
+    return kept
+
+
+# What the script for SDXL leaves of OpenCLIP's names where the second encoder has no such level either.
+HALF_RENAMED = {
+    "transformer.resblocks.": "encoder.layers.",
+    "ln_final.": "final_layer_norm.",
+    "token_embedding.weight": "embeddings.token_embedding.weight",
+    "positional_embedding": "embeddings.position_embedding.weight",
+}
+
+
+def test_second_encoder_without_the_text_model_level(tmp_path: Path) -> None:
+    tensors = original_tensors(shrunk("sdxl"))
+    prefix, written = "conditioner.embedders.1.model.", {}
+    for key, tensor in tensors.items():
+        rest = key.removeprefix(prefix)
+        half = next(
+            (new + rest.removeprefix(old) for old, new in HALF_RENAMED.items() if rest.startswith(old)), rest
+        )
+        written[prefix + half if rest != key else key] = tensor
+    # Scripts before 2024 left the projection as a linear layer has it.
+    written[f"{prefix}text_projection.weight"] = written.pop(f"{prefix}text_projection").T.contiguous()
+    save_file(written, tmp_path / "m")
+    with find_model(str(tmp_path / "m"), config=_config(tmp_path, shrunk("sdxl"))).weights as weights:
+        write_single_file(weights, tmp_path / "out.safetensors")
     assert_same_tensors(load_file(tmp_path / "out.safetensors"), tensors)
 
 

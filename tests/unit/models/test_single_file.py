@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
 from calotype.models.files.converted import open_tensors
+from calotype.models.sampling_defaults import SamplingDefaults, sampling_defaults
 from calotype.models.single_file import ARCHITECTURE_KEY, LATE_BIAS, architecture_of
 from calotype.models.weights import SingleFileWeights
 from tests.shrunk import shrunk
@@ -162,3 +164,73 @@ def test_weights_with_scales_beside_them_are_refused(scale: str, tmp_path: Path)
     save_file({**tensors, f"{layer}.{scale}": torch.tensor(0.1)}, tmp_path / "scaled")
     with pytest.raises(ModelFileError, match=f"'{layer}.{scale}' is the scale of '{layer}.weight'"):
         SingleFileWeights(open_tensors(tmp_path / "scaled"), shrunk("emoji"))
+
+
+def _given(prediction: str, **scheduler: Any) -> Architecture:
+    """A configuration as --config names it."""
+    small = shrunk("sdxl")
+    return replace(small, scheduler={**small.scheduler, "prediction_type": prediction, **scheduler})
+
+
+V_PRED, ZERO_SNR = {"v_pred": EMPTY}, {"v_pred": EMPTY, "ztsnr": EMPTY}
+
+
+@pytest.mark.parametrize(
+    ("marks", "metadata", "given", "reason"),
+    [
+        (
+            V_PRED,
+            {},
+            _given("epsilon"),
+            "marked as predicting v_prediction, .* says epsilon; .*--prediction v_pred",
+        ),
+        ({}, {"modelspec.prediction_type": "v"}, _given("epsilon"), "marked as predicting v_prediction"),
+        (
+            {},
+            {"modelspec.prediction_type": "epsilon"},
+            _given("v_prediction"),
+            "marked as predicting epsilon",
+        ),
+        (ZERO_SNR, {}, _given("v_prediction"), "zero terminal SNR .*; set rescale_betas_zero_snr to true"),
+        ({"edm_mean": torch.zeros(4)}, {}, _given("epsilon"), "was trained in the EDM way"),
+    ],
+)
+def test_configuration_that_contradicts_the_file_is_refused(
+    marks: dict[str, Tensor], metadata: dict[str, str], given: Architecture, reason: str, tmp_path: Path
+) -> None:
+    path = _file(tmp_path, {SDXL: torch.zeros(1), **marks}, metadata)
+    with open_tensors(path) as file, pytest.raises(ModelFileError, match=reason):
+        architecture_of(file, given)
+
+
+@pytest.mark.parametrize(
+    ("marks", "given", "prediction"),
+    [
+        (V_PRED, _given("v_prediction"), None),
+        (ZERO_SNR, _given("v_prediction", rescale_betas_zero_snr=True), None),
+        ({}, _given("v_prediction"), None),
+        (V_PRED, _given("epsilon"), "v_prediction"),
+        (V_PRED, _given("epsilon"), "epsilon"),
+    ],
+)
+def test_configuration_holds_where_nothing_contradicts_it_or_the_user_decides(
+    marks: dict[str, Tensor], given: Architecture, prediction: str | None, tmp_path: Path
+) -> None:
+    with open_tensors(_file(tmp_path, {SDXL: torch.zeros(1), **marks})) as file:
+        assert architecture_of(file, given, prediction) == given
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("SDXL Turbo", SamplingDefaults(4, 1.0, "euler", "trailing")),
+        ("dreamshaperXL_lightning", SamplingDefaults(4, 1.0, "euler", "trailing")),
+        ("My style LCM v2", SamplingDefaults(4, 1.0, "lcm", "leading")),
+        ("Turbocharged cars", SamplingDefaults()),
+        ("", SamplingDefaults()),
+    ],
+)
+def test_title_tells_a_model_of_few_steps(title: str, expected: SamplingDefaults, tmp_path: Path) -> None:
+    """A single file has no scheduler; trainers leave its title in the metadata."""
+    path = _file(tmp_path, {SDXL: torch.zeros(1)}, {"modelspec.title": title})
+    assert sampling_defaults(_architecture(path)) == expected

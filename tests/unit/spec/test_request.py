@@ -163,7 +163,20 @@ def test_through_json_and_back_it_is_the_same_request() -> None:
 
 
 def test_a_request_writes_its_defaults_down() -> None:
-    assert GenerateRequest.parse({"prompt": "x"}).as_dict().keys() == GenerateRequest.model_fields.keys()
+    settled = GenerateRequest.parse({"prompt": "x"}).settled()
+    assert settled.as_dict().keys() == GenerateRequest.model_fields.keys()
+    assert (settled.steps, settled.cfg, settled.sampler, settled.schedule) == (20, 7.5, "dpmpp_2m", "karras")
+
+
+def test_what_the_model_decides_is_left_to_it_however_far_a_request_travels() -> None:
+    """A client's request goes through a queue and to a worker as JSON before the model is known."""
+    request = GenerateRequest.parse({"prompt": "x", "cfg": 7.5}).with_changes(seed=3)
+    travelled = GenerateRequest.parse(json.loads(json.dumps(request.as_dict())))
+    settled = travelled.settled({"steps": 4, "cfg": 1.0, "sampler": "lcm", "schedule": "trailing"})
+    # The value that was given is kept although it is the usual one.
+    assert (settled.steps, settled.cfg, settled.sampler, settled.schedule) == (4, 7.5, "lcm", "trailing")
+    # What is settled once stays so.
+    assert settled.settled({"steps": 50}) == settled
 
 
 def test_seeds_count_up_and_around() -> None:
@@ -176,7 +189,7 @@ def test_seeds_count_up_and_around() -> None:
 
 def test_every_field_says_what_it_is_for_or_is_plain() -> None:
     undescribed = {name for name, field in GenerateRequest.model_fields.items() if not field.description}
-    assert undescribed == {"sampler", "schedule", "loras", "micro"}
+    assert undescribed == {"loras", "micro"}
 
 
 def test_names_are_those_that_have_code_behind_them() -> None:

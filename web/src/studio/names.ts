@@ -19,4 +19,15 @@ export const SAMPLERS = [
   "lcm",
 ];
 
-export const SCHEDULES = ["normal", "karras", "exponential", "sgm_uniform", "simple", "ddim_uniform", "beta"];
+export const SCHEDULES = [
+  "normal",
+  "karras",
+  "exponential",
+  "sgm_uniform",
+  "simple",
+  "ddim_uniform",
+  "beta",
+  "linspace",
+  "leading",
+  "trailing",
+];

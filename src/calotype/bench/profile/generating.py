@@ -82,7 +82,7 @@ def _stages_marked() -> ExitStack:
 
 def _asked(engine: Engine, request: GenerateRequest, batch_size: int | None) -> dict[str, object]:
     return {
-        "request": request.as_dict(),
+        "request": engine.resolve(request).as_dict(),
         "model": engine.model.identity.model_dump(mode="json"),
         "preset": engine.preset,
         "precision": precision_name(engine.model.dtype),

@@ -18,6 +18,13 @@ OUTSIDE_THE_LAYERS = {
     "text_model.final_layer_norm.bias": "ln_final.bias",
     "text_projection.weight": "text_projection",
 }
+# What diffusers' conversion scripts leave of names that lack the `text_model.` level, and what is meant.
+WITHOUT_LEVEL = {
+    "encoder.layers.": "transformer.resblocks.",
+    "final_layer_norm.": "ln_final.",
+    "embeddings.token_embedding.weight": "token_embedding.weight",
+    "embeddings.position_embedding.weight": "positional_embedding",
+}
 # OpenCLIP multiplies from the right by a plain matrix where transformers has a linear layer.
 TRANSPOSED_THERE = ("text_projection.weight",)
 

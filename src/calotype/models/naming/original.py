@@ -7,7 +7,7 @@ construction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -25,6 +25,12 @@ SD1_TEXT = "cond_stage_model.transformer."
 SD2_TEXT = "cond_stage_model.model."
 REFINER_TEXT = "conditioner.embedders.0.model."
 SDXL_TEXT = ("conditioner.embedders.0.transformer.", "conditioner.embedders.1.model.")
+
+
+CLIP_TEXT = (SD1_TEXT, SDXL_TEXT[0])
+"""Where a text encoder keeps the names of transformers."""
+OPEN_CLIP_TEXT = (SD2_TEXT, REFINER_TEXT, SDXL_TEXT[1])
+"""Where a text encoder has those of OpenCLIP."""
 
 
 class Form(Enum):
@@ -81,20 +87,50 @@ class Correspondence:
                 return first
 
 
-def correspondences(architecture: Architecture) -> list[Correspondence]:
-    """The table for every tensor of `architecture`."""
+def usual_name(name: str) -> str:
+    """The name of a tensor of a single file as the table has it.
+
+    transformers 5 and some merging tools leave the `text_model.` level out of a text encoder. diffusers'
+    conversion scripts then rename only a part of what they would rename with it.
+    """
+    for prefix in CLIP_TEXT:
+        rest = name.removeprefix(prefix)
+        if rest != name and rest.startswith(("embeddings.", "encoder.", "final_layer_norm.")):
+            return f"{prefix}text_model.{rest}"
+    for prefix in OPEN_CLIP_TEXT:
+        rest = name.removeprefix(prefix)
+        for level, there in open_clip.WITHOUT_LEVEL.items():
+            if rest != name and rest.startswith(level):
+                return f"{prefix}{there}{rest.removeprefix(level)}"
+    return name
+
+
+def correspondences(architecture: Architecture, names: Collection[str] = ()) -> list[Correspondence]:
+    """The table for every tensor of `architecture`.
+
+    Where files write a text encoder in more than one way, the file's tensor `names` select the way. Without
+    `names` the table has the names that the authors of the model wrote.
+    """
     table = _part(architecture, "unet", UNET, unet.module_names(architecture.unet))
     table += vae_correspondences(architecture, VAE)
     if architecture.family == "sdxl" and len(architecture.text_encoders) == 1:
-        table += _open_clip(architecture, "text_encoder_2", REFINER_TEXT)
+        table += _open_clip(architecture, "text_encoder_2", REFINER_TEXT, names)
     elif architecture.family == "sdxl":
         table += _same_names(architecture, "text_encoder", SDXL_TEXT[0])
-        table += _open_clip(architecture, "text_encoder_2", SDXL_TEXT[1])
-    elif architecture.family == "sd2":
-        table += _open_clip(architecture, "text_encoder", SD2_TEXT)
+        table += _open_clip(architecture, "text_encoder_2", SDXL_TEXT[1], names)
+    elif architecture.family == "sd2" and not _only_transformers(names):
+        table += _open_clip(architecture, "text_encoder", SD2_TEXT, names)
     else:
+        # diffusers' own script also writes Stable Diffusion 2 so where the `text_model.` level is missing.
         table += _same_names(architecture, "text_encoder", SD1_TEXT)
     return table
+
+
+def _only_transformers(names: Collection[str]) -> bool:
+    """Whether a text encoder of Stable Diffusion 2 has the names of transformers."""
+    return any(name.startswith(SD1_TEXT) for name in names) and not any(
+        name.startswith(SD2_TEXT) for name in names
+    )
 
 
 def vae_correspondences(architecture: Architecture, prefix: str) -> list[Correspondence]:
@@ -122,7 +158,9 @@ def _same_names(architecture: Architecture, part: str, prefix: str) -> list[Corr
     return [Correspondence(f"{prefix}{name}", ((part, name),)) for name in architecture.tensor_shapes(part)]
 
 
-def _open_clip(architecture: Architecture, part: str, prefix: str) -> list[Correspondence]:
+def _open_clip(
+    architecture: Architecture, part: str, prefix: str, found: Collection[str]
+) -> list[Correspondence]:
     num_layers = int(architecture.parts()[part]["num_hidden_layers"])
     rows = [
         Correspondence(f"{prefix}{original}", tuple((part, piece) for piece in pieces), Form.JOINED)
@@ -132,6 +170,10 @@ def _open_clip(architecture: Architecture, part: str, prefix: str) -> list[Corre
     names = open_clip.tensor_names(num_layers)
     for name in architecture.tensor_shapes(part):
         if name not in taken:
-            form = Form.TRANSPOSED if name in open_clip.TRANSPOSED_THERE else Form.SAME
-            rows.append(Correspondence(f"{prefix}{names[name]}", ((part, name),), form))
+            original, form = f"{prefix}{names[name]}", Form.SAME
+            if name in open_clip.TRANSPOSED_THERE:
+                # Older versions of diffusers' script left the linear layer as it is, `.weight` included.
+                linear = f"{prefix}{name}"
+                original, form = (linear, Form.SAME) if linear in found else (original, Form.TRANSPOSED)
+            rows.append(Correspondence(original, ((part, name),), form))
     return rows

@@ -21,8 +21,8 @@ from calotype.spec.problems import shown
 
 MOST_PICTURES = 10
 MOST_PARTIAL = 3
-STEPS = {"low": 10, "medium": 20, "standard": 20, "auto": 20, "high": 40, "hd": 40}
-"""What `quality` means here, where no steps are said."""
+STEPS = {"low": 10, "medium": 20, "standard": 20, "high": 40, "hd": 40}
+"""What `quality` means here, where no steps are given; `auto` leaves them to the model."""
 NAMES = {"count": "n", "width": "size", "height": "size"}
 _SIZE = re.compile(r"(\d{1,9})x(\d{1,9})")
 _LORA_PART = re.compile(r"loras\[\]\[(.*)\]", re.DOTALL)
@@ -46,7 +46,7 @@ class ImageGeneration(BaseModel):
     response_format: Literal["b64_json", "url"] | None = None
     """`b64_json` if not said. Fetching a `url` needs the API key too."""
     quality: Literal["low", "medium", "standard", "auto", "high", "hd"] | None = None
-    """Steps, where `steps` are not said: 10, 20 or 40."""
+    """Steps, where `steps` are not given: 10, 20 or 40; `auto` is the model's own number."""
     output_format: Literal["png", "jpeg", "webp"] | None = None
     """`png` if not said. Pictures at a `url` are PNG."""
     output_compression: Annotated[int, Field(ge=0, le=100)] | None = None
@@ -83,12 +83,12 @@ class ImageGeneration(BaseModel):
         """The values of a GenerateRequest, for a client that calls it so."""
         width, height = _size(self.size)
         knobs = {name: getattr(self, name, None) for name in _KNOBS}
+        knobs["steps"] = self.steps if self.steps is not None else STEPS.get(self.quality or "auto")
         return {
             "prompt": self.prompt,
             "width": width,
             "height": height,
             "count": self.n or 1,
-            "steps": self.steps if self.steps is not None else STEPS[self.quality or "auto"],
             "seed": self.seed if self.seed is not None else seed_for(idempotency_key),
             **{name: value for name, value in knobs.items() if value is not None},
         }

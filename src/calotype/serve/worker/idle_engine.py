@@ -67,7 +67,7 @@ class IdleOrder:
 
     @property
     def request(self) -> dict[str, Any]:
-        return self.asked.as_dict()
+        return self.asked.settled().as_dict()
 
     @cached_property
     def seeds(self) -> list[int]:
