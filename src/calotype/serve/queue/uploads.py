@@ -5,6 +5,7 @@ Knows nothing of transactions, which are the caller's, nor of the files themselv
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from calotype.core.errors import NotFoundError
+from calotype.core.paths import LONGEST_NAME
 from calotype.serve.queue.limits import QueueLimits
 from calotype.spec.job import JobPicture, PictureFile
 
 MOST_LISTED = 10_000
+_LONGEST_SUFFIX = 16
 
 
 @dataclass(frozen=True)
@@ -197,5 +200,8 @@ def _unknown(file: PictureFile) -> NotFoundError:
 def _names(name: str) -> Iterator[str]:
     yield name
     path = PurePosixPath(name)
+    stem, suffix = (path.stem, path.suffix) if len(path.suffix) <= _LONGEST_SUFFIX else (name, "")
     for number in count(1):
-        yield f"{path.stem} ({number}){path.suffix}"
+        end = f" ({number}){suffix}"
+        # A longer name than can be asked for would never be fetched.
+        yield os.fsencode(stem)[: LONGEST_NAME - len(os.fsencode(end))].decode(errors="ignore") + end
