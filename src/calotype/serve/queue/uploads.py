@@ -203,5 +203,5 @@ def _names(name: str) -> Iterator[str]:
     stem, suffix = (path.stem, path.suffix) if len(path.suffix) <= _LONGEST_SUFFIX else (name, "")
     for number in count(1):
         end = f" ({number}){suffix}"
-        # A longer name than can be asked for would never be fetched.
+        # No request could fetch a file whose name is longer.
         yield os.fsencode(stem)[: LONGEST_NAME - len(os.fsencode(end))].decode(errors="ignore") + end
