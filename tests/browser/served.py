@@ -32,6 +32,7 @@ class Deployed:
 
     url: str
     folder: Path
+    models: Path
 
     def jobs(self) -> list[dict[str, Any]]:
         return list(httpx.get(f"{self.url}/v1/jobs", params={"limit": 200}).json()["jobs"])
@@ -59,7 +60,7 @@ def deployed(folder: Path, **values: Any) -> Iterator[Deployed]:
         patched.setenv("OMP_NUM_THREADS", "1")
         running = deploy(DeploymentPlan.parse(plan))
         try:
-            yield Deployed(running.http, place_of("page").folder)
+            yield Deployed(running.http, place_of("page").folder, folder / "models")
         finally:
             stop(running, at_once=True)
 

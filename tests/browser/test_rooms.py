@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from calotype.serve.keys import ApiKeys
 from tests.browser.conftest import Visitor
+from tests.browser.proxy import proxied
 from tests.browser.served import PATIENCE_MS, Deployed, Visit
 
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -59,6 +60,37 @@ def test_rooms_fit_a_phone(visitor: Visitor, locale: str, scheme: str) -> None:
         # Both colour schemes of the wide page are judged above, in English.
         assert locale == "en-GB" or violations(visit) == [], room
         visit.keep(f"phone-{ROOMS[room].lower()}-{locale[:2]}", whole=room != "#/graph")
+
+
+def test_every_address_of_a_room_shows_that_room(visitor: Visitor) -> None:
+    visit = visitor()
+    for room, name in ROOMS.items():
+        for end in ("", "/", "/some//where", "/a%2Fb/?x=1"):
+            visit.page.goto(f"{visit.url}/{room.removeprefix('#/')}{end}")
+            expect(visit.page.get_by_role("heading", name=name, level=1, exact=True)).to_be_attached()
+            assert visit.page.evaluate("location.pathname") == "/"
+    # The other rooms are on the same page: nothing is loaded again.
+    visit.page.evaluate("window.stays = true")
+    visit.page.get_by_role("link", name="Studio", exact=True).click()
+    expect(visit.page.get_by_role("button", name="Generate", exact=True)).to_be_visible()
+    assert visit.page.evaluate("window.stays")
+    assert visit.said == []
+
+
+def test_the_page_works_below_the_prefix_of_a_proxy(visitor: Visitor, deployment: Deployed) -> None:
+    with proxied(deployment.url, "/paint") as outside:
+        visit = visitor()
+        for address in ("/", "/system", "/system/", "/system/some/where"):
+            visit.page.goto(f"{outside}/paint{address}")
+            if address == "/":
+                visit.page.get_by_role("link", name="System", exact=True).click()
+            # The program, its style and what it fetches all come through the proxy.
+            expect(visit.page.get_by_role("button", name="Inspect emoji")).to_be_visible()
+            assert (
+                visit.page.evaluate("location.href")
+                == f"{outside}/paint/#/{address[1:].rstrip('/') or 'system'}"
+            )
+        assert visit.said == []
 
 
 def test_the_page_speaks_chinese(visitor: Visitor) -> None:

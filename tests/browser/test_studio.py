@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import httpx
+import pytest
 from PIL import Image, ImageChops, ImageStat
 from playwright.sync_api import expect
 
@@ -76,6 +77,84 @@ def test_a_long_prompt_leaves_the_buttons_in_sight(visitor: Visitor) -> None:
     assert whole
     assert line
     assert line["width"] == whole["width"]
+
+
+@pytest.mark.parametrize("width", [390, 820, 1440])
+def test_a_long_name_of_a_lora_leaves_its_controls_in_reach(
+    visitor: Visitor, deployment: Deployed, width: int
+) -> None:
+    names = ["watercolor_" * 9, "Ink And Wash On Rice Paper, Version 12, By Somebody With A Long Name Indeed"]
+    loras = [{"name": name, "strength": 1, "text_strength": None} for name in names]
+    files = deployment.models / "loras"
+    files.mkdir(parents=True, exist_ok=True)
+    unused = files / f"{'charcoal_' * 12}.safetensors"
+    unused.touch()
+    try:
+        visit = visitor(width=width)
+        visit.page.evaluate(
+            "form => localStorage.setItem('calotype.studio', form)", json.dumps({"loras": loras})
+        )
+        visit.page.reload()
+        form = visit.page.locator(".settings")
+        adding = visit.page.get_by_label("Add a LoRA", exact=True)
+        expect(adding.locator("option").last).to_have_text(unused.name)
+        edge = form.evaluate("form => form.getBoundingClientRect().right")
+        strengths = visit.page.get_by_role("spinbutton", name=re.compile("^Strength of"))
+        expect(strengths).to_have_count(2)
+        for control in (*strengths.all(), *visit.page.locator(".lora button").all(), adding):
+            box = control.bounding_box()
+            assert box
+            assert box["x"] + box["width"] <= min(edge, width)
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        strengths.first.fill("0.5")
+        visit.keep(f"long-lora-{width}")
+        visit.page.locator(".lora button").last.click()
+        expect(strengths).to_have_count(1)
+        expect(strengths).to_have_value("0.5")
+    finally:
+        unused.unlink()
+
+
+def test_the_seed_that_the_dice_shows_is_the_one_that_is_sent(visitor: Visitor, deployment: Deployed) -> None:
+    visit = visitor()
+    fill(visit, Steps="1")
+    visit.press("Draw another seed")
+    drawn = visit.field("Seed").input_value()
+    expect(visit.field("Keep this seed")).to_be_checked()
+    visit.press("Generate")
+    finished(visit)
+    assert str(deployment.jobs()[0]["request"]["seed"]) == drawn
+    expect(visit.field("Seed")).to_have_value(drawn)
+    visit.field("Keep this seed").uncheck()
+    visit.press("Generate")
+    until(lambda: len(deployment.jobs()) == 2, "another job is there")
+    assert str(deployment.jobs()[0]["request"]["seed"]) != drawn
+
+
+def test_pictures_are_turned_by_keys_without_losing_the_focus(visitor: Visitor, deployment: Deployed) -> None:
+    for seed in (1, 2, 3):
+        request = {"prompt": PROMPT, "width": 64, "height": 64, "steps": 1, "seed": seed}
+        httpx.post(f"{deployment.url}/v1/jobs?wait=true", json={"request": request}).raise_for_status()
+    visit = visitor()
+    picture = visit.page.locator(".finished img")
+    expect(picture).to_have_attribute("alt", re.compile("seed 3"))
+    following = visit.page.get_by_role("button", name="Next picture", exact=True)
+    following.press("Enter")
+    expect(picture).to_have_attribute("alt", re.compile("seed 2"))
+    expect(following).to_be_focused()
+    visit.page.keyboard.press("Enter")
+    expect(picture).to_have_attribute("alt", re.compile("seed 1"))
+    # At the last picture too, so that the arrow keys lead back.
+    expect(following).to_be_focused()
+    expect(following).to_be_disabled()
+    visit.page.keyboard.press("Enter")
+    visit.page.keyboard.press("ArrowLeft")
+    expect(picture).to_have_attribute("alt", re.compile("seed 2"))
+    expect(following).to_be_focused()
+    # Each picture asks anew whether it is to be deleted.
+    visit.press("Delete")
+    following.press("ArrowRight")
+    expect(visit.page.locator(".finished .notice")).to_have_count(0)
 
 
 def test_a_running_job_is_cancelled(visitor: Visitor, deployment: Deployed) -> None:

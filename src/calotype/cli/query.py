@@ -23,7 +23,9 @@ def command(
     cfg: Annotated[float | None, typer.Option(help="Guidance; 1 is off. Default: 7.5.")] = None,
     sampler: Annotated[str | None, typer.Option(help="Default: dpmpp_2m.")] = None,
     schedule: Annotated[str | None, typer.Option(help="Noise levels. Default: karras.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the first picture. Default: 0.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of the first picture; drawn at random if not given.")
+    ] = None,
     count: Annotated[int | None, typer.Option("--count", "-n", help="Pictures.")] = None,
     lora: Annotated[
         list[str] | None, typer.Option("--lora", help="NAME[:STRENGTH[:TEXT_STRENGTH]]; may be given again.")

@@ -28,11 +28,11 @@ class Asked:
 
 
 def ask(values: Mapping[str, Any], image: bytes | None = None, mask: bytes | None = None) -> Asked:
-    """A submission of plain values; raises RequestError listing every problem."""
+    """A submission of plain values, with a seed drawn if none is given; RequestError lists every problem."""
     request = values.get("request")
     problems = list(_bad_names(values, request))
     if isinstance(request, Mapping):
-        values = {**values, "request": {**request, **_described(image, mask)}}
+        values = {**values, "request": {**_drawn(values), **request, **_described(image, mask)}}
         problems += _pictures_by_path(request)
     try:
         submission = Submission.model_validate(values)
@@ -62,6 +62,12 @@ def told_as(names: Mapping[str, str]) -> Iterator[None]:
             Problem(names.get(field, field), problem.message, problem.value)
             for field, problem in zip(fields, error.problems, strict=True)
         ) from None
+
+
+def _drawn(values: Mapping[str, Any]) -> dict[str, int]:
+    """A seed for a request without one, which the job then records."""
+    key = values.get("idempotency_key")
+    return {"seed": seed_for(key if isinstance(key, str) else None)}
 
 
 def _described(image: bytes | None, mask: bytes | None) -> dict[str, Any]:

@@ -121,6 +121,15 @@ def test_a_key_makes_nothing_twice(server: Running) -> None:
     assert server.stub.Submit(asked).id == server.stub.Submit(asked).id
 
 
+def test_a_seed_is_drawn_and_recorded_where_none_is_given(server: Running) -> None:
+    jobs = [server.stub.Submit(submission()) for _ in range(3)]
+    assert len({json.loads(job.request_json)["seed"] for job in jobs}) == 3
+    seedless = submission()
+    seedless.idempotency_key = "seedless"
+    again = [server.stub.Submit(seedless) for _ in range(2)]
+    assert len({(job.id, job.request_json) for job in again}) == 1
+
+
 def test_pictures_are_given(server: Running) -> None:
     asked = submission(strength=0.5)
     asked.image, asked.mask = png(24, 16), png(24, 16, (255, 255, 255))

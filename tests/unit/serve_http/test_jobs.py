@@ -52,6 +52,25 @@ def test_a_job_is_accepted_at_once_and_made_then(server: Running) -> None:
     assert len(made["pictures"]) == 1
 
 
+def test_a_seed_is_drawn_and_recorded_where_none_is_given(server: Running) -> None:
+    made = [server.client.post("/v1/jobs?wait=true", json=job()).json() for _ in range(3)]
+    seeds = [one["request"]["seed"] for one in made]
+    assert len(set(seeds)) == 3
+    assert [one["pictures"][0]["seed"] for one in made] == seeds
+    assert server.client.post("/v1/jobs", json=job(seed=0)).json()["request"]["seed"] == 0
+
+
+@pytest.mark.parametrize("in_header", [True, False])
+def test_a_submission_without_a_seed_that_is_sent_again_is_the_same_job(
+    server: Running, in_header: bool
+) -> None:
+    headers = {"Idempotency-Key": "again"} if in_header else {}
+    body = job() if in_header else {**job(), "idempotency_key": "again, inside"}
+    first, second = (server.client.post("/v1/jobs", json=body, headers=headers).json() for _ in range(2))
+    assert second["id"] == first["id"]
+    assert second["request"] == first["request"]
+
+
 def test_a_job_chooses_its_preset(server: Running) -> None:
     made = server.client.post("/v1/jobs?wait=true", json={**job(), "preset": "int8"}).json()
     assert (made["state"], made["preset"]) == ("done", "int8")

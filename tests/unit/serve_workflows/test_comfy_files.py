@@ -60,6 +60,18 @@ def test_a_given_picture_is_read_by_a_workflow_as_it_was_then(connect: Connect, 
     assert opened(client.images(again)["save"][0]).getpixel((0, 0)) == (99, 99, 99)
 
 
+@pytest.mark.parametrize("end", [".png", "." + "x" * 40])
+def test_the_longest_names_stay_names_that_can_be_fetched(connect: Connect, end: str) -> None:
+    client = connect()
+    longest = "é" * ((255 - len(end)) // 2) + end
+    first, second = png((1, 2, 3)), png((4, 5, 6))
+    kept = [client.upload(data, longest) for data in (first, second)]
+    assert kept[0]["name"] == longest
+    assert " (1)" in kept[1]["name"]
+    for one, data in zip(kept, (first, second), strict=True):
+        assert client.get_bytes("/view", filename=one["name"], type="input") == data
+
+
 def test_a_picture_that_was_made_is_read_again(connect: Connect) -> None:
     client = connect()
     made = client.queue_prompt(graph(seed=200))["prompt_id"]

@@ -17,7 +17,7 @@ from calotype.core.errors import CalotypeError
 from calotype.serve.lifecycle.deploying import deploy, stop
 from calotype.serve.lifecycle.places import Running, place_of
 from tests.unit.files.bad_models import write_bad_models
-from tests.unit.serve_workflows.comfy_client import ComfyClient
+from tests.unit.serve_workflows.comfy_client import ComfyClient, RefusedError
 from tests.unit.serve_workflows.conftest import planned
 
 GRAPH: dict[str, Any] = {
@@ -124,6 +124,50 @@ def test_limits_hold_for_whatever_nodes_make(client: ComfyClient, nodes: dict[st
     job = client.get(f"/v1/jobs/{prompt_id}")
     assert (job["failure"]["kind"], job["pictures"]) == ("bad_request", [])
     client.post("/history", {"delete": [prompt_id]})
+
+
+def saving(prefix: str) -> dict[str, Any]:
+    """The graph with another seed, so that no other test finds its nodes cached."""
+    sampler = {**GRAPH["3"], "inputs": {**GRAPH["3"]["inputs"], "seed": 1}}
+    save = {"class_type": "SaveImage", "inputs": {"filename_prefix": prefix, "images": ["8", 0]}}
+    return {**GRAPH, "3": sampler, "9": save}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "words"),
+    [
+        ("x" * 241, "the limit is 234"),
+        ("folder/" + "é" * 118, "is 236 bytes long"),
+        ("y" * 228 + "%width%%year%", "numbers are put behind it"),
+        ("a/" * 127 + "bc", "the limit is 255"),
+        ("../above", "not a usable name"),
+        ("/tmp/elsewhere", "absolute path"),
+        ("folder/~home", "absolute path"),
+        ("folder/c:name", "absolute path"),
+        ("%no such time%", "percent signs"),
+        ("folder/", "empty parts"),
+        ("", "empty"),
+    ],
+)
+def test_a_name_under_which_no_picture_can_be_fetched_is_refused_at_once(
+    client: ComfyClient, prefix: str, words: str
+) -> None:
+    with pytest.raises(RefusedError) as refused:
+        client.queue_prompt(saving(prefix))
+    (problem,) = json.loads(refused.value.body)["node_errors"]["9"]["errors"]
+    assert refused.value.status == 400
+    assert problem["details"].startswith("filename_prefix: ")
+    assert words in problem["details"]
+
+
+def test_the_longest_name_is_saved_and_fetched(client: ComfyClient) -> None:
+    prefix = "folder/" + "é" * 117
+    made = client.queue_prompt(saving(prefix))["prompt_id"]
+    client.until_done(made)
+    (picture,) = client.images(made)["9"]
+    assert Image.open(io.BytesIO(picture)).size == (64, 64)
+    # Another test looks at the whole history.
+    client.post("/history", {"delete": [made]})
 
 
 def test_the_default_graph(client: ComfyClient, real: Running) -> None:

@@ -13,7 +13,7 @@ import { UseSettings } from "./UseSettings";
 export function JobView({ job, index }: { job: Job; index: number }) {
   if (job.pictures.length > 0)
     return <PictureView job={job} index={Math.min(index, job.pictures.length - 1)} />;
-  return <UnderWay job={job} />;
+  return <UnderWay key={job.id} job={job} />;
 }
 
 function UnderWay({ job }: { job: Job }) {

@@ -1,6 +1,6 @@
 import { useState, type KeyboardEvent } from "react";
 
-import { pictureAddress, type Job } from "../api/jobs";
+import { pictureAddress, type Job, type JobPicture } from "../api/jobs";
 import { useStore } from "../connection/store";
 import { addressInGraph, isGraphable } from "../jobs/graphable";
 import { jobs, remove } from "../jobs/jobs";
@@ -16,18 +16,75 @@ import { UseSettings } from "./UseSettings";
 /** A finished picture, what made it, and what can be done with it. */
 export function PictureView({ job, index }: { job: Job; index: number }) {
   const say = useSay();
-  const { all } = useStore(jobs);
-  const { run, busy, error } = useAction();
-  const [sure, setSure] = useState(false);
   const picture = job.pictures[index];
   if (!picture) return null;
-  const [before, after] = [neighbour(all, job, index, -1), neighbour(all, job, index, 1)];
-  const address = pictureAddress(job.id, index);
   const name = nameOf(job, say("studio.workflow"));
+  return (
+    <div className="finished">
+      {/* Not keyed by job: the buttons keep the focus when the picture changes. */}
+      <Frame job={job} index={index} picture={picture} name={name} />
+      <p className="caption" tabIndex={0}>
+        {name}
+      </p>
+      <Actions key={job.id} job={job} index={index} picture={picture} name={name} />
+      <Details job={job} picture={picture} />
+    </div>
+  );
+}
+
+interface Shown {
+  readonly job: Job;
+  readonly index: number;
+  readonly picture: JobPicture;
+  readonly name: string;
+}
+
+/** The picture between the ways to those before and after it. */
+function Frame({ job, index, picture, name }: Shown) {
+  const say = useSay();
+  const { all } = useStore(jobs);
+  const turns = { before: neighbour(all, job, index, -1), after: neighbour(all, job, index, 1) };
   const keys = (event: KeyboardEvent) => {
-    const wanted = event.key === "ArrowLeft" ? before : event.key === "ArrowRight" ? after : undefined;
+    const wanted =
+      event.key === "ArrowLeft" ? turns.before : event.key === "ArrowRight" ? turns.after : undefined;
     if (wanted) show(wanted);
   };
+  const turn = (to: keyof typeof turns, label: string, sign: string) => (
+    <button
+      type="button"
+      className="plain turn"
+      aria-label={label}
+      // A button with `disabled` loses the focus, and with it the arrow keys.
+      aria-disabled={!turns[to]}
+      onKeyDown={keys}
+      onClick={() => {
+        const wanted = turns[to];
+        if (wanted) show(wanted);
+      }}
+    >
+      {sign}
+    </button>
+  );
+  return (
+    <div className="frame">
+      {turn("before", say("studio.previous"), "‹")}
+      <img
+        src={pictureAddress(job.id, index)}
+        width={picture.width}
+        height={picture.height}
+        alt={describe(name, picture, say)}
+      />
+      {turn("after", say("studio.next"), "›")}
+    </div>
+  );
+}
+
+/** What can be done with a picture. */
+function Actions({ job, index, picture, name }: Shown) {
+  const say = useSay();
+  const { run, busy, error } = useAction();
+  const [sure, setSure] = useState(false);
+  const address = pictureAddress(job.id, index);
   const asStart = async () => {
     const response = await fetch(address);
     await startFrom(await response.blob(), titleOf(name, picture));
@@ -37,37 +94,7 @@ export function PictureView({ job, index }: { job: Job; index: number }) {
     select({ kind: "newest" });
   };
   return (
-    <div className="finished">
-      <div className="frame">
-        <button
-          type="button"
-          className="plain turn"
-          aria-label={say("studio.previous")}
-          disabled={!before}
-          onKeyDown={keys}
-          onClick={() => {
-            if (before) show(before);
-          }}
-        >
-          ‹
-        </button>
-        <img src={address} width={picture.width} height={picture.height} alt={describe(name, picture, say)} />
-        <button
-          type="button"
-          className="plain turn"
-          aria-label={say("studio.next")}
-          disabled={!after}
-          onKeyDown={keys}
-          onClick={() => {
-            if (after) show(after);
-          }}
-        >
-          ›
-        </button>
-      </div>
-      <p className="caption" tabIndex={0}>
-        {name}
-      </p>
+    <>
       <div className="row">
         {job.kind !== "workflow" && <UseSettings job={job} picture={picture} />}
         <button
@@ -127,7 +154,6 @@ export function PictureView({ job, index }: { job: Job; index: number }) {
         </div>
       )}
       <Notice error={error} />
-      <Details job={job} picture={picture} />
-    </div>
+    </>
   );
 }

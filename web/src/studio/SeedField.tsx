@@ -5,7 +5,7 @@ import { useSay } from "../language/say";
 import { useProblem } from "../parts/problems";
 import { change, randomSeed, settings } from "./settings";
 
-/** The seed, which is drawn anew for every job unless it is locked. */
+/** The seed, which is drawn anew for every job unless it is locked, as it is when it is typed or drawn here. */
 export function SeedField() {
   const say = useSay();
   const id = useId();
@@ -34,7 +34,8 @@ export function SeedField() {
           aria-label={say("studio.seed.draw")}
           title={say("studio.seed.draw")}
           onClick={() => {
-            change({ seed: randomSeed() });
+            // The number that is shown is the one that is sent.
+            change({ seed: randomSeed(), locked: true });
           }}
         >
           ⚄

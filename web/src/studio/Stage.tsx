@@ -23,7 +23,7 @@ export function Stage() {
   }, [job]);
   return (
     <section className="stage" id="stage" aria-label={say("studio.stage")}>
-      {shown.kind === "job" && <JobView key={shown.job.id} job={shown.job} index={shown.index} />}
+      {shown.kind === "job" && <JobView job={shown.job} index={shown.index} />}
       {shown.kind === "grid" && <GridView grid={shown.grid} />}
       {shown.kind === "nothing" && known && (
         <div className="nothing">

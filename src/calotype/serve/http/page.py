@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -25,7 +25,7 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 _POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
     "connect-src 'self'; frame-src 'self' blob:; worker-src 'self' blob:; object-src 'none'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    "base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 )
 
 
@@ -59,13 +59,25 @@ class Page:
 
     def answer(self, request: Request) -> Response:
         """What is at an address that it serves."""
-        file = self._files.get(request.url.path.removeprefix("/")) or self._files.get(_INDEX)
+        file = self._files.get(request.url.path.removeprefix("/")) or self._index(request)
         if file is None:
             return PlainTextResponse(NOT_BUILT, headers={"Cache-Control": "no-store"})
         headers = {"ETag": file.tag, "Cache-Control": file.keep, "Content-Security-Policy": _POLICY}
         if file.tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         return Response(file.data, media_type=file.kind, headers=headers)
+
+    def _index(self, request: Request) -> _File | None:
+        """The page for the address of a room; the addresses of its files stay relative to the root."""
+        index = self._files.get(_INDEX)
+        # As the browser counts: it does not decode %2F before it looks for slashes.
+        depth = request.scope["raw_path"].count(b"/") - 1
+        if index is None or depth == 0:
+            return index
+        # Relative, because a proxy may serve everything below a prefix that is not known here.
+        base = f'<head><base href="{"../" * depth}" />'.encode()
+        tag = f'{index.tag[:-1]}-{depth}"'
+        return replace(index, data=index.data.replace(b"<head>", base, 1), tag=tag)
 
     def router(self) -> APIRouter:
         """Its routes."""

@@ -5,6 +5,7 @@ Knows nothing of transactions, which are the caller's, nor of the files themselv
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
+from calotype.core.paths import LONGEST_NAME
 from calotype.serve.queue.fair_share import Entry, choose_removals
 from calotype.serve.queue.limits import QueueLimits
 from calotype.spec.job import JobPicture, PictureFile
@@ -22,6 +24,7 @@ MOST_FORGOTTEN = 200
 """At once, as in `history`."""
 _MOST_OWNERS = 10
 """Clients that an ambiguous name is compared across."""
+_LONGEST_SUFFIX = 16
 
 
 @dataclass(frozen=True)
@@ -261,29 +264,36 @@ def _unknown(file: PictureFile) -> NotFoundError:
     return NotFoundError(f"no {file.type} picture {name[:80]!r}; it may have been deleted; send it again")
 
 
+def _numbered(name: str, number: int) -> str:
+    """The name with a number, cut so that the result is no longer than a name that can be fetched."""
+    path = PurePosixPath(name)
+    stem, suffix = (path.stem, path.suffix) if len(path.suffix) <= _LONGEST_SUFFIX else (name, "")
+    end = f" ({number}){suffix}"
+    return os.fsencode(stem)[: LONGEST_NAME - len(os.fsencode(end))].decode(errors="ignore") + end
+
+
 def _same_file(connection: sqlite3.Connection, client: str, file: PictureFile, sha256: str) -> str | None:
     """The numbered name under which a client has the same contents already."""
-    path = PurePosixPath(file.filename)
     rows = connection.execute(
         """
         SELECT filename FROM uploads INDEXED BY uploads_by_file
-        WHERE (sha256, client, type, subfolder) = (?, ?, ?, ?) AND filename > ? AND filename < ? LIMIT ?
+        WHERE (sha256, client, type, subfolder) = (?, ?, ?, ?) LIMIT ?
         """,
-        (sha256, client, file.type, file.subfolder, f"{path.stem} (", f"{path.stem} )", MOST_LISTED),
+        (sha256, client, file.type, file.subfolder, MOST_LISTED),
     )
-    numbered = re.compile(rf"{re.escape(path.stem)} \(\d+\){re.escape(path.suffix)}")
-    return next((row["filename"] for row in rows if numbered.fullmatch(row["filename"])), None)
+    for (name,) in rows:
+        number = re.search(r" \((\d+)\)[^(]*$", name)
+        if number is not None and name == _numbered(file.filename, int(number[1])):
+            return str(name)
+    return None
 
 
 def _free_name(connection: sqlite3.Connection, client: str, file: PictureFile) -> str:
     """A numbered name that is free, found in few steps however many numbers are taken."""
-    path = PurePosixPath(file.filename)
-
-    def name(number: int) -> str:
-        return f"{path.stem} ({number}){path.suffix}"
 
     def taken(number: int) -> bool:
-        return _upload(connection, client, file.model_copy(update={"filename": name(number)})) is not None
+        numbered = file.model_copy(update={"filename": _numbered(file.filename, number)})
+        return _upload(connection, client, numbered) is not None
 
     # The name without a number is taken, and counts as number 0.
     last, free = 0, 1
@@ -292,4 +302,4 @@ def _free_name(connection: sqlite3.Connection, client: str, file: PictureFile) -
     while free - last > 1:
         middle = (last + free) // 2
         last, free = (middle, free) if taken(middle) else (last, middle)
-    return name(free)
+    return _numbered(file.filename, free)

@@ -9,6 +9,7 @@ from calotype.workflow.interface import (
     IMAGE,
     MASK,
     STRING,
+    Catalogue,
     Context,
     Input,
     InputValues,
@@ -18,6 +19,7 @@ from calotype.workflow.interface import (
 from calotype.workflow.nodes.inputs import CROP, IMAGE_METHODS, pixels, share
 from calotype.workflow.nodes.later import later
 from calotype.workflow.nodes.making import both, padded, scaled, scaled_by
+from calotype.workflow.saving import prefix_problem
 
 _IMAGE = Input("image", IMAGE)
 _FILE = Input("image", COMBO, choices=lambda catalogue: catalogue.pictures(), upload=True)
@@ -27,6 +29,12 @@ _BLENDS = ("normal", "multiply", "screen", "overlay", "soft_light", "difference"
 
 def _digest(context: Context, inputs: InputValues) -> Hashable:
     return hashlib.sha256(context.read_input(inputs["image"])).hexdigest()
+
+
+def _bad_prefix(_catalogue: Catalogue, inputs: InputValues) -> str | None:
+    """Found before anything is computed, where the prefix is written in the graph."""
+    prefix = inputs.get("filename_prefix")
+    return prefix_problem(prefix) if isinstance(prefix, str) else None
 
 
 NODES = (
@@ -55,6 +63,7 @@ NODES = (
         later("images", "save"),
         inputs=(Input("images", IMAGE), Input("filename_prefix", STRING, default="ComfyUI")),
         is_output=True,
+        check=_bad_prefix,
         title="Save Image",
         category="image",
         help="Keeps pictures as PNG files that hold their own workflow.",

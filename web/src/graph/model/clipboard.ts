@@ -12,9 +12,9 @@ import {
   type Link,
   type Point,
 } from "./document";
-import { isEditorFormat } from "./editor-reading";
+import { isEditorFormat, objects } from "./editor-reading";
 import { writeEditor } from "./editor-writing";
-import { isObject, type Json } from "./json";
+import { isList, isObject, type Json, type JsonObject } from "./json";
 import { readEditor } from "./subgraph-reading";
 import { subgraphsUsed } from "./subgraphs";
 
@@ -31,7 +31,7 @@ export function copied(
     [...document.nodes].filter(([id, node]) => ids.has(id) && catalogue.get(node.type)?.virtual !== "edge"),
   );
   const part: GraphDocument = {
-    ...document,
+    name: document.name,
     nodes,
     links: document.links.filter((link) => nodes.has(link.from) && nodes.has(link.to)),
     groups: document.groups.filter((group) => ids.has(group.id)),
@@ -65,12 +65,13 @@ export function pasted(
   for (const node of part.nodes.values()) {
     const id = freshNodeId(now);
     renamed.set(node.id, id);
-    const added: GraphNode = { ...node, id, position: shift(node.position) };
+    const added: GraphNode = { ...node, id, position: shift(node.position), rest: unlinked(node.rest) };
     now = { ...now, nodes: new Map(now.nodes).set(id, added) };
   }
   const firstLink = freshLinkId(document);
   const links = part.links.map((link, index): Link => ({
-    ...link,
+    output: link.output,
+    input: link.input,
     id: firstLink + index,
     from: renamed.get(link.from) ?? link.from,
     to: renamed.get(link.to) ?? link.to,
@@ -88,6 +89,16 @@ export function pasted(
       subgraphs: part.subgraphs.size > 0 ? new Map([...part.subgraphs, ...now.subgraphs]) : now.subgraphs,
     },
     ids: new Set([...renamed.values(), ...groups.map((group) => group.id)]),
+  };
+}
+
+/** Without the numbers of links, which mean other links here. */
+function unlinked(filed: JsonObject): JsonObject {
+  const { inputs, outputs } = filed;
+  return {
+    ...filed,
+    ...(isList(inputs) ? { inputs: objects(inputs).map((slot) => ({ ...slot, link: null })) } : {}),
+    ...(isList(outputs) ? { outputs: objects(outputs).map((slot) => ({ ...slot, links: [] })) } : {}),
   };
 }
 

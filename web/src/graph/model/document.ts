@@ -35,11 +35,17 @@ export interface GraphNode {
   readonly controls: Readonly<Record<string, Control>>;
   /** Sockets as a file had them: what is drawn for kinds of node that this server does not know. */
   readonly filed: {
-    readonly inputs: readonly OutputDeclaration[];
+    readonly inputs: readonly SocketDeclaration[];
     readonly outputs: readonly OutputDeclaration[];
   };
-  /** What else a file said of the node; written back untouched. */
+  /** The node's JSON in the file it came from: what has not changed is written back as it was read. */
   readonly rest: JsonObject;
+}
+
+/** A socket as a file describes it. */
+export interface SocketDeclaration extends OutputDeclaration {
+  /** The input also has a widget. */
+  readonly hasWidget?: boolean;
 }
 
 export interface Link {
@@ -48,12 +54,30 @@ export interface Link {
   readonly output: number;
   readonly to: string;
   readonly input: string;
+  /** The link's JSON in the file it came from. */
+  readonly filed?: Json;
+}
+
+export interface FiledLinks {
+  readonly all: readonly Json[];
+  /** Written back as they were read, as long as the nodes at their ends exist. */
+  readonly undrawn: readonly UndrawnLink[];
+}
+
+/** A link of a file that cannot be drawn: its place among the file's links, and its JSON. */
+export interface UndrawnLink {
+  readonly at: number;
+  readonly id: number;
+  /** The nodes at its ends that the file has. */
+  readonly ends: readonly string[];
+  readonly link: Json;
 }
 
 export interface Group extends Box {
   readonly id: string;
   readonly title: string;
   readonly color: string | null;
+  /** The group's JSON in the file it came from. */
   readonly rest: JsonObject;
 }
 
@@ -61,6 +85,8 @@ export interface GraphDocument {
   readonly name: string;
   readonly nodes: ReadonlyMap<string, GraphNode>;
   readonly links: readonly Link[];
+  /** The links of the file that it came from. */
+  readonly filedLinks?: FiledLinks;
   readonly groups: readonly Group[];
   /** By id, which is the kind of the nodes that stand for one; all of them at the top, none further in. */
   readonly subgraphs: ReadonlyMap<string, Subgraph>;
@@ -162,7 +188,9 @@ export function freshNodeId(document: GraphDocument): string {
 }
 
 export function freshLinkId(document: GraphDocument): number {
-  return document.links.reduce((highest, link) => Math.max(highest, link.id), 0) + 1;
+  const { links, filedLinks } = document;
+  const ids = [...links.map((link) => link.id), ...(filedLinks?.undrawn ?? []).map((link) => link.id)];
+  return ids.filter(Number.isFinite).reduce((highest, id) => Math.max(highest, id), 0) + 1;
 }
 
 export function nodesInside(document: GraphDocument, box: Box, sizes: ReadonlyMap<string, Size>): string[] {

@@ -7,6 +7,7 @@ import {
   INPUT_EDGE,
   socket,
   virtualNode,
+  widgetInput,
   type Catalogue,
   type InputDeclaration,
   type NodeDeclaration,
@@ -58,14 +59,33 @@ function widgetBehind(
   const node = link && inside.nodes.get(link.to);
   if (!node) return null;
   const deeper = subgraphs.get(node.type);
-  const inner = deeper?.inputs.findIndex((input) => input.name === link.input) ?? -1;
   const found = deeper
-    ? depth > 0 && inner >= 0
-      ? widgetBehind(kinds, subgraphs, deeper, inner, depth - 1)
-      : null
-    : declarationOf(kinds, node).inputs.find((input) => input.name === link.input);
+    ? widgetBehindNested(kinds, subgraphs, deeper, link.input, depth)
+    : kinds.has(node.type)
+      ? declarationOf(kinds, node).inputs.find((input) => input.name === link.input)
+      : widgetOfUnknown(node, link.input);
   if (!found?.widget) return null;
   return { ...found, initial: node.values[link.input] ?? found.initial };
+}
+
+function widgetBehindNested(
+  kinds: Catalogue,
+  subgraphs: GraphDocument["subgraphs"],
+  one: Subgraph,
+  name: string,
+  depth: number,
+): InputDeclaration | null {
+  const slot = one.inputs.findIndex((input) => input.name === name);
+  return depth > 0 && slot >= 0 ? widgetBehind(kinds, subgraphs, one, slot, depth - 1) : null;
+}
+
+/** The widget of a node of unknown kind, as far as its file tells: without it the values of others would move up. */
+function widgetOfUnknown({ filed }: GraphNode, name: string): InputDeclaration | null {
+  const found = filed.inputs.find((input) => input.name === name);
+  if (!found?.hasWidget) return null;
+  const input = widgetInput(name, found.type, null);
+  // Its choices are not known.
+  return input.widget === "choice" ? { ...input, widget: "text" } : input;
 }
 
 /** Whether two catalogues draw subgraphs alike, so that nothing has to be drawn again. */
