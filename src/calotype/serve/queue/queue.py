@@ -57,7 +57,7 @@ class JobQueue(WorkflowPictures):
     def _put_in_order(self, connection: sqlite3.Connection) -> None:
         """Queue again what was running, remove files that belong to nobody, and take up deadlines."""
         now = self._clock.wall()
-        connection.execute("BEGIN")
+        connection.execute("BEGIN IMMEDIATE")
         self.recovered = tuple(ending.put_all_back(connection, self.limits, now, lost=True))
         connection.execute("COMMIT")
         self._files.remove(history.unused(connection, self._files.names()))
@@ -67,7 +67,7 @@ class JobQueue(WorkflowPictures):
 
     async def known(self, new: NewJob) -> Job | None:
         """The job that an idempotency key stands for already."""
-        return await self._call(partial(entering.known, new=new))
+        return await self._read(partial(entering.known, new=new))
 
     async def submit(self, new: NewJob, given: Sequence[bytes] = ()) -> Job:
         """Accept a job with the pictures that belong to it, unless it was before."""
@@ -118,7 +118,7 @@ class JobQueue(WorkflowPictures):
         ended = self._ended.get(job_id)
         if ended is not None and client in (None, ended.client):
             return ended
-        return await self._call(partial(find_job, job_id=job_id, client=client))
+        return await self._read(partial(find_job, job_id=job_id, client=client))
 
     async def jobs(
         self,
@@ -130,17 +130,17 @@ class JobQueue(WorkflowPictures):
         before: str | None = None,
     ) -> list[Job]:
         """Newest first; `before` is the last id of the page before."""
-        return await self._call(
+        return await self._read(
             partial(history.page, client=client, state=state, kind=kind, limit=limit, before=before)
         )
 
     async def moved(self, told: Mapping[str, int], is_news: Callable[[int, int], bool]) -> list[Job]:
         """Those of these waiting jobs whose place is news to who was told the one beside it."""
-        return await self._call(partial(moving.moved, told=told, is_news=is_news))
+        return await self._read(partial(moving.moved, told=told, is_news=is_news))
 
     async def unended(self, kind: JobKind, client: str | None = None) -> int:
         """How many jobs of a kind wait or run."""
-        return await self._call(partial(history.unended, kind=kind, client=client))
+        return await self._read(partial(history.unended, kind=kind, client=client))
 
     async def move(self, job_id: str, before: str | None, client: str | None = None) -> Job:
         """Put a waiting job in front of another, or behind all."""

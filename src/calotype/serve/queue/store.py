@@ -93,13 +93,17 @@ class Store(ABC):
             self._files.remove(history.unused(connection, names))
 
         if names:
-            await self._call(remove)
+            await self._read(remove)
 
-    async def _call(self, work: Work[T], *, durable: bool = True) -> T:
+    async def _read(self, work: Work[T]) -> T:
+        """Run what writes nothing to the database: it does not wait for another process that does."""
+        return await self._call(work, writes=False)
+
+    async def _call(self, work: Work[T], *, durable: bool = True, writes: bool = True) -> T:
         if self._closed:
             raise UnavailableError("the deployment has stopped; ask again when it runs")
         with _refusals(self.folder):
-            return await self._database.call(work, durable=durable)
+            return await self._database.call(work, durable=durable, writes=writes)
 
 
 async def aside(size: int, work: Callable[[], T]) -> T:

@@ -53,11 +53,11 @@ class WorkflowPictures(Store):
 
     async def uploads(self, client: str | None = None) -> list[Upload]:
         """What a client has given."""
-        return await self._call(partial(uploads.listed, client=client))
+        return await self._read(partial(uploads.listed, client=client))
 
     async def missing(self, client: str, inputs: Mapping[str, PictureFile]) -> list[str]:
         """Those of a workflow's pictures that are not there, by what it calls them."""
-        return await self._call(partial(uploads.missing, client=client, inputs=inputs))
+        return await self._read(partial(uploads.missing, client=client, inputs=inputs))
 
     async def remove_upload(self, client: str, file: PictureFile) -> None:
         """Forget a given picture; jobs that have it keep it."""
@@ -65,7 +65,7 @@ class WorkflowPictures(Store):
 
     async def named(self, file: PictureFile, client: str | None = None) -> bytes:
         """A given picture, or one of a workflow's, by its name."""
-        sha256 = await self._call(partial(uploads.sha256_of, client=client, file=file))
+        sha256 = await self._read(partial(uploads.sha256_of, client=client, file=file))
         try:
             return await asyncio.to_thread(self._files.read, sha256)
         except FileNotFoundError:
