@@ -74,6 +74,11 @@ class PictureFiles:
         return sorted(path.name for path in self._folder.iterdir())
 
 
+def sync_file(path: Path) -> None:
+    """Bring a file's content to disk."""
+    _sync(path, os.O_RDONLY)
+
+
 def sync_folder(folder: Path) -> None:
     """A new name is safe once its folder is on disk, too."""
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -20,6 +20,7 @@ from calotype.serve.queue.entering import Entered, NewJob
 from calotype.serve.queue.files import named
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.made import MadePicture
+from calotype.serve.queue.replacement import damage_folders
 from calotype.serve.queue.rows import find_job
 from calotype.serve.queue.store import aside
 from calotype.serve.queue.workflow_pictures import WorkflowPictures
@@ -84,7 +85,7 @@ class JobQueue(WorkflowPictures):
             now=self._clock.wall(),
             retry_after_s=self.retry_after_s(),
         )
-        entered = await self._with_files(files, enter)
+        entered = await self._with_files(files, self._if_sound(enter))
         job = entered.job
         # The job's own, which the same key sent again does not change.
         if job.deadline_at is not None and job.state == "queued":
@@ -118,7 +119,15 @@ class JobQueue(WorkflowPictures):
         ended = self._ended.get(job_id)
         if ended is not None and client in (None, ended.client):
             return ended
-        return await self._read(partial(find_job, job_id=job_id, client=client))
+        try:
+            return await self._read(partial(find_job, job_id=job_id, client=client))
+        except NotFoundError as error:
+            if not self.notices:
+                raise
+            kept = ", ".join(path.name for path in damage_folders(self.folder))
+            raise NotFoundError(
+                f"{error}; or its row could not be read from a damaged queue database ({kept})"
+            ) from None
 
     async def jobs(
         self,

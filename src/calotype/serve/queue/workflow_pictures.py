@@ -47,7 +47,7 @@ class WorkflowPictures(Store):
             now=self._clock.wall(),
             overwrite=overwrite,
         )
-        chosen, let_go = await self._with_files({name: data}, enter)
+        chosen, let_go = await self._with_files({name: data}, self._if_sound(enter))
         await self._remove_unused(let_go)
         return chosen
 
