@@ -136,13 +136,13 @@ def damage_folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("damaged-*") if path.is_dir())
 
 
-def damage_notices(folder: Path) -> tuple[str, ...]:
-    """What people have to know about each of these folders; `folder` is the queue's."""
-    return tuple(_notice(path) for path in damage_folders(folder))
+def damage_notices(folder: Path, *, with_paths: bool = False) -> tuple[str, ...]:
+    """What people have to know about these folders of a queue; paths are for people on this machine."""
+    return tuple(_notice(path, str(path) if with_paths else path.name) for path in damage_folders(folder))
 
 
-def _notice(path: Path) -> str:
-    kept = f"the files are in {path.parent.name}/{path.name}; delete that folder to end this notice"
+def _notice(path: Path, shown: str) -> str:
+    kept = f"the files are in {shown}; delete that folder to end this notice"
     try:
         report = DamageReport.model_validate_json((path / _REPORT).read_bytes())
     except (OSError, ValidationError):
