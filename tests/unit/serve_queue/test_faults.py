@@ -15,8 +15,8 @@ import pytest
 
 from calotype.serve.queue import opening
 from calotype.serve.queue.database import Database
-from calotype.serve.queue.opening import DATABASE
 from calotype.serve.queue.queue import JobQueue
+from calotype.serve.queue.replacement import DATABASE
 from calotype.serve.queue.schema import MIGRATIONS, migrate
 from calotype.serve.service import UnavailableError
 from tests.unit.serve_queue import victim
