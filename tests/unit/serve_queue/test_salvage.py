@@ -200,10 +200,14 @@ async def test_a_process_that_ends_in_the_middle_of_it_loses_nothing(
             patched.setattr(replacement, name, _end)
             with pytest.raises(KeyboardInterrupt):
                 JobQueue(folder)
+        (folder / ".salvage-left").mkdir()
+        (folder / ".jobs.sqlite.unfinished").write_bytes(b"half of it")
         async with JobQueue(folder) as queue:
             assert {job.id for job in await queue.jobs(limit=1000)} == set(kept.jobs)
             for job_id, data in kept.pictures.items():
                 assert await queue.picture(job_id, 0) == data
+        beside = {path.name for path in folder.iterdir() if not path.name.startswith("damaged-")}
+        assert beside == {DATABASE, "pictures", ".lock"}
 
 
 def _end(*_: object) -> None:

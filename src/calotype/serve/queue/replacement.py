@@ -8,6 +8,7 @@ with a report. As long as that folder exists, the deployment says so. A new data
 from __future__ import annotations
 
 import logging
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from calotype.core.paths import written_whole
 from calotype.serve.queue import history
 from calotype.serve.queue.files import PictureFiles, sync_file, sync_folder
-from calotype.serve.queue.salvage import Salvaged, salvage
+from calotype.serve.queue.salvage import SCRATCH, Salvaged, salvage
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +100,10 @@ def finish_later(folder: Path, unfinished: Path) -> None:
 
 
 def finish_replacement(folder: Path, where: Path | None = None) -> None:
-    """Put a new database that waits in the folder into the place of the old one."""
+    """Put a new database that waits in the folder into the place of the old one; remove unfinished copies."""
+    _remove(folder / _UNFINISHED)
+    for scratch in folder.glob(f"{SCRATCH}*"):
+        shutil.rmtree(scratch, ignore_errors=True)
     new = folder / _NEW
     if not new.exists():
         return

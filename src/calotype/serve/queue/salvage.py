@@ -23,6 +23,8 @@ from calotype.serve.queue.rows import as_job
 from calotype.serve.queue.schema import MIGRATIONS, migrate
 from calotype.spec.job import FINAL_STATES, Job
 
+SCRATCH = ".salvage-"
+"""What the names of temporary folders begin with."""
 _HIGHEST_KEY = 2**62
 _ROWS_AT_ONCE = 256
 _STEPS_BEFORE_JUMPS = 1024
@@ -90,7 +92,7 @@ def _readable(damaged: Path) -> Iterator[sqlite3.Connection]:
         if _names_tables(connection):
             yield connection
             return
-    with tempfile.TemporaryDirectory(dir=damaged.parent, prefix=".salvage-") as scratch:
+    with tempfile.TemporaryDirectory(dir=damaged.parent, prefix=SCRATCH) as scratch:
         copy = Path(scratch) / damaged.name
         _with_new_first_page(damaged, copy)
         with closing(_opened(copy, "mode=rw")) as connection:
