@@ -52,8 +52,8 @@ def remote_health(running: Running) -> int:
     """What gRPC's health service says."""
     assert running.grpc is not None
     with grpc.insecure_channel(running.grpc) as channel:
-        asked = health_pb2.HealthCheckRequest()
-        answer = health_pb2_grpc.HealthStub(channel).Check(asked, timeout=60)
+        request = health_pb2.HealthCheckRequest()
+        answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=60)
     return int(answer.status)
 
 

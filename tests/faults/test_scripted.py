@@ -147,7 +147,7 @@ def test_a_database_deleted_under_a_running_server_is_noticed_and_comes_back(
             ready = client.get("/readyz")
             assert ready.status_code == 503
             assert "jobs.sqlite was deleted" in ready.json()["refusal"]
-            # A start is what helps: whoever restarts by liveness is right to do so.
+            # A start helps, so liveness asks for one.
             assert client.get("/healthz").status_code == 503
             assert client.get(f"/v1/jobs/{fox}").json()["state"] == "done"
         assert run(["deployments"]) == 0

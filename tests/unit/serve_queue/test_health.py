@@ -105,7 +105,7 @@ async def test_damage_is_found_by_reading_the_whole_database(tmp_path: Path) -> 
         with (tmp_path / DATABASE).open("r+b") as file:
             file.seek(page * 4096)
             file.write(b"\xff" * 4096)
-        # Nobody has read that page yet.
+        # No query has read that page yet.
         assert queue.refusal is None
         await queue.check_database()
         assert "is damaged" in str(queue.refusal)
