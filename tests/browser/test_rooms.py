@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import httpx
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from calotype.serve.keys import ApiKeys
 from tests.browser.conftest import Visitor
 from tests.browser.proxy import proxied
-from tests.browser.served import PATIENCE_MS, Deployed, Visit
+from tests.browser.served import PATIENCE_MS, Deployed, Visit, deployed, visit
 
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 ROOMS = {"#/studio": "Studio", "#/graph": "Graph", "#/measure": "Measurements", "#/system": "System"}
@@ -191,3 +192,29 @@ def test_a_key_is_asked_for_where_the_server_wants_one(visitor: Visitor, deploym
         expect(visit.field("Key")).to_be_visible()
     finally:
         keys.revoke("ann")
+
+
+def test_a_damaged_queue_database_is_said_in_every_room(browser: Browser, tmp_path: Path) -> None:
+    expect.set_options(timeout=PATIENCE_MS)
+    with deployed(tmp_path, engine="nothing") as running:
+        queue = running.folder / "queue"
+    with (queue / "jobs.sqlite").open("r+b") as file:
+        file.write(b"\xff" * 4096)
+    with deployed(tmp_path, engine="nothing") as running:
+        visited = visit(browser, running.url, width=375, height=812)
+        for room in ROOMS:
+            visited.go(room)
+            expect(visited.page.get_by_text("the queue database was damaged")).to_be_visible()
+            assert visited.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+        assert violations(visited) == []
+        visited.press("Close")
+        expect(visited.page.get_by_text("the queue database was damaged")).to_have_count(0)
+        for path in queue.glob("jobs.sqlite*"):
+            path.unlink()
+        answer = httpx.post(f"{running.url}/v1/jobs", json={"request": {"prompt": "too late"}})
+        assert answer.status_code == 503
+        visited.page.reload()
+        expect(
+            visited.page.get_by_text("No new jobs: the queue's database jobs.sqlite was deleted")
+        ).to_be_visible()
+        visited.page.context.close()

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from calotype.serve.lifecycle.deploying import deploy, stop
-from calotype.serve.lifecycle.places import Place
+from calotype.serve.lifecycle.places import Place, Running
 from calotype.serve.lifecycle.plan import DeploymentPlan
 from tests.faults.checks import all_jobs, check_pictures
 from tests.until import until
@@ -46,6 +48,15 @@ def fill(disk: Path) -> None:
                 continue
 
 
+def remote_health(running: Running) -> int:
+    """What gRPC's health service says."""
+    assert running.grpc is not None
+    with grpc.insecure_channel(running.grpc) as channel:
+        request = health_pb2.HealthCheckRequest()
+        answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=60)
+    return int(answer.status)
+
+
 def full(disk: Path) -> None:
     """Refuses while it is full, loses nothing, and goes on by itself when there is room."""
     running = deploy(PLAN, place=Place(disk / "small"))
@@ -65,12 +76,20 @@ def full(disk: Path) -> None:
             assert refused.json()["error"]["code"] == "unavailable"
             assert "room" in refused.json()["error"]["message"]
             assert client.get("/healthz").status_code == 200
+            until(lambda: client.get("/readyz").status_code == 503, "readiness says that the disk is full")
+            assert "refuses writes" in client.get("/readyz").json()["refusal"]
+            assert remote_health(running) == health_pb2.HealthCheckResponse.NOT_SERVING
             assert client.get(place_of(first)).json() == first
             until(lambda: standing(client)["workers"][0]["jobs"] == 0, "work ends")
             # Its picture is made, and there is no room for it.
             assert client.get(place_of(under_way)).json()["state"] == "running"
             assert standing(client)["running"] > 0
+            assert client.get("/readyz").status_code == 503
             (disk / "filler").unlink()
+            # Without a submission that finds out.
+            until(lambda: client.get("/readyz").status_code == 200, "it is ready by itself")
+            assert client.get("/readyz").json()["refusal"] is None
+            assert remote_health(running) == health_pb2.HealthCheckResponse.SERVING
             until(lambda: ask(client, "after").status_code == 202, "it accepts again")
             until(lambda: {job["state"] for job in all_jobs(running)} == {"done"}, "jobs end")
             jobs = all_jobs(running)

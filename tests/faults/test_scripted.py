@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -13,9 +14,11 @@ import httpx
 import pytest
 
 import calotype
+from calotype.cli.main import run
 from calotype.core.errors import CalotypeError, NotFoundError
 from calotype.serve.lifecycle.deploying import DeployError, stop
 from calotype.serve.lifecycle.places import all_places, place_of, running_place
+from calotype.serve.service import UnavailableError
 from tests.faults.checks import FILES
 from tests.faults.storm import killed
 
@@ -77,20 +80,85 @@ def test_a_disk_that_became_read_only_keeps_its_history(state: Path) -> None:
         assert len(again.jobs()) == 1
 
 
-def test_a_damaged_database_is_set_aside_and_said(state: Path) -> None:
+def test_a_damaged_database_is_replaced_and_said(capsys: pytest.CaptureFixture[str]) -> None:
     with calotype.deploy("emoji", name="one", **IDLE) as handle:
         lost = handle.query("a fox").job_id
     place, running = running_place("one")
     killed(running.pid)
     for path in place.queue.glob("jobs.sqlite*"):
         path.write_bytes(b"this is not a database" * 1000)
-    with calotype.deploy("emoji", name="one", **IDLE) as again:
+    assert run(["deploy", "emoji", "--name", "one", "--engine", "nothing", "--device", "cpu"]) == 0
+    said = capsys.readouterr().err
+    (kept,) = place.queue.glob("damaged-*")
+    assert f"one: {said_of(kept)}" in said
+    with calotype.client("one") as again:
         assert again.query("a fox after all").images
-        with pytest.raises(NotFoundError):
+        with pytest.raises(
+            NotFoundError, match=rf"could not be read from a damaged queue database .*{kept.name}"
+        ):
             again.job(lost)
-    (aside,) = place.queue.glob("damaged-*")
-    assert len(list((aside / "pictures").iterdir())) == 1
-    assert str(aside) in place.log.read_text()
+        assert again.status().notices == [said_of(kept, kept.name)]
+    _, running = running_place("one")
+    ready = httpx.get(f"{running.http}/readyz", trust_env=False)
+    assert (ready.status_code, ready.json()["notices"]) == (200, [said_of(kept, kept.name)])
+    assert run(["deployments"]) == 0
+    assert f"one: {said_of(kept)}" in capsys.readouterr().out
+    assert run(["deployments", "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert listed["notices"] == [said_of(kept)]
+    assert len(list((kept / "pictures").iterdir())) == 1
+    assert str(kept) in place.log.read_text()
+
+
+def said_of(kept: Path, shown: str | None = None) -> str:
+    report = json.loads((kept / "report.json").read_text())
+    assert "damaged" in report["reason"]
+    where = f"the files are in {shown or kept}; delete that folder to end this notice"
+    return f"{report['found_at']}: {report['reason']}; {where}"
+
+
+def test_jobs_that_can_be_read_in_a_damaged_database_are_there_after_a_start() -> None:
+    with calotype.deploy("emoji", name="one", **IDLE) as handle:
+        fox = handle.query("a fox")
+        before = handle.job(fox.job_id)
+    calotype.undeploy("one")
+    place = place_of("one")
+    with (place.queue / "jobs.sqlite").open("r+b") as file:
+        file.write(b"\xff" * 4096)
+    with calotype.deploy("emoji", name="one", **IDLE) as again:
+        assert again.job(fox.job_id) == before
+        assert again.picture(fox.job_id).size == fox.images[0].size
+
+
+def test_a_database_deleted_under_a_running_server_is_noticed_and_comes_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with calotype.deploy("emoji", name="one", **IDLE) as handle:
+        fox = handle.query("a fox").job_id
+        place, running = running_place("one")
+        for path in place.queue.glob("jobs.sqlite*"):
+            path.unlink()
+        with httpx.Client(base_url=running.http, timeout=60, trust_env=False) as client:
+            refused = client.post("/v1/jobs", json={"request": {"prompt": "too late"}})
+            assert refused.status_code == 503
+            assert "jobs.sqlite was deleted" in refused.json()["error"]["message"]
+            with pytest.raises(UnavailableError, match=r"jobs\.sqlite was deleted .*start it again"):
+                handle.query("too late")
+            ready = client.get("/readyz")
+            assert ready.status_code == 503
+            assert "jobs.sqlite was deleted" in ready.json()["refusal"]
+            # A start helps, so liveness asks for one.
+            assert client.get("/healthz").status_code == 503
+            assert client.get(f"/v1/jobs/{fox}").json()["state"] == "done"
+        assert run(["deployments"]) == 0
+        listed = capsys.readouterr().out
+        assert "not ready" in listed
+        assert "one: the queue's database jobs.sqlite was deleted" in listed
+    calotype.undeploy("one")
+    with calotype.deploy("emoji", name="one", **IDLE) as again:
+        assert [job.id for job in again.jobs()] == [fox]
+        assert again.picture(fox).size[0] > 0
+        assert again.query("another").images
 
 
 def test_a_taken_port_of_grpc_is_said() -> None:

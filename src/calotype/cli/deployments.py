@@ -16,12 +16,23 @@ def deployments(as_json: AsJson = False) -> None:
     from calotype.cli.output import console, print_json
     from calotype.serve.lifecycle.places import all_places
     from calotype.serve.lifecycle.plan import DeploymentPlan
+    from calotype.serve.lifecycle.readiness import refusal_of
 
     # One that another version has written is still there, and may be running.
     found = [(place, place.read("plan.json", DeploymentPlan), place.running()) for place in all_places()]
+    refusals = {place.name: refusal_of(run) for place, _, run in found if run}
     if as_json:
         print_json(
-            [{"name": p.name, "models": plan and plan.models, "running": run} for p, plan, run in found]
+            [
+                {
+                    "name": place.name,
+                    "models": plan and plan.models,
+                    "running": run,
+                    "refusal": refusals.get(place.name),
+                    "notices": place.notices(),
+                }
+                for place, plan, run in found
+            ]
         )
         return
     # Whole on any terminal, as addresses are there to be copied.
@@ -29,8 +40,12 @@ def deployments(as_json: AsJson = False) -> None:
     for place, plan, run in found:
         where = ("\n".join(filter(None, (run.http, run.grpc))), str(run.pid)) if run else ("", "")
         models = ", ".join(plan.model_names) if plan else "(unreadable plan)"
-        table.add_row(place.name, models, "runs" if run else "stopped", *where)
+        state = "stopped" if not run else "runs, not ready" if refusals[place.name] else "runs"
+        table.add_row(place.name, models, state, *where)
     console().print(table if found else "no deployments; start one with `calotype deploy`")
+    for place, _, _ in found:
+        for text in filter(None, (refusals.get(place.name), *place.notices())):
+            typer.echo(f"{place.name}: {text}")
 
 
 def logs(

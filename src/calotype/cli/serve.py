@@ -11,6 +11,7 @@ from calotype.cli.serve_ray import Engine, RayOptions, chosen_engine
 from calotype.cli.serving_options import ForegroundOptions, ReachOptions, ServingOptions, said
 
 if TYPE_CHECKING:
+    from calotype.serve.lifecycle.places import Place
     from calotype.serve.lifecycle.plan import DeploymentPlan
 
 Models = Annotated[
@@ -50,6 +51,7 @@ def serve(
             super().say(kind, text)
             if kind == "ready" and (running := place.running()) is not None:
                 out.print(f"{plan.name} is ready: {running.http} (gRPC {running.grpc}); Ctrl-C drains")
+                _print_notices(place)
 
     with place.held():
         place.keep_plan(plan)
@@ -89,11 +91,17 @@ def deploy(
     out = console(stderr=True)
     with out.status(f"starting {plan.name}") as line:
         running = start(plan, lambda text: line.update(f"starting {plan.name}: {text}"))
+    _print_notices(place_of(plan.name))
     if as_json:
         print_json(running)
         return
     typer.echo(f"{plan.name} is ready: {running.http} (gRPC {running.grpc})")
     typer.echo(f'try: calotype query {plan.name} "a red apple"')
+
+
+def _print_notices(place: "Place") -> None:
+    for notice in place.notices():
+        typer.echo(f"{place.name}: {notice}", err=True)
 
 
 def _plan(

@@ -63,6 +63,10 @@ class Status:
     workers: tuple[WorkerStatus, ...]
     problem: str | None = None
     """Why it will do nothing more until it is started again, if that is so."""
+    refusal: str | None = None
+    """Why its queue accepts no jobs now: its disk refuses writes, or its database is damaged or missing."""
+    notices: tuple[str, ...] = ()
+    """Databases that were damaged, and what became of their jobs; as long as the damaged files are kept."""
 
 
 @dataclass(frozen=True)

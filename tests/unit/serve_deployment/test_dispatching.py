@@ -80,9 +80,9 @@ async def test_a_request_alone_costs_three_transactions(
     stage, calls = Stage(Puppet.greet), list[bool]()
     call = Database.call
 
-    async def counted(self: Database[Any], work: Any, *, durable: bool = True) -> Any:
+    async def counted(self: Database[Any], work: Any, *, durable: bool = True, **how: Any) -> Any:
         calls.append(durable)
-        return await call(self, work, durable=durable)
+        return await call(self, work, durable=durable, **how)
 
     async with deployed(stage.start) as deployment:
         worker = await stage.next()
@@ -109,10 +109,10 @@ async def test_what_has_not_ended_is_counted_all_the_time(
     stage, call = Stage(Puppet.greet), Database.call
     keeping, kept = asyncio.Event(), asyncio.Event()
 
-    async def slow(self: Database[Any], work: Any, *, durable: bool = True) -> Any:
+    async def slow(self: Database[Any], work: Any, *, durable: bool = True, **how: Any) -> Any:
         keeping.set()
         await kept.wait()
-        return await call(self, work, durable=durable)
+        return await call(self, work, durable=durable, **how)
 
     def counts() -> list[float]:
         status = deployment.status()
@@ -445,7 +445,7 @@ async def test_outcomes_that_the_disk_refuses_are_kept_for_later(
         pauses.append(seconds)
         if len(pauses) == 3:
             queue = holder[0]._queue
-            await queue._call(lambda connection: connection.execute("PRAGMA query_only = 0").fetchone())
+            await queue._read(lambda connection: connection.execute("PRAGMA query_only = 0").fetchone())
         await asyncio.sleep(0)
 
     async with deployed(stage.start, sleep=until_it_works) as deployment:
@@ -453,7 +453,7 @@ async def test_outcomes_that_the_disk_refuses_are_kept_for_later(
         worker = await stage.next()
         (job,) = await submitted(deployment, 1)
         work = await worker.told(Work)
-        await deployment._queue._call(
+        await deployment._queue._read(
             lambda connection: connection.execute("PRAGMA query_only = 1").fetchone()
         )
         with pytest.raises(UnavailableError, match="readonly"):

@@ -15,8 +15,8 @@ import pytest
 
 from calotype.serve.queue import opening
 from calotype.serve.queue.database import Database
-from calotype.serve.queue.opening import DATABASE
 from calotype.serve.queue.queue import JobQueue
+from calotype.serve.queue.replacement import DATABASE
 from calotype.serve.queue.schema import MIGRATIONS, migrate
 from calotype.serve.service import DamagedPictureError, UnavailableError
 from calotype.spec.job import PictureFile
@@ -99,7 +99,7 @@ async def test_a_full_disk_refuses_whole_submissions(tmp_path: Path) -> None:
 async def test_reading_goes_on_when_nothing_can_be_written(tmp_path: Path) -> None:
     async with JobQueue(tmp_path) as queue:
         job = await queue.submit(asked())
-        await queue._call(lambda c: c.execute("PRAGMA query_only = 1").fetchone())
+        await queue._read(lambda c: c.execute("PRAGMA query_only = 1").fetchone())
         outcomes = await asyncio.gather(
             queue.submit(asked()), queue.job(job.id), queue.claim(1), queue.jobs(), return_exceptions=True
         )
@@ -110,7 +110,7 @@ async def test_reading_goes_on_when_nothing_can_be_written(tmp_path: Path) -> No
             list,
         ]
         assert outcomes[1] == job
-        await queue._call(lambda c: c.execute("PRAGMA query_only = 0").fetchone())
+        await queue._read(lambda c: c.execute("PRAGMA query_only = 0").fetchone())
         assert [claimed.id for claimed in await queue.claim(5)] == [job.id]
 
 
@@ -158,6 +158,31 @@ async def test_a_database_that_another_program_has_locked_is_said_and_outlived(
         other.execute("ROLLBACK")
         other.close()
         assert (await queue.submit(asked())).state == "queued"
+
+
+async def test_submissions_wait_for_another_program_that_writes_for_a_moment(open_queue: OpenQueue) -> None:
+    async with open_queue() as queue:
+        first = await queue.submit(asked())
+        other = sqlite3.connect(queue.folder / DATABASE, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("UPDATE jobs SET priority = 1")
+        waiting = asyncio.gather(queue.submit(asked("b")), queue.submit(asked("c")), queue.claim(1))
+        # Reading needs no write lock: it is answered while the submissions wait.
+        for _ in range(3):
+            assert [job.priority for job in await queue.jobs()] == [0]
+        assert not waiting.done()
+        other.execute("COMMIT")
+        second, third, (claimed,) = await waiting
+        assert claimed.id == first.id
+        assert {job.id for job in await queue.jobs()} == {first.id, second.id, third.id}
+        other.execute("BEGIN IMMEDIATE")
+        last = asyncio.ensure_future(queue.submit(asked("d")))
+        assert len(await queue.jobs()) == 3
+        closing = asyncio.ensure_future(queue.close())
+        other.execute("ROLLBACK")
+        other.close()
+        await closing
+        assert (await last).state == "queued"
 
 
 async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -77,6 +77,14 @@ export interface System {
   nodes?: { count: number; problems: { package: string; problem: string }[] };
 }
 
+/** Part of what `/v1/deployment` says. */
+export interface QueueHealth {
+  /** Why no jobs are accepted now. */
+  refusal?: string | null;
+  /** Databases that were damaged, and what became of their jobs. */
+  notices?: string[];
+}
+
 export interface ModelFile {
   folder: string;
   name: string;
@@ -95,6 +103,10 @@ export type Inspection = Record<string, unknown>;
 
 export function readSystem(): Promise<System> {
   return ask<System>("calotype/system");
+}
+
+export function readQueueHealth(): Promise<QueueHealth> {
+  return ask<QueueHealth>("v1/deployment");
 }
 
 export function readModels(): Promise<ModelFiles> {

@@ -8,6 +8,7 @@ import { SystemTab } from "../system/SystemTab";
 import { ConnectionBanner } from "./ConnectionBanner";
 import { KeyDialog } from "./KeyDialog";
 import { Preferences } from "./Preferences";
+import { QueueBanner } from "./QueueBanner";
 import { RoomBoundary } from "./RoomBoundary";
 import { useRoom, type Room } from "./route";
 import { Tabs } from "./Tabs";
@@ -49,6 +50,7 @@ export function App() {
         <Preferences />
       </header>
       <ConnectionBanner />
+      <QueueBanner />
       <main id="content" tabIndex={-1} className={`content content-${room}`}>
         <RoomBoundary key={room}>
           <Suspense fallback={<p className="quiet">{say("shell.loading")}</p>}>

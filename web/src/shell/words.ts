@@ -12,6 +12,8 @@ export const en = {
   "shell.skip": "Skip to the content",
   "shell.lost": "The server does not answer. Nothing is lost: it is asked again every few seconds.",
   "shell.retry": "Ask now",
+  "shell.queue.refuses": "No new jobs: {why}",
+  "shell.queue.notice": "Some jobs may be missing: {what}",
   "shell.back": "The server answers again.",
   "shell.key.title": "API key",
   "shell.key.why":
@@ -41,6 +43,8 @@ export const zh: Record<keyof typeof en, string> = {
   "shell.skip": "跳到内容",
   "shell.lost": "服务器没有响应。不会丢失任何内容：每隔几秒会重新连接。",
   "shell.retry": "立即重试",
+  "shell.queue.refuses": "暂不接受新任务：{why}",
+  "shell.queue.notice": "部分任务可能缺失：{what}",
   "shell.back": "服务器已恢复响应。",
   "shell.key.title": "API 密钥",
   "shell.key.why": "此服务器需要 API 密钥。密钥只发送一次，之后浏览器持有会话。",

@@ -265,11 +265,13 @@ class Deployment:
         counts = self._queue.counts
         return Status(
             name=self.settings.name,
-            ready=self._dispatcher.ready and not self._dispatcher.draining,
+            ready=self._dispatcher.ready and not self._dispatcher.draining and self._queue.refusal is None,
             draining=self._dispatcher.draining,
             queued=counts.queued,
             running=counts.running,
-            problem=self._dispatcher.hopeless,
+            problem=self._dispatcher.hopeless or self._queue.broken,
+            refusal=self._queue.refusal,
+            notices=self._queue.notices,
             workers=tuple(seat.status() for seat in self._dispatcher.seats),
         )
 

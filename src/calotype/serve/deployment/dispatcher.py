@@ -117,6 +117,8 @@ class Dispatcher:
             self.line.keep_telling(),
             self._timekeeper.keep_deadlines(),
             self._timekeeper.keep_tidy(),
+            self._timekeeper.keep_checking_disk(),
+            self._timekeeper.keep_checking_database(),
         ):
             self.keep(loop)
         self._out.look()

@@ -66,3 +66,9 @@ class DeploymentSettings(BaseModel):
     """How often those who look at waiting jobs are told of their places in the queue, at most."""
     tidy_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0
     """How often the history is kept within its limits."""
+    probe_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+    """How often a small write tells whether the queue's disk takes writes."""
+    refused_probe_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """The same while the disk refuses them."""
+    check_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 600.0
+    """How often the queue's whole database is checked for damage, at most."""

@@ -1,9 +1,13 @@
-"""What happens because time passes: deadlines, and the history's limits. Knows nothing of workers."""
+"""What happens because time passes: deadlines, the history's limits, checks of the queue's disk and database.
+
+Knows nothing of workers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -14,6 +18,8 @@ from calotype.serve.service import UnavailableError
 from calotype.spec.job import Job
 
 _log = logging.getLogger(__name__)
+_CHECK_SHARE = 20
+"""A check of the whole database takes at most one part in so many of the time."""
 
 
 class Timekeeper:
@@ -53,3 +59,23 @@ class Timekeeper:
             except UnavailableError as error:
                 _log.error("the history cannot be kept within its limits: %s", error)
             await asyncio.sleep(self._settings.tidy_s)
+
+    async def keep_checking_disk(self) -> None:
+        """At short intervals, and at once when the disk has refused something."""
+        while True:
+            await self._queue.check_disk()
+            if self._queue.refusal is not None:
+                await asyncio.sleep(self._settings.refused_probe_s)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.probe_s):
+                    await self._queue.check_wanted.wait()
+            self._queue.check_wanted.clear()
+
+    async def keep_checking_database(self) -> None:
+        took = 0.0
+        while True:
+            await asyncio.sleep(max(self._settings.check_s, _CHECK_SHARE * took))
+            began = time.monotonic()
+            await self._queue.check_database()
+            took = time.monotonic() - began

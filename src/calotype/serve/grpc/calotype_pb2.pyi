@@ -297,7 +297,7 @@ class WorkerStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., jobs: _Optional[int] = ..., restarts: _Optional[int] = ..., models: _Optional[_Iterable[_Union[LoadedModel, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., loading: _Optional[str] = ..., problem: _Optional[str] = ..., preset: _Optional[str] = ..., precision: _Optional[str] = ...) -> None: ...
 
 class DeploymentStatus(_message.Message):
-    __slots__ = ("name", "ready", "draining", "queued", "running", "workers", "problem")
+    __slots__ = ("name", "ready", "draining", "queued", "running", "workers", "problem", "refusal", "notices")
     NAME_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -305,6 +305,8 @@ class DeploymentStatus(_message.Message):
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
     name: str
     ready: bool
     draining: bool
@@ -312,7 +314,9 @@ class DeploymentStatus(_message.Message):
     running: int
     workers: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
     problem: str
-    def __init__(self, name: _Optional[str] = ..., ready: _Optional[bool] = ..., draining: _Optional[bool] = ..., queued: _Optional[int] = ..., running: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., problem: _Optional[str] = ...) -> None: ...
+    refusal: str
+    notices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., ready: _Optional[bool] = ..., draining: _Optional[bool] = ..., queued: _Optional[int] = ..., running: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., problem: _Optional[str] = ..., refusal: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Problem(_message.Message):
     __slots__ = ("field", "rule", "value_json")

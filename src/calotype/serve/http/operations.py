@@ -35,6 +35,10 @@ class Health(BaseModel):
 
     ready: bool
     draining: bool
+    refusal: str | None = None
+    """Why the queue accepts no jobs now: its disk, or its database."""
+    notices: list[str] = []
+    """Databases that were damaged, and what became of their jobs."""
 
 
 class Alive(BaseModel):
@@ -48,17 +52,23 @@ BODIES: list[type[BaseModel]] = [LoadModel]
 
 @router.get("/healthz", responses={503: {"model": Alive, "description": "It has to be started again."}})
 async def healthz(reach: Reached) -> Response:
-    """Liveness: the server answers, and not all its workers are given up. Needs no key."""
+    """Liveness: it answers, has workers and a database that it can use. Needs no key."""
     alive = reach.service.status().problem is None
     return json_response({"alive": alive}, 200 if alive else 503)
 
 
-@router.get("/readyz", responses={503: {"model": Health, "description": "Not ready, or draining."}})
+@router.get(
+    "/readyz",
+    responses={503: {"model": Health, "description": "Not ready, draining, or the queue accepts no jobs."}},
+)
 async def readyz(reach: Reached) -> Response:
-    """Readiness: work is taken, and a worker is there to do it. Needs no key."""
+    """Readiness: jobs are accepted, and a worker is there to do them. Needs no key."""
     status = reach.service.status()
     ready = status.ready and not status.draining
-    return json_response({"ready": status.ready, "draining": status.draining}, 200 if ready else 503)
+    health = Health(
+        ready=status.ready, draining=status.draining, refusal=status.refusal, notices=list(status.notices)
+    )
+    return json_response(health.model_dump(), 200 if ready else 503)
 
 
 @router.get(

@@ -17,6 +17,7 @@ from calotype.core.errors import NotFoundError, Problem, RequestError, near_matc
 from calotype.core.paths import check_name, state_dir, written_whole
 from calotype.core.processes import born
 from calotype.serve.lifecycle.plan import DeploymentPlan
+from calotype.serve.queue.replacement import damage_notices
 from calotype.serve.service import UnavailableError
 
 DEFAULT_NAME = "calotype"
@@ -60,6 +61,10 @@ class Place:
     @property
     def queue(self) -> Path:
         return self.folder / "queue"
+
+    def notices(self) -> tuple[str, ...]:
+        """What people have to know about damaged databases of its queue."""
+        return damage_notices(self.queue, with_paths=True)
 
     def plan(self) -> DeploymentPlan:
         """What it serves."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from calotype.serve.client import Client, client
 from calotype.serve.lifecycle import deploying, updating
-from calotype.serve.lifecycle.places import known_place, running_place
+from calotype.serve.lifecycle.places import known_place, place_of, running_place
 from calotype.serve.lifecycle.plan import DeploymentPlan
 from calotype.serve.model_names import findable
+
+_log = logging.getLogger(__name__)
 
 
 def deploy(model: str = "emoji", *more: str, name: str, **settings: Any) -> Client:
@@ -18,6 +21,8 @@ def deploy(model: str = "emoji", *more: str, name: str, **settings: Any) -> Clie
     """
     models = tuple(findable(each) for each in (model, *more))
     deploying.deploy(DeploymentPlan.parse({"name": name, "models": models, **settings}))
+    for notice in place_of(name).notices():
+        _log.warning("%s: %s", name, notice)
     return client(name)
 
 

@@ -224,6 +224,8 @@ async def _until_ready(status: Callable[[], Status], news: News, stopped: asynci
             why = "; ".join(f"{worker.name}: {worker.problem}" for worker in now.workers)
             raise StartError(f"no worker could be started: {why}")
         lines = {f"{worker.name}: {worker.loading or worker.state}" for worker in now.workers}
+        if now.refusal is not None:
+            lines.add(now.refusal)
         for line in sorted(lines - said):
             news.say("loading", line)
         said |= lines

@@ -2,6 +2,9 @@
 
 Calls that wait together are committed together: the disk is asked to keep things once for all of them. Knows
 nothing of what the calls do. One must do nothing but read and write the database: it may be run again.
+
+A group that writes takes the write lock first (BEGIN IMMEDIATE). While another process has that lock, writing
+calls are repeated until the connection's busy timeout; reading calls are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import asyncio
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -21,12 +25,26 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 MOST_TOGETHER = 256
+_LOCK_RETRY_S = 0.01
+"""Between two attempts to take the write lock from another process."""
+_TAKEN = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+class _LockedError(Exception):
+    """Another process has the write lock; `error` is what SQLite says about it."""
+
+    def __init__(self, error: sqlite3.OperationalError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 @dataclass(eq=False)
 class _Call(Generic[T]):
     work: Work[T]
     durable: bool = True
+    writes: bool = True
+    give_up_at: float | None = None
+    """When a call that waits for the write lock fails, on the monotonic clock."""
     answer: Future[T] = field(default_factory=Future)
 
     def succeed_or_fail(self, outcome: T | BaseException) -> None:
@@ -43,16 +61,20 @@ class Database(Generic[S]):
         self._connection, self._look = connection, look
         self.seen = look(connection)
         """What `look` answers of all that is committed; anew before anybody is told that something is."""
+        (self._busy_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
+        self._blocked: list[_Call[Any]] = []
+        """Writing calls that wait until another process releases the write lock."""
         self._calls: queue.SimpleQueue[_Call[Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="job-queue", daemon=True)
         self._thread.start()
 
-    async def call(self, work: Work[T], *, durable: bool = True) -> T:
+    async def call(self, work: Work[T], *, durable: bool = True, writes: bool = True) -> T:
         """Run `work` in a transaction; when this returns, it is committed.
 
         What is not `durable` outlives this process, but a loss of power only if something durable came later.
+        With `writes` false, `work` only reads and needs no write lock.
         """
-        call = _Call(work, durable)
+        call = _Call(work, durable and writes, writes)
         self._calls.put(call)
         return await asyncio.wrap_future(call.answer)
 
@@ -62,9 +84,12 @@ class Database(Generic[S]):
         self._thread.join()
 
     def _serve(self) -> None:
+        closing = False
         while True:
             waiting, last = self._waiting()
-            group = [call for call in waiting if call.answer.set_running_or_notify_cancel()]
+            closing = closing or last
+            group = self._blocked + [call for call in waiting if call.answer.set_running_or_notify_cancel()]
+            self._blocked = []
             try:
                 self._run(group)
             # A mistake of ours; nobody must wait for ever because of it.
@@ -72,27 +97,34 @@ class Database(Generic[S]):
                 for call in group:
                     if not call.answer.done():
                         call.answer.set_exception(error)
-            if last:
+            if closing and not self._blocked:
                 self._connection.close()
                 return
 
     def _waiting(self) -> tuple[list[_Call[Any]], bool]:
-        """All calls that wait now, at least one; and whether there will be no more."""
+        """All calls that wait now, and whether these are the last; at least one unless some are blocked."""
         group: list[_Call[Any]] = []
-        call = self._calls.get()
-        while call is not None:
-            group.append(call)
-            if len(group) == MOST_TOGETHER:
-                return group, False
-            try:
+        try:
+            call = self._calls.get(timeout=_LOCK_RETRY_S if self._blocked else None)
+            while call is not None:
+                group.append(call)
+                if len(group) == MOST_TOGETHER:
+                    return group, False
                 call = self._calls.get_nowait()
-            except queue.Empty:
-                return group, False
+        except queue.Empty:
+            return group, False
         return group, True
 
     def _run(self, group: list[_Call[Any]]) -> None:
+        """Run calls together; those that need the write lock stay blocked until it is free."""
+        if not group:
+            return
         try:
             outcomes = self._together(group)
+        except _LockedError as locked:
+            self._run([call for call in group if not call.writes])
+            self._block([call for call in group if call.writes], locked.error)
+            return
         except BaseException as error:
             self._roll_back()
             if len(group) > 1:
@@ -104,6 +136,16 @@ class Database(Generic[S]):
         for call, outcome in zip(group, outcomes, strict=True):
             call.succeed_or_fail(outcome)
 
+    def _block(self, calls: list[_Call[Any]], error: sqlite3.OperationalError) -> None:
+        """Keep calls for the next attempt; those that have waited for the whole busy timeout fail."""
+        now = time.monotonic()
+        for call in calls:
+            call.give_up_at = call.give_up_at or now + self._busy_ms / 1000
+            if now < call.give_up_at:
+                self._blocked.append(call)
+            else:
+                call.succeed_or_fail(error)
+
     def _roll_back(self) -> None:
         # A refused COMMIT may have ended the transaction itself.
         with suppress(sqlite3.Error):
@@ -113,13 +155,28 @@ class Database(Generic[S]):
         durable = any(call.durable for call in group)
         self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         before = self._connection.total_changes
-        self._connection.execute("BEGIN")
+        self._begin(write=any(call.writes for call in group))
         outcomes = [self._one(call.work) for call in group]
         changed = self._connection.total_changes != before
         seen = self._look(self._connection) if changed else self.seen
         self._connection.execute("COMMIT")
         self.seen = seen
         return outcomes
+
+    def _begin(self, *, write: bool) -> None:
+        if not write:
+            self._connection.execute("BEGIN")
+            return
+        # SQLite's own wait would block this thread, and with it every call that only reads.
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF in _TAKEN:
+                raise _LockedError(error) from error
+            raise
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {self._busy_ms}")
 
     def _one(self, work: Work[Any]) -> Any:
         """What a call answers; one that refuses leaves no trace and does not disturb the others."""

@@ -135,6 +135,11 @@ def _identity_of(descriptor: int) -> _Identity:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
+def sync_file(path: Path) -> None:
+    """Bring a file's content to disk."""
+    _sync(path, os.O_RDONLY)
+
+
 def sync_folder(folder: Path) -> None:
     """A new name is safe once its folder is on disk, too."""
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)

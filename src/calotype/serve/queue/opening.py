@@ -1,23 +1,25 @@
-"""A queue's database as it is opened: checked, set aside if it is damaged, brought up to date.
+"""A queue's database as it is opened: checked, replaced if it is damaged, brought up to date.
 
 Knows nothing of jobs.
 """
 
 from __future__ import annotations
 
-import logging
 import sqlite3
-from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 
 from calotype.serve.queue.files import sync_folder
+from calotype.serve.queue.replacement import (
+    DATABASE,
+    PICTURES,
+    finish_replacement,
+    keep_report,
+    keep_unknown_pictures,
+    replace_damaged,
+)
 from calotype.serve.queue.schema import migrate
 from calotype.serve.service import UnavailableError
 
-_log = logging.getLogger(__name__)
-
-DATABASE, PICTURES = "jobs.sqlite", "pictures"
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _TAKEN = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _PATIENCE_S = 5.0
@@ -31,21 +33,15 @@ class _DamagedError(Exception):
 def open_database(folder: Path) -> sqlite3.Connection:
     """The database of a deployment's folder, which nobody else has open."""
     path = folder / DATABASE
+    finish_replacement(folder)
     try:
         connection = _opened(path)
     except _DamagedError as error:
-        where = _set_aside(folder)
-        _log.error(
-            "the queue's database %s is damaged (%s): it is kept with its pictures in %s, and a new one is "
-            "begun; jobs that were waiting in it have to be sent again",
-            path,
-            error,
-            where,
-        )
+        replace_damaged(folder, str(error))
         connection = _opened(path)
     try:
         if migrate(connection) == 0:
-            _keep_unknown_pictures(folder)
+            _report_missing_database(folder, connection)
     except sqlite3.Error as error:
         connection.close()
         raise unavailable(folder, error) from error
@@ -59,16 +55,31 @@ def open_database(folder: Path) -> sqlite3.Connection:
 
 def unavailable(folder: Path, error: Exception) -> UnavailableError:
     """What is said when the disk refuses."""
-    code = _code(error) if isinstance(error, sqlite3.DatabaseError) else 0
     fix = "its disk must have room and be writable: put that right and try again"
-    if code in _DAMAGE:
-        fix = "its database is damaged: start the deployment again, which sets it aside"
-    elif code in _TAKEN:
+    if is_damage(error):
+        fix = "its database is damaged: start the deployment again, which copies what can be read"
+    elif is_locked(error):
         fix = f"another program has had {DATABASE} locked for longer than {_PATIENCE_S:g} s: end that one"
     return UnavailableError(f"the queue in {folder} cannot be used: {error}; {fix}")
 
 
-def _code(error: sqlite3.DatabaseError) -> int:
+def is_damage(error: Exception) -> bool:
+    """Whether an error says that the database's file is damaged."""
+    return _code(error) in _DAMAGE
+
+
+def quick_check(connection: sqlite3.Connection) -> str | None:
+    """Read the whole database; the first damage, in one line, or None."""
+    found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    return None if found == "ok" else " ".join(found.replace("*** in database main ***", "").split())
+
+
+def is_locked(error: Exception) -> bool:
+    """Whether another process has a lock that was needed."""
+    return _code(error) in _TAKEN
+
+
+def _code(error: Exception) -> int:
     """SQLite's primary error code; Python's own errors have none."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
@@ -81,12 +92,11 @@ def _opened(path: Path) -> sqlite3.Connection:
         # Every commit is on disk when it returns; `database` makes its exceptions.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
+        if found := quick_check(connection):
             raise _DamagedError(found)
     except sqlite3.DatabaseError as error:
         connection.close()
-        if _code(error) in _DAMAGE:
+        if is_damage(error):
             raise _DamagedError(str(error)) from error
         raise unavailable(path.parent, error) from error
     except BaseException:
@@ -95,23 +105,9 @@ def _opened(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _keep_unknown_pictures(folder: Path) -> None:
+def _report_missing_database(folder: Path, connection: sqlite3.Connection) -> None:
     """A new database knows no pictures, and what no database knows is swept away: not these."""
     pictures = folder / PICTURES
     if pictures.is_dir() and any(pictures.iterdir()):
-        where = _set_aside(folder, PICTURES)
-        _log.error("%s held pictures and no database that knows them: they are kept in %s", folder, where)
-
-
-def _set_aside(folder: Path, *names: str) -> Path:
-    """Move what belongs together into a folder with a date."""
-    day = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    places = (folder / f"damaged-{day}-{number}" for number in count(1))
-    where = next(place for place in places if not place.exists())
-    where.mkdir()
-    for name in names or (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", PICTURES):
-        if (folder / name).exists():
-            (folder / name).rename(where / name)
-    sync_folder(where)
-    sync_folder(folder)
-    return where
+        reason = f"{DATABASE} is missing: a new queue is empty, and the pictures of the earlier one are kept"
+        keep_unknown_pictures(folder, connection, keep_report(folder, reason))

@@ -20,6 +20,7 @@ from calotype.serve.queue.entering import Entered, NewJob
 from calotype.serve.queue.files import named
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.made import MadePicture
+from calotype.serve.queue.replacement import damage_folders
 from calotype.serve.queue.rows import find_job
 from calotype.serve.queue.store import aside
 from calotype.serve.queue.workflow_pictures import WorkflowPictures
@@ -57,7 +58,7 @@ class JobQueue(WorkflowPictures):
     def _put_in_order(self, connection: sqlite3.Connection) -> None:
         """Queue again what was running, remove files that belong to nobody, and take up deadlines."""
         now = self._clock.wall()
-        connection.execute("BEGIN")
+        connection.execute("BEGIN IMMEDIATE")
         records.measure_unknown(connection)
         self.recovered = tuple(ending.put_all_back(connection, self.limits, now, lost=True))
         connection.execute("COMMIT")
@@ -68,7 +69,7 @@ class JobQueue(WorkflowPictures):
 
     async def known(self, new: NewJob) -> Job | None:
         """The job that an idempotency key stands for already."""
-        return await self._call(partial(entering.known, new=new))
+        return await self._read(partial(entering.known, new=new))
 
     async def submit(self, new: NewJob, given: Sequence[bytes] = ()) -> Job:
         """Accept a job with the pictures that belong to it, unless it was before."""
@@ -85,7 +86,7 @@ class JobQueue(WorkflowPictures):
             now=self._clock.wall(),
             retry_after_s=self.retry_after_s(),
         )
-        entered = await self._with_files(files, enter)
+        entered = await self._with_files(files, self._if_sound(enter))
         job = entered.job
         # The job's own, which the same key sent again does not change.
         if job.deadline_at is not None and job.state == "queued":
@@ -119,7 +120,15 @@ class JobQueue(WorkflowPictures):
         ended = self._ended.get(job_id)
         if ended is not None and client in (None, ended.client):
             return ended
-        return await self._call(partial(find_job, job_id=job_id, client=client))
+        try:
+            return await self._read(partial(find_job, job_id=job_id, client=client))
+        except NotFoundError as error:
+            if not self.notices:
+                raise
+            kept = ", ".join(path.name for path in damage_folders(self.folder))
+            raise NotFoundError(
+                f"{error}; or its row could not be read from a damaged queue database ({kept})"
+            ) from None
 
     async def jobs(
         self,
@@ -131,17 +140,17 @@ class JobQueue(WorkflowPictures):
         before: str | None = None,
     ) -> list[Job]:
         """Newest first; `before` is the last id of the page before."""
-        return await self._call(
+        return await self._read(
             partial(history.page, client=client, state=state, kind=kind, limit=limit, before=before)
         )
 
     async def moved(self, told: Mapping[str, int], is_news: Callable[[int, int], bool]) -> list[Job]:
         """Those of these waiting jobs whose place is news to who was told the one beside it."""
-        return await self._call(partial(moving.moved, told=told, is_news=is_news))
+        return await self._read(partial(moving.moved, told=told, is_news=is_news))
 
     async def unended(self, kind: JobKind, client: str | None = None) -> int:
         """How many jobs of a kind wait or run."""
-        return await self._call(partial(history.unended, kind=kind, client=client))
+        return await self._read(partial(history.unended, kind=kind, client=client))
 
     async def move(self, job_id: str, before: str | None, client: str | None = None) -> Job:
         """Put a waiting job in front of another, or behind all."""
@@ -212,7 +221,7 @@ class JobQueue(WorkflowPictures):
             raise NotFoundError(
                 f"job {job_id} has no picture {index}; it is {job.state}, with {len(job.pictures)}"
             )
-        return await self._read(job.pictures[index].sha256, f"picture {index} of job {job_id}")
+        return await self._read_file(job.pictures[index].sha256, f"picture {index} of job {job_id}")
 
     async def delete(self, job_id: str, client: str | None = None) -> None:
         """Forget an ended job, and its pictures unless another job has the same."""

@@ -10,7 +10,7 @@ import logging
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -21,7 +21,9 @@ from calotype.serve.queue import history
 from calotype.serve.queue.counting import Counts, counted
 from calotype.serve.queue.database import Database, Work
 from calotype.serve.queue.files import DamagedFileError, PictureFiles
-from calotype.serve.queue.opening import PICTURES, open_database, unavailable
+from calotype.serve.queue.health import QueueHealth, rewrite_version
+from calotype.serve.queue.opening import is_damage, open_database, unavailable
+from calotype.serve.queue.replacement import PICTURES, damage_notices
 from calotype.serve.service import DamagedPictureError, UnavailableError
 
 _log = logging.getLogger(__name__)
@@ -48,17 +50,65 @@ class Store(ABC):
             self._files = PictureFiles(folder / PICTURES)
             try:
                 self._put_in_order(connection)
+                self._health = QueueHealth(folder)
                 self._database = Database(connection, counted)
             except BaseException:
                 connection.close()
                 self._lock.release()
                 raise
-        self._closed = False
+        self._closed, self._saved = False, False
+        self.notices = damage_notices(folder)
+        """What people have to know about databases that were damaged."""
+        self.check_wanted = asyncio.Event()
+        """Set when the disk has refused something: `check_disk` says whether it refuses everything."""
 
     @property
     def counts(self) -> Counts:
         """How many jobs wait and run, by what is on disk: nothing that was accepted is missing in it."""
         return self._database.seen
+
+    @property
+    def broken(self) -> str | None:
+        """Why no job is accepted before the next start, if that is so."""
+        return self._health.broken
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no job is accepted now, if that is so."""
+        return self._health.broken or self._health.refusal
+
+    async def check_disk(self) -> None:
+        """Find out whether the database is still the folder's own, and whether the disk takes writes."""
+        if self._closed:
+            return
+        try:
+            await asyncio.to_thread(self._health.try_file)
+            await self._database.call(rewrite_version, durable=False)
+        except (sqlite3.Error, OSError) as error:
+            self._health.note_disk(error)
+            self._note(error)
+            self.check_wanted.clear()
+        else:
+            self._health.note_disk(None)
+        with suppress(UnavailableError):
+            await asyncio.to_thread(self._health.check_file)
+        await self._save_detached()
+        self.notices = await asyncio.to_thread(damage_notices, self.folder)
+
+    async def check_database(self) -> None:
+        """Find out whether the database's file is damaged; reads all of it."""
+        await asyncio.to_thread(self._health.quick_check)
+
+    async def _save_detached(self, *, again: bool = False) -> None:
+        if self._health.detached and (again or not self._saved):
+            try:
+                await self._database.call(self._health.save_detached, writes=False)
+            except (sqlite3.Error, OSError) as error:
+                _log.error(
+                    "the jobs of the database that is no longer in its folder are not copied: %s", error
+                )
+            else:
+                self._saved = True
 
     @abstractmethod
     def _put_in_order(self, connection: sqlite3.Connection) -> None:
@@ -67,6 +117,10 @@ class Store(ABC):
     async def close(self) -> None:
         """Leave the folder to the next server, as it is."""
         self._closed = True
+        self._health.stop()
+        with suppress(UnavailableError):
+            await asyncio.to_thread(self._health.check_file)
+        await self._save_detached(again=True)
         await asyncio.to_thread(self._database.close)
         self._lock.release()
 
@@ -84,7 +138,11 @@ class Store(ABC):
         try:
             with self._files.held(files):
                 with _refusals(self.folder):
-                    await asyncio.to_thread(self._files.write, files)
+                    try:
+                        await asyncio.to_thread(self._files.write, files)
+                    except OSError as error:
+                        self._note(error)
+                        raise
                 answer, unused = await self._call(lambda c: (work(c), history.unused(c, files)))
             return answer
         finally:
@@ -97,9 +155,9 @@ class Store(ABC):
             self._files.remove(history.unused(connection, names))
 
         if names:
-            await self._call(remove)
+            await self._read(remove)
 
-    async def _read(self, sha256: str, what: str) -> bytes:
+    async def _read_file(self, sha256: str, what: str) -> bytes:
         """A file's content; `what` is its name in the error if it is missing or damaged."""
         try:
             return await asyncio.to_thread(self._files.read, sha256)
@@ -115,11 +173,34 @@ class Store(ABC):
                 f"again, which replaces the file"
             ) from error
 
-    async def _call(self, work: Work[T], *, durable: bool = True) -> T:
+    async def _read(self, work: Work[T]) -> T:
+        """Run what writes nothing to the database: it does not wait for another process that does."""
+        return await self._call(work, writes=False)
+
+    async def _call(self, work: Work[T], *, durable: bool = True, writes: bool = True) -> T:
         if self._closed:
             raise UnavailableError("the deployment has stopped; ask again when it runs")
         with _refusals(self.folder):
-            return await self._database.call(work, durable=durable)
+            try:
+                return await self._database.call(work, durable=durable, writes=writes)
+            except sqlite3.Error as error:
+                self._note(error)
+                raise
+
+    def _if_sound(self, work: Work[T]) -> Work[T]:
+        """The same, refused where the database is damaged or no longer the folder's own."""
+
+        def checked(connection: sqlite3.Connection) -> T:
+            self._health.check_file()
+            return work(connection)
+
+        return checked
+
+    def _note(self, error: Exception) -> None:
+        if is_damage(error):
+            self._health.note_damage(str(error))
+        elif not isinstance(error, sqlite3.IntegrityError):
+            self.check_wanted.set()
 
 
 async def aside(size: int, work: Callable[[], T]) -> T:

@@ -45,17 +45,17 @@ class WorkflowPictures(Store):
             now=self._clock.wall(),
             overwrite=overwrite,
         )
-        chosen, let_go = await self._with_files({name: data}, enter)
+        chosen, let_go = await self._with_files({name: data}, self._if_sound(enter))
         await self._remove_unused(let_go)
         return chosen
 
     async def uploads(self, client: str | None = None) -> list[Upload]:
         """What a client has given."""
-        return await self._call(partial(uploads.listed, client=client))
+        return await self._read(partial(uploads.listed, client=client))
 
     async def missing(self, client: str, inputs: Mapping[str, PictureFile]) -> list[str]:
         """Those of a workflow's pictures that are not there, by what it calls them."""
-        return await self._call(partial(uploads.missing, client=client, inputs=inputs))
+        return await self._read(partial(uploads.missing, client=client, inputs=inputs))
 
     async def remove_upload(self, client: str, file: PictureFile) -> None:
         """Forget a given picture; jobs that have it keep it."""
@@ -66,5 +66,5 @@ class WorkflowPictures(Store):
 
         With `others`, a name that the client does not have is searched among all other clients' files.
         """
-        sha256 = await self._call(partial(uploads.sha256_of, client=client, file=file, others=others))
-        return await self._read(sha256, f"picture {file.filename!r}")
+        sha256 = await self._read(partial(uploads.sha256_of, client=client, file=file, others=others))
+        return await self._read_file(sha256, f"picture {file.filename!r}")
