@@ -104,6 +104,10 @@ def _plan(
     reach: ReachOptions,
     ray: RayOptions,
 ) -> "DeploymentPlan":
+    from calotype.core.extras import require_extra
+
+    # Here, because the server in the background could only write the failure into its log.
+    require_extra("serve")
     from calotype.serve.lifecycle.places import DEFAULT_NAME, place_of
     from calotype.serve.lifecycle.plan import DeploymentPlan
     from calotype.serve.model_names import findable

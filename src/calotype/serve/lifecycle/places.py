@@ -13,7 +13,14 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
+from calotype.core.errors import (
+    DISK_FULL_CODES,
+    DiskFullError,
+    NotFoundError,
+    Problem,
+    RequestError,
+    near_matches,
+)
 from calotype.core.paths import check_name, state_dir, written_whole
 from calotype.core.processes import born
 from calotype.serve.lifecycle.plan import DeploymentPlan
@@ -25,6 +32,12 @@ _LETTING_GO_S = 2.0
 _LOOK_EVERY_S = 0.02
 Kept = TypeVar("Kept", bound=BaseModel)
 """What a file of a deployment holds."""
+
+
+class StateDiskFullError(UnavailableError, DiskFullError):
+    """The disk that holds a deployment's folder has no space left."""
+
+    exit_code = DiskFullError.exit_code
 
 
 class Running(BaseModel):
@@ -151,7 +164,8 @@ class Place:
         try:
             yield
         except OSError as error:
-            raise UnavailableError(
+            kind = StateDiskFullError if error.errno in DISK_FULL_CODES else UnavailableError
+            raise kind(
                 f"{self.folder} cannot be written: {error.strerror or error}; its disk must have room and be "
                 "writable; put that right, or set CALOTYPE_STATE to another folder"
             ) from error
