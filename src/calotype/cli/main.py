@@ -32,6 +32,7 @@ from calotype.cli import (
     update,
 )
 from calotype.cli import run as run_workflow
+from calotype.cli.value_checks import check_values_of
 from calotype.core.errors import DISK_FULL_CODES, CalotypeError, ExitCode, RequestError
 from calotype.core.extras import missing_extra
 from calotype.version import VERSION
@@ -49,9 +50,10 @@ _OF_THE_DISK = (*DISK_FULL_CODES, *_LOCKED, errno.ENOTDIR, errno.EISDIR, errno.E
 
 
 class _Root(TyperGroup):
-    """Tells of a value that an option does not take as of any other request, since typer leaves it out."""
+    """Checks all values, and tells of those that an option does not take as of any other bad request."""
 
     def invoke(self, ctx: Any) -> object:
+        check_values_of(self)
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:

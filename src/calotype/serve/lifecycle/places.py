@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +89,33 @@ class Place:
     def keep_plan(self, plan: DeploymentPlan) -> None:
         self._make_folder()
         self.write("plan.json", plan)
+
+    @contextmanager
+    def trying(self, plan: DeploymentPlan) -> Iterator[Callable[[], None]]:
+        """Keep this plan; put back the one before it unless the answer is called, which says that it works.
+
+        So a start that fails leaves a deployment as it was. Only while the place is held.
+        """
+        before = self._plan_bytes()
+        works = False
+
+        def confirm() -> None:
+            nonlocal works
+            works = True
+
+        self.keep_plan(plan)
+        try:
+            yield confirm
+        finally:
+            if not works and before is not None:
+                with self._refusals(), written_whole(self.folder / "plan.json") as file:
+                    file.write(before)
+
+    def _plan_bytes(self) -> bytes | None:
+        try:
+            return (self.folder / "plan.json").read_bytes()
+        except OSError:
+            return None
 
     @contextmanager
     def held(self) -> Iterator[int]:
