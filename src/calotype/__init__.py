@@ -9,10 +9,11 @@ Importing this package costs nothing: torch and diffusers load when a model does
     picture = calotype.client("sd_deploy").query("a red apple").images[0]
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
 from calotype.version import VERSION
+
+# Type checkers take it as true. `typing` is not imported: the command line imports this module before it can
+# handle Ctrl-C, so this module imports next to nothing.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from calotype.engine.load import load as load
@@ -35,6 +36,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        # Late, so that `import calotype` is quick.
+        # Both late, so that `import calotype` is quick.
+        from importlib import import_module  # noqa: PLC0415
+
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'calotype' has no attribute {name!r}")

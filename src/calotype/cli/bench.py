@@ -83,14 +83,18 @@ def quality(
     ] = None,
     count: Annotated[
         int,
-        typer.Option("--count", "-n", help="Pictures of training captions, and as many of held-out ones."),
+        typer.Option(
+            "--count", "-n", min=1, help="Pictures of training captions, and as many of held-out ones."
+        ),
     ] = 500,
     steps: Annotated[int | None, typer.Option(help="Sampling steps. Default: 20.")] = None,
     cfg: Annotated[float | None, typer.Option(help="Guidance; 1 is off. Default: 7.5.")] = None,
     sampler: Annotated[str | None, typer.Option(help="Default: dpmpp_2m.")] = None,
     schedule: Annotated[str | None, typer.Option(help="Noise levels. Default: karras.")] = None,
     seed: Annotated[int, typer.Option(help="Decides prompts and noise.")] = 0,
-    batch_size: Annotated[int | None, typer.Option(help="Pictures at once; what fits if not said.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Pictures at once; what fits if not said.")
+    ] = None,
     judge: Annotated[
         Path | None, typer.Option("--recogniser", help="Weights of another judge than the one shipped.")
     ] = None,

@@ -61,9 +61,12 @@ def command(
         ),
     ] = None,
     target: Annotated[
-        float | None, typer.Option(help="Seconds that goodput counts.", rich_help_panel=_LOAD)
+        float | None,
+        typer.Option(min=1e-3, help="Seconds that goodput counts.", rich_help_panel=_LOAD),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for a request.", rich_help_panel=_LOAD)] = 600.0,
+    timeout: Annotated[
+        float, typer.Option(min=1e-3, help="Seconds for a request.", rich_help_panel=_LOAD)
+    ] = 600.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the arrivals.", rich_help_panel=_LOAD)] = 0,
     interface: Annotated[
         str, typer.Option(help="http (/v1/jobs), openai or grpc.", rich_help_panel=_REQUEST)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from calotype.cli.launching import Asked, File, GpusPerNode, Sets, Where, hand_in, typed
-from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.options import AsJson, ModelsFolderThere, check_models_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ def inference(
     retry_failed: Retry = False,
     ceiling_tflops: CeilingTflops = None,
     device: Device = None,
-    models: ModelsFolder = None,
+    models: ModelsFolderThere = None,
     keep_loaded: KeepLoaded = False,
     pictures: Pictures = True,
     as_json: AsJson = False,
@@ -94,7 +94,7 @@ def inference(
     if asked.elsewhere():
         hand_in_sweep(asked, context, points, out, as_json)
         return
-    how = how_to(limit_s, retry_failed, ceiling_tflops, models)
+    how = how_to(limit_s, retry_failed, ceiling_tflops, check_models_folder(models))
     how |= {"keep_loaded": keep_loaded, "pictures": pictures}
     _run(points, _rounds(sweep), out, part, how, as_json)
 
@@ -113,7 +113,7 @@ def train(
     retry_failed: Retry = False,
     ceiling_tflops: CeilingTflops = None,
     device: Device = None,
-    models: ModelsFolder = None,
+    models: ModelsFolderThere = None,
     as_json: AsJson = False,
     part: Part = None,
     launch: Where = None,
@@ -133,7 +133,7 @@ def train(
     if asked.elsewhere():
         hand_in_sweep(asked, context, points, out, as_json)
         return
-    how = how_to(limit_s, retry_failed, ceiling_tflops, models)
+    how = how_to(limit_s, retry_failed, ceiling_tflops, check_models_folder(models))
     _run(points, _rounds(sweep), out, part, how, as_json)
 
 

@@ -31,7 +31,7 @@ def changed(opened: Opened, changes: Sequence[str], registry: Mapping[str, NodeC
     workflow = opened.workflow
     if changes or workflow is None:
         workflow = to_workflow(prompt, registry, workflow)
-    return Opened(prompt, workflow)
+    return Opened(prompt, workflow, opened.unnamed)
 
 
 def _change(text: str, prompt: Mapping[str, Any], registry: Mapping[str, NodeClass]) -> tuple[str, str, Any]:

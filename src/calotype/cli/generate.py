@@ -19,11 +19,16 @@ _COMPLETIONS = {
 }
 
 
-def _option(*names: str, help: str, panel: str) -> typer.models.OptionInfo:  # noqa: A002 - typer's own word
+def _option(
+    *names: str,
+    help: str,  # noqa: A002 - typer's own word
+    panel: str,
+    least: int | None = None,
+) -> typer.models.OptionInfo:
     values = list(_COMPLETIONS.get(names[0], ()))
     complete = (lambda incomplete: [v for v in values if v.startswith(incomplete)]) if values else None
     info: typer.models.OptionInfo = typer.Option(
-        *names, help=help, rich_help_panel=panel, autocompletion=complete
+        *names, help=help, rich_help_panel=panel, autocompletion=complete, min=least
     )
     return info
 
@@ -121,7 +126,8 @@ def command(
     ] = None,
     device: Annotated[str | None, _option("--device", help="cpu, cuda or cuda:N.", panel=_MODEL)] = None,
     batch_size: Annotated[
-        int | None, _option("--batch-size", help="Pictures at once; what fits if not said.", panel=_MODEL)
+        int | None,
+        _option("--batch-size", help="Pictures at once; what fits if not said.", panel=_MODEL, least=1),
     ] = None,
     tile_vae: Annotated[
         bool | None,

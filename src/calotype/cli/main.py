@@ -32,25 +32,28 @@ from calotype.cli import (
     update,
 )
 from calotype.cli import run as run_workflow
-from calotype.core.errors import CalotypeError, ExitCode, RequestError
+from calotype.cli.value_checks import check_values_of
+from calotype.core.errors import DISK_FULL_CODES, CalotypeError, ExitCode, RequestError
+from calotype.core.extras import missing_extra
 from calotype.version import VERSION
 
 _EXIT_CODES = (
     "Exit codes: 0 done · 1 a bug in calotype · 2 bad request or usage · 3 bad or unsafe model file · "
     "4 not found · 5 does not fit in memory · 6 needs the network · 7 the GPU or its driver refused · "
-    "8 other processes of the run were lost · 130 cancelled · 141 nobody read its output to the end."
+    "8 other processes of the run were lost · 9 the disk is full · 130 cancelled · "
+    "141 nobody read its output to the end."
 )
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
-_OF_THE_DISK = (*_NO_ROOM, *_LOCKED, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
+_OF_THE_DISK = (*DISK_FULL_CODES, *_LOCKED, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
 """What a file system says no with, and no code of ours can help."""
 
 
 class _Root(TyperGroup):
-    """Tells of a value that an option does not take as of any other request, since typer leaves it out."""
+    """Checks all values, and tells of those that an option does not take as of any other bad request."""
 
     def invoke(self, ctx: Any) -> object:
+        check_values_of(self)
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -120,8 +123,8 @@ def run(arguments: list[str] | None = None) -> int:
 
     All but a CalotypeError, and a disk that refuses, is a bug and shows its trace.
     """
-    _print_whatever_comes()
     try:
+        _print_whatever_comes()
         app(arguments)
     except SystemExit as stop:
         return _ended(stop)
@@ -132,7 +135,13 @@ def run(arguments: list[str] | None = None) -> int:
         if error.errno not in _OF_THE_DISK:
             raise
         _say(f"error: {_told(error)}")
-        return int(ExitCode.DOES_NOT_FIT if error.errno in _NO_ROOM else ExitCode.BAD_REQUEST)
+        return int(ExitCode.DISK_FULL if error.errno in DISK_FULL_CODES else ExitCode.BAD_REQUEST)
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        _say(f"error: {missing}")
+        return int(missing.exit_code)
     except KeyboardInterrupt:
         _say("cancelled")
         return int(ExitCode.CANCELLED)
@@ -167,7 +176,7 @@ def _ended(stop: SystemExit) -> int:
 def _told(error: OSError) -> str:
     """What the system says, of which file, and what to do."""
     fixes = {
-        **dict.fromkeys(_NO_ROOM, "make room there, or "),
+        **dict.fromkeys(DISK_FULL_CODES, "make room there, or "),
         **dict.fromkeys(_LOCKED, "make it writable, or "),
     }
     where = f"{error.filename}: " if error.filename else ""

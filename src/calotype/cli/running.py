@@ -83,6 +83,8 @@ def run(job: Job) -> None:
     opened = open_workflow(_read(job.workflow), str(job.workflow), registry)
     opened = changed(opened, job.changes, registry)
     if job.print_api:
+        if opened.unnamed:
+            raise RequestError(opened.unnamed)
         print_json(opened.prompt)
         return
     catalogue = FolderCatalogue(job.models, job.inputs, known=_known(opened), presets=PRESETS)

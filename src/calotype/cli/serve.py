@@ -38,6 +38,7 @@ def serve(
     from calotype.serve.lifecycle.main import log_as_json
     from calotype.serve.lifecycle.news import Kind, News
     from calotype.serve.lifecycle.places import place_of
+    from calotype.serve.lifecycle.plan_checks import check_plan
     from calotype.serve.lifecycle.server import serve as run
 
     plan = _plan(models, name, engine, workers, reach, ray)
@@ -49,12 +50,14 @@ def serve(
 
         def say(self, kind: Kind, text: str = "") -> None:
             super().say(kind, text)
+            if kind == "ready":
+                confirm()
             if kind == "ready" and (running := place.running()) is not None:
                 out.print(f"{plan.name} is ready: {running.http} (gRPC {running.grpc}); Ctrl-C drains")
                 _print_notices(place)
 
-    with place.held():
-        place.keep_plan(plan)
+    check_plan(plan, place)
+    with place.held(), place.trying(plan) as confirm:
         log_as_json()
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         out.print(f"starting {plan.name} with {', '.join(plan.models)}")
@@ -78,11 +81,13 @@ def deploy(
     from calotype.serve.lifecycle.deploying import deploy as start
     from calotype.serve.lifecycle.places import place_of
     from calotype.serve.lifecycle.plan import DeploymentPlan
+    from calotype.serve.lifecycle.plan_checks import check_plan
     from calotype.serve.lifecycle.systemd import unit
 
     plan = _plan(models, name, engine, workers, reach, ray)
     if systemd:
         place = place_of(plan.name)
+        check_plan(plan, place)
         if place.read("plan.json", DeploymentPlan) != plan:
             with place.held():
                 place.keep_plan(plan)
@@ -112,12 +117,16 @@ def _plan(
     reach: ReachOptions,
     ray: RayOptions,
 ) -> "DeploymentPlan":
+    from calotype.core.extras import require_extra
+
+    # Here, because the server in the background could only write the failure into its log.
+    require_extra("serve")
     from calotype.serve.lifecycle.places import DEFAULT_NAME, place_of
     from calotype.serve.lifecycle.plan import DeploymentPlan
     from calotype.serve.model_names import findable
     from calotype.spec.layers import merge, parse_overrides
 
-    chosen = name or DEFAULT_NAME
+    chosen = DEFAULT_NAME if name is None else name
     if models is None and (place_of(chosen).folder / "plan.json").is_file():
         models = list(place_of(chosen).plan().models)
     given = said(workers.as_plan() | chosen_engine(engine, ray))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calotype.cli.options import ModelsFolder
+from calotype.cli.options import ModelsFolderThere
 from calotype.spec.names import USUAL_PRESET
 
 _REACH = "How it is reached"
@@ -26,7 +26,7 @@ class ModelOptions:
     max_rows: Annotated[
         int | None, typer.Option(help="Rows of one UNet evaluation, two a guided picture.")
     ] = None
-    folder: ModelsFolder = None
+    folder: ModelsFolderThere = None
 
     def as_plan(self) -> dict[str, Any]:
         return {

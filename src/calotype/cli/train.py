@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from calotype.cli.launching import Asked, File, GpusPerNode, Nodes, Sets, Where, typed
-from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.options import AsJson, ModelsFolder, ModelsFolderThere, check_models_folder
 from calotype.cli.train_table import table
 
 if TYPE_CHECKING:
@@ -51,13 +51,15 @@ def run(
         bool, typer.Option("--print-config", help="Show every value and where it came from; train nothing.")
     ] = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
-    models: ModelsFolder = None,
+    models: ModelsFolderThere = None,
     as_json: AsJson = False,
     benchmark: Annotated[
         bool, typer.Option("--benchmark", help="Measure some steps and print a row; keeps no checkpoint.")
     ] = False,
-    benchmark_steps: Annotated[int, typer.Option(help="With --benchmark: steps to measure.")] = 30,
-    warmup_steps: Annotated[int, typer.Option(help="With --benchmark: steps before the clock starts.")] = 10,
+    benchmark_steps: Annotated[int, typer.Option(min=1, help="With --benchmark: steps to measure.")] = 30,
+    warmup_steps: Annotated[
+        int, typer.Option(min=0, help="With --benchmark: steps before the clock starts.")
+    ] = 10,
     record: Annotated[
         Path | None,
         typer.Option(
@@ -65,7 +67,8 @@ def run(
         ),
     ] = None,
     ceiling_tflops: Annotated[
-        float | None, typer.Option(help="With --benchmark: the device's measured best, to tell MFU from.")
+        float | None,
+        typer.Option(min=1e-6, help="With --benchmark: the device's measured best, to tell MFU from."),
     ] = None,
     launch: Where = None,
     launch_file: File = None,
@@ -94,6 +97,7 @@ def run(
 
         hand_in_training(asked, context, as_json)
         return
+    check_models_folder(models)
     chosen = load_recipe(recipe, overrides or []).recipe
     if not benchmark:
         from calotype.train.start_weights import check_weights_are_chosen

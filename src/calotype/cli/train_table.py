@@ -13,7 +13,8 @@ def table(
     out: Annotated[Path, typer.Option(help="A folder for the records and the table, or one to go on with.")],
     row_limit_s: Annotated[float | None, typer.Option(min=0, help="Give up rows that take longer.")] = None,
     ceiling_tflops: Annotated[
-        float | None, typer.Option(help="The device's best for MFU; each row measures it if not said.")
+        float | None,
+        typer.Option(min=1e-6, help="The device's best for MFU; each row measures it if not said."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU if there is one.")] = None,
     models: ModelsFolder = None,

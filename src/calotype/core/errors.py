@@ -5,6 +5,7 @@ exceptions: only what a user can put right is a CalotypeError. This file knows n
 """
 
 import difflib
+import errno
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -22,6 +23,7 @@ class ExitCode(IntEnum):
     OFFLINE = 6
     GPU_REFUSED = 7
     PEERS_LOST = 8
+    DISK_FULL = 9
     CANCELLED = 130
     READER_LEFT = 141
 
@@ -73,6 +75,16 @@ class DoesNotFitError(CalotypeError):
     """Work that needs more memory than there is; the message says the largest that would fit."""
 
     exit_code = ExitCode.DOES_NOT_FIT
+
+
+DISK_FULL_CODES = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a file system answers when it has no space left, or when a quota is used up."""
+
+
+class DiskFullError(CalotypeError):
+    """A file that needs more space than its disk has; the message names the disk or folder."""
+
+    exit_code = ExitCode.DISK_FULL
 
 
 class OfflineError(CalotypeError):

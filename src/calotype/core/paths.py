@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
+from calotype.core.errors import DISK_FULL_CODES, NotFoundError, Problem, RequestError, near_matches
 
 LONGEST_NAME = 255
 
@@ -116,6 +116,13 @@ def written_whole(path: Path, mode: str = "wb", *, synced: bool = True) -> Itera
         os.umask(umask)
         Path(partial).chmod(0o666 & ~umask)
         Path(partial).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(partial).unlink(missing_ok=True)
+        name_full_disk(error, path)
         raise
+
+
+def name_full_disk(error: BaseException, path: Path) -> None:
+    """Add the path to a full disk's error: a failed write does not say which file it was for."""
+    if isinstance(error, OSError) and error.errno in DISK_FULL_CODES and error.filename is None:
+        error.filename = str(path)

@@ -10,7 +10,7 @@ import numpy as np
 import PIL
 from PIL import Image, features
 
-from calotype.core.errors import NotFoundError
+from calotype.core.extras import MissingExtraError
 from calotype.emoji.artwork import Drawing
 from calotype.emoji.backgrounds import BACKGROUNDS, Colour
 
@@ -41,7 +41,7 @@ def check_renderer() -> dict[str, str]:
     try:
         import resvg_py  # noqa: PLC0415 - an extra
     except ImportError:
-        raise NotFoundError("rendering emoji needs resvg-py: pip install 'calotype[data]'") from None
+        raise MissingExtraError("resvg-py", "data", "rendering emoji") from None
     return {
         "resvg-py": resvg_py.__version__,
         "resvg": resvg_py.__resvg_version__,

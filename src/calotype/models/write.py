@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from calotype.core.errors import Problem, RequestError
-from calotype.core.paths import written_whole
+from calotype.core.paths import name_full_disk, written_whole
 from calotype.core.progress import Progress, Silent
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
@@ -92,8 +92,9 @@ def made_whole(folder: Path) -> Iterator[Path]:
         yield partial
         partial.chmod(0o755)
         partial.rename(folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
+        name_full_disk(error, folder)
         raise
 
 

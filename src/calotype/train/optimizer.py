@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from calotype.core.errors import NotFoundError
+from calotype.core.extras import MissingExtraError
 from calotype.spec.recipe_parts import OptimizerPart
 
 
@@ -30,7 +30,7 @@ def _eight_bit(parameters: Sequence[nn.Parameter], settings: dict[str, object]) 
     try:
         from torchao.optim import AdamW8bit  # noqa: PLC0415 - an extra
     except ImportError:
-        raise NotFoundError("optimizer.name=adamw8bit needs torchao: pip install 'calotype[train]'") from None
+        raise MissingExtraError("torchao", "train", "optimizer.name=adamw8bit") from None
     return AdamW8bit(parameters, **settings)
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from calotype.core.errors import NotFoundError
+from calotype.core.extras import MissingExtraError
 from calotype.core.paths import written_whole
 from calotype.spec.recipe import Recipe
 from calotype.train.loop import Loop, StepNews
@@ -56,8 +56,7 @@ def _wandb(mode: str) -> Any:
     try:
         return import_module("wandb")
     except ImportError:
-        rule = f"logging.wandb={mode} needs wandb"
-        raise NotFoundError(f"{rule}: pip install 'calotype[train]'") from None
+        raise MissingExtraError("wandb", "train", f"logging.wandb={mode}") from None
 
 
 def _kept_id(file: Path) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from calotype.core.errors import NotFoundError
+from calotype.core.extras import MissingExtraError
 from calotype.core.paths import written_whole
 from calotype.core.progress import Progress
 from calotype.spec.recipe import Recipe
@@ -85,8 +85,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
         except ImportError:
-            rule = "logging.tensorboard=true needs tensorboard"
-            raise NotFoundError(f"{rule}: pip install 'calotype[train]'") from None
+            raise MissingExtraError("tensorboard", "train", "logging.tensorboard=true") from None
         self._writer: Any = SummaryWriter(str(folder), purge_step=first_step)
         self._readings = readings
 

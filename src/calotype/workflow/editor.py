@@ -42,6 +42,32 @@ def to_prompt(workflow: object, registry: Mapping[str, NodeClass]) -> JSON:
     return {name: _converted(scope, node, registry) for name, scope, node in _runnable(top)}
 
 
+def unnamed_values(workflow: object, registry: Mapping[str, NodeClass]) -> list[Problem]:
+    """Nodes with values that `to_prompt` cannot carry over: files list values without the names of inputs.
+
+    Only the declaration of a node has the names, so this concerns unknown nodes.
+    """
+    file = EditorFile.read(workflow)
+    subgraphs = {one.id: one for one in file.definitions.subgraphs} if file.definitions else {}
+    problems = []
+    for name, _, node in _runnable(_Scope(file, subgraphs)):
+        if node.type in registry:
+            continue
+        named = [socket.name for socket in node.inputs if socket.widget]
+        lost = [value for value in _left_over(named, node.listed_values) if value is not None]
+        if lost:
+            rule = f"{node.type!r} is not known here, so the names of its {len(lost)} values are not either"
+            fix = "install the package that declares it, or export API format in the editor"
+            problems.append(Problem(f"node {name}", f"{rule}; {fix}", lost))
+    return problems
+
+
+def _left_over(names: Sequence[str], values: Sequence[Any]) -> Sequence[Any]:
+    """Values that no name stands for; what an editor does to seeds is no value of a node."""
+    *_, place = (0, *(place for place, _, _ in _placed(names, values, set(SEEDS))))
+    return values[place:]
+
+
 @dataclass(frozen=True)
 class _End:
     """Where a link comes from: an output of a node, or a value where the source is only the editor's."""
@@ -181,18 +207,23 @@ def _widget_values(node: EditorNode, known: NodeClass | None) -> JSON:
 
 
 def _paired(names: Sequence[str], values: Sequence[Any], drawn: set[str]) -> Iterator[tuple[str, Any]]:
+    return ((name, value) for _, name, value in _placed(names, values, drawn) if value is not None)
+
+
+def _placed(names: Sequence[str], values: Sequence[Any], drawn: set[str]) -> Iterator[tuple[int, str, Any]]:
+    """Each name with its value, and the place in the list where the next one's value is."""
     place = 0
     for after, name in enumerate(names, 1):
         if place >= len(values):
             return
-        if values[place] is not None:
-            yield name, values[place]
+        value = values[place]
         place += 1
         follows = values[place] if place < len(values) else None
         # Very old files have a truth value in its place, so that there is one value too many.
         spare = isinstance(follows, bool) and len(values) - place > len(names) - after
         if name in drawn and (spare or follows in CONTROLS):
             place += 1
+        yield place, name, value
 
 
 def widgets_of(node: NodeClass) -> list[Input]:

@@ -15,7 +15,7 @@ from typing import Any
 from PIL import Image, UnidentifiedImageError
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
-from calotype.workflow.editor import to_prompt
+from calotype.workflow.editor import to_prompt, unnamed_values
 from calotype.workflow.interface import NodeClass
 
 JSON = dict[str, Any]
@@ -31,6 +31,8 @@ class Opened:
 
     prompt: JSON
     workflow: JSON | None = None
+    unnamed: tuple[Problem, ...] = ()
+    """Values of the editor's file that are missing in the graph: the names of their inputs are unknown."""
 
 
 def open_workflow(data: bytes, name: str, registry: Mapping[str, NodeClass]) -> Opened:
@@ -44,7 +46,7 @@ def _from_json(value: object, name: str, registry: Mapping[str, NodeClass]) -> O
     if not isinstance(value, dict):
         raise RequestError([Problem("workflow", f"{name} holds no JSON object of nodes")])
     if isinstance(value.get("nodes"), list):
-        return Opened(to_prompt(value, registry), value)
+        return Opened(to_prompt(value, registry), value, tuple(unnamed_values(value, registry)))
     inner = value.get("prompt")
     # What is sent to `/prompt`, saved as it was.
     if isinstance(inner, dict) and "class_type" not in inner:

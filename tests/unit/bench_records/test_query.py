@@ -150,7 +150,7 @@ def test_the_command_says_what_is_missing(
     assert calotype("bench", "query").code == 2
     monkeypatch.setitem(sys.modules, "duckdb", None)
     told = calotype("bench", "query", "SELECT 1", "-r", records)
-    assert (told.code, "calotype[query]" in told.err) == (4, True)
+    assert (told.code, "calotype[query]" in told.err) == (2, True)
 
 
 def test_the_documented_columns_are_those_there_are() -> None:

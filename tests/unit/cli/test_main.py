@@ -125,6 +125,94 @@ def test_ctrl_c_while_the_command_line_loads_shows_no_trace() -> None:
     assert (done.returncode, done.stderr) == (ExitCode.CANCELLED, "")
 
 
+@pytest.mark.parametrize(
+    "module", ["calotype.cli.main", "typer", "calotype.core.errors", "calotype.cli.update"]
+)
+@pytest.mark.parametrize("where", ["in the import", "in a callback, where Python drops exceptions"])
+def test_ctrl_c_while_any_module_loads_ends_the_command_and_shows_nothing(module: str, where: str) -> None:
+    """The signal is sent at the import of that module, by the process itself: never too early or too late."""
+    code = (
+        "import os, signal, sys, weakref\n"
+        "class Watched: pass\n"
+        "def interrupt(*_): os.kill(os.getpid(), signal.SIGINT)\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}:\n"
+        f"            if {where == 'in the import'}: return interrupt()\n"
+        "            watched = Watched(); held = weakref.ref(watched, interrupt); del watched\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "sys.argv = ['calotype', '--version']\n"
+        "from calotype.__main__ import main; main()"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (ExitCode.CANCELLED, "", "")
+
+
+def test_ctrl_c_that_the_caller_ignores_stays_ignored() -> None:
+    """As in the background of a script."""
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "import sys; sys.argv = ['calotype', '--version']\n"
+        "from calotype.__main__ import main\n"
+        "try: main()\n"
+        "finally: assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (ExitCode.OK, "")
+
+
+def test_next_to_nothing_loads_before_ctrl_c_is_handled() -> None:
+    """Python imports these modules before any code of ours can handle a signal."""
+    code = (
+        "import sys; before = set(sys.modules); import calotype.__main__;"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r}); {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert done.stdout.split() == ["calotype", "calotype.__main__", "calotype.version"]
+
+
+def on_a_full_disk(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """A command whose `folder` is a full disk, in namespaces of its own, where any user may mount."""
+    mount = 'mount -t tmpfs -o size=4k tmpfs "$0" && head -c 4096 /dev/zero >"$0/filler" && exec "$@"'
+    command = [sys.executable, "-m", "calotype", *words]
+    return subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, str(folder), *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "CALOTYPE_STATE": str(folder / "state")},
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("models", "random", "emoji", "{disk}/model"),
+        ("generate", "x", "--steps", "1", "--width", "64", "--height", "64", "--out", "{disk}/out"),
+        ("deploy", "emoji", "--engine", "nothing", "--systemd", "--name", "one"),
+    ],
+    ids=["a model", "a picture", "a deployment"],
+)
+def test_a_full_disk_is_told_from_memory_that_is_too_small(tmp_path: Path, words: tuple[str, ...]) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = on_a_full_disk(disk, *(word.format(disk=disk) for word in words))
+    assert done.returncode == ExitCode.DISK_FULL
+    assert "No space left on device" in done.stderr
+    assert str(disk) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_completion_offers_samplers() -> None:
     environment = {
         "_CALOTYPE_COMPLETE": "complete_bash",

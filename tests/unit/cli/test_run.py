@@ -289,3 +289,31 @@ def test_the_presets_named_without_torch_are_those_there_are() -> None:
     assert set(PRESETS) == set(names.PRESETS)
     lossy = {name for name, passes in PRESETS.items() if any(one.effect == "lossy" for one in passes)}
     assert lossy == set(names.LOSSY_PRESETS)
+
+
+def editor_file(*nodes: dict[str, Any]) -> str:
+    workflow = {"nodes": list(nodes), "links": [], "version": 0.4}
+    Path("editor.json").write_text(json.dumps(workflow))
+    return "editor.json"
+
+
+SIZE = {"id": 5, "type": "EmptyLatentImage", "widgets_values": [64, 128, 1]}
+
+
+def test_values_of_unknown_nodes_are_not_dropped_in_silence(calotype: Calotype) -> None:
+    """An editor's file lists them without names, which only the missing package knows."""
+    name = editor_file(SIZE, {"id": 7, "type": "Mystery", "widgets_values": [5, "soft", None, True]})
+    seen = calotype("run", name, "--print-api")
+    assert (seen.code, seen.out) == (ExitCode.BAD_REQUEST, "")
+    assert "node 7: 'Mystery' is not known here, so the names of its 3 values are not either" in seen.err
+    assert "install the package that declares it" in seen.err
+
+
+def test_values_of_unknown_nodes_that_the_file_names_are_printed(calotype: Calotype) -> None:
+    socket = {"name": "seed", "type": "INT", "link": None, "widget": {"name": "seed"}}
+    listed = {"id": 7, "type": "Mystery", "inputs": [socket], "widgets_values": [5, "randomize"]}
+    named = {"id": 8, "type": "Mystery", "widgets_values": {"amount": 0.5}}
+    seen = calotype("run", editor_file(SIZE, listed, named), "--print-api")
+    assert seen.code == ExitCode.OK
+    printed = json.loads(seen.out)
+    assert [printed[node]["inputs"] for node in ("7", "8")] == [{"seed": 5}, {"amount": 0.5}]

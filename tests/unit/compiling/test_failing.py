@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch._inductor.exc import InductorError, InvalidCxxCompiler
 
-from calotype.core.errors import CalotypeError, DoesNotFitError
+from calotype.core.errors import CalotypeError, DiskFullError
 from calotype.engine.compiling import child
 from calotype.engine.compiling.elsewhere import Elsewhere
 from calotype.engine.compiling.package import write_package
@@ -37,7 +37,7 @@ def order() -> Order:
     ("stopped_by", "kind", "said"),
     [
         (InvalidCxxCompiler(), CalotypeError, r"No working C\+\+ compiler found .*; install g\+\+"),
-        (OSError(errno.ENOSPC, "No space left on device"), DoesNotFitError, "No space left .*set TMPDIR"),
+        (OSError(errno.ENOSPC, "No space left on device"), DiskFullError, "No space left .*set TMPDIR"),
     ],
     ids=["no compiler", "no room"],
 )

@@ -215,7 +215,7 @@ def test_a_job_whose_record_cannot_be_kept_is_ended(
     told = Told()
     monkeypatch.setattr(backends, "open_backend", lambda _: told)
     monkeypatch.setattr(submitting, "keep", full)
-    assert run(["launch", "submit", "--on=slurm", "doctor"]) == ExitCode.DOES_NOT_FIT
+    assert run(["launch", "submit", "--on=slurm", "doctor"]) == ExitCode.DISK_FULL
     assert "No space left on device" in capsys.readouterr().err
     assert ended == ["1"]
     assert all_records() == []

@@ -60,7 +60,7 @@ def test_a_missing_package_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     seen = calotype("engine", "export", "emoji", "new")
-    assert seen.code == ExitCode.NOT_FOUND
+    assert seen.code == ExitCode.BAD_REQUEST
     assert f"needs {package}: pip install 'calotype[onnx]'" in seen.err
     assert left_behind() == []
 

@@ -441,6 +441,7 @@ def test_the_command_line_sets_every_limit_and_keeps_paths_whole(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.safetensors").touch()
+    (tmp_path / "models").mkdir()
     words = ["deploy", "mine.safetensors", "sdxl", "--name", "one", "--systemd", "--models", "models"]
     sets = ["--set", "queue.max_age_s=3600", "--set", "memory_bytes=1000", "--set", "reached.ping_s=2"]
     assert run([*words, *sets]) == 0
@@ -578,3 +579,57 @@ def _waiting_signals(pid: int) -> set[int]:
     """Those that were sent to a process and that it has not heard yet."""
     mask = int(_told_of(pid, "ShdPnd")[0], 16)
     return {number for number in range(1, 32) if mask & 1 << (number - 1)}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--engine", "bogus"], "engine: 'bogus' is not an engine; known: calotype, nothing"),
+        (["--engine", "nothin"], "did you mean 'nothing'?"),
+        (["--models", "/nosuch"], "models_folder: /nosuch does not exist; name a folder"),
+        (["--records", "/nosuch"], "records: /nosuch does not exist; name a folder"),
+        (["--admin", "artist"], "admins: no API key is named 'artist'; none are known; create it first with"),
+        (["--name", ""], "--name: is empty"),
+        (["nosuch"], "models: there is no model 'nosuch': not a file, not in "),
+        (["emojy"], "did you mean 'emoji'?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+@pytest.mark.parametrize("verb", ["serve", "deploy", "deploy --systemd"])
+def test_what_cannot_work_is_refused_before_anything_starts(
+    verb: str, words: list[str], told: str, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*verb.split(), *words]) == 2
+    assert told in capsys.readouterr().err
+    assert not (state / "deployments").exists()
+
+
+def test_an_admin_with_a_key_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["keys", "create", "artist", "--deployment", "one"]) == 0
+    assert run(["deploy", "--name", "one", "--admin", "artist", "--systemd"]) == 0
+    assert run(["deploy", "--name", "one", "--admin", "artists", "--systemd"]) == 2
+    assert "no API key is named 'artists'; did you mean 'artist'?" in capsys.readouterr().err
+
+
+def test_python_is_refused_the_same(tmp_path: Path) -> None:
+    for settings in ({"engine": "bogus"}, {"models_folder": tmp_path / "nosuch", "engine": "nothing"}):
+        with pytest.raises(RequestError, match=r"bogus|nosuch"):
+            calotype.deploy("emoji", name="one", **settings)
+
+
+@pytest.mark.parametrize("verb", ["serve", "deploy"])
+def test_a_start_that_fails_leaves_the_deployment_as_it_was(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing but the port is wrong: it is found out after the plan has been written."""
+    calotype.deploy("emoji", name="one", **IDLE).close()
+    calotype.undeploy("one")
+    kept = place_of("one").plan()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert run([verb, "other", "--name", "one", "--engine", "nothing", "--port", port]) == 2
+    assert "cannot be listened on" in capsys.readouterr().err
+    assert place_of("one").plan() == kept
+    with calotype.deploy("other", name="one", **IDLE) as handle:
+        assert [model.name for model in handle.models()] == ["other"]
+    assert place_of("one").plan().models == ("other",), "a start that works counts"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from calotype.core.errors import DoesNotFitError
+from calotype.core.errors import DiskFullError
 from calotype.core.progress import Silent
 from calotype.engine.store.artefact import artefacts, locked, remove, remove_abandoned
 from calotype.engine.store.build import Built
@@ -31,7 +31,7 @@ def test_a_failure_anywhere_leaves_nothing(error: BaseException) -> None:
         SABOTEUR.plan(failures, lambda: _raise(error))
         try:
             keep(target(SMALL))
-        except (DoesNotFitError, KeyboardInterrupt):
+        except (DiskFullError, KeyboardInterrupt):
             assert artefacts() == []
         assert leftovers() == []
         assert all(one.state == "ok" for one in verdicts())

@@ -41,7 +41,7 @@ def test_too_little_room_is_noticed_before_the_first_byte(
     for part in (str(store.folder), f"{error.needed_bytes} bytes are needed", "1048576 bytes are free"):
         assert part in str(error)
     assert "lower checkpoint.keep_last" in str(error)
-    assert error.exit_code == ExitCode.DOES_NOT_FIT
+    assert error.exit_code == ExitCode.DISK_FULL
     assert_same(state, LARGE)
     assert steps_in(store) == [1]
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from calotype.bench.records.columns import COLUMNS, SAMPLE_COLUMNS, rows_of, samples_of
 from calotype.bench.records.store import Stored
-from calotype.core.errors import NotFoundError, Problem, RequestError
+from calotype.core.errors import Problem, RequestError
+from calotype.core.extras import MissingExtraError
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def _duckdb() -> Any:
     try:
         import duckdb  # noqa: PLC0415 - an extra that only questions need
     except ImportError:
-        raise NotFoundError("queries need DuckDB, which is not here: pip install calotype[query]") from None
+        raise MissingExtraError("duckdb", "query", "a query of records") from None
     return duckdb
 
 

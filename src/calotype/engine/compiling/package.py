@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calotype.core.errors import CalotypeError, DoesNotFitError
+from calotype.core.errors import DISK_FULL_CODES, CalotypeError, DiskFullError
 from calotype.engine.network.compiled import Made
 from calotype.engine.network.products import available
 from calotype.engine.network.region import Form, Order, Region
@@ -126,7 +126,8 @@ def _explained(error: Exception) -> CalotypeError:
     if isinstance(inner, OSError):
         from torch._inductor.runtime.cache_dir_utils import cache_dir  # noqa: PLC0415 - only a failure needs it
 
-        return DoesNotFitError(f"{said} (while compiling in {cache_dir()}); make room there or set TMPDIR")
+        kind = DiskFullError if inner.errno in DISK_FULL_CODES else CalotypeError
+        return kind(f"{said} (while compiling in {cache_dir()}); make room there or set TMPDIR")
     if type(inner).__name__ == "InvalidCxxCompiler":
         said += "; install g++, or name another compiler with CXX"
     return CalotypeError(said)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from calotype.core.errors import NotFoundError
+from calotype.core.extras import MissingExtraError
 from calotype.engine.portable.parts import Part, Sizes
 
 FILE, WEIGHTS_FILE = "model.onnx", "model.onnx_data"
@@ -36,7 +36,7 @@ def check_exporter() -> None:
         import onnxruntime  # noqa: F401, PLC0415
         import onnxscript  # noqa: F401, PLC0415
     except ImportError as error:
-        raise NotFoundError(f"exporting to ONNX needs {error.name}: pip install 'calotype[onnx]'") from None
+        raise MissingExtraError(str(error.name), "onnx", "exporting to ONNX") from None
 
 
 def write_graph(part: Part, folder: Path) -> None:

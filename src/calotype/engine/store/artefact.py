@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, ValidationError
 
-from calotype.core.errors import CalotypeError, DoesNotFitError, NotFoundError, RequestError, near_matches
+from calotype.core.errors import CalotypeError, DiskFullError, NotFoundError, RequestError, near_matches
 from calotype.core.paths import cache_dir, check_name, list_files
 from calotype.core.progress import Progress, Silent
 from calotype.engine.store.target import FORMAT, Frozen, Target
@@ -190,7 +190,7 @@ def _explained() -> Iterator[None]:
         yield
     except OSError as error:
         fix = "nothing half-built stays; make room there or set CALOTYPE_CACHE to another folder"
-        kind = DoesNotFitError if error.errno in _NO_ROOM else CalotypeError
+        kind = DiskFullError if error.errno in _NO_ROOM else CalotypeError
         raise kind(f"{engines_dir()} cannot be written to: {error.strerror or error}; {fix}") from error
 
 

@@ -16,6 +16,7 @@ from calotype.core.errors import CalotypeError, NotFoundError
 from calotype.serve.lifecycle.news import Told, heard
 from calotype.serve.lifecycle.places import Place, Running, place_of
 from calotype.serve.lifecycle.plan import DeploymentPlan
+from calotype.serve.lifecycle.plan_checks import check_plan
 
 LAST_LINES = 20
 _LAST_S = 10
@@ -34,11 +35,12 @@ def deploy(
     It is kept in `place`, or where its name leads to.
     """
     place = place or place_of(plan.name)
-    with place.held() as held:
-        place.keep_plan(plan)
-        pipe = _started(place, held)
-    with pipe:
-        return _when_ready(place, pipe, tell)
+    check_plan(plan, place)
+    # Held until it is ready, together with the server: where the start fails, the plan before is put back.
+    with place.held() as held, place.trying(plan) as confirm, _started(place, held) as pipe:
+        running = _when_ready(place, pipe, tell)
+        confirm()
+        return running
 
 
 def _started(place: Place, held: int) -> IO[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,14 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
+from calotype.core.errors import (
+    DISK_FULL_CODES,
+    DiskFullError,
+    NotFoundError,
+    Problem,
+    RequestError,
+    near_matches,
+)
 from calotype.core.paths import check_name, state_dir, written_whole
 from calotype.core.processes import born
 from calotype.serve.lifecycle.plan import DeploymentPlan
@@ -26,6 +33,12 @@ _LETTING_GO_S = 2.0
 _LOOK_EVERY_S = 0.02
 Kept = TypeVar("Kept", bound=BaseModel)
 """What a file of a deployment holds."""
+
+
+class StateDiskFullError(UnavailableError, DiskFullError):
+    """The disk that holds a deployment's folder has no space left."""
+
+    exit_code = DiskFullError.exit_code
 
 
 class Running(BaseModel):
@@ -81,6 +94,33 @@ class Place:
     def keep_plan(self, plan: DeploymentPlan) -> None:
         self._make_folder()
         self.write("plan.json", plan)
+
+    @contextmanager
+    def trying(self, plan: DeploymentPlan) -> Iterator[Callable[[], None]]:
+        """Keep this plan; put back the one before it unless the answer is called, which says that it works.
+
+        So a start that fails leaves a deployment as it was. Only while the place is held.
+        """
+        before = self._plan_bytes()
+        works = False
+
+        def confirm() -> None:
+            nonlocal works
+            works = True
+
+        self.keep_plan(plan)
+        try:
+            yield confirm
+        finally:
+            if not works and before is not None:
+                with self._refusals(), written_whole(self.folder / "plan.json") as file:
+                    file.write(before)
+
+    def _plan_bytes(self) -> bytes | None:
+        try:
+            return (self.folder / "plan.json").read_bytes()
+        except OSError:
+            return None
 
     @contextmanager
     def held(self) -> Iterator[int]:
@@ -156,7 +196,8 @@ class Place:
         try:
             yield
         except OSError as error:
-            raise UnavailableError(
+            kind = StateDiskFullError if error.errno in DISK_FULL_CODES else UnavailableError
+            raise kind(
                 f"{self.folder} cannot be written: {error.strerror or error}; its disk must have room and be "
                 "writable; put that right, or set CALOTYPE_STATE to another folder"
             ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -24,6 +25,16 @@ from calotype.serve.settings import ServeSettings
 from calotype.spec.job import known_preset
 from calotype.spec.names import PRECISIONS
 from calotype.spec.problems import problems_of, shown
+
+ENGINES = ("calotype", "nothing")
+_TINY_PICTURES = re.compile(r"nothing(:[0-9]{1,6})?")
+"""The engine that does nothing, and how many rows it pretends to have memory for."""
+
+
+def makes_tiny_pictures(engine: str) -> bool:
+    """Whether this engine needs no model."""
+    return _TINY_PICTURES.fullmatch(engine) is not None
+
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 """It becomes the name of a folder."""
@@ -77,6 +88,13 @@ class DeploymentPlan(BaseModel):
         if twice is not None:
             raise ValueError(f"two models would be called {shown(twice)}; rename a file, or name it once")
         return models
+
+    @field_validator("engine")
+    @classmethod
+    def _known_engine(cls, name: str) -> str:
+        if name == "calotype" or makes_tiny_pictures(name):
+            return name
+        raise ValueError(f"{shown(name)} is not an engine; {near_matches(name[:60], ENGINES)}")
 
     @field_validator("precision")
     @classmethod

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from calotype.core.errors import NotFoundError
+from calotype.core.extras import MissingExtraError
 from calotype.core.hardware import GpuSource
 from calotype.serve.deployment.crew import replica_name
 from calotype.serve.deployment.workers import StartWorker
@@ -29,7 +29,7 @@ async def workers_of(plan: DeploymentPlan, gpus: GpuSource) -> AsyncIterator[dic
     try:
         from calotype.serve.cluster import connecting  # noqa: PLC0415 - ray, only where it is wanted
     except ModuleNotFoundError as error:
-        raise NotFoundError(f"engine ray needs {error.name}: pip install 'calotype[cluster]'") from None
+        raise MissingExtraError(str(error.name), "cluster", "engine ray") from None
     try:
         await connecting.join(plan.cluster)
         start = replica_starter(plan)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from calotype.core.errors import DoesNotFitError
+from calotype.core.errors import DiskFullError, DoesNotFitError
 from calotype.core.progress import Progress
 from calotype.engine.device import lacks_memory
 from calotype.engine.engine import Engine
@@ -32,8 +32,8 @@ def warm_companies(engine: Engine, most_rows: int, progress: Progress) -> None:
     """
     try:
         _warm(engine, most_rows, progress)
-    except (DoesNotFitError, RuntimeError) as error:
-        if not isinstance(error, DoesNotFitError) and not lacks_memory(error):
+    except (DiskFullError, DoesNotFitError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not lacks_memory(error):
             raise
         _log.warning("not everything is warmed up: %s", error)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calotype.core.errors import CalotypeError, ExitCode, ModelFileError
+from calotype.core.errors import CalotypeError, DiskFullError, ModelFileError
 
 
 class DamagedCheckpointError(ModelFileError):
@@ -28,7 +28,7 @@ class CannotWriteError(CalotypeError):
         super().__init__(f"cannot write a checkpoint into {folder}: {reason} ({needed}{free}); {fix}")
 
 
-class NoRoomError(CannotWriteError):
+class NoRoomError(CannotWriteError, DiskFullError):
     """The disk has less room than the checkpoint takes."""
 
-    exit_code = ExitCode.DOES_NOT_FIT
+    exit_code = DiskFullError.exit_code

@@ -15,7 +15,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from calotype.core.errors import NotFoundError, OfflineError
+from calotype.core.errors import DISK_FULL_CODES, DiskFullError, NotFoundError, OfflineError
 from calotype.core.paths import cache_dir
 from calotype.train.data.object_store import TryAgainError, go_on_with_object, is_object
 from calotype.train.data.once import alone_with
@@ -110,6 +110,8 @@ def _go_on(url: str, part: Path) -> None:
     except (OSError, HTTPException) as error:
         if isinstance(error, OSError) and error.errno in _OUR_DISK:
             rule = f"cannot be written: {error.strerror}; make room, or set CALOTYPE_CACHE elsewhere"
+            if error.errno in DISK_FULL_CODES:
+                raise DiskFullError(f"{part}: {rule}") from None
             raise DataError(part, rule) from None
         raise TryAgainError(str(error) or type(error).__name__) from None
 

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from calotype.core.errors import NotFoundError
+from calotype.core.extras import MissingExtraError
 
 SCHEMES = ("s3", "gs", "az")
 _CHUNK_BYTES = 2**23
@@ -74,5 +75,5 @@ def _obstore() -> Any:
     try:
         return import_module("obstore")
     except ImportError:
-        rule = f"{', '.join(f'{scheme}://' for scheme in SCHEMES)} need obstore"
-        raise NotFoundError(f"{rule}: pip install 'calotype[cloud]'") from None
+        what = f"a path of {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
+        raise MissingExtraError("obstore", "cloud", what) from None
