@@ -1,8 +1,8 @@
 """Copies the rows of a damaged queue database into a new one, as far as they can be read.
 
 The damaged file is only read. Each table is read forward up to the first page that SQLite refuses, backward
-from its end, and, where its key is a number, from keys in between. Where even the first page cannot be read,
-a copy of the file gets the first page of a new database, which says where the tables begin.
+from its end, and, where its key is a number, from keys in between. Where the schema cannot be read, a copy of
+the file gets the schema pages of a new database, which say where the tables begin.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _readable(damaged: Path) -> Iterator[sqlite3.Connection]:
             return
     with tempfile.TemporaryDirectory(dir=damaged.parent, prefix=SCRATCH) as scratch:
         copy = Path(scratch) / damaged.name
-        _with_new_first_page(damaged, copy)
+        _with_new_schema(damaged, copy)
         with closing(_opened(copy, "mode=rw")) as connection:
             yield connection
 
@@ -116,12 +116,13 @@ def _names_tables(connection: sqlite3.Connection) -> bool:
         return False
 
 
-def _with_new_first_page(damaged: Path, copy: Path) -> None:
-    """Copy a database and its log; the first page comes from a new database of the same tables."""
+def _with_new_schema(damaged: Path, copy: Path) -> None:
+    """Copy a database and its log; the pages of the schema come from a new database of the same tables."""
     template = copy.with_name("template.sqlite")
     with closing(_new(template)) as connection:
         migrate(connection)
-    page = bytearray(template.read_bytes()[: _page_size(template)])
+    size, new = _page_size(template), template.read_bytes()
+    page = bytearray(new[:size])
     shutil.copyfile(damaged, copy)
     log = damaged.with_name(f"{damaged.name}-wal")
     if log.exists():
@@ -134,6 +135,22 @@ def _with_new_first_page(damaged: Path, copy: Path) -> None:
     page[92:96] = page[24:28]
     with copy.open("r+b") as file:
         file.write(page)
+        for number in _children(page):
+            file.seek((number - 1) * size)
+            file.write(new[(number - 1) * size : number * size])
+
+
+def _children(first_page: bytes) -> list[int]:
+    """The pages below the first one, which holds the whole schema only while that is small.
+
+    Offsets of https://www.sqlite.org/fileformat2.html#b_tree_pages, behind the header of 100 bytes.
+    """
+    is_interior = first_page[100] == 5
+    if not is_interior:
+        return []
+    cells = int.from_bytes(first_page[103:105])
+    places = [int.from_bytes(first_page[at : at + 2]) for at in range(112, 112 + 2 * cells, 2)]
+    return [int.from_bytes(first_page[at : at + 4]) for at in (*places, 108)]
 
 
 def _page_size(path: Path) -> int:
