@@ -140,7 +140,7 @@ def _with_new_schema(damaged: Path, copy: Path) -> None:
             file.write(new[(number - 1) * size : number * size])
 
 
-def _children(first_page: bytes) -> list[int]:
+def _children(first_page: bytes | bytearray) -> list[int]:
     """The pages below the first one, which holds the whole schema only while that is small.
 
     Offsets of https://www.sqlite.org/fileformat2.html#b_tree_pages, behind the header of 100 bytes.
