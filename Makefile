@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 COMPILED := $(VENV)/.compiled
 WEB_READY := web/node_modules/.package-lock.json
-PAGE := src/calotype/assets/page/index.html
+PAGE := src/calotype/resources/assets/page/index.html
 PAGE_SOURCES := $(shell find web/src web/public -type f) web/index.html web/vite.config.ts web/tsconfig.json
 # In the order of their names, because the longest (browser, cluster, containers) then do not come last. Where a
 # worker of xdist is lost, the others may wait for ever for its tests: then it ends at once instead.
@@ -82,4 +82,4 @@ format: $(READY) $(WEB_READY)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache demo
-	rm -rf web/node_modules src/calotype/assets/page
+	rm -rf web/node_modules src/calotype/resources/assets/page

@@ -31,15 +31,15 @@ from PIL import Image
 
 from calotype.engine.device import DTYPES
 from calotype.engine.engine import Engine
-from calotype.engine.inputs import Inputs
-from calotype.engine.memory import decode_bytes, unet_bytes
-from calotype.engine.probe import full_fingerprint
+from calotype.engine.image_inputs import Inputs
+from calotype.engine.memory_planner import decode_bytes, unet_bytes
+from calotype.engine.torch_info import full_fingerprint
 from calotype.models import catalogue
 from calotype.models.model import Model, assemble, vae_dtype
-from calotype.models.reference import random_identity
+from calotype.models.resolve import random_identity
 from calotype.models.weights import RandomWeights
-from calotype.spec.names import SAMPLERS
-from calotype.spec.request import GenerateRequest
+from calotype.spec.constants import SAMPLERS
+from calotype.spec.generate_request import GenerateRequest
 
 PROMPT = "a photo of an astronaut riding a horse on mars"
 DEVICE = torch.device("cuda")

@@ -17,9 +17,9 @@ from typing import Any
 
 from inference import Work, fill
 
-from calotype.bench.profile.kinds import device_kind
+from calotype.bench.profile.classify import device_kind
 from calotype.engine.presets import CUSTOM, pass_names
-from calotype.spec.profile_record import GROUPS
+from calotype.spec.records.profile import GROUPS
 
 KINDS = GROUPS[:-1]
 """Gaps are what an evaluation takes longer than its kernels."""

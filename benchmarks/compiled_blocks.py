@@ -26,16 +26,16 @@ from baseline import PROMPT, cast, gpu_model
 from inference import small_model
 from torch import Tensor
 
-from calotype.engine.compiling.elsewhere import Elsewhere
-from calotype.engine.compiling.package import read_package
+from calotype.engine.compile.aot_package import read_package
+from calotype.engine.compile.region import Form, Order, Region
+from calotype.engine.compile.subprocess_compiler import Elsewhere
+from calotype.engine.cuda_graphs import Graphed
 from calotype.engine.engine import Engine
-from calotype.engine.inputs import Inputs
-from calotype.engine.network.graphed import Graphed
-from calotype.engine.network.region import Form, Order, Region
+from calotype.engine.image_inputs import Inputs
 from calotype.engine.presets import CUSTOM, networks_of, pass_names
-from calotype.engine.probe import full_fingerprint
+from calotype.engine.torch_info import full_fingerprint
 from calotype.models.model import Model
-from calotype.spec.request import GenerateRequest
+from calotype.spec.generate_request import GenerateRequest
 
 WORK = ("sd15 512 b16", "sdxl 1024 b8")
 TIMES, REPEATED = 5, 10

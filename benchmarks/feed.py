@@ -21,9 +21,9 @@ from pathlib import Path
 
 import torch
 
-from calotype.spec.recipe_parts import DataPart
-from calotype.train.data.feed import open_feed
-from calotype.train.data.needs import Needs
+from calotype.spec.recipe_sections import DataPart
+from calotype.train.data.dataloader import open_feed
+from calotype.train.data.requirements import Needs
 
 
 def main() -> None:

@@ -27,16 +27,16 @@ from typing import Any
 import torch
 from baseline import PROMPT, cast, diffusers_pipeline, gpu_model, request_for
 
-from calotype.engine.calibrate import calibrate
+from calotype.engine.compile.manager import Workshop
 from calotype.engine.engine import Engine
-from calotype.engine.inputs import Inputs
-from calotype.engine.network.compiled import Workshop
-from calotype.engine.probe import full_fingerprint
+from calotype.engine.image_inputs import Inputs
+from calotype.engine.quantization.calibrate import calibrate
+from calotype.engine.torch_info import full_fingerprint
 from calotype.models.model import Model, assemble
-from calotype.models.reference import random_identity
+from calotype.models.resolve import random_identity
 from calotype.models.weights import RandomWeights
-from calotype.spec.request import GenerateRequest
-from calotype.train.ceiling import measured_ceiling
+from calotype.spec.generate_request import GenerateRequest
+from calotype.train.peak_flops import measured_ceiling
 
 UNET_TFLOP = {"sd15": 0.803, "sdxl": 6.76}
 """One evaluation of one row at the model's own size, attention included."""
@@ -262,7 +262,7 @@ def rehearsed(work: Work) -> Work:
 
 
 def small_model(name: str) -> Model:
-    from tests.shrunk import shrunk  # noqa: PLC0415 - for rehearsals alone
+    from tests.small_models import shrunk  # noqa: PLC0415 - for rehearsals alone
 
     architecture = shrunk(name)
     identity = random_identity(f"random:{name}", architecture, 0)

@@ -24,7 +24,7 @@ from typing import Any
 from PIL import Image, ImageChops
 
 from calotype.core.fingerprint import fingerprint
-from calotype.train.data.shard_writer import Packed, write_shards
+from calotype.train.data.sources.webdataset_writer import Packed, write_shards
 
 SIDES = (512, 1024)
 PICTURES, IN_A_SHARD = 240, 60

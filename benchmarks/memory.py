@@ -27,7 +27,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from calotype.bench.references.library import distinct
+from calotype.bench.references.load import distinct
 from calotype.bench.references.units import first
 
 PRESETS = ("low-memory", "fast")
@@ -87,7 +87,7 @@ def _figures(point: Point) -> dict[str, Any]:
     device = torch.device(point.device)
     if device.type == "cuda":
         return {**_emptied(device), **_pictures(point, catalogue.architecture("sdxl"), torch.float16, device)}
-    from tests.shrunk import shrunk
+    from tests.small_models import shrunk
 
     small = replace(point, batch=min(2, point.batch), width=point.width // 8, height=point.height // 8)
     return _pictures(small, shrunk("sdxl"), torch.float32, device)
@@ -109,8 +109,8 @@ def _pictures(point: Point, architecture: Any, dtype: Any, device: Any) -> dict[
 
     from calotype.engine.engine import Engine
     from calotype.engine.load import assemble_for
-    from calotype.engine.memory import Budget, Demand, predicted_bytes
-    from calotype.models.reference import random_identity
+    from calotype.engine.memory_planner import Budget, Demand, predicted_bytes
+    from calotype.models.resolve import random_identity
     from calotype.models.weights import RandomWeights
 
     class Zeros(RandomWeights):
@@ -233,7 +233,7 @@ def main() -> None:
             print(name, json.dumps({key: row[key] for key in row if key != "point"}), flush=True)
             if time.monotonic() - started > chosen.limit_s:
                 break
-    from calotype.engine.probe import full_fingerprint
+    from calotype.engine.torch_info import full_fingerprint
 
     # Last: it takes some of the device's memory for itself.
     results["environment"] = full_fingerprint().as_dict()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate
 
-from calotype.serve.worker.sharing import Sharing
+from calotype.serve.worker.batch_policy import Sharing
 
 REQUESTS = 40_000
 

@@ -15,6 +15,6 @@ rows=(benchmarks/training.py --out "$out" --fill --micro-batch "${MICRO_BATCH:-9
 run "${rows[@]}" --only ours-in-loop plain-compile-in-loop ours-sdxl-precomputed
 run -m calotype train table sd1-ablation --out "$out/sd1-ablation" --row-limit-s 280
 [ -f "$out/checks.json" ] || run -m tests.gpu.training --out "$out/checks.json"
-run -m tests.unit.train_checkpoint.gpu_check
+run -m tests.unit.train.checkpoint.gpu_check
 run "${rows[@]}"
 exit $failed

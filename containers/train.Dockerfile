@@ -44,7 +44,7 @@ RUN --mount=type=bind,from=package,source=/dist,target=/dist \
     /opt/calotype/bin/pip install --no-cache-dir --no-index --no-deps /dist/*.whl && \
     export HOME=/tmp/first && \
     /opt/calotype/bin/calotype generate "a red apple" --steps 1 --device cpu --out /tmp/first && \
-    /opt/calotype/bin/python3 -c "import calotype.train.run" && \
+    /opt/calotype/bin/python3 -c "import calotype.train.train" && \
     rm -rf /tmp/first
 ENV PATH=/opt/calotype/bin:$PATH \
     CALOTYPE_MODELS=/var/lib/calotype/models

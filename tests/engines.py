@@ -13,14 +13,14 @@ from PIL import Image
 from torch import Tensor
 
 from calotype.engine.engine import Engine
-from calotype.engine.inputs import gather
+from calotype.engine.image_inputs import gather
 from calotype.engine.load import assemble_for
-from calotype.engine.run import Run
+from calotype.engine.sampling_run import Run
 from calotype.models.architecture import Architecture
-from calotype.models.reference import random_identity
+from calotype.models.resolve import random_identity
 from calotype.models.weights import RandomWeights
-from calotype.spec.request import GenerateRequest
-from tests.shrunk import shrunk
+from calotype.spec.generate_request import GenerateRequest
+from tests.small_models import shrunk
 
 
 def small_engine(

@@ -41,7 +41,7 @@ IMPORTED_FROM = (Path(__file__).parents[1], Path(calotype.__file__).parents[1])
 PRELOADED = (
     "calotype.cli.main",
     "calotype.train.benchmark",
-    "calotype.train.run",
+    "calotype.train.train",
     "diffusers.models.autoencoders.autoencoder_kl",
     "diffusers.models.unets.unet_2d_condition",
     "torch.distributed.run",

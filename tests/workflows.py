@@ -13,10 +13,10 @@ from PIL import Image
 from calotype.core.errors import NotFoundError
 from calotype.engine.presets import PRESETS
 from calotype.workflow.cache import Cache
-from calotype.workflow.execution import Event, Execution, Failed, Finished
-from calotype.workflow.folders import FolderCatalogue
-from calotype.workflow.interface import Kind, Result, SavedPicture
-from calotype.workflow.nodes.models import KeptEngines, Models
+from calotype.workflow.executor import Event, Execution, Failed, Finished
+from calotype.workflow.file_catalogue import FolderCatalogue
+from calotype.workflow.node_api import Kind, Result, SavedPicture
+from calotype.workflow.nodes.model_provider import KeptEngines, Models
 from calotype.workflow.registry import load_registry
 from calotype.workflow.validation import validate
 

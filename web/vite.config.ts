@@ -21,7 +21,7 @@ export default defineConfig({
   // Wherever the page is served from, its parts are beside it.
   base: "./",
   build: {
-    outDir: "../src/calotype/assets/page",
+    outDir: "../src/calotype/resources/assets/page",
     emptyOutDir: true,
     target: "es2022",
     // A policy that forbids data: scripts and fonts holds for everything built.

@@ -18,19 +18,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from calotype.engine.load import load as load
     from calotype.serve.client import client as client
-    from calotype.serve.lifecycle.python import deploy as deploy
-    from calotype.serve.lifecycle.python import undeploy as undeploy
-    from calotype.serve.lifecycle.python import update as update
+    from calotype.serve.lifecycle.api import deploy as deploy
+    from calotype.serve.lifecycle.api import undeploy as undeploy
+    from calotype.serve.lifecycle.api import update as update
 
 __version__ = VERSION
 __all__ = ["__version__", "client", "deploy", "load", "undeploy", "update"]
 
 _HOMES = {
     "client": "calotype.serve.client",
-    "deploy": "calotype.serve.lifecycle.python",
+    "deploy": "calotype.serve.lifecycle.api",
     "load": "calotype.engine.load",
-    "undeploy": "calotype.serve.lifecycle.python",
-    "update": "calotype.serve.lifecycle.python",
+    "undeploy": "calotype.serve.lifecycle.api",
+    "update": "calotype.serve.lifecycle.api",
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.served import PATIENCE_MS, Deployed, Visit, deployed, visit
-from tests.unit.bench_report.samples import everything
+from tests.unit.bench.report.samples import everything
 
 SWITCHES = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),

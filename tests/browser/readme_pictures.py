@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from tests.browser.conftest import SWITCHES
 from tests.browser.graphs import Canvas
 from tests.browser.served import PATIENCE_MS, Deployed, Visit, deployed, visit
-from tests.until import until
+from tests.polling import until
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 WIDTH, HEIGHT = 1280, 760

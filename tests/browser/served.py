@@ -16,10 +16,10 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page
 
 import calotype
-from calotype.serve.lifecycle.deploying import deploy, stop
-from calotype.serve.lifecycle.places import place_of
-from calotype.serve.lifecycle.plan import DeploymentPlan
-from tests.until import until
+from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.daemon import deploy, stop
+from calotype.serve.lifecycle.registry import place_of
+from tests.polling import until
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 PATIENCE_MS = 60_000

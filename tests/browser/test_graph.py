@@ -13,13 +13,13 @@ from PIL import Image, ImageChops, ImageColor
 from PIL.PngImagePlugin import PngInfo
 from playwright.sync_api import FloatRect, Locator, expect
 
-from calotype.workflow.editor import to_prompt
+from calotype.workflow.import_editor import to_prompt
 from calotype.workflow.registry import load_registry
 from tests.browser.conftest import Visitor
 from tests.browser.graphs import WATCH, Canvas, many_graphs, node, text_to_image
 from tests.browser.served import Deployed, Visit
 from tests.browser.test_rooms import violations
-from tests.until import until
+from tests.polling import until
 
 SUBGRAPHS = Path(__file__).parents[2] / "web" / "src" / "graph" / "testing" / "subgraphs.json"
 LONG = 190

@@ -12,11 +12,11 @@ from PIL import Image
 from playwright.sync_api import Page
 from pypdf import PdfReader
 
-from calotype.bench.report.compose import compose
-from calotype.bench.report.reading import gather
-from calotype.bench.report.writing import PAGE, write
+from calotype.bench.report.build import compose
+from calotype.bench.report.load import gather
+from calotype.bench.report.write import PAGE, write
 from tests.browser.conftest import Opener
-from tests.unit.bench_report.samples import everything, picture, stored
+from tests.unit.bench.report.samples import everything, picture, stored
 
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text("utf-8")
 POINTS = "#points table"

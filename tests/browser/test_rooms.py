@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from calotype.serve.keys import ApiKeys
+from calotype.serve.api_keys import ApiKeys
 from tests.browser.conftest import Visitor
 from tests.browser.proxy import proxied
 from tests.browser.served import PATIENCE_MS, Deployed, Visit, deployed, visit

@@ -12,10 +12,10 @@ import pytest
 from PIL import Image, ImageChops, ImageStat
 from playwright.sync_api import expect
 
-from calotype.engine.pictures import read_record
+from calotype.imaging.image_io import read_record
 from tests.browser.conftest import Visitor
 from tests.browser.served import Deployed, Visit
-from tests.until import until
+from tests.polling import until
 
 PROMPT = "an orange heart, noto style, on a light blue background"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from calotype.cli.main import run
-from calotype.train.watching import MetricsFile
+from calotype.train.callbacks.loggers import MetricsFile
 
 
 def pace(folder: Path) -> None:

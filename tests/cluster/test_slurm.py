@@ -22,13 +22,13 @@ import calotype
 from calotype.cli.main import run
 from calotype.core.errors import ExitCode
 from calotype.launch.backend import JobRecord, JobState
-from calotype.launch.backends import open_backend
-from calotype.launch.records import all_records, find
+from calotype.launch.job_store import all_records, find
+from calotype.launch.registry import open_backend
 from calotype.launch.slurm import SlurmBackend
-from calotype.launch.submitting import status_of
-from calotype.spec.layers import merge, parse_overrides
+from calotype.launch.submit import status_of
+from calotype.spec.overrides import merge, parse_overrides
 from tests.cluster.slurm import GPUS, LONGEST_S, MEMORY_MIB, PARTITION, SHORT, URGENT, Cluster, in_time, until
-from tests.shrunk import shallow_folder
+from tests.small_models import shallow_folder
 from tests.unit.train.runs import arguments, assert_same, metrics, settings, state_in
 from tests.warm_python import warm_python
 

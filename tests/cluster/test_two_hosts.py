@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.hosts import LONGEST_S, Host, is_running, two_hosts, until
-from tests.shrunk import shallow_folder
+from tests.small_models import shallow_folder
 from tests.unit.train.children import run_on_two_ranks, surroundings
 from tests.unit.train.runs import arguments, assert_same, furthest, metrics, settings, state_in
 from tests.warm_python import warm_python

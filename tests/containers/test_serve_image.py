@@ -15,7 +15,7 @@ import pytest
 
 from tests.containers.podman import LIMITS, REPOSITORY, base_and_wheels, build, inside, network, podman
 
-BUILT = "src/calotype/assets/built-by-others.txt"
+BUILT = "src/calotype/resources/assets/built-by-others.txt"
 _ASK = """
 import sys
 from calotype.serve.client import Client

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from PIL import Image
 
-from calotype.serve.lifecycle.places import Place, Running
+from calotype.serve.lifecycle.registry import Place, Running
 from tests.faults.ledger import Promises
 
 FILES = {"plan.json", "place.lock", "server.log", "queue"}

@@ -21,7 +21,7 @@ import httpx
 
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeStub
-from calotype.serve.lifecycle.places import Place, Running
+from calotype.serve.lifecycle.registry import Place, Running
 from tests.faults import ledger
 
 PAUSE_S = 0.05

@@ -14,11 +14,11 @@ import grpc
 import httpx
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from calotype.serve.lifecycle.deploying import deploy, stop
-from calotype.serve.lifecycle.places import Place, Running
-from calotype.serve.lifecycle.plan import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.daemon import deploy, stop
+from calotype.serve.lifecycle.registry import Place, Running
 from tests.faults.checks import all_jobs, check_pictures
-from tests.until import until
+from tests.polling import until
 
 PLAN = DeploymentPlan.parse({"name": "small", "models": ("emoji",), "devices": ("cpu",), "engine": "nothing"})
 

@@ -19,11 +19,11 @@ from select import poll
 
 import httpx
 
-from calotype.serve.lifecycle.deploying import deploy, stop
-from calotype.serve.lifecycle.places import Place
-from calotype.serve.lifecycle.plan import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.daemon import deploy, stop
+from calotype.serve.lifecycle.registry import Place
 from tests.faults import checks, ledger
-from tests.until import until
+from tests.polling import until
 
 VICTIMS = ("server", "worker", "client", "starting server")
 MOST_PROMISES = 12

@@ -16,8 +16,8 @@ import pytest
 import calotype
 from calotype.cli.main import run
 from calotype.core.errors import CalotypeError, NotFoundError
-from calotype.serve.lifecycle.deploying import DeployError, stop
-from calotype.serve.lifecycle.places import all_places, place_of, running_place
+from calotype.serve.lifecycle.daemon import DeployError, stop
+from calotype.serve.lifecycle.registry import all_places, place_of, running_place
 from calotype.serve.service import UnavailableError
 from tests.faults.checks import FILES
 from tests.faults.storm import killed

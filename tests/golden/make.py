@@ -14,8 +14,8 @@ from typing import Any
 
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
-from calotype.engine.pictures import save_picture
-from calotype.spec.request import GenerateRequest
+from calotype.imaging.image_io import save_picture
+from calotype.spec.generate_request import GenerateRequest
 
 FOLDER = Path(__file__).parent
 MODEL = "emoji"

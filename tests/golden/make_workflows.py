@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from calotype.models import catalogue
+from calotype.models.save import write_folder
 from calotype.models.weights import RandomWeights
-from calotype.models.write import write_folder
-from calotype.workflow.saving import png_with_graph
-from tests.shrunk import shrunk
+from calotype.workflow.png_metadata import png_with_graph
+from tests.small_models import shrunk
 from tests.unit.models.lora_files import layers_of, random_updates, write_kohya
 from tests.workflows import Host
 

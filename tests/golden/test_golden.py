@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from calotype.engine.engine import Engine
-from calotype.engine.pictures import read_record
+from calotype.imaging.image_io import read_record
 from tests.engines import difference
 from tests.golden.make import FOLDER, PICTURES, SHARED, open_engine
 

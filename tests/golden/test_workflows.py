@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from calotype.workflow.opening import open_workflow
+from calotype.workflow.load import open_workflow
 from tests.engines import difference, mean_difference
 from tests.golden.make_workflows import FOLDER, NAMES, graph, open_host
 from tests.warm_python import warm_python

@@ -106,9 +106,9 @@ def microseconds_of(way: Way, shape: Shape, device: torch.device, dtype: torch.d
 
     def run(query: Tensor) -> Tensor:
         if way.plan is not None:
-            from calotype.engine.kernels import attention_gluon
+            from calotype.engine.kernels import attention_hopper
 
-            return attention_gluon.launch(query, key, value, way.plan)
+            return attention_hopper.launch(query, key, value, way.plan)
         if not way.backend:
             return functional.scaled_dot_product_attention(query, key, value)
         with sdpa_kernel(getattr(SDPBackend, way.backend)):

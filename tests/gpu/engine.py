@@ -22,24 +22,24 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from calotype.engine.calibrate import calibrate
+from calotype.engine.compile.manager import Workshop
 from calotype.engine.engine import Engine
 from calotype.engine.kernels import attention
 from calotype.engine.load import assemble_for
-from calotype.engine.network.compiled import Workshop
 from calotype.engine.passes import Pass
+from calotype.engine.passes.aot_compiled import COMPILED_AHEAD
 from calotype.engine.passes.compile_blocks import COMPILE_BLOCKS
 from calotype.engine.passes.compile_whole import COMPILE_WHOLE
-from calotype.engine.passes.compiled_ahead import COMPILED_AHEAD
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
 from calotype.engine.presets import CUSTOM, pass_names
-from calotype.engine.probe import full_fingerprint
+from calotype.engine.quantization.calibrate import calibrate
+from calotype.engine.torch_info import full_fingerprint
 from calotype.models.architecture import Architecture
-from calotype.models.reference import random_identity
+from calotype.models.resolve import random_identity
 from calotype.models.weights import RandomWeights
 from tests.engines import begun, latents_of, relative, with_unet
 from tests.gpu.training import result
-from tests.shrunk import shrunk
+from tests.small_models import shrunk
 
 KNOBS: dict[str, Any] = {
     "width": 64,

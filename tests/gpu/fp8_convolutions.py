@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calotype.engine.kernels.fp8_convolution import (
+from calotype.engine.kernels.fp8_conv import (
     Weight,
     fp8_convolution,
     in_e4m3,
     quantised_weight,
     runs_kernel_on,
 )
-from calotype.engine.kernels.fp8_convolution import plain as plain_convolution
+from calotype.engine.kernels.fp8_conv import plain as plain_convolution
 from calotype.engine.kernels.group_norm import group_norm
-from calotype.engine.kernels.quantise import LARGEST
+from calotype.engine.kernels.quantize import LARGEST
 from tests.gpu.cases import EPS, TOLERANCE, Bench, Case, size
 
 # (channels in, channels out, side, how many in an evaluation of SDXL) of its residual blocks.
@@ -108,7 +108,7 @@ def _ways(weight: Weight, exact: Tensor, *, tried: bool) -> Iterator[tuple[str, 
     yield "as chosen", partial(fp8_convolution, weight=weight, bias=None, dtype=exact.dtype)
     if not (tried and runs_kernel_on(exact.device)):
         return
-    from calotype.engine.kernels.fp8_convolution_triton import Tile, launch
+    from calotype.engine.kernels.fp8_conv_triton import Tile, launch
 
     for each in TILES:
         tile = Tile(**each)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calotype.engine.kernels.int8_plans import SQUARE, Plan
-from calotype.engine.kernels.int8_product import plain, planned
-from calotype.engine.kernels.quantise import Quantised
-from calotype.engine.kernels.quantise import plain as quantised
+from calotype.engine.kernels.int8_matmul import plain, planned
+from calotype.engine.kernels.int8_tile_config import SQUARE, Plan
+from calotype.engine.kernels.quantize import Quantised
+from calotype.engine.kernels.quantize import plain as quantised
 from calotype.models import catalogue
 from tests.gpu import apart
 from tests.gpu.timing import microseconds

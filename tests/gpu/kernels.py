@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calotype.engine.kernels.quantise import LARGEST, Quantised
-from calotype.engine.probe import full_fingerprint
+from calotype.engine.kernels.quantize import LARGEST, Quantised
+from calotype.engine.torch_info import full_fingerprint
 from tests.gpu import attention, fp8_convolutions, int8_products, pictures, tokens
 from tests.gpu.cases import Bench, Case
 from tests.gpu.timing import microseconds

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.progress import Silent
-from calotype.engine.probe import full_fingerprint
-from calotype.serve.messages import Evaluated
-from calotype.serve.worker.real_engine import RealEngine, RealLoader
-from calotype.spec.request import GenerateRequest
+from calotype.engine.torch_info import full_fingerprint
+from calotype.serve.ipc.messages import Evaluated
+from calotype.serve.worker.engine_adapter import RealEngine, RealLoader
+from calotype.spec.generate_request import GenerateRequest
 from tests.gpu.training import result
-from tests.unit.serve_worker.bench import Bench
-from tests.unit.serve_worker.real_bench import SIX, bench_of, most_difference, pictures_of
+from tests.unit.serve.worker.bench import Bench
+from tests.unit.serve.worker.real_bench import SIX, bench_of, most_difference, pictures_of
 
 MOST_DIFFERENCE = {"baseline": 16, "fast": 16, "low-memory": 16, "int8": 64}
 """In steps of 1/255 and half precision; to be replaced by what was measured."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from calotype.core.waking import wake_gpu
+from calotype.core.cuda_init import wake_gpu
 
 STARTED = "CALOTYPE_STARTED_S"
 """When the process was started, by the clock that all processes of a machine share."""
@@ -60,8 +60,8 @@ def written(name: str, folder: Path) -> Path:
     import torch
 
     from calotype.models import catalogue
+    from calotype.models.save import write_folder
     from calotype.models.weights import RandomWeights
-    from calotype.models.write import write_folder
 
     write_folder(RandomWeights(catalogue.architecture(name), 0, torch.float16), folder)
     return folder
@@ -132,12 +132,12 @@ def main() -> None:
         place = Path(made)
         name = chosen.model
         if chosen.shrunk:
-            from tests.shrunk import shrunk_folder
+            from tests.small_models import shrunk_folder
 
             chosen.model, chosen.shape = str(shrunk_folder(place, name, 0)), "64x64x1"
         else:
             chosen.model = str(written(name, place / name))
-        from calotype.engine.probe import full_fingerprint
+        from calotype.engine.torch_info import full_fingerprint
 
         environment = full_fingerprint().as_dict()
         for result in measured(chosen, place):

@@ -11,10 +11,10 @@ from torch.nn import functional
 
 from calotype.engine.kernels.geglu import geglu, geglu_quantised
 from calotype.engine.kernels.geglu_backward import geglu_backward
-from calotype.engine.kernels.int8_product import int8_product
-from calotype.engine.kernels.int8_product import plain as plain_product
+from calotype.engine.kernels.int8_matmul import int8_product
+from calotype.engine.kernels.int8_matmul import plain as plain_product
 from calotype.engine.kernels.layer_norm import add_layer_norm, layer_norm, layer_norm_quantised
-from calotype.engine.kernels.quantise import Kind, Quantised, plain, quantise_rows
+from calotype.engine.kernels.quantize import Kind, Quantised, plain, quantise_rows
 from tests.gpu.cases import EPS, Bench, Case, size
 
 # (width, side, batch sizes) of transformers

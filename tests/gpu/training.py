@@ -19,17 +19,17 @@ from typing import Any
 
 import torch
 
-from calotype.engine.probe import full_fingerprint
+from calotype.engine.torch_info import full_fingerprint
 from calotype.spec.recipe import Recipe
 from calotype.train.benchmark import BenchmarkPlan, benchmark
-from calotype.train.data.batch import Batch
-from calotype.train.data.feed import open_feed
-from calotype.train.live import build_subject, load_model, needs_of
-from calotype.train.loop import Loop
-from calotype.train.processes import joined
+from calotype.train.builders import build_subject, load_model, needs_of
+from calotype.train.data.dataloader import open_feed
+from calotype.train.data.types import Batch
+from calotype.train.distributed.process_group import joined
 from calotype.train.recipes import load_recipe
-from calotype.train.run import train
-from tests.shrunk import shallow_folder
+from calotype.train.train import train
+from calotype.train.trainer import Loop
+from tests.small_models import shallow_folder
 from tests.unit.train.runs import assert_same, small_recipe, state_in
 
 STEPS = 6

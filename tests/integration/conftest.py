@@ -3,7 +3,7 @@
 import pytest
 
 from tests.integration.pipelines import Pair, make_pair
-from tests.shrunk import shrunk
+from tests.small_models import shrunk
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,8 @@ from torch import Tensor
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
 from calotype.models.architecture import Architecture
+from calotype.models.save import write_folder
 from calotype.models.weights import RandomWeights
-from calotype.models.write import write_folder
 from calotype.sampling import NoiseStream
 
 STEPS = 10

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from calotype.engine.inputs import Inputs
+from calotype.engine.image_inputs import Inputs
 from tests.engines import begun, difference, latents_of, relative, to_the_end, with_scheduler
 from tests.integration.pipelines import CASES, STEPS, Case, Pair, make_pair, their_latents, their_picture
-from tests.shrunk import shrunk
+from tests.small_models import shrunk
 
 PROMPT, NEGATIVE = "a red apple on a wooden table, 4k!", "blurry, dark"
 CLOSE = 1e-4

@@ -15,11 +15,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from calotype.engine.inputs import Inputs
+from calotype.engine.image_inputs import Inputs
 from calotype.sampling import NoiseStream
 from tests.engines import begun, difference, relative, to_the_end, with_unet
 from tests.integration.pipelines import CASES, STEPS, Case, Pair, make_pair, starting_scale, their_picture
-from tests.shrunk import shrunk
+from tests.small_models import shrunk
 
 PROMPT, NEGATIVE = "a red apple on a wooden table", "blurry, dark"
 CLOSE = 1e-4

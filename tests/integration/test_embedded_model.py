@@ -14,17 +14,17 @@ import diffusers
 import pytest
 import torch
 
-from calotype import assets
-from calotype.bench.quality.judge import Asked, accuracy, judge
-from calotype.bench.quality.making import made
-from calotype.bench.quality.recogniser import read_recogniser, shipped
+from calotype.bench.quality.classifier import read_recogniser, shipped
+from calotype.bench.quality.generate import made
+from calotype.bench.quality.score import Asked, accuracy, judge
 from calotype.core.progress import CancelToken, Silent
-from calotype.emoji.packages import EMOJIBASE, FLUENT, NOTO, TWEMOJI, Package
+from calotype.datasets.emoji.npm import EMOJIBASE, FLUENT, NOTO, TWEMOJI, Package
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
+from calotype.resources import assets
 from calotype.sampling import NoiseStream
-from calotype.spec.quality_record import Accuracy, QualityRecord
-from calotype.spec.request import GenerateRequest
+from calotype.spec.generate_request import GenerateRequest
+from calotype.spec.records.quality import Accuracy, QualityRecord
 from tests.engines import difference
 
 FOLDER = Path(str(assets.__path__[0])) / "emoji"

@@ -1,8 +1,8 @@
 """Every preset on the embedded model, held against the fp32 picture of the baseline by PSNR and SSIM.
 
 Captions whose pictures a little noise does not turn into others: docs/log.md says why a bound on any would
-be one on the caption. `int8-static` is in tests/unit/engine/test_calibration.py, what needs a GPU in
-tests/gpu/engine.py.
+be one on the caption. tests/unit/engine/quantization/test_calibration.py covers `int8-static`,
+tests/gpu/engine.py what needs a GPU.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import pytest
 from torch import Tensor
 
-from calotype.bench.quality.making import made
-from calotype.bench.quality.measures import psnr, ssim
+from calotype.bench.quality.generate import made
+from calotype.bench.quality.image_metrics import psnr, ssim
 from calotype.core.progress import CancelToken, Silent
 from calotype.engine.load import load
 from calotype.engine.presets import all_passes
-from calotype.spec.request import GenerateRequest
+from calotype.spec.generate_request import GenerateRequest
 
 PROMPTS = (
     "a red apple, flat style, on a light blue background",

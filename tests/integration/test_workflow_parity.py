@@ -18,8 +18,8 @@ from torch import Tensor
 
 from calotype.engine.engine import Engine
 from calotype.sampling import NoiseStream
-from calotype.workflow.nodes.models import Models
-from calotype.workflow.nodes.values import ClipValue, ControlNetValue, ModelValue, VaeValue
+from calotype.workflow.nodes.model_provider import Models
+from calotype.workflow.nodes.value_types import ClipValue, ControlNetValue, ModelValue, VaeValue
 from tests.engines import difference, relative, small_engine, with_unet
 from tests.integration.pipelines import (
     CASES,
@@ -32,7 +32,7 @@ from tests.integration.pipelines import (
     their_picture,
 )
 from tests.integration.test_diffusers_parity_pictures import left_part, mode, photo, pixels, theirs
-from tests.shrunk import shrunk
+from tests.small_models import shrunk
 from tests.workflows import Host, as_png
 
 PROMPT, NEGATIVE = "a red apple on a wooden table", "blurry, dark"

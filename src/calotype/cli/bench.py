@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calotype.cli import bench_ceiling, bench_compare, bench_conclude, bench_data, bench_scale, bench_serve
+from calotype.cli import bench_ceiling, bench_compare, bench_conclude, bench_data, bench_scaling, bench_serve
 from calotype.cli.bench_ablate import ablate
 from calotype.cli.bench_query import query
 from calotype.cli.bench_sweep import inference, train
-from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.common_options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
-    from calotype.spec.quality_record import Accuracy
+    from calotype.spec.records.quality import Accuracy
 
 app = typer.Typer(no_args_is_help=True, help="Measure models.")
 app.command("compare")(bench_compare.command)
@@ -21,7 +21,7 @@ app.command("conclude")(bench_conclude.command)
 app.command("ceiling")(bench_ceiling.command)
 app.command("serve")(bench_serve.command)
 app.command("data")(bench_data.command)
-app.command("scale")(bench_scale.command)
+app.command("scale")(bench_scaling.command)
 app.command()(inference)
 app.command()(train)
 app.command()(ablate)
@@ -45,9 +45,9 @@ def recogniser(
     as_json: AsJson = False,
 ) -> None:
     """Train the judge of emoji pictures on the real artwork in DATA, and examine it on the held-out part."""
-    from calotype.bench.quality.artwork import EmojiSet
-    from calotype.bench.quality.learning import Lesson
-    from calotype.bench.quality.schooling import Schooling, school
+    from calotype.bench.quality.classifier_build import Schooling, school
+    from calotype.bench.quality.classifier_train import Lesson
+    from calotype.bench.quality.dataset import EmojiSet
     from calotype.cli.output import print_json
     from calotype.cli.progress import cancellable, followed
     from calotype.engine.device import choose_device, choose_dtype
@@ -106,16 +106,16 @@ def quality(
     """Measure how good a model's emoji are: recognised, sharp, new, and true to another preset's."""
     from functools import partial
 
-    from calotype.bench.quality.artwork import EmojiSet
-    from calotype.bench.quality.quality import SUMMARY, QualityPlan, measure
-    from calotype.bench.quality.recogniser import read_recogniser, shipped
-    from calotype.cli.generating import check_out
+    from calotype.bench.quality.classifier import read_recogniser, shipped
+    from calotype.bench.quality.dataset import EmojiSet
+    from calotype.bench.quality.run import SUMMARY, QualityPlan, measure
+    from calotype.cli.generate_run import check_out
     from calotype.cli.output import print_json
     from calotype.cli.progress import cancellable, followed, interruptible
     from calotype.engine.device import choose_device, explained_if_full
     from calotype.engine.engine import Engine
     from calotype.engine.load import load
-    from calotype.spec.request import GenerateRequest
+    from calotype.spec.generate_request import GenerateRequest
 
     asked: dict[str, float | str | None] = {
         "steps": steps,

@@ -16,13 +16,12 @@ from calotype.cli.bench_sweep import (
     Units,
     Warmup,
 )
-from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.common_options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
-    from calotype.bench.ablation.gains import Gain
-    from calotype.bench.ablation.variants import Variant
-    from calotype.spec.measurement import Measurement
-    from calotype.spec.measurement_sweep import Sweep
+    from calotype.bench.ablation import Gain, Variant
+    from calotype.spec.records.measurement import Measurement
+    from calotype.spec.sweep import Sweep
 
 FILE, PLOTS = "ablation.md", "report"
 
@@ -55,8 +54,7 @@ def ablate(
     For instance: calotype bench ablate --preset fast model=random:sdxl size=1024x1024 steps=20, or
     calotype bench ablate --recipe bench-sd1. Goes on where it stopped.
     """
-    from calotype.bench.ablation.gains import gains
-    from calotype.bench.ablation.variants import variant_points
+    from calotype.bench.ablation import gains, variant_points
     from calotype.bench.sweep.runner import SweepPlan
     from calotype.cli.bench_sweep import how_to, measured
 
@@ -80,8 +78,7 @@ def ablate(
 def _asked(
     preset: str | None, recipe: str | None, switches: str | None, words: list[str], device: str | None
 ) -> "tuple[Sweep, list[Variant]]":
-    from calotype.bench.ablation.passes import pass_variants
-    from calotype.bench.ablation.switches import switch_variants
+    from calotype.bench.ablation import pass_variants, switch_variants
     from calotype.bench.inference.points import TEXTS
     from calotype.bench.sweep.axes import parse_axes
     from calotype.bench.sweep.points import parse_sweep
@@ -119,7 +116,7 @@ def _show(found: "list[Gain]", out: Path, as_json: bool) -> None:
     from calotype.cli.bench_sweep import print_lines
     from calotype.cli.output import print_json
     from calotype.core.paths import written_whole
-    from calotype.spec.benchmark_record import markdown
+    from calotype.spec.records.train_benchmark import markdown
 
     lines = [gain.cells() for gain in found]
     with written_whole(out / FILE, "w") as file:
@@ -136,9 +133,9 @@ def _show(found: "list[Gain]", out: Path, as_json: bool) -> None:
 
 def _plot(of: str, out: Path, as_json: bool) -> None:
     """What a report of this run shows, bars of time and memory first of all."""
-    from calotype.bench.report.compose import compose
-    from calotype.bench.report.reading import gather
-    from calotype.bench.report.writing import PAGE, write
+    from calotype.bench.report.build import compose
+    from calotype.bench.report.load import gather
+    from calotype.bench.report.write import PAGE, write
 
     write(compose(gather([out]), f"Ablation of {of}"), out / PLOTS)
     if not as_json:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calotype.cli.options import AsJson
+from calotype.cli.common_options import AsJson
 
 if TYPE_CHECKING:
-    from calotype.spec.ceiling_record import CeilingRecord
+    from calotype.spec.records.device_peak import CeilingRecord
 
 _STEADY = 0.9
 
@@ -26,12 +26,12 @@ def command(
     Remembered for this device, driver and torch; shares of the ceiling are told from it from then on. Best
     done while nothing else uses the device.
     """
-    from calotype.bench.ceiling import measure
-    from calotype.bench.ceiling.lines import append_line
+    from calotype.bench.device_peak import measure
     from calotype.cli.output import print_json
     from calotype.cli.progress import cancellable, shown
-    from calotype.engine.ceilings import ceilings_file, remembered
+    from calotype.core.files import append_line
     from calotype.engine.device import choose_device, device_name
+    from calotype.engine.device_peaks import ceilings_file, remembered
 
     place = choose_device(device)
     record = None if again else remembered(device_name(place))

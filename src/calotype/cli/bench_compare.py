@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calotype.cli.options import AsJson
+from calotype.cli.common_options import AsJson
 
 if TYPE_CHECKING:
-    from calotype.bench.references.comparing import Comparison
+    from calotype.bench.references.nearest import Comparison
 
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
 Records = Annotated[
@@ -25,9 +25,9 @@ def command(
 ) -> None:
     """Set records beside all references with comparable settings, and say what is not comparable."""
     from calotype.bench.references import report
-    from calotype.bench.references.comparing import compare
-    from calotype.bench.references.library import distinct
-    from calotype.bench.references.records import read_records
+    from calotype.bench.references.from_records import read_records
+    from calotype.bench.references.load import distinct
+    from calotype.bench.references.nearest import compare
     from calotype.cli.output import print_json
 
     read = read_records(records)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calotype.cli.options import AsJson
+from calotype.cli.common_options import AsJson
 
 if TYPE_CHECKING:
-    from calotype.bench.conclusions.conclude import Conclusions
+    from calotype.bench.conclusions.run import Conclusions
     from calotype.core.errors import Problem
 
 
@@ -25,11 +25,11 @@ def command(
 ) -> None:
     """Derive ratios, scaling, fits and gains from references and records, and check what sources conclude."""
     from calotype.bench.conclusions import report
-    from calotype.bench.conclusions.conclude import conclude, only
-    from calotype.bench.conclusions.statement import TOPICS
-    from calotype.bench.references.entry import RECORDS
-    from calotype.bench.references.library import sources
-    from calotype.bench.references.records import read_records
+    from calotype.bench.conclusions.run import conclude, only
+    from calotype.bench.conclusions.types import TOPICS
+    from calotype.bench.references.from_records import read_records
+    from calotype.bench.references.load import sources
+    from calotype.bench.references.types import RECORDS
     from calotype.cli.output import print_json
     from calotype.core.errors import RequestError
 

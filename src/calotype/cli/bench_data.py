@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.common_options import AsJson, ModelsFolder
 
 
 def command(
@@ -28,12 +28,12 @@ def command(
 
     calotype bench data sd2-base data.kind=shards data.path=DATA --workers 0,4,8 --gpu-samples-per-s 48
     """
-    from calotype.bench.data.feeding import Rate
-    from calotype.bench.data.measure import check, read_batches
-    from calotype.bench.data.records import DataPlan, measured
+    from calotype.bench.dataloader.gpus_fed import Rate
+    from calotype.bench.dataloader.measure import check, read_batches
+    from calotype.bench.dataloader.measurement import DataPlan, measured
     from calotype.cli.output import print_json
-    from calotype.spec.measurement import FILE
-    from calotype.train.live import needs_before_loading
+    from calotype.spec.records.measurement import FILE
+    from calotype.train.builders import needs_before_loading
     from calotype.train.recipes import load_recipe
 
     chosen = load_recipe(recipe, overrides or []).recipe

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calotype.cli.options import AsJson
+from calotype.cli.common_options import AsJson
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ def query(
     if as_csv and as_json:
         raise RequestError([Problem("--csv", "and --json are two forms of one answer; choose one")])
     from calotype.bench.records.query import ask
-    from calotype.bench.report.reading import found_in
+    from calotype.bench.report.load import found_in
 
     searched = places or [Path()]
     reading = found_in(searched)

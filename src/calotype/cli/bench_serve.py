@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.common_options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from calotype.bench.serve.asking import Interface
-    from calotype.bench.serve.driving import Load
+    from calotype.bench.serve.clients import Interface
+    from calotype.bench.serve.load_generator import Load
     from calotype.bench.serve.run import Phase, ServePlan
     from calotype.bench.serve.targets import Target
     from calotype.core.progress import Progress
-    from calotype.serve.lifecycle.plan import DeploymentPlan
-    from calotype.spec.measurement import Measurement
+    from calotype.serve.lifecycle.config import DeploymentPlan
+    from calotype.spec.records.measurement import Measurement
 
 _LOAD, _REQUEST, _BESIDE = "The load", "What is asked", "Beside it"
 
@@ -103,8 +103,8 @@ def command(
     from calotype.bench.serve.run import ServePlan
     from calotype.bench.serve.targets import known_deployment, own_deployment, stoppable
     from calotype.cli.progress import followed
-    from calotype.serve.lifecycle.plan import DeploymentPlan
-    from calotype.spec.measurement_job import PEERS_SAMPLER
+    from calotype.serve.lifecycle.config import DeploymentPlan
+    from calotype.spec.bench_job import PEERS_SAMPLER
 
     sizes = {"width": width, "height": height}
     plan = ServePlan(
@@ -179,7 +179,7 @@ def _load(
     warmup: float,
     seed: int,
 ) -> "Load":
-    from calotype.bench.serve.driving import Load
+    from calotype.bench.serve.load_generator import Load
     from calotype.core.errors import Problem, RequestError
 
     problems = [
@@ -203,7 +203,7 @@ def _load(
 
 
 def _interface(name: str) -> "Interface":
-    from calotype.bench.serve.asking import INTERFACES
+    from calotype.bench.serve.clients import INTERFACES
     from calotype.core.errors import Problem, RequestError, near_matches
 
     found = next((known for known in INTERFACES if known == name), None)
@@ -245,11 +245,11 @@ def _measure(
     from datetime import UTC, datetime
 
     from calotype.bench.records.store import append
-    from calotype.bench.serve.records import as_measurement
+    from calotype.bench.serve.measurement import as_measurement
     from calotype.bench.serve.run import on_deployment, on_plain
     from calotype.bench.serve.targets import plain_server
     from calotype.core.fingerprint import fingerprint
-    from calotype.spec.measurement import FILE
+    from calotype.spec.records.measurement import FILE
 
     at, machine, words = datetime.now(UTC), fingerprint(), shlex.join(["calotype", *sys.argv[1:]])
 
@@ -288,7 +288,7 @@ def _show(measured: _Measured, out: Path | None, as_json: bool) -> None:
 
     from calotype.bench.serve import report
     from calotype.cli.output import console, print_json
-    from calotype.spec.measurement import FILE
+    from calotype.spec.records.measurement import FILE
 
     if as_json:
         print_json(report.as_values(measured.phases, measured.offline))

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calotype.cli.launching import Asked, File, GpusPerNode, Sets, Where, hand_in, typed
-from calotype.cli.options import AsJson, ModelsFolderThere, check_models_folder
+from calotype.cli.common_options import AsJson, ModelsFolderThere, check_models_folder
+from calotype.cli.launch_options import Asked, File, GpusPerNode, Sets, Where, hand_in, typed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from calotype.bench.sweep.runner import SweepOutcome, SweepPlan
-    from calotype.spec.measurement import Measurement
-    from calotype.spec.measurement_job import Point
-    from calotype.spec.measurement_sweep import Sweep
+    from calotype.spec.bench_job import Point
+    from calotype.spec.records.measurement import Measurement
+    from calotype.spec.sweep import Sweep
 
 Words = Annotated[
     list[str] | None,
@@ -146,7 +146,7 @@ def how_to(
     limit_s: float | None, retry_failed: bool, ceiling_tflops: float | None, models: Path | None
 ) -> dict[str, Any]:
     """What a plan is told beside its points; the one place that knows of ceilings."""
-    from calotype.bench.ceiling import known
+    from calotype.engine.device_peaks import known
 
     told: dict[str, Any] = {"limit_s": limit_s, "retry_failed": retry_failed, "models": models}
     if ceiling_tflops is None:
@@ -227,7 +227,7 @@ def _rounds(sweeps: "list[Sweep]") -> int:
 def _run(
     points: "list[Point]", rounds: int, out: Path, part: str | None, how: dict[str, Any], as_json: bool
 ) -> None:
-    from calotype.bench.sweep.parts import folder_of, parse_part
+    from calotype.bench.sweep.partition import folder_of, parse_part
     from calotype.bench.sweep.runner import SweepPlan
 
     if part is not None:
@@ -240,7 +240,7 @@ def _run(
 def parse_peers(text: str | None) -> "Sequence[Any]":
     """Names of peers with commas between."""
     from calotype.core.errors import Problem, RequestError, near_matches
-    from calotype.spec.measurement_job import PEERS
+    from calotype.spec.bench_job import PEERS
 
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     problems = [
@@ -266,7 +266,7 @@ def show(done: "SweepOutcome", out: Path, as_json: bool) -> None:
     """What came of a sweep, and what to make of it."""
     from calotype.bench.sweep.table import lines_of, warnings_of
     from calotype.cli.output import print_json
-    from calotype.spec.measurement import FILE
+    from calotype.spec.records.measurement import FILE
 
     if as_json:
         print_json([_brief(one) for one in done.measurements])

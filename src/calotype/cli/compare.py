@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.common_options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
-    from calotype.spec.compare_record import CompareRecord
+    from calotype.spec.records.preset_comparison import CompareRecord
 
 
 def command(
@@ -57,15 +57,15 @@ def command(
     import torch
 
     from calotype.bench.compare.candidates import parse_presets, parse_reference
-    from calotype.bench.compare.compare import SUMMARY, ComparePlan, compare
-    from calotype.bench.quality.recogniser import read_recogniser
-    from calotype.cli.generating import check_out, read_prompts
+    from calotype.bench.compare.run import SUMMARY, ComparePlan, compare
+    from calotype.bench.quality.classifier import read_recogniser
+    from calotype.cli.generate_run import check_out, read_prompts
     from calotype.cli.output import print_json
     from calotype.cli.progress import cancellable, followed, interruptible
     from calotype.engine.device import choose_device, choose_dtype, explained_if_full
     from calotype.engine.engine import Engine
     from calotype.engine.load import load
-    from calotype.spec.request import GenerateRequest
+    from calotype.spec.generate_request import GenerateRequest
 
     place = choose_device(device)
     choose_dtype(precision, place)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli.options import AsJson
+from calotype.cli.common_options import AsJson
 
 app = typer.Typer(no_args_is_help=True, help="Build training data.")
 
@@ -43,8 +43,8 @@ def emoji(
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import followed
-    from calotype.emoji.build import build, gather
-    from calotype.emoji.plan import Amounts
+    from calotype.datasets.emoji.build import build, gather
+    from calotype.datasets.emoji.split import Amounts
 
     ingredients = gather(folder=packages, offline=offline)
     with followed() as bar:
@@ -81,8 +81,8 @@ def index(
 
     Training then fetches shards when they are wanted: data.path=s3://bucket/set/index.json data.cache_gb=200
     """
-    from calotype.train.data.remote_index import INDEX, write_index
-    from calotype.train.data.shard_paths import local_shards
+    from calotype.train.data.sources.remote_index import INDEX, write_index
+    from calotype.train.data.sources.shard_urls import local_shards
 
     paths = local_shards(shards)
     out = destination or paths[0].with_name(INDEX)

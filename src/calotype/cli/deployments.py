@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli.options import AsJson
+from calotype.cli.common_options import AsJson
 
 Name = Annotated[str, typer.Argument(help="The deployment's name.")]
 
@@ -14,9 +14,9 @@ def deployments(as_json: AsJson = False) -> None:
     from rich.table import Column, Table
 
     from calotype.cli.output import console, print_json
-    from calotype.serve.lifecycle.places import all_places
-    from calotype.serve.lifecycle.plan import DeploymentPlan
+    from calotype.serve.lifecycle.config import DeploymentPlan
     from calotype.serve.lifecycle.readiness import refusal_of
+    from calotype.serve.lifecycle.registry import all_places
 
     # One that another version has written is still there, and may be running.
     found = [(place, place.read("plan.json", DeploymentPlan), place.running()) for place in all_places()]
@@ -60,7 +60,7 @@ def logs(
     import shutil
 
     from calotype.core.errors import NotFoundError
-    from calotype.serve.lifecycle.places import known_place
+    from calotype.serve.lifecycle.registry import known_place
 
     log = known_place(name).log
     if not log.exists():
@@ -84,8 +84,8 @@ def undeploy(
 ) -> None:
     """Stop a deployment: running jobs end first, what waits is there at the next start."""
     from calotype.cli.output import console
-    from calotype.serve.lifecycle.deploying import undeploy as stop
-    from calotype.serve.lifecycle.places import known_place
+    from calotype.serve.lifecycle.daemon import undeploy as stop
+    from calotype.serve.lifecycle.registry import known_place
 
     place = known_place(name)
     with console(stderr=True).status(f"stopping {name}"):

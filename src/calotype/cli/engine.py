@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from calotype.cli import engine_calibrate, engine_presets, engine_store
-from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.common_options import AsJson, ModelsFolder
 
 app = typer.Typer(no_args_is_help=True, help="Make models ready for a runtime.")
 app.command("presets")(engine_presets.command)
@@ -35,7 +35,7 @@ def export(
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import followed
-    from calotype.engine.portable.export import export as write
+    from calotype.engine.onnx.export import export as write
 
     with followed() as bar:
         differences = write(model, destination, dtype=dtype, check=check, models_folder=models, progress=bar)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.common_options import AsJson, ModelsFolder
 
 
 def command(
@@ -29,8 +29,8 @@ def command(
     from calotype.cli.output import print_json
     from calotype.cli.progress import followed
     from calotype.core.errors import Problem, RequestError
-    from calotype.engine.calibrate import PROMPTS, calibrate
     from calotype.engine.load import load
+    from calotype.engine.quantization.calibrate import PROMPTS, calibrate
 
     chosen = PROMPTS
     if prompts is not None:

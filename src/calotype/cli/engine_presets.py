@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from calotype.cli.options import AsJson
+from calotype.cli.common_options import AsJson
 
 if TYPE_CHECKING:
     from calotype.engine.passes import Pass

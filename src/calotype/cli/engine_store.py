@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.common_options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
-    from calotype.engine.store.artefact import Artefact
-    from calotype.engine.store.verdict import Verdict
+    from calotype.engine.artifacts.store import Artefact
+    from calotype.engine.artifacts.validity import Verdict
 
 
 def build(
@@ -31,8 +31,8 @@ def build(
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import followed
-    from calotype.engine.store.build import build as prepare
-    from calotype.engine.store.shapes import parse_shapes
+    from calotype.engine.artifacts.build import build as prepare
+    from calotype.engine.artifacts.shapes import parse_shapes
 
     wanted = parse_shapes(shapes)
     with followed() as bar:
@@ -60,8 +60,8 @@ def build(
 def list_engines(as_json: AsJson = False) -> None:
     """List the engines that are kept, and whether each can be used here."""
     from calotype.cli.output import console, print_json
-    from calotype.engine.store.artefact import artefacts, engines_dir
-    from calotype.engine.store.verdict import here, verdict
+    from calotype.engine.artifacts.store import artefacts, engines_dir
+    from calotype.engine.artifacts.validity import here, verdict
 
     machine = here()
     kept = [(one, verdict(one, machine)) for one in artefacts()]
@@ -91,8 +91,8 @@ def verify(
     """
     from calotype.cli.output import print_json
     from calotype.core.errors import ExitCode
-    from calotype.engine.store.artefact import artefact, artefacts
-    from calotype.engine.store.verdict import here, verdict
+    from calotype.engine.artifacts.store import artefact, artefacts
+    from calotype.engine.artifacts.validity import here, verdict
 
     machine = here()
     found = [verdict(one, machine) for one in ([artefact(key)] if key is not None else artefacts())]
@@ -114,8 +114,8 @@ def remove(
     """Remove engines. They can be built again at any time."""
     from calotype.cli.output import print_json
     from calotype.core.errors import Problem, RequestError
-    from calotype.engine.store import artefact as store
-    from calotype.engine.store.verdict import here, verdict
+    from calotype.engine.artifacts import store
+    from calotype.engine.artifacts.validity import here, verdict
 
     if (key is not None) + every + stale != 1:
         raise RequestError([Problem("remove", "needs one of KEY, --all and --stale")])

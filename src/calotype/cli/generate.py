@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli.options import AsJson, ModelsFolder
-from calotype.spec.names import PICTURE_FORMATS, PRECISIONS, SAMPLERS, SCHEDULES
+from calotype.cli.common_options import AsJson, ModelsFolder
+from calotype.spec.constants import PICTURE_FORMATS, PRECISIONS, SAMPLERS, SCHEDULES
 
 _PICTURE, _MODEL, _START, _OUTPUT = "What to make", "Model and machine", "Starting from a picture", "Output"
 
@@ -168,7 +168,7 @@ def command(
 
     The pictures' own files hold the whole request: `--from picture.png` makes one again.
     """
-    from calotype.cli.generating import Job, run
+    from calotype.cli.generate_run import Job, run
 
     micro = {"original_size": original_size, "crop_top_left": crop, "target_size": target_size}
     knobs = {

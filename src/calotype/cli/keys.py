@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli.options import AsJson
+from calotype.cli.common_options import AsJson
 
 app = typer.Typer(no_args_is_help=True, help="API keys of a deployment.")
 
@@ -20,8 +20,8 @@ def create(
     pictures_per_minute: Annotated[int | None, typer.Option(help="As many at once, too.")] = None,
 ) -> None:
     """Make a key and show it, this once. Without any key, only this machine may ask."""
-    from calotype.serve.keys import ApiKeys
-    from calotype.serve.lifecycle.places import place_of
+    from calotype.serve.api_keys import ApiKeys
+    from calotype.serve.lifecycle.registry import place_of
 
     folder = place_of(deployment).folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -38,8 +38,8 @@ def list_keys(deployment: Deployment = _DEFAULT, as_json: AsJson = False) -> Non
     from rich.table import Table
 
     from calotype.cli.output import console, print_json
-    from calotype.serve.keys import ApiKeys
-    from calotype.serve.lifecycle.places import place_of
+    from calotype.serve.api_keys import ApiKeys
+    from calotype.serve.lifecycle.registry import place_of
 
     kept = ApiKeys(place_of(deployment).folder)
     keys = kept.all()
@@ -60,8 +60,8 @@ def revoke(
     name: Annotated[str, typer.Argument(help="Whose key.")], deployment: Deployment = _DEFAULT
 ) -> None:
     """Let nobody in by a key any more."""
-    from calotype.serve.keys import ApiKeys
-    from calotype.serve.lifecycle.places import place_of
+    from calotype.serve.api_keys import ApiKeys
+    from calotype.serve.lifecycle.registry import place_of
 
     keys = ApiKeys(place_of(deployment).folder)
     keys.revoke(name)

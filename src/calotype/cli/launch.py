@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calotype.cli import launch_serving
-from calotype.cli.launching import Asked, File, GpusPerNode, Nodes, hand_in
-from calotype.cli.options import AsJson
+from calotype.cli.common_options import AsJson
+from calotype.cli.launch_options import Asked, File, GpusPerNode, Nodes, hand_in
 
 if TYPE_CHECKING:
     from calotype.launch.backend import Backend, JobRecord, JobStatus
@@ -41,8 +41,8 @@ def _spec(
     context: typer.Context, words: list[str] | None, asked: Asked, *, ask_cluster: bool
 ) -> "LaunchSpec":
     """The launch of a command as it was typed, or as the file has it, that could run."""
-    from calotype.cli.launch_command import checked
-    from calotype.launch.submitting import settled
+    from calotype.cli.launch_validation import checked
+    from calotype.launch.submit import settled
 
     name = "-".join(words[:2]) if words else "calotype"
     spec = settled(asked.spec(name, words or ()))
@@ -63,7 +63,7 @@ def render(
     ] = None,
 ) -> None:
     """Print what would be handed in: a file that can be used without Calotype. Asks no cluster."""
-    from calotype.launch.backends import open_backend
+    from calotype.launch.registry import open_backend
 
     backend = open_backend(where)
     asked = Asked(where, launch_file, sets or (), nodes, gpus_per_node)
@@ -156,8 +156,8 @@ def list_jobs(as_json: AsJson = False) -> None:
 
     from calotype.cli.output import console, print_json
     from calotype.core.errors import CalotypeError
-    from calotype.launch.backends import open_backend
-    from calotype.launch.records import all_records
+    from calotype.launch.job_store import all_records
+    from calotype.launch.registry import open_backend
 
     rows = []
     for record in all_records():
@@ -187,15 +187,15 @@ def collect(job: Job, as_json: AsJson = False) -> None:
 
 
 def _opened(job: str) -> "tuple[JobRecord, Backend]":
-    from calotype.launch.backends import open_backend
-    from calotype.launch.records import find
+    from calotype.launch.job_store import find
+    from calotype.launch.registry import open_backend
 
     record = find(job)
     return record, open_backend(record.backend)
 
 
 def _status(backend: "Backend", record: "JobRecord") -> "JobStatus":
-    from calotype.launch.submitting import status_of
+    from calotype.launch.submit import status_of
 
     return status_of(backend, record)
 

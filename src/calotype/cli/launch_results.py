@@ -7,7 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from calotype.launch.backend import JobRecord
-    from calotype.spec.benchmark_record import BenchmarkRecord
+    from calotype.spec.records.train_benchmark import BenchmarkRecord
 
 _OUT = "--out="
 
@@ -43,7 +43,7 @@ def _read(file: Path) -> "BenchmarkRecord":
     from pydantic import ValidationError
 
     from calotype.core.errors import CalotypeError
-    from calotype.spec.benchmark_record import BenchmarkRecord
+    from calotype.spec.records.train_benchmark import BenchmarkRecord
 
     try:
         return BenchmarkRecord.model_validate_json(file.read_bytes())

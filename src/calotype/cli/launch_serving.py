@@ -26,8 +26,8 @@ def command(
     """Print a server as a file for kubectl: pods, service, autoscaler. Asks no cluster."""
     from calotype.core.errors import NotFoundError
     from calotype.launch.kubernetes.serving import render_serving
-    from calotype.spec.layers import merge, parse_overrides, parse_yaml
-    from calotype.spec.serving import ServingSpec
+    from calotype.spec.overrides import merge, parse_overrides, parse_yaml
+    from calotype.spec.serving_manifest import ServingSpec
 
     values: dict[str, Any] = {}
     if file is not None:

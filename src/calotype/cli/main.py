@@ -17,7 +17,6 @@ from calotype.cli import (
     compare,
     data,
     deployments,
-    doctor,
     engine,
     generate,
     keys,
@@ -31,7 +30,8 @@ from calotype.cli import (
     train,
     update,
 )
-from calotype.cli import run as run_workflow
+from calotype.cli import workflow as run_workflow
+from calotype.cli.doctor.command import command as doctor
 from calotype.cli.value_checks import check_values_of
 from calotype.core.errors import DISK_FULL_CODES, CalotypeError, ExitCode, RequestError
 from calotype.core.extras import missing_extra
@@ -63,7 +63,7 @@ class _Root(TyperGroup):
 def _explained(error: typer.BadParameter) -> Exception:
     from pydantic import ValidationError
 
-    from calotype.spec.problems import problem_of_one
+    from calotype.spec.validation_errors import problem_of_one
 
     if error.param is None or not isinstance(error.__cause__, ValidationError):
         return error
@@ -82,7 +82,7 @@ app = typer.Typer(
 app.command("generate")(generate.command)
 app.command("run")(run_workflow.command)
 app.command("compare")(compare.command)
-app.command("doctor")(doctor.command)
+app.command("doctor")(doctor)
 app.command("report")(report.command)
 app.command("serve")(serve.serve)
 app.command("deploy")(serve.deploy)

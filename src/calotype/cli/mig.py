@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli import mig_deploying, mig_keeping
-from calotype.cli.mig_changing import change_to, file_targets, read_text, wanted_layout
+from calotype.cli import mig_deploy, mig_persist
+from calotype.cli.common_options import AsJson
+from calotype.cli.mig_apply import change_to, file_targets, read_text, wanted_layout
 from calotype.cli.mig_options import Driver, Gpu, Label, Records, Wants, Yes
-from calotype.cli.options import AsJson
 
 app = typer.Typer(no_args_is_help=True, help="Cut GPUs into slices (MIG): plan, apply, persist, put back.")
 
@@ -21,9 +21,9 @@ LayoutSource = Annotated[Path, typer.Argument(help="A layout file, or a mig-part
 @app.command()
 def status(driver: Driver = "auto", as_json: AsJson = False) -> None:
     """GPUs that can be cut, their slices with places and UUIDs, and what runs inside."""
-    from calotype.cli.mig_view import show_state, state_json
+    from calotype.cli.mig_tables import show_state, state_json
     from calotype.cli.output import console, print_json
-    from calotype.mig.opening import open_driver
+    from calotype.mig.open_driver import open_driver
 
     states = open_driver(driver).read()
     if as_json:
@@ -52,17 +52,17 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Find layouts for WANTS, or prove that there is none and say what would fit."""
-    from calotype.cli.mig_view import plan_json, show_plans
+    from calotype.cli.mig_tables import plan_json, show_plans
     from calotype.cli.output import console, print_json
     from calotype.core.errors import Problem, RequestError, near_matches
     from calotype.mig.driver import gpu_at
-    from calotype.mig.figures import shipped
     from calotype.mig.layout import EMPTY
-    from calotype.mig.opening import open_driver
+    from calotype.mig.measured_speeds import with_records
+    from calotype.mig.open_driver import open_driver
+    from calotype.mig.performance_model import shipped
     from calotype.mig.planner import Objective, Question, plans
     from calotype.mig.profiles import model_named
-    from calotype.mig.records import with_records
-    from calotype.mig.wants import parse_wants
+    from calotype.mig.request_syntax import parse_wants
 
     if objective not in list(Objective):
         rule = f"{objective!r} is not an objective; {near_matches(objective, list(Objective))}"
@@ -93,13 +93,13 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """The speed to expect of WORK in every slice of a GPU. A prediction, not a measurement."""
-    from calotype.cli.mig_view import show_predictions
+    from calotype.cli.mig_tables import show_predictions
     from calotype.cli.output import console, print_json
     from calotype.core.errors import Problem, RequestError
-    from calotype.mig import figures as known
+    from calotype.mig import performance_model as known
+    from calotype.mig.measured_speeds import with_records
     from calotype.mig.profiles import model_named
-    from calotype.mig.records import with_records
-    from calotype.mig.wants import parse_wants
+    from calotype.mig.request_syntax import parse_wants
 
     model = model_named(on)
     figures = with_records(known.shipped(), records or ())
@@ -135,7 +135,7 @@ def apply(
 ) -> None:
     """Cut a GPU. Shows the exact nvidia-smi commands; with --yes does it, or puts everything back."""
     from calotype.core.errors import Problem, RequestError
-    from calotype.mig.opening import open_driver
+    from calotype.mig.open_driver import open_driver
 
     if (wants is None) == (source is None):
         raise RequestError([Problem("WANTS", "give either WANTS or --from FILE")])
@@ -160,7 +160,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Bring GPUs back to a saved layout; only what differs is changed, so it may run any number of times."""
-    from calotype.mig.opening import open_driver
+    from calotype.mig.open_driver import open_driver
 
     opened = open_driver(driver)
     change_to(opened, file_targets(opened, source, label), yes=yes, as_json=as_json)
@@ -176,8 +176,8 @@ def export(
     from calotype.core.errors import Problem, RequestError
     from calotype.core.paths import written_whole
     from calotype.mig.layout_file import saved
-    from calotype.mig.opening import open_driver
-    from calotype.mig.parted import as_parted
+    from calotype.mig.mig_parted import as_parted
+    from calotype.mig.open_driver import open_driver
 
     if style not in ("layout", "mig-parted"):
         raise RequestError([Problem("--format", f"{style!r} should be layout or mig-parted", style)])
@@ -198,9 +198,9 @@ def assert_(
     """Check that the GPUs are cut as a file says; ends with 7 when they are not."""
     from calotype.cli.output import print_json
     from calotype.core.errors import ExitCode
+    from calotype.mig.diff import difference
     from calotype.mig.driver import gpu_at
-    from calotype.mig.opening import open_driver
-    from calotype.mig.steps import difference
+    from calotype.mig.open_driver import open_driver
 
     opened = open_driver(driver)
     wrong = []
@@ -223,7 +223,7 @@ def check(
 ) -> None:
     """Check every configuration of a mig-parted file against the table of GPUs; no GPU is needed."""
     from calotype.cli.output import print_json
-    from calotype.mig.parted import parse_parted, validated
+    from calotype.mig.mig_parted import parse_parted, validated
 
     found = validated(parse_parted(read_text(source), str(source)))
     if as_json:
@@ -236,5 +236,5 @@ def check(
 
 
 # Help lists verbs in this order: the way an operator goes.
-mig_keeping.add_to(app)
-mig_deploying.add_to(app)
+mig_persist.add_to(app)
+mig_deploy.add_to(app)

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calotype.cli.options import AsJson, Dtype, ModelsFolder
+from calotype.cli.common_options import AsJson, Dtype, ModelsFolder
 
 if TYPE_CHECKING:
     import torch
 
-    from calotype.models.inspection import Inspection
+    from calotype.models.inspect import Inspection
     from calotype.models.weights import Weights
 
 app = typer.Typer(
@@ -62,8 +62,8 @@ def show(
     """Show a model's parts, their sizes and how it was trained."""
     from calotype.cli.output import console, print_json
     from calotype.models import catalogue
-    from calotype.models.folder_layout import read_architecture
-    from calotype.models.reference import EMBEDDED, embedded_folder
+    from calotype.models.diffusers_layout import read_architecture
+    from calotype.models.resolve import EMBEDDED, embedded_folder
 
     architecture = read_architecture(Path(name)) if Path(name).is_dir() else catalogue.architecture(name)
     counts = architecture.parameter_counts()
@@ -124,7 +124,7 @@ def inspect(
     """Say what a file is, for which base model, and whether it is safe. Judges by content, never by name."""
     from calotype.cli.output import print_json
     from calotype.core.errors import ExitCode
-    from calotype.models.inspection import inspect as look
+    from calotype.models.inspect import inspect as look
 
     found = look(file, values=values)
     if as_json:
@@ -158,7 +158,7 @@ def convert(
 ) -> None:
     """Convert between ckpt, single safetensors and diffusers folder, in any direction."""
     from calotype.cli.progress import shown
-    from calotype.models.reference import find_model
+    from calotype.models.resolve import find_model
 
     torch_dtype = _torch_dtype(dtype) if dtype else None
     found = find_model(source, models=models, config=config)
@@ -175,8 +175,8 @@ def convert(
 
 
 def _write(weights: "Weights", destination: Path, *, max_shard_bytes: int, **options: Any) -> None:
-    from calotype.models.reference import FILE_SUFFIXES
-    from calotype.models.write import write_folder, write_single_file
+    from calotype.models.resolve import FILE_SUFFIXES
+    from calotype.models.save import write_folder, write_single_file
 
     # Those of files that cannot be written are refused there: nobody means a folder by them.
     if destination.suffix.lower() in FILE_SUFFIXES:

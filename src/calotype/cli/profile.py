@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calotype.cli.options import AsJson, ModelsFolder
-from calotype.spec.names import USUAL_PRESET
+from calotype.cli.common_options import AsJson, ModelsFolder
+from calotype.spec.constants import USUAL_PRESET
 
 if TYPE_CHECKING:
-    from calotype.bench.profile.plan import ProfilePlan
-    from calotype.spec.profile_record import ProfileRecord
+    from calotype.bench.profile.options import ProfilePlan
+    from calotype.spec.records.profile import ProfileRecord
 
 app = typer.Typer(no_args_is_help=True, help="See where the time goes, kernel by kernel.")
 
@@ -52,14 +52,14 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Profile the making of a prompt's pictures."""
-    from calotype.bench.profile.generating import profile_generate
-    from calotype.bench.profile.plan import ProfilePlan
-    from calotype.cli.generating import check_out
+    from calotype.bench.profile.capture_generate import profile_generate
+    from calotype.bench.profile.options import ProfilePlan
+    from calotype.cli.generate_run import check_out
     from calotype.cli.progress import cancellable, shown
     from calotype.engine.device import explained_if_full
     from calotype.engine.load import load
-    from calotype.spec.request import GenerateRequest
-    from calotype.train.profiling import NSYS_VARIABLE
+    from calotype.spec.generate_request import GenerateRequest
+    from calotype.train.callbacks.profiler import NSYS_VARIABLE
 
     knobs: dict[str, object] = {"negative": negative, "width": width, "height": height, "steps": steps}
     knobs |= {"cfg": cfg, "sampler": sampler, "schedule": schedule, "seed": seed, "count": count}
@@ -101,12 +101,12 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Profile a few steps of a recipe's training; keeps no checkpoint."""
-    from calotype.bench.profile.plan import ProfilePlan
-    from calotype.bench.profile.training import profile_train
-    from calotype.cli.generating import check_out
+    from calotype.bench.profile.capture_train import profile_train
+    from calotype.bench.profile.options import ProfilePlan
+    from calotype.cli.generate_run import check_out
     from calotype.cli.progress import cancellable, shown
     from calotype.engine.device import choose_device
-    from calotype.train.profiling import NSYS_VARIABLE
+    from calotype.train.callbacks.profiler import NSYS_VARIABLE
     from calotype.train.recipes import load_recipe
 
     options: dict[str, object] = {"steps": steps, "warmup": warmup, "device": device}
@@ -127,8 +127,8 @@ def trace(
     as_json: AsJson = False,
 ) -> None:
     """Explain a trace that is there already, such as one of a run with profile.enabled=true."""
-    from calotype.bench.profile.reading import profile_trace
-    from calotype.cli.profile_view import show
+    from calotype.bench.profile.load_trace import profile_trace
+    from calotype.cli.profile_tables import show
 
     record = profile_trace(file, f"calotype profile trace {shlex.quote(file.name)}")
     show(record, top, as_json)
@@ -143,9 +143,9 @@ def _typed(*words: str, options: dict[str, object]) -> str:
 
 
 def _finish(record: "ProfileRecord | None", plan: "ProfilePlan", top: int, as_json: bool) -> None:
-    from calotype.bench.profile.plan import SUMMARY
+    from calotype.bench.profile.options import SUMMARY
     from calotype.bench.profile.report import write
-    from calotype.cli.profile_view import show
+    from calotype.cli.profile_tables import show
 
     if record is None:
         typer.echo("the window was marked; what was seen is with the program that looked", err=True)

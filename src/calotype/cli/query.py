@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calotype.cli.options import AsJson
+from calotype.cli.common_options import AsJson
 
 if TYPE_CHECKING:
     from calotype.serve.client import Progress
@@ -49,9 +49,9 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Have a deployment make pictures; Ctrl-C cancels."""
-    from calotype.cli.generating import check_out
-    from calotype.cli.knobs import parse_lora
+    from calotype.cli.generate_run import check_out
     from calotype.cli.output import print_json
+    from calotype.cli.parsers import parse_lora
     from calotype.cli.progress import shown
     from calotype.core.paths import written_whole
     from calotype.serve.client import client

@@ -19,9 +19,9 @@ def command(
     Plots, tables to sort and filter, references and conclusions come from whatever the records hold. Failures
     are shown as such; lines that cannot be read are listed at the end.
     """
-    from calotype.bench.report.compose import compose
-    from calotype.bench.report.reading import gather
-    from calotype.bench.report.writing import MARKDOWN, PAGE, write
+    from calotype.bench.report.build import compose
+    from calotype.bench.report.load import gather
+    from calotype.bench.report.write import MARKDOWN, PAGE, write
 
     material = gather(records)
     for fault in material.faults:

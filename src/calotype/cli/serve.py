@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calotype.cli.option_groups import with_groups
-from calotype.cli.options import AsJson
-from calotype.cli.serve_ray import Engine, RayOptions, chosen_engine
-from calotype.cli.serving_options import ForegroundOptions, ReachOptions, ServingOptions, said
+from calotype.cli.common_options import AsJson, with_groups
+from calotype.cli.serve_options import ForegroundOptions, ReachOptions, ServingOptions, said
+from calotype.cli.serve_options_ray import Engine, RayOptions, chosen_engine
 
 if TYPE_CHECKING:
-    from calotype.serve.lifecycle.places import Place
-    from calotype.serve.lifecycle.plan import DeploymentPlan
+    from calotype.serve.lifecycle.config import DeploymentPlan
+    from calotype.serve.lifecycle.registry import Place
 
 Models = Annotated[
     list[str] | None,
@@ -36,9 +35,9 @@ def serve(
 
     from calotype.cli.output import console
     from calotype.serve.lifecycle.main import log_as_json
-    from calotype.serve.lifecycle.news import Kind, News
-    from calotype.serve.lifecycle.places import place_of
     from calotype.serve.lifecycle.plan_checks import check_plan
+    from calotype.serve.lifecycle.readiness_notifier import Kind, News
+    from calotype.serve.lifecycle.registry import place_of
     from calotype.serve.lifecycle.server import serve as run
 
     plan = _plan(models, name, engine, workers, reach, ray)
@@ -78,10 +77,10 @@ def deploy(
 ) -> None:
     """Start a deployment that outlives the shell; returns when it is ready."""
     from calotype.cli.output import console, print_json
-    from calotype.serve.lifecycle.deploying import deploy as start
-    from calotype.serve.lifecycle.places import place_of
-    from calotype.serve.lifecycle.plan import DeploymentPlan
+    from calotype.serve.lifecycle.config import DeploymentPlan
+    from calotype.serve.lifecycle.daemon import deploy as start
     from calotype.serve.lifecycle.plan_checks import check_plan
+    from calotype.serve.lifecycle.registry import place_of
     from calotype.serve.lifecycle.systemd import unit
 
     plan = _plan(models, name, engine, workers, reach, ray)
@@ -121,10 +120,10 @@ def _plan(
 
     # Here, because the server in the background could only write the failure into its log.
     require_extra("serve")
-    from calotype.serve.lifecycle.places import DEFAULT_NAME, place_of
-    from calotype.serve.lifecycle.plan import DeploymentPlan
+    from calotype.serve.lifecycle.config import DeploymentPlan
+    from calotype.serve.lifecycle.registry import DEFAULT_NAME, place_of
     from calotype.serve.model_names import findable
-    from calotype.spec.layers import merge, parse_overrides
+    from calotype.spec.overrides import merge, parse_overrides
 
     chosen = DEFAULT_NAME if name is None else name
     if models is None and (place_of(chosen).folder / "plan.json").is_file():

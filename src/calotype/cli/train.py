@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from calotype.cli.launching import Asked, File, GpusPerNode, Nodes, Sets, Where, typed
-from calotype.cli.options import AsJson, ModelsFolder, ModelsFolderThere, check_models_folder
+from calotype.cli.common_options import AsJson, ModelsFolder, ModelsFolderThere, check_models_folder
+from calotype.cli.launch_options import Asked, File, GpusPerNode, Nodes, Sets, Where, typed
 from calotype.cli.train_table import table
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from calotype.spec.recipe import Recipe
     from calotype.train.benchmark import BenchmarkPlan
     from calotype.train.recipes import ResolvedRecipe
-    from calotype.train.run import Outcome
+    from calotype.train.train import Outcome
 
 
 class _RunsRecipes(TyperGroup):
@@ -128,7 +128,7 @@ def _start_others(
     verb: str, context: typer.Context, recipe: "Recipe", as_json: bool, *, take_stops: bool = True
 ) -> None:
     """Where the recipe wants several processes and nobody started them: start them, and end as they do."""
-    from calotype.train.starting import run_processes, wants_processes
+    from calotype.train.distributed.launch_local import run_processes, wants_processes
 
     if not wants_processes(recipe):
         return
@@ -140,8 +140,8 @@ def _start_others(
 
 def _train(recipe: "Recipe", device: "torch.device | None", models: Path | None, as_json: bool) -> None:
     from calotype.cli.progress import followed
-    from calotype.train.run import train
-    from calotype.train.stopping import end_at_once
+    from calotype.train.signals import end_at_once
+    from calotype.train.train import train
 
     with followed() as bar:
         outcome = train(recipe, device=device, progress=bar, models=models, owns_process=True)
@@ -230,7 +230,7 @@ def precompute(
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import shown
-    from calotype.train.precompute import precompute as encode
+    from calotype.train.precompute.run import precompute as encode
     from calotype.train.recipes import load_recipe
     from calotype.train.start_weights import check_encoders_are_chosen
 
@@ -313,7 +313,7 @@ def export(
 
 def _print_config(resolved: "ResolvedRecipe", as_json: bool) -> None:
     from calotype.cli.output import console, print_json
-    from calotype.spec.layers import flat
+    from calotype.spec.overrides import flat
 
     values = flat(resolved.recipe.model_dump(mode="json"))
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from calotype.cli.launching import Asked, hand_in, typed
+from calotype.cli.launch_options import Asked, hand_in, typed
 
 if TYPE_CHECKING:
     from calotype.spec.launch import LaunchSpec
@@ -84,7 +84,7 @@ def fitted(
 
 def _read(training: Training) -> "tuple[ResolvedRecipe, dict[str, int]]":
     """The recipe without what overrides say of devices and nodes, as its batch may have to grow; and that."""
-    from calotype.spec.layers import flat, parse_overrides
+    from calotype.spec.overrides import flat, parse_overrides
     from calotype.train.recipes import load_recipe
 
     layout = [word for word in training.overrides if word.partition("=")[0] in (_DEVICES, _NODES)]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli.options import AsJson, ModelsFolder
+from calotype.cli.common_options import AsJson, ModelsFolder
 
 
 def table(
@@ -26,8 +26,8 @@ def table(
     """
     from calotype.cli.output import print_json
     from calotype.cli.progress import followed
+    from calotype.train.benchmark_table import TablePlan, run_table, table_of
     from calotype.train.recipes import load_table
-    from calotype.train.table import TablePlan, run_table, table_of
 
     given = {"--ceiling-tflops": ceiling_tflops, "--device": device, "--models": models}
     options = tuple(f"{option}={value}" for option, value in given.items() if value is not None)

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from calotype.cli.option_groups import with_groups
-from calotype.cli.serve_ray import ReplicaOptions
-from calotype.cli.serving_options import ModelOptions, said
+from calotype.cli.common_options import with_groups
+from calotype.cli.serve_options import ModelOptions, said
+from calotype.cli.serve_options_ray import ReplicaOptions
 
 
 @with_groups
@@ -24,7 +24,7 @@ def update(
     Jobs are accepted and done meanwhile. With no options, replicas just start again: for a new version.
     """
     from calotype.cli.output import console
-    from calotype.serve.lifecycle.python import update as replace
+    from calotype.serve.lifecycle.api import update as replace
 
     changes = {"models": models or None, **run.as_plan(), "cluster": crowd.cluster() or None}
     with console(stderr=True).status(f"updating {name}"):

@@ -1,7 +1,8 @@
 """Which software and which kind of machine a result came from, so that two results can be compared.
 
 Holds nothing personal and nothing that changes from minute to minute: no host or user name, no folder, no
-serial number, no free memory. Knows nothing of torch but its version; `calotype.engine.probe` adds the rest.
+serial number, no free memory. Of torch it reads only the version;
+`calotype.engine.torch_info` adds the rest.
 """
 
 import platform
@@ -14,7 +15,7 @@ from typing import Any
 
 from calotype.core.hardware import Cpu, Gpu, GpuSurvey, read_cpu, read_memory
 from calotype.core.nvml import NvmlGpus
-from calotype.core.programs import answer_of
+from calotype.core.process import answer_of
 from calotype.version import VERSION
 
 # Each package with the names it is published under: torch's own builds of triton carry another name.

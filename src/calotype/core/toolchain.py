@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from calotype.core.programs import answer_of
+from calotype.core.process import answer_of
 
 _CXX_TRIAL = "#include <Python.h>\n#include <omp.h>\n#include <vector>\nstd::vector<int> trial;\n"
 _C_TRIAL = "#include <Python.h>\nint trial;\n"

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from calotype.core.errors import ModelFileError
-from calotype.engine.evaluation import Network, Row
-from calotype.engine.text import Conditioning
+from calotype.engine.text_encoder import Conditioning
+from calotype.engine.unet_runner import Network, Row
 from calotype.models.model import Model
 from calotype.sampling import Query, TrainingSchedule
-from calotype.sampling.prediction import PredictionType, scale_input, to_denoised
+from calotype.sampling.parameterization import PredictionType, scale_input, to_denoised
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import torch
 
 from calotype.core.errors import DoesNotFitError, Problem, RequestError, near_matches
 from calotype.core.hardware import read_memory
-from calotype.spec.names import PRECISIONS
+from calotype.spec.constants import PRECISIONS
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 

@@ -22,27 +22,27 @@ from torch import Tensor
 from calotype.core.errors import DoesNotFitError, Problem, RequestError
 from calotype.core.paths import models_dir
 from calotype.core.progress import CancelToken, Progress, Silent
-from calotype.engine.abilities import check_model, resolve, schedule_of
-from calotype.engine.autoencoder import Autoencoder, RawAutoencoder, Shown, image_of, shown
+from calotype.engine.adapters import Resources
+from calotype.engine.artifacts.shapes import Shape
+from calotype.engine.capabilities import check_model, resolve, schedule_of
+from calotype.engine.compile.manager import Workshop
 from calotype.engine.denoiser import Denoiser, Guidance, Question
 from calotype.engine.device import free_memory, lacks_memory
-from calotype.engine.evaluation import Network
-from calotype.engine.inputs import Inputs, Source, gather
-from calotype.engine.memory import Budget, Demand, Plan, plan
-from calotype.engine.network.compiled import Workshop
+from calotype.engine.image_inputs import Inputs, Source, gather
+from calotype.engine.image_record import records
+from calotype.engine.img2img import start_from
+from calotype.engine.memory_planner import Budget, Demand, Plan, plan
 from calotype.engine.presets import Networks, networks_of
 from calotype.engine.preview import Preview
-from calotype.engine.record import records
-from calotype.engine.resources import Resources
-from calotype.engine.run import Run
-from calotype.engine.starting import start_from
-from calotype.engine.store.shapes import Shape
-from calotype.engine.text import Conditioning, TextConditioner
+from calotype.engine.sampling_run import Run
+from calotype.engine.text_encoder import Conditioning, TextConditioner
+from calotype.engine.unet_runner import Network
+from calotype.engine.vae import Autoencoder, RawAutoencoder, Shown, image_of, shown
 from calotype.models.model import Model
 from calotype.sampling import NoiseStream, begin, options_of_run, sigmas_of_run, start_of_run
 from calotype.sampling.noise import noised
-from calotype.spec.record import PictureRecord
-from calotype.spec.request import GenerateRequest, LoraUse
+from calotype.spec.generate_request import GenerateRequest, LoraUse
+from calotype.spec.records.image import PictureRecord
 
 AESTHETIC_SCORES = (6.0, 2.5)
 """What SDXL's refiner is told of the wanted picture, and of the unwanted; as its authors do."""

@@ -13,21 +13,21 @@ from pathlib import Path
 import torch
 
 from calotype.core.progress import Progress
+from calotype.engine.artifacts.cache_key import target_of
+from calotype.engine.artifacts.lookup import use_engines
+from calotype.engine.artifacts.shapes import Shape
 from calotype.engine.device import choose_device, choose_dtype, pack_memory
 from calotype.engine.engine import Engine
-from calotype.engine.kernels.ahead import prepare_triton
-from calotype.engine.passes.own_decoder import OWN_DECODER
-from calotype.engine.passes.own_forward import OWN_FORWARD
-from calotype.engine.passes.text_aside import TEXT_ASIDE
+from calotype.engine.kernels.triton_warmup import prepare_triton
+from calotype.engine.passes.native_unet import OWN_FORWARD
+from calotype.engine.passes.native_vae_decoder import OWN_DECODER
+from calotype.engine.passes.text_encoder_offload import TEXT_ASIDE
 from calotype.engine.presets import pass_names, reason_against
-from calotype.engine.store.shapes import Shape
-from calotype.engine.store.target import target_of
-from calotype.engine.store.use import use_engines
 from calotype.models.model import Model, assemble
-from calotype.models.reference import find_model
+from calotype.models.resolve import find_model
 from calotype.models.weights import Weights
-from calotype.spec.names import USUAL_PRESET
-from calotype.spec.record import ModelIdentity
+from calotype.spec.constants import USUAL_PRESET
+from calotype.spec.records.image import ModelIdentity
 
 _log = logging.getLogger(__name__)
 

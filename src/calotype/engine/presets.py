@@ -8,47 +8,47 @@ from typing import Any, Protocol
 from weakref import finalize
 
 from calotype.core.errors import NotFoundError, near_matches
-from calotype.engine.autoencoder import Decode, plain_decode
-from calotype.engine.compiling.elsewhere import Elsewhere, at_once_beside
-from calotype.engine.compiling.package import read_package
-from calotype.engine.evaluation import Network, PlainNetwork
-from calotype.engine.memory import MOST_AT_ONCE, Extras, prompt_bytes
-from calotype.engine.network import products
-from calotype.engine.network.compiled import Workshop
-from calotype.engine.network.decoder import OwnDecoders
-from calotype.engine.network.graphed import Graphs
-from calotype.engine.network.own import OwnNetwork
-from calotype.engine.network.region import Region, as_it_is
-from calotype.engine.network.step_cached import SETTLED_AFTER, StepCached
-from calotype.engine.network.unet import Unet
+from calotype.engine.compile.aot_package import read_package
+from calotype.engine.compile.manager import Workshop
+from calotype.engine.compile.region import Region, as_it_is
+from calotype.engine.compile.subprocess_compiler import Elsewhere, at_once_beside
+from calotype.engine.cuda_graphs import Graphs
+from calotype.engine.memory_planner import MOST_AT_ONCE, Extras, prompt_bytes
+from calotype.engine.modules import onednn
+from calotype.engine.modules.cached_unet import OwnNetwork
+from calotype.engine.modules.deepcache import SETTLED_AFTER, StepCached
+from calotype.engine.modules.unet import Unet
+from calotype.engine.modules.vae_decoder import OwnDecoders
 from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes.aot_compiled import COMPILED_AHEAD
 from calotype.engine.passes.attention import CUDNN_ATTENTION, FLASH_ATTENTION
+from calotype.engine.passes.cached_cross_attention_kv import PROMPTS_ONCE
+from calotype.engine.passes.cached_time_embeddings import TIMES_ONCE
 from calotype.engine.passes.channels_last import CHANNELS_LAST
 from calotype.engine.passes.compile_blocks import COMPILE_BLOCKS
 from calotype.engine.passes.compile_whole import COMPILE_WHOLE
-from calotype.engine.passes.compiled_ahead import COMPILED_AHEAD
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
-from calotype.engine.passes.eight_bits import FP8, INT8
-from calotype.engine.passes.fp8_convolutions import FP8_CONVOLUTIONS
+from calotype.engine.passes.deepcache import STEP_CACHE
+from calotype.engine.passes.fp8_conv import FP8_CONVOLUTIONS
 from calotype.engine.passes.fused_geglu import FUSED_GEGLU
 from calotype.engine.passes.fused_norms import FUSED_NORMS
+from calotype.engine.passes.fused_qkv import JOINED_QKV
 from calotype.engine.passes.guidance_interval import GUIDANCE_INTERVAL
+from calotype.engine.passes.hopper_attention import OWN_ATTENTION
 from calotype.engine.passes.int8_static import INT8_STATIC
-from calotype.engine.passes.joined_qkv import JOINED_QKV
-from calotype.engine.passes.large_batches import LARGE_BATCHES
-from calotype.engine.passes.own_attention import OWN_ATTENTION
-from calotype.engine.passes.own_decoder import OWN_DECODER
-from calotype.engine.passes.own_forward import OWN_FORWARD
-from calotype.engine.passes.prompts_once import PROMPTS_ONCE
-from calotype.engine.passes.shared_guidance import SHARED_GUIDANCE
-from calotype.engine.passes.step_cache import STEP_CACHE
-from calotype.engine.passes.text_aside import TEXT_ASIDE
-from calotype.engine.passes.text_graph import TEXT_GRAPH
-from calotype.engine.passes.times_once import TIMES_ONCE
-from calotype.engine.passes.wide_convolutions import WIDE_CONVOLUTIONS
-from calotype.engine.passes.wide_products import WIDE_PRODUCTS
-from calotype.engine.passes.winograd import WINOGRAD
-from calotype.engine.text import Encoding
+from calotype.engine.passes.large_batch import LARGE_BATCHES
+from calotype.engine.passes.native_unet import OWN_FORWARD
+from calotype.engine.passes.native_vae_decoder import OWN_DECODER
+from calotype.engine.passes.onednn_conv import WIDE_CONVOLUTIONS
+from calotype.engine.passes.onednn_linear import WIDE_PRODUCTS
+from calotype.engine.passes.quantize_8bit import FP8, INT8
+from calotype.engine.passes.shared_cfg_trunk import SHARED_GUIDANCE
+from calotype.engine.passes.text_encoder_cuda_graph import TEXT_GRAPH
+from calotype.engine.passes.text_encoder_offload import TEXT_ASIDE
+from calotype.engine.passes.winograd_conv import WINOGRAD
+from calotype.engine.text_encoder import Encoding
+from calotype.engine.unet_runner import Network, PlainNetwork
+from calotype.engine.vae import Decode, plain_decode
 from calotype.models.model import Model
 
 _EVERYWHERE = (
@@ -185,7 +185,7 @@ def _elsewhere(device_type: str) -> frozenset[str]:
     """Passes that do nothing for such a device, or for the processor of this machine."""
     if device_type == "cuda":
         return ON_A_CPU
-    return ON_A_GPU | ({WINOGRAD.name} if products.worth_it() else WIDE)
+    return ON_A_GPU | ({WINOGRAD.name} if onednn.worth_it() else WIDE)
 
 
 def all_passes(preset: str) -> tuple[Pass, ...]:

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate
 
-from calotype.engine.autoencoder import Autoencoder, Decode, plain_decode
+from calotype.engine.vae import Autoencoder, Decode, plain_decode
 from calotype.models.model import Model
 
 FIT_SIDE = 16

@@ -16,7 +16,7 @@ from pathlib import Path
 from calotype.core.errors import Problem, RequestError
 from calotype.core.hardware import GpuSource, read_cpu
 from calotype.core.nvml import NvmlGpus
-from calotype.core.processes import born
+from calotype.core.process import born
 from calotype.launch.backend import (
     LOGS,
     SCRIPT_LOG,
@@ -28,7 +28,7 @@ from calotype.launch.backend import (
     TaskStatus,
 )
 from calotype.launch.log_files import lines_of
-from calotype.launch.script import all_variables, continued, exports, started
+from calotype.launch.shell import all_variables, continued, exports, started
 from calotype.spec.launch import LaunchSpec
 
 FILE = "job.sh"

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calotype.core.errors import CalotypeError, ExitCode
+from calotype.mig.diff import Change, PendingUntilRebootError, Reset, SetMode, back_to, difference, perform
 from calotype.mig.driver import DriverError, GpuState, MigDriver, Refusal, gpu_at
 from calotype.mig.layout import Layout, check
 from calotype.mig.layout_file import write_layouts
-from calotype.mig.steps import Change, PendingUntilRebootError, Reset, SetMode, back_to, difference, perform
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.paths import written_whole
 from calotype.mig.driver import GpuState
 from calotype.mig.layout import ComputePart, Layout, Slice, check
-from calotype.spec.problems import problems_of
+from calotype.spec.validation_errors import problems_of
 
 FORMAT: Literal["calotype.mig-layout.1"] = "calotype.mig-layout.1"
 

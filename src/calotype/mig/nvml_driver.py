@@ -17,7 +17,7 @@ from calotype.mig.driver import ComputeInstance, DriverError, GpuState, Instance
 from calotype.mig.layout import ComputePart
 from calotype.mig.profiles import GpuModel, Profile, model_of_device
 from calotype.mig.smi_driver import SmiDriver
-from calotype.mig.smi_text import live_model
+from calotype.mig.smi_parser import live_model
 
 _REFUSALS = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: Refusal.NO_DRIVER,

@@ -10,11 +10,11 @@ from enum import StrEnum
 from functools import cache
 
 from calotype.core.errors import DoesNotFitError
-from calotype.mig.figures import Figures, Prediction, predict
-from calotype.mig.fitting import Bag, fitting, layouts_by_bag, why_not
+from calotype.mig.enumerate import Bag, fitting, layouts_by_bag, why_not
 from calotype.mig.layout import EMPTY, Layout, Slice, counted, profiles_of
+from calotype.mig.performance_model import Figures, Prediction, predict
 from calotype.mig.profiles import GIB, GpuModel, Profile, table
-from calotype.mig.wants import Want, Wants
+from calotype.mig.request_syntax import Want, Wants
 
 # Sums of shares that differ by less are the same sum, added in another order.
 _DIGITS = 9

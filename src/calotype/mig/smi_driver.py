@@ -8,13 +8,13 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from calotype.mig import smi_text
+from calotype.mig import smi_parser
+from calotype.mig.diff import Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
 from calotype.mig.driver import ComputeInstance, DriverError, GpuState, Instance, Process, Refusal, in_order
-from calotype.mig.figures import model_of_card
 from calotype.mig.layout import ComputePart
+from calotype.mig.performance_model import model_of_card
 from calotype.mig.profiles import GpuModel, model_of_device
-from calotype.mig.smi_text import QueriedGpu
-from calotype.mig.steps import Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
+from calotype.mig.smi_parser import QueriedGpu
 
 PROGRAM = "nvidia-smi"
 # A reset of a large card takes half a minute; nothing else takes seconds.
@@ -38,14 +38,14 @@ class SmiDriver:
         self._shapes: dict[str, str] = {}
 
     def read(self) -> tuple[GpuState, ...]:
-        queried = smi_text.parse_query(self._run(["-q", "-x"]))
+        queried = smi_parser.parse_query(self._run(["-q", "-x"]))
         if not queried:
             return ()
         # What a GPU can be does not change while we look.
         self._shapes = self._shapes or {flag: self._listing(flag) for flag in ("-lgip", "-lgipp")}
         cut = any(gpu.mode.current for gpu in queried)
         lists = {flag: self._run(["mig", flag]) if cut else "" for flag in ("-lgi", "-lci")}
-        uuids = smi_text.parse_uuids(self._run(["-L"])) if cut else {}
+        uuids = smi_parser.parse_uuids(self._run(["-L"])) if cut else {}
         return tuple(_state(gpu, self._shapes | lists, uuids) for gpu in queried)
 
     def _listing(self, flag: str) -> str:
@@ -76,7 +76,7 @@ class SmiDriver:
 
     def _made(self, command: str, what: str) -> int:
         text = self._command(command)
-        made = smi_text.parse_made(text, what)
+        made = smi_parser.parse_made(text, what)
         if made is None:
             raise DriverError(
                 Refusal.OTHER, command, f"it reported success and made nothing: {text.strip()!r}"
@@ -118,11 +118,11 @@ def _refusal(text: str) -> Refusal:
 def _state(gpu: QueriedGpu, lists: dict[str, str], uuids: dict[tuple[int, int], str]) -> GpuState:
     names = {place: uuids.get((gpu.index, number)) for number, place in gpu.device_places.items()}
     compute: dict[int, list[ComputeInstance]] = {}
-    for gi, ci, part in smi_text.parse_compute_instances(lists["-lci"], gpu.index):
+    for gi, ci, part in smi_parser.parse_compute_instances(lists["-lci"], gpu.index):
         compute.setdefault(gi, []).append(ComputeInstance(ci, part, names.get((gi, ci))))
     instances = [
         Instance(gi, profile, start, in_order(compute.get(gi, ())), _inside(gpu, gi))
-        for gi, profile, start in smi_text.parse_instances(lists["-lgi"], gpu.index)
+        for gi, profile, start in smi_parser.parse_instances(lists["-lgi"], gpu.index)
     ]
     there = {each.gi_id for each in instances}
     return GpuState(
@@ -145,8 +145,8 @@ def _inside(gpu: QueriedGpu, gi: int) -> tuple[Process, ...]:
 def _model(gpu: QueriedGpu, lists: dict[str, str]) -> GpuModel:
     """As the driver lists it; what it does not list (compute capability) is from the table."""
     known = model_of_device(gpu.pci_device_id) or model_of_card(gpu.name, None)
-    profiles = smi_text.with_places(
-        lists["-lgipp"], gpu.index, smi_text.parse_profiles(lists["-lgip"], gpu.index)
+    profiles = smi_parser.with_places(
+        lists["-lgipp"], gpu.index, smi_parser.parse_profiles(lists["-lgip"], gpu.index)
     )
     if not profiles:
         if known is None:
@@ -154,4 +154,4 @@ def _model(gpu: QueriedGpu, lists: dict[str, str]) -> GpuModel:
             raise DriverError(Refusal.NOT_SUPPORTED, "reading the GPUs", words)
         return known
     name = known.name if known else gpu.name
-    return smi_text.live_model(name, known.compute_capability if known else "", gpu.pci_device_id, profiles)
+    return smi_parser.live_model(name, known.compute_capability if known else "", gpu.pci_device_id, profiles)

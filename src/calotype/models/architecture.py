@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from calotype.core.errors import ModelFileError
-from calotype.models.libraries import library_module
-from calotype.models.outline import outline_of
+from calotype.models.hf_classes import library_module
+from calotype.models.skeleton import outline_of
 
 Family = Literal["sd1", "sd2", "sdxl"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.errors import ModelFileError, NotFoundError
-from calotype.models.files.opened import open_regular
+from calotype.models.files.safe_open import open_regular
 from calotype.models.files.safetensors_header import strict_json
 
 LARGEST_CONFIG_BYTES = 64 * 2**20

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from calotype.core.errors import ModelFileError
 from calotype.core.progress import Progress, Silent
 from calotype.models.architecture import Architecture, module_name
-from calotype.models.bare_tokenizer import BareTokenizer
+from calotype.models.fast_tokenizer import BareTokenizer
 from calotype.models.tokenizer import build_tokenizer
 from calotype.models.weights import Weights, in_order
-from calotype.spec.record import ModelIdentity
+from calotype.spec.records.image import ModelIdentity
 
 
 @dataclass

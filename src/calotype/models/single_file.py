@@ -14,8 +14,8 @@ import torch
 from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
-from calotype.models.files.tensor_file import TensorFile
-from calotype.models.identify import CHECKPOINT_MARK, FileKind, identify
+from calotype.models.file_detection import CHECKPOINT_MARK, FileKind, identify
+from calotype.models.files.safetensors_reader import TensorFile
 
 ARCHITECTURE_KEY = "calotype.architecture"
 """Where our own writer leaves the architecture: in a safetensors file's metadata.

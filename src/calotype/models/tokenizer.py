@@ -32,14 +32,14 @@ ADDED_FILE = "added_tokens.json"
 
 @cache
 def _clip_merges() -> tuple[tuple[str, str], ...]:
-    packed = (files("calotype.assets") / "clip_tokenizer" / "merges.txt.gz").read_bytes()
+    packed = (files("calotype.resources.assets") / "clip_tokenizer" / "merges.txt.gz").read_bytes()
     return tuple(_parse_merge(line) for line in gzip.decompress(packed).decode().splitlines())
 
 
 @cache
 def _emoji_merges() -> tuple[tuple[str, str], ...]:
     """What `calotype data emoji` learned from its captions."""
-    text = (files("calotype.assets") / "emoji_tokenizer" / "merges.txt").read_text("utf-8")
+    text = (files("calotype.resources.assets") / "emoji_tokenizer" / "merges.txt").read_text("utf-8")
     return tuple(_parse_merge(line) for line in text.splitlines()[1:])
 
 

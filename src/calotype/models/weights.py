@@ -23,14 +23,14 @@ from torch import Tensor
 
 from calotype.core.errors import ModelFileError
 from calotype.models.architecture import Architecture, published_name
-from calotype.models.files.converted import open_tensors
+from calotype.models.files.base import TensorReader
 from calotype.models.files.dtypes import TORCH_DTYPES
+from calotype.models.files.open import open_tensors
+from calotype.models.files.safetensors_reader import TensorFile
 from calotype.models.files.sharded import open_weights, present_stem
-from calotype.models.files.tensor_file import TensorFile
-from calotype.models.files.tensor_reader import TensorReader
 from calotype.models.hub import link_boundary
-from calotype.models.naming import vae as vae_naming
-from calotype.models.naming.original import correspondences, usual_name
+from calotype.models.key_mapping import vae as vae_naming
+from calotype.models.key_mapping.ldm import correspondences, usual_name
 from calotype.models.single_file import ARCHITECTURE_KEY
 
 EXTRA_STEM = "calotype_extra"

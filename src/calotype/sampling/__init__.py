@@ -5,17 +5,12 @@ Reading order: `query` (a sampler is a generator), `samplers/euler`, `sampler` (
 models, prompts or guidance.
 """
 
+from calotype.sampling.api import begin, sample
 from calotype.sampling.noise import NoiseStream
-from calotype.sampling.query import Query, Sampling
-from calotype.sampling.sampler import begin, sample
+from calotype.sampling.noise_schedule import TrainingSchedule, training_schedule
+from calotype.sampling.protocol import Query, Sampling
+from calotype.sampling.run_sigmas import SCHEDULES, options_of_run, sigmas_of_run, start_of_run
 from calotype.sampling.samplers import SAMPLERS
-from calotype.sampling.sigmas_of_run import (
-    SCHEDULES,
-    options_of_run,
-    sigmas_of_run,
-    start_of_run,
-)
-from calotype.sampling.training_schedule import TrainingSchedule, training_schedule
 
 __all__ = [
     "SAMPLERS",

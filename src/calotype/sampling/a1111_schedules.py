@@ -7,7 +7,8 @@ samplers that count in timesteps, in `lcm`, and in how image-to-image shortens a
 import math
 from collections.abc import Callable
 
-from calotype.sampling.schedules import (
+from calotype.sampling.noise_schedule import TrainingSchedule
+from calotype.sampling.sigma_schedules import (
     Schedule,
     Sigmas,
     ddim_uniform,
@@ -18,7 +19,6 @@ from calotype.sampling.schedules import (
     sgm_uniform,
     simple,
 )
-from calotype.sampling.training_schedule import TrainingSchedule
 
 DROPS_SECOND_TO_LAST_SIGMA = frozenset({"dpm_2", "dpm_2_ancestral", "dpmpp_3m_sde"})
 COUNTS_IN_TIMESTEPS = frozenset({"ddim", "pndm", "uni_pc"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
-from calotype.sampling.training_schedule import TrainingSchedule
+from calotype.sampling.noise_schedule import TrainingSchedule
 
 Spacing = Literal["linspace", "leading", "trailing"]
 SPACINGS: tuple[Spacing, ...] = get_args(Spacing)

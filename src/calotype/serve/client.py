@@ -20,14 +20,14 @@ import grpc
 from PIL import Image
 
 from calotype.core.errors import CalotypeError, DoesNotFitError, NotFoundError, Problem, RequestError
-from calotype.serve.asked import ask, told_as
-from calotype.serve.certificates import identity_at
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeStub
-from calotype.serve.lifecycle.places import running_place
-from calotype.serve.logs import REQUEST_ID
+from calotype.serve.lifecycle.registry import running_place
+from calotype.serve.log_format import REQUEST_ID
+from calotype.serve.request_parsing import ask, told_as
 from calotype.serve.service import DamagedPictureError, QueueFullError, UnavailableError
-from calotype.spec.request import GenerateRequest
+from calotype.serve.tls import identity_at
+from calotype.spec.generate_request import GenerateRequest
 
 API_KEY = "CALOTYPE_API_KEY"
 NO_LIMIT = -1

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from calotype.serve.access import LOCAL, Caller
+from calotype.serve.auth import LOCAL, Caller
 from calotype.serve.service import UnavailableError
 from calotype.serve.settings import as_address
 

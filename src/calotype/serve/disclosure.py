@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import Any
 
-from calotype.serve.access import Caller
+from calotype.serve.auth import Caller
 from calotype.serve.service import Status, WorkerStatus
 
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.~/:<])/(?:[^\s/'\"`,;:()<>|]+/)*([^\s/'\"`,;:()<>|]+)/?")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from calotype.core.errors import CalotypeError
-from calotype.serve.messages import LoadedModel, NodeNews
+from calotype.serve.ipc.messages import LoadedModel, NodeNews
 from calotype.spec.job import Job, JobKind, JobNews, JobState, Submission
 
 
@@ -101,7 +101,7 @@ class Service(Protocol):
         limit: int = 50,
         before: str | None = None,
     ) -> Sequence[Job]:
-        """Newest first; `before` is a job's id, or the end of the page before (`calotype.serve.pages`)."""
+        """Newest first; `before` is a job's id, or the cursor of `calotype.serve.pagination`."""
         ...
 
     async def cancel(self, job_id: str, *, client: str | None = None) -> Job:

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from calotype.core.errors import near_matches
-from calotype.spec.names import PRESETS
-from calotype.spec.problems import shown
-from calotype.spec.request import GenerateRequest
+from calotype.spec.constants import PRESETS
+from calotype.spec.generate_request import GenerateRequest
+from calotype.spec.validation_errors import shown
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 FINAL_STATES: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})

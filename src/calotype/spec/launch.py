@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from calotype.core.errors import Problem, RequestError
-from calotype.spec.launch_parts import (
+from calotype.spec.launch_sections import (
     MOST_GPUS_IN_A_NODE,
     Count,
     Duration,
@@ -31,8 +31,8 @@ from calotype.spec.launch_parts import (
     duration_s,
     memory_mib,
 )
-from calotype.spec.problems import problems_of
 from calotype.spec.recipe import with_tuples
+from calotype.spec.validation_errors import problems_of
 
 TASK, TASKS = "{task}", "{tasks}"
 """In a command: which task of an array this is, from 0, and how many there are."""

@@ -11,8 +11,7 @@ from typing import Any, Self
 from pydantic import ValidationError, model_validator
 
 from calotype.core.errors import Problem, RequestError
-from calotype.spec.problems import problems_of
-from calotype.spec.recipe_parts import (
+from calotype.spec.recipe_sections import (
     ENCODED_BEFOREHAND,
     CheckpointPart,
     DataPart,
@@ -29,6 +28,7 @@ from calotype.spec.recipe_parts import (
     VaePart,
     ValidationPart,
 )
+from calotype.spec.validation_errors import problems_of
 
 
 class Recipe(Part):

@@ -23,18 +23,18 @@ from calotype.core.errors import CalotypeError, ExitCode, Problem, RequestError
 from calotype.core.hardware import read_cpu
 from calotype.core.paths import written_whole
 from calotype.core.progress import Progress, Silent
-from calotype.engine.probe import full_fingerprint
-from calotype.spec.benchmark_record import BenchmarkRecord, DeviceMemory, Window
+from calotype.engine.torch_info import full_fingerprint
 from calotype.spec.recipe import Recipe
-from calotype.train.ceiling import measured_ceiling
-from calotype.train.counted_work import training_tflop
-from calotype.train.full_memory import explained
-from calotype.train.live import build_subject, load_model, open_training_feed
-from calotype.train.loop import Loop
-from calotype.train.processes import Process, as_started, joined
-from calotype.train.run import run_folder
-from calotype.train.subject import DTYPES
-from calotype.train.timed_window import all_memory, own_memory, timed, window_of
+from calotype.spec.records.train_benchmark import BenchmarkRecord, DeviceMemory, Window
+from calotype.train.builders import build_subject, load_model, open_training_feed
+from calotype.train.distributed.process_group import Process, as_started, joined
+from calotype.train.flops import training_tflop
+from calotype.train.oom import explained
+from calotype.train.peak_flops import measured_ceiling
+from calotype.train.tasks.base import DTYPES
+from calotype.train.timing import all_memory, own_memory, timed, window_of
+from calotype.train.train import run_folder
+from calotype.train.trainer import Loop
 
 _log = logging.getLogger(__name__)
 

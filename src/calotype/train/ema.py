@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from calotype.spec.recipe_parts import EmaPart
+from calotype.spec.recipe_sections import EmaPart
 
 
 class Ema:

@@ -14,25 +14,25 @@ from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.engine.device import choose_dtype
 from calotype.models.architecture import Architecture, published_name
 from calotype.models.model import Model
-from calotype.models.weights import NamedTensors, TensorSpec
-from calotype.models.write import (
+from calotype.models.save import (
     SINGLE_FILE_SUFFIXES,
     refuse_existing,
     write_folder,
     write_single_file,
     write_vae_folder,
 )
+from calotype.models.weights import NamedTensors, TensorSpec
 from calotype.spec.recipe import Recipe
+from calotype.train.builders import build_subject, load_model
 from calotype.train.checkpoint import CheckpointStore
-from calotype.train.inversion import InversionSubject
+from calotype.train.checkpoint.compatibility import refuse_other
 from calotype.train.latent_scale import latent_deviation
-from calotype.train.live import build_subject, load_model
-from calotype.train.lora import LoraSubject
-from calotype.train.origin import refuse_other
-from calotype.train.run import run_folder
 from calotype.train.start_weights import check_weights_are_chosen, weights_metadata
-from calotype.train.text_encoders import by_part
-from calotype.train.vae import VaeSubject
+from calotype.train.tasks.lora import LoraSubject
+from calotype.train.tasks.text_encoders import by_part
+from calotype.train.tasks.textual_inversion import InversionSubject
+from calotype.train.tasks.vae import VaeSubject
+from calotype.train.train import run_folder
 
 SAMPLES_FOR_SCALE = 1024
 

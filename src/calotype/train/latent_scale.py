@@ -9,8 +9,8 @@ import torch
 from calotype.core.errors import CalotypeError
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.data.feed import open_feed
-from calotype.train.live import needs_of
+from calotype.train.builders import needs_of
+from calotype.train.data.dataloader import open_feed
 
 
 @torch.no_grad()

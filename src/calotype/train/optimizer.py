@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from calotype.core.extras import MissingExtraError
-from calotype.spec.recipe_parts import OptimizerPart
+from calotype.spec.recipe_sections import OptimizerPart
 
 
 def build_optimizer(parameters: Sequence[nn.Parameter], part: OptimizerPart) -> torch.optim.Optimizer:

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from calotype.core.errors import NotFoundError, RequestError, near_matches
 from calotype.spec.benchmark_table import BenchmarkTable
-from calotype.spec.layers import flat, merge, parse_overrides, parse_yaml
-from calotype.spec.problems import problems_of
+from calotype.spec.overrides import flat, merge, parse_overrides, parse_yaml
 from calotype.spec.recipe import Recipe, with_tuples
+from calotype.spec.validation_errors import problems_of
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def as_written(name: str, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _names_in(what: str) -> list[str]:
-    names = (file.name for file in files(f"calotype.{what}s").iterdir())
+    names = (file.name for file in files(f"calotype.resources.{what}s").iterdir())
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
@@ -107,7 +107,9 @@ def _read(name: str, what: str) -> tuple[str | bytes, str]:
     """The text of one of our recipes or tables, or of a file, and what to call it."""
     ours = _names_in(what)
     if name in ours:
-        return (files(f"calotype.{what}s") / f"{name}.yaml").read_text(encoding="utf-8"), f"{what} {name}"
+        return (files(f"calotype.resources.{what}s") / f"{name}.yaml").read_text(
+            encoding="utf-8"
+        ), f"{what} {name}"
     path = Path(name)
     if path.suffix in (".yaml", ".yml") and path.is_file():
         return path.read_bytes(), str(path)

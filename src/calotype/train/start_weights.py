@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from calotype.core.errors import Problem, RequestError
-from calotype.spec.names import RANDOM_MODEL
+from calotype.spec.constants import RANDOM_MODEL
 from calotype.spec.recipe import Recipe
-from calotype.spec.recipe_parts import ENCODED_BEFOREHAND, SYNTHETIC_KINDS
-from calotype.spec.record import ModelIdentity
+from calotype.spec.recipe_sections import ENCODED_BEFOREHAND, SYNTHETIC_KINDS
+from calotype.spec.records.image import ModelIdentity
 
 _FINE_TUNING = {
     "lora": "a LoRA",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calotype.workflow.graph import Graph, Link
-from calotype.workflow.interface import Context, NodeClass
+from calotype.workflow.node_api import Context, NodeClass
 
 MOST_ENTRIES = 256
 MOST_BYTES = 4 * 2**30

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from calotype.core.errors import Problem, RequestError
-from calotype.workflow.extents import PICTURES, extent_of, measured
-from calotype.workflow.interface import LATENT, Extent, NodeClass, Output
+from calotype.workflow.node_api import LATENT, Extent, NodeClass, Output
+from calotype.workflow.size_estimate import PICTURES, extent_of, measured
 
 
 @dataclass(frozen=True)

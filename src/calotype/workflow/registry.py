@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, distributions
 
-from calotype.workflow.interface import NodeClass
+from calotype.workflow.node_api import NodeClass
 
 GROUP = "calotype.nodes"
 _OURS = "calotype.workflow.nodes"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
-from calotype.workflow.described import choices_of, describe_input
 from calotype.workflow.graph import BadLink, Cycle, Graph, Link, Node, Walk, parse, walk
-from calotype.workflow.interface import ANY, COMBO, Catalogue, Input, NodeClass
-from calotype.workflow.values import RefusedValueError, accepted, nearest, short
+from calotype.workflow.input_coercion import RefusedValueError, accepted, nearest, short
+from calotype.workflow.node_api import ANY, COMBO, Catalogue, Input, NodeClass
+from calotype.workflow.object_info import choices_of, describe_input
 
 MOST_SUGGESTIONS = 100
 _MESSAGES = {

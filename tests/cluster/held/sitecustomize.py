@@ -14,7 +14,7 @@ _start = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 def _hold(held_step: int) -> None:
     from typing import Any
 
-    from calotype.train import watching
+    from calotype.train.callbacks import loggers
     from calotype.train.checkpoint import StopSignal
 
     stops: list[StopSignal] = []
@@ -25,14 +25,14 @@ def _hold(held_step: int) -> None:
         return enter(self)
 
     StopSignal.__enter__ = noted  # type: ignore[method-assign, assignment]
-    real = watching.MetricsFile.after_step
+    real = loggers.MetricsFile.after_step
 
     def held(self: Any, news: Any, loop: Any) -> None:
         real(self, news, loop)
         while news.step == held_step and not stops[0].requested:
             time.sleep(0.02)
 
-    watching.MetricsFile.after_step = held  # type: ignore[method-assign]
+    loggers.MetricsFile.after_step = held  # type: ignore[method-assign]
 
 
 if os.environ.get("RANK") == "0" and _start < len(_holds):

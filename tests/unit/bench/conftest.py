@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from calotype.bench.quality.artwork import EmojiSet
-from calotype.bench.quality.learning import Lesson
-from calotype.bench.quality.recogniser import Recogniser
-from calotype.bench.quality.schooling import Schooling, school
-from calotype.emoji.account import Built
+from calotype.bench.quality.classifier import Recogniser
+from calotype.bench.quality.classifier_build import Schooling, school
+from calotype.bench.quality.classifier_train import Lesson
+from calotype.bench.quality.dataset import EmojiSet
+from calotype.datasets.emoji.manifest import Built
+from calotype.models.save import write_folder
 from calotype.models.weights import RandomWeights
-from calotype.models.write import write_folder
-from tests.shrunk import shrunk
+from tests.small_models import shrunk
 from tests.unit.cli.conftest import calotype
-from tests.unit.emoji.conftest import built, ingredients, tarballs
+from tests.unit.datasets.emoji.conftest import built, ingredients, tarballs
 
 __all__ = ["built", "calotype", "ingredients", "tarballs"]
 

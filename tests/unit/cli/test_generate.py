@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from calotype.core.errors import ExitCode
 from calotype.engine.engine import Engine
-from calotype.engine.pictures import LARGEST_SIDES
+from calotype.imaging.image_io import LARGEST_SIDES
 from tests.unit.cli.conftest import Calotype
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.int32]]

@@ -12,9 +12,9 @@ from calotype.cli import progress as module
 from calotype.cli.progress import Lines, followed, shown
 from calotype.core.progress import Progress
 from calotype.spec.recipe import Recipe
-from calotype.train.loop import StepNews
-from calotype.train.readings import Readings
-from calotype.train.watching import ProgressBar
+from calotype.train.callbacks.loggers import ProgressBar
+from calotype.train.metrics import Readings
+from calotype.train.trainer import StepNews
 
 
 class _Loop:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from calotype.core.errors import ExitCode
 from calotype.engine.presets import PRESETS
-from calotype.spec import names
+from calotype.spec import constants
 from tests.unit.cli.conftest import Calotype
 
 Prompt = dict[str, Any]
@@ -21,7 +21,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "workflows.md"
 TROUBLE = """
 import os, signal
 from calotype.core.errors import DoesNotFitError
-from calotype.workflow.interface import COMBO, IMAGE, Input, NodeClass, Output, Step
+from calotype.workflow.node_api import COMBO, IMAGE, Input, NodeClass, Output, Step
 
 def trouble(context, *, image, kind):
     yield Step(1, 3)
@@ -286,9 +286,9 @@ def test_a_package_that_is_left_out_is_named(calotype: Calotype, gradient: Any, 
 
 
 def test_the_presets_named_without_torch_are_those_there_are() -> None:
-    assert set(PRESETS) == set(names.PRESETS)
+    assert set(PRESETS) == set(constants.PRESETS)
     lossy = {name for name, passes in PRESETS.items() if any(one.effect == "lossy" for one in passes)}
-    assert lossy == set(names.LOSSY_PRESETS)
+    assert lossy == set(constants.LOSSY_PRESETS)
 
 
 def editor_file(*nodes: dict[str, Any]) -> str:

@@ -14,10 +14,10 @@ import torch
 
 from calotype.engine import engine as whole
 from calotype.engine.engine import Engine
-from calotype.engine.inputs import Inputs
+from calotype.engine.image_inputs import Inputs
 from calotype.sampling import NoiseStream
-from calotype.spec.names import SAMPLERS
-from calotype.spec.request import GenerateRequest
+from calotype.spec.constants import SAMPLERS
+from calotype.spec.generate_request import GenerateRequest
 from tests.engines import begun, difference, latents_of, relative, small_engine, to_the_end
 
 SIZE: dict[str, Any] = {"width": 32, "height": 48}

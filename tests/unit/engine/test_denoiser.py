@@ -10,8 +10,8 @@ from torch import Tensor
 
 from calotype.engine.denoiser import Denoiser, Guidance, Question
 from calotype.engine.engine import Engine
-from calotype.engine.evaluation import Row
-from calotype.engine.text import Conditioning
+from calotype.engine.text_encoder import Conditioning
+from calotype.engine.unet_runner import Row
 from calotype.sampling import Query
 
 

@@ -14,7 +14,7 @@ from calotype.engine.device import (
     free_memory,
     precision_name,
 )
-from calotype.spec.names import PRECISIONS
+from calotype.spec.constants import PRECISIONS
 
 
 def with_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

@@ -18,15 +18,15 @@ from calotype.core.errors import (
     RequestError,
 )
 from calotype.core.progress import CancelToken
-from calotype.engine import autoencoder
-from calotype.engine.autoencoder import NotAPictureError
+from calotype.engine import vae
 from calotype.engine.engine import Engine, Step
 from calotype.engine.load import load
+from calotype.engine.vae import NotAPictureError
 from calotype.models.lora import AdapterStack
-from calotype.spec.names import SAMPLERS
-from calotype.spec.request import GenerateRequest
+from calotype.spec.constants import SAMPLERS
+from calotype.spec.generate_request import GenerateRequest
 from tests.engines import difference, mean_difference, small_engine, with_scheduler, with_unet
-from tests.shrunk import shrunk, shrunk_folder
+from tests.small_models import shrunk, shrunk_folder
 
 SIZE: dict[str, Any] = {"width": 32, "height": 32}
 
@@ -102,7 +102,7 @@ def test_a_size_not_given_is_the_models_own(sd15: Engine) -> None:
 
 def test_tiles_are_close_to_the_whole(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """As close as a decoder of random weights allows: much closer than another picture is."""
-    monkeypatch.setattr(autoencoder, "TILE_PIXELS", 96)
+    monkeypatch.setattr(vae, "TILE_PIXELS", 96)
     knobs: dict[str, Any] = {"width": 128, "height": 88, "steps": 2}
     whole = engine.generate("an apple", **knobs, tile_vae=False, count=2).images
     tiled = engine.generate("an apple", **knobs, tile_vae=True)

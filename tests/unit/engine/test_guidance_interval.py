@@ -9,10 +9,10 @@ from torch import Tensor
 
 from calotype.engine.denoiser import Denoiser, Guidance, Question
 from calotype.engine.engine import Engine
-from calotype.engine.evaluation import Row
 from calotype.engine.passes.guidance_interval import GUIDANCE_INTERVAL, INTERVAL
 from calotype.engine.presets import put_together
-from calotype.engine.text import Conditioning
+from calotype.engine.text_encoder import Conditioning
+from calotype.engine.unet_runner import Row
 from calotype.sampling import Query
 
 

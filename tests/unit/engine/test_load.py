@@ -19,15 +19,15 @@ from transformers import CLIPTextModel
 
 from calotype.core.errors import NotFoundError
 from calotype.engine import load as loading
+from calotype.engine.compile.region import Region
 from calotype.engine.engine import Engine
 from calotype.engine.load import assemble_for, load
-from calotype.engine.network.region import Region
 from calotype.models.model import Model
-from calotype.models.outline.borrowing import Outline
+from calotype.models.save import write_folder
+from calotype.models.skeleton.fallback import Outline
 from calotype.models.weights import RandomWeights
-from calotype.models.write import write_folder
 from tests.engines import difference, with_unet
-from tests.shrunk import shrunk, shrunk_folder
+from tests.small_models import shrunk, shrunk_folder
 from tests.unit.models.lora_files import layers_of, random_updates, write_kohya
 
 OURS = "passes:own_forward+channels_last+joined_qkv+prompts_once+times_once+own_decoder"

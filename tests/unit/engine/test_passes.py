@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
-from calotype.engine.passes.channel_sums import ChannelSumNorm, use_channel_sums
+from calotype.engine.passes.channel_sum_group_norm import ChannelSumNorm, use_channel_sums
 from calotype.engine.passes.channels_last import doubled, use_channels_last
-from calotype.engine.passes.gate_gradients import use_gate_gradients
-from calotype.engine.passes.plain_attention import PlainAttention, use_plain_attention
-from calotype.engine.passes.wide_attention import WideAttention, use_wide_attention
-from tests.shrunk import shrunk
+from calotype.engine.passes.fused_geglu_backward import use_gate_gradients
+from calotype.engine.passes.unscaled_attention_processor import PlainAttention, use_plain_attention
+from calotype.engine.passes.vae_attention import WideAttention, use_wide_attention
+from tests.small_models import shrunk
 
 FAMILIES = ("sd15", "sd2-base", "sdxl")
 

@@ -13,17 +13,17 @@ from safetensors.torch import save_file
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from calotype.core.errors import NotFoundError
-from calotype.engine.calibrate import calibrate
 from calotype.engine.engine import Engine
-from calotype.engine.evaluation import PlainNetwork
-from calotype.engine.network import operations, products
+from calotype.engine.modules import onednn, ops
 from calotype.engine.passes import Assembly, Pass
 from calotype.engine.passes.attention import CUDNN_ATTENTION, FLASH_ATTENTION
-from calotype.engine.passes.large_batches import LARGE_BATCHES
-from calotype.engine.passes.own_attention import OWN_ATTENTION
+from calotype.engine.passes.hopper_attention import OWN_ATTENTION
+from calotype.engine.passes.large_batch import LARGE_BATCHES
 from calotype.engine.presets import PASSES, PRESETS, networks_of, pass_names, put_together
+from calotype.engine.quantization.calibrate import calibrate
+from calotype.engine.unet_runner import PlainNetwork
 from calotype.models.model import Model
-from calotype.spec.request import GenerateRequest
+from calotype.spec.generate_request import GenerateRequest
 from tests.engines import begun, difference, latents_of, relative, small_engine
 
 SIZE: dict[str, Any] = {"width": 32, "height": 48, "steps": 3}
@@ -161,7 +161,7 @@ def test_max_throughput_is_fast_in_larger_batches() -> None:
 def test_passes_stand_behind_those_they_build_on(
     preset: str, wide: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "worth_it", lambda: wide)
+    monkeypatch.setattr(onednn, "worth_it", lambda: wide)
     names = [one.name for one in PRESETS[preset]]
     assert len(set(names)) == len(names)
     for place, one in enumerate(PRESETS[preset]):
@@ -176,10 +176,10 @@ def test_a_preset_has_the_arithmetic_that_suits_the_processor(monkeypatch: pytes
         names = pass_names(preset, device)
         return [name for name in names if name in {"winograd", "wide_products", "wide_convolutions"}]
 
-    monkeypatch.setattr(products, "worth_it", lambda: False)
+    monkeypatch.setattr(onednn, "worth_it", lambda: False)
     assert arithmetic("fast") == arithmetic("max-throughput") == arithmetic("int8") == ["winograd"]
     assert arithmetic("fp8") == arithmetic("low-memory") == []
-    monkeypatch.setattr(products, "worth_it", lambda: True)
+    monkeypatch.setattr(onednn, "worth_it", lambda: True)
     assert arithmetic("fast") == arithmetic("max-throughput") == ["wide_products", "wide_convolutions"]
     assert arithmetic("int8") == arithmetic("fp8") == ["wide_products"]
     assert arithmetic("low-memory") == arithmetic("fast", "cuda") == []
@@ -190,7 +190,7 @@ def test_a_preset_has_the_arithmetic_that_suits_the_processor(monkeypatch: pytes
 def test_fast_makes_the_picture_of_the_baseline(
     name: str, wide: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "worth_it", lambda: wide)
+    monkeypatch.setattr(onednn, "worth_it", lambda: wide)
     plain, fast = small_engine(name), small_engine(name, preset="fast")
     asked: dict[str, Any] = {**SIZE, "seed": 3, "count": 2, "negative_prompt": "a pear", "cfg": 5.0}
     wanted = plain.generate("a red apple", **asked)
@@ -257,7 +257,7 @@ def test_attention_is_asked_of_the_kernel_that_was_named(
     assembly = Assembly(engine.model)
     one.apply(assembly)
     query, key, value = torch.randn(3, 2, 4, 9, 16)
-    wanted = operations.attention(query, key, value, None)
+    wanted = ops.attention(query, key, value, None)
     torch.testing.assert_close(assembly.operations.attention(query, key, value, None), wanted)
     assert [each[0] for each in asked] == [first]
     assert one.missing(engine.model) == "a CPU has one attention kernel"
@@ -270,7 +270,7 @@ def test_our_own_attention_leaves_the_rest_as_it_was(engine: Engine, monkeypatch
     query, key, value = torch.randn(3, 2, 4, 9, 16)
     ours = torch.zeros(())
     monkeypatch.setattr("calotype.engine.kernels.attention.attention", lambda *_: ours)
-    wanted = operations.attention(query, key, value, None)
+    wanted = ops.attention(query, key, value, None)
     torch.testing.assert_close(assembly.operations.attention(query, key, value, None), wanted)
     monkeypatch.setattr("calotype.engine.kernels.attention.suits", lambda *_: True)
     assert assembly.operations.attention(query, key, value, None) is ours

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from calotype.engine.denoiser import Denoiser, Guidance, Question
 from calotype.engine.engine import Engine
-from calotype.engine.evaluation import Row
 from calotype.engine.presets import networks_of, pass_names
-from calotype.engine.text import Conditioning
+from calotype.engine.text_encoder import Conditioning
+from calotype.engine.unet_runner import Row
 from calotype.sampling import Query
 from tests.engines import begun, latents_of, relative, small_engine
 

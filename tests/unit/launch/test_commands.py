@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from calotype.cli.launching import job_name
+from calotype.cli.launch_options import job_name
 from calotype.cli.main import run
 from calotype.core.errors import ExitCode
-from calotype.launch import backends, submitting
+from calotype.launch import registry
+from calotype.launch import submit as submit_module
 from calotype.launch.backend import JobRecord
-from calotype.launch.reading import read_spec
-from calotype.launch.records import all_records, find
+from calotype.launch.job_store import all_records, find
+from calotype.launch.load_spec import read_spec
 
 
 class Accepting:
@@ -26,7 +27,7 @@ class Accepting:
     name = "slurm"
 
     def __init__(self) -> None:
-        self._real = backends.open_backend("slurm")
+        self._real = registry.open_backend("slurm")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -47,7 +48,7 @@ def handed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     accepting = Accepting()
     monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(backends, "open_backend", lambda _: accepting)
+    monkeypatch.setattr(registry, "open_backend", lambda _: accepting)
 
     def ran(*words: str) -> JobRecord:
         code = run(list(words) if "--json" in words else [*words, "--json"])
@@ -213,8 +214,8 @@ def test_a_job_whose_record_cannot_be_kept_is_ended(
     monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     told = Told()
-    monkeypatch.setattr(backends, "open_backend", lambda _: told)
-    monkeypatch.setattr(submitting, "keep", full)
+    monkeypatch.setattr(registry, "open_backend", lambda _: told)
+    monkeypatch.setattr(submit_module, "keep", full)
     assert run(["launch", "submit", "--on=slurm", "doctor"]) == ExitCode.DISK_FULL
     assert "No space left on device" in capsys.readouterr().err
     assert ended == ["1"]
@@ -318,8 +319,8 @@ def test_names_of_jobs_follow_from_what_they_run(text: str, name: str) -> None:
 
 def test_a_python_of_this_machine_is_used_where_there_is_no_image(tmp_path: Path) -> None:
     spec = read_spec(None, {"command": ("x",), "image": "a"})
-    assert submitting.settled(spec).python is None
-    assert submitting.settled(spec.model_copy(update={"image": None})).python is not None
+    assert submit_module.settled(spec).python is None
+    assert submit_module.settled(spec.model_copy(update={"image": None})).python is not None
 
 
 def test_a_folder_with_a_line_break_reaches_no_script(

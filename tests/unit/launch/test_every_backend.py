@@ -11,9 +11,9 @@ import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from calotype.cli.main import run
 from calotype.core.errors import ExitCode
-from calotype.launch import backends
+from calotype.launch import registry
 from calotype.launch.backend import JobRecord
-from calotype.launch.records import find
+from calotype.launch.job_store import find
 
 # What each of them cannot do without.
 WANTS = {
@@ -28,7 +28,7 @@ WANTS = {
 def backend(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A back end that renders as it does, and whose cluster takes everything."""
     name = str(request.param)
-    kind = type(backends.open_backend(name))
+    kind = type(registry.open_backend(name))
     monkeypatch.setattr(kind, "check", lambda _self, _spec: [])
     monkeypatch.setattr(kind, "gpus_of_a_node", lambda _self, _spec: 2)
     monkeypatch.setattr(kind, "submit", lambda _self, _spec, _folder, _rendered: "1")
@@ -38,7 +38,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_every_back_end_is_tried_here() -> None:
-    assert backends.backend_names() == sorted(WANTS)
+    assert registry.backend_names() == sorted(WANTS)
 
 
 def handed_in(backend: str, capsys: pytest.CaptureFixture[str], *words: str) -> JobRecord:

@@ -17,14 +17,14 @@ import pytest
 from calotype.cli.main import run
 from calotype.core.errors import ExitCode, NotFoundError, RequestError
 from calotype.core.hardware import Gpu, GpuSurvey
-from calotype.core.processes import born
+from calotype.core.process import born
 from calotype.launch.backend import JobRecord, JobState
+from calotype.launch.job_store import claimed, find, unclaimed
 from calotype.launch.local import LocalBackend
-from calotype.launch.records import claimed, find, unclaimed
-from calotype.launch.submitting import status_of
+from calotype.launch.submit import status_of
 from tests.faults.checks import processes_with
+from tests.polling import until
 from tests.unit.launch.specs import HERE, spec
-from tests.until import until
 
 STAND_IN = """#!/bin/bash
 printf '%s\\n' "$@"

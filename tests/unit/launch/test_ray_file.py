@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from calotype.core.errors import Problem, RequestError
 from calotype.launch.backend import JobRecord, JobState, LaunchError, LogsWanted
-from calotype.launch.ray import RayBackend, jobs
-from calotype.launch.ray.jobs import RayJobs
-from calotype.launch.ray.nodes import problems_with
-from calotype.launch.ray.rendering import FILE
-from calotype.launch.submitting import submit
+from calotype.launch.ray import RayBackend
+from calotype.launch.ray import client as client_module
+from calotype.launch.ray.client import RayJobs
+from calotype.launch.ray.preflight import problems_with
+from calotype.launch.ray.render import FILE
+from calotype.launch.submit import submit
 from tests.unit.launch.specs import SWEEP, TRAINING, spec
 
 GOLDEN = Path(__file__).parent / "golden" / "training.ray"
@@ -172,7 +173,7 @@ class Client:
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Client:
     found = Client()
-    monkeypatch.setattr(jobs, "_connected", lambda _: found)
+    monkeypatch.setattr(client_module, "_connected", lambda _: found)
     monkeypatch.setattr(RayJobs, "nodes", lambda _: [SimpleNamespace(resources_total=each) for each in NODES])
     monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calotype.core.errors import RequestError
-from calotype.launch.backends import open_backend
+from calotype.launch.registry import open_backend
 from tests.unit.launch.specs import CONTAINER, ELASTIC, HERE, SWEEP, TRAINING, spec
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -11,8 +11,8 @@ import pytest
 
 from calotype.launch.backend import JobRecord, JobState, JobStatus
 from calotype.launch.slurm.backend import SlurmBackend
-from calotype.launch.slurm.partitions import limit_s, parsed, problems_with
-from calotype.launch.slurm.queue import combined, from_accounting, from_controller, status_of, tasks_in
+from calotype.launch.slurm.preflight import limit_s, parsed, problems_with
+from calotype.launch.slurm.status import combined, from_accounting, from_controller, status_of, tasks_in
 from tests.unit.launch.specs import TRAINING, spec
 
 # A cluster with two kinds of nodes in one partition, as `sinfo --Node` prints it.
@@ -126,7 +126,7 @@ def test_a_job_for_several_partitions_has_as_many_gpus_as_each_of_them(
     partition: str, gpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = SINFO + "small|up|infinite|1-4|s-1|64|256000|gpu:l4:4\n"
-    monkeypatch.setattr("calotype.launch.slurm.partitions.asked", lambda *_: answer)
+    monkeypatch.setattr("calotype.launch.slurm.preflight.asked", lambda *_: answer)
     assert SlurmBackend().gpus_of_a_node(spec(SMALL, slurm={"partition": partition})) == gpus
 
 

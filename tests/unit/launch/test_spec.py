@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from calotype.core.errors import RequestError
 from calotype.spec.launch import LaunchSpec
-from calotype.spec.launch_parts import duration_s, memory_mib
+from calotype.spec.launch_sections import duration_s, memory_mib
 from tests.unit.launch.specs import CONTAINER, SWEEP, TRAINING, spec
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from calotype.cli.main import run
-from calotype.mig.simulation import smi
-from calotype.mig.simulation.host import Host, read_host, shared_host, write_host
+from calotype.mig.simulation import fake_smi
+from calotype.mig.simulation.fake_host import Host, read_host, shared_host, write_host
 from tests.unit.mig.wire import served
 
 _SOURCE = Path(__file__).with_name("stand_in_nvml.c")
@@ -77,10 +77,10 @@ def nvidia_smi(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """An nvidia-smi on PATH that drives the machine."""
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m calotype.mig.simulation.smi "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m calotype.mig.simulation.fake_smi "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv(smi.VARIABLE, str(machine.path))
+    monkeypatch.setenv(fake_smi.VARIABLE, str(machine.path))
     return program
 
 

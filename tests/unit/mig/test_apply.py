@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.mig.apply import ApplyError, apply, apply_all, prepare, restore
 from calotype.mig.driver import DriverError, GpuState, Refusal
-from calotype.mig.fitting import layouts_by_bag
+from calotype.mig.enumerate import layouts_by_bag
 from calotype.mig.layout import EMPTY, OFF, ComputePart, Layout, Slice
 from calotype.mig.layout_file import parse_layouts, targets
 from calotype.mig.planner import places_for
 from calotype.mig.profiles import GpuModel, model_named, table
-from calotype.mig.simulation.driver import SimulatedDriver
-from calotype.mig.simulation.host import Holder, Host, new_host
+from calotype.mig.simulation.fake_driver import SimulatedDriver
+from calotype.mig.simulation.fake_host import Holder, Host, new_host
 
 SEED = Layout.of([Slice(0, 14), Slice(2, 14), Slice(4, 14), Slice(6, 20)])
 

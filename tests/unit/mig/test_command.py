@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from calotype.cli.mig_view import show_state
+from calotype.cli.mig_tables import show_state
 from calotype.core.errors import ExitCode
 from calotype.mig import persist
 from calotype.mig.profiles import table
 from calotype.mig.simulation import rules
-from calotype.mig.simulation.driver import SimulatedDriver
-from calotype.mig.simulation.host import Holder, Host, new_host
+from calotype.mig.simulation.fake_driver import SimulatedDriver
+from calotype.mig.simulation.fake_host import Holder, Host, new_host
 from tests.unit.mig.conftest import Machine, NvmlRun, Outcome
 from tests.unit.mig.test_files import DEFAULTS
 
@@ -385,5 +385,5 @@ def test_importing_the_room_and_its_commands_needs_no_torch() -> None:
     import subprocess
     import sys
 
-    code = "import calotype.cli.mig, calotype.mig.opening, sys; sys.exit('torch' in sys.modules)"
+    code = "import calotype.cli.mig, calotype.mig.open_driver, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from calotype.core.errors import DoesNotFitError, NotFoundError, RequestError
-from calotype.mig import layout_file, parted
+from calotype.mig import layout_file, mig_parted
 from calotype.mig.apply import apply
 from calotype.mig.layout import EMPTY, OFF, ComputePart, Layout, Slice
 from calotype.mig.profiles import model_named
-from calotype.mig.simulation.driver import SimulatedDriver
-from calotype.mig.simulation.host import new_host
+from calotype.mig.simulation.fake_driver import SimulatedDriver
+from calotype.mig.simulation.fake_host import new_host
 
 DEFAULTS = Path(__file__).with_name("parted_defaults.yaml").read_text("utf-8")
 
 
 def test_the_default_configurations_load_and_suit_the_right_gpus() -> None:
-    found = parted.validated(parted.parse_parted(DEFAULTS, "defaults"))
+    found = mig_parted.validated(mig_parted.parse_parted(DEFAULTS, "defaults"))
     assert found["all-1g.5gb"].suits == ("A100-40GB",)
     assert found["all-3g.71gb"].suits == ("H200-141GB",)
     assert set(found["all-balanced"].suits) == {"A100-40GB", "A100-80GB", "H100-80GB-SXM5", "A30-24GB"}
@@ -30,8 +30,8 @@ def test_the_default_configurations_load_and_suit_the_right_gpus() -> None:
 
 def test_each_gpu_gets_what_its_filter_and_number_say(tmp_path: Path) -> None:
     states = SimulatedDriver(new_host("A100-40GB", "A100-80GB", "A30-24GB", "H200-141GB")).read()
-    file = parted.parse_parted(DEFAULTS, "defaults")
-    balanced = parted.targets(file, "all-balanced", states)
+    file = mig_parted.parse_parted(DEFAULTS, "defaults")
+    balanced = mig_parted.targets(file, "all-balanced", states)
     assert set(balanced) == {0, 1, 2}, "nothing is said of an H200"
     shapes = {
         index: sorted(states[index].model.by_id(part.profile_id).name for part in layout.slices)
@@ -40,20 +40,20 @@ def test_each_gpu_gets_what_its_filter_and_number_say(tmp_path: Path) -> None:
     assert shapes[0] == ["1g.5gb", "1g.5gb", "2g.10gb", "3g.20gb"]
     assert shapes[2] == ["1g.6gb", "1g.6gb", "2g.12gb"]
     three = SimulatedDriver(new_host("A100-40GB", "A100-40GB", "A100-40GB")).read()
-    custom = parted.targets(file, "custom", three)
+    custom = mig_parted.targets(file, "custom", three)
     assert custom[0] == OFF
     assert custom[1] == custom[2] == Layout.of([Slice(0, 14), Slice(2, 14), Slice(4, 14), Slice(6, 19)])
-    assert set(parted.targets(file, "all-enabled", states).values()) == {EMPTY}
+    assert set(mig_parted.targets(file, "all-enabled", states).values()) == {EMPTY}
     with pytest.raises(RequestError, match=r"has no profile '1g\.5gb'"):
-        parted.targets(file, "all-1g.5gb", states)
+        mig_parted.targets(file, "all-1g.5gb", states)
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     driver = SimulatedDriver(new_host("A100-80GB", "A30-24GB"))
     apply(driver, 0, Layout.of([Slice(0, 14), Slice(2, 14), Slice(4, 9)]), tmp_path / "saved.json")
-    text = parted.as_parted(driver.read(), "now")
-    file = parted.parse_parted(text, "written")
-    assert parted.targets(file, "now", driver.read()) == {0: driver.read()[0].layout, 1: OFF}
+    text = mig_parted.as_parted(driver.read(), "now")
+    file = mig_parted.parse_parted(text, "written")
+    assert mig_parted.targets(file, "now", driver.read()) == {0: driver.read()[0].layout, 1: OFF}
 
 
 BAD = {
@@ -73,7 +73,7 @@ BAD = {
 def test_bad_configurations_are_refused(entry: str, message: str) -> None:
     text = f"version: v1\nmig-configs:\n  here:\n  - {{devices: all, {entry}}}\n"
     with pytest.raises(RequestError, match=message):
-        parted.parse_parted(text, "bad.yaml")
+        mig_parted.parse_parted(text, "bad.yaml")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_bad_configurations_are_refused(entry: str, message: str) -> None:
 )
 def test_files_of_another_kind_are_refused(text: str, message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        parted.parse_parted(text, "bad.yaml")
+        mig_parted.parse_parted(text, "bad.yaml")
 
 
 @pytest.mark.parametrize(
@@ -101,20 +101,20 @@ def test_configurations_no_gpu_can_be_are_refused(shapes: str, message: str) -> 
     entry = f"{{devices: all, mig-enabled: true, mig-devices: {shapes}}}"
     text = f"version: v1\nmig-configs:\n  a:\n  - {entry}\n"
     with pytest.raises(RequestError, match=message):
-        parted.validated(parted.parse_parted(text, "many.yaml"))
+        mig_parted.validated(mig_parted.parse_parted(text, "many.yaml"))
 
 
 def test_labels_and_contradictions() -> None:
     states = SimulatedDriver(new_host("A100-80GB")).read()
-    file = parted.parse_parted(DEFAULTS, "defaults")
+    file = mig_parted.parse_parted(DEFAULTS, "defaults")
     with pytest.raises(NotFoundError, match="did you mean 'all-balanced'"):
-        parted.targets(file, "all-balance", states)
+        mig_parted.targets(file, "all-balance", states)
     with pytest.raises(NotFoundError, match="speaks of no GPU"):
-        parted.targets(file, "all-3g.71gb", states)
+        mig_parted.targets(file, "all-3g.71gb", states)
     entries = "  - {devices: all, mig-enabled: true}\n  - {devices: [0], mig-enabled: false}\n"
     both = f"version: v1\nmig-configs:\n  a:\n{entries}"
     with pytest.raises(RequestError, match="two different things of GPU 0"):
-        parted.targets(parted.parse_parted(both, "both"), "a", states)
+        mig_parted.targets(mig_parted.parse_parted(both, "both"), "a", states)
 
 
 def test_layout_files_keep_places_and_insides(tmp_path: Path) -> None:

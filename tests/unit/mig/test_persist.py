@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from calotype.mig import persist
-from calotype.mig.deploy import Deployment, compose_file, firewall_lines, run_script, served
-from calotype.mig.simulation.driver import SimulatedDriver
-from calotype.mig.simulation.host import new_host
+from calotype.mig.compose import Deployment, compose_file, firewall_lines, run_script, served
+from calotype.mig.simulation.fake_driver import SimulatedDriver
+from calotype.mig.simulation.fake_host import new_host
 from tests.unit.mig.conftest import Machine
 
 

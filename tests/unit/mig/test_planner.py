@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calotype.core.errors import DoesNotFitError, RequestError
-from calotype.mig.figures import predict, shipped
 from calotype.mig.layout import Layout, Slice, broken_rules
+from calotype.mig.performance_model import predict, shipped
 from calotype.mig.planner import Objective, Plan, Question, places_for, plans
 from calotype.mig.profiles import GIB, model_named
-from calotype.mig.wants import Want, Wants, parse_wants
-from tests.unit.mig.test_fitting import reachable
+from calotype.mig.request_syntax import Want, Wants, parse_wants
+from tests.unit.mig.test_enumerate import reachable
 
 
 def ask(text: str, gpu: str = "A100-80GB", objective: Objective = Objective.THROUGHPUT) -> list[Plan]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from calotype.mig.profiles import model_named, table
-from calotype.mig.simulation import rules, smi_text
-from calotype.mig.simulation.host import Holder, Host, new_host
+from calotype.mig.simulation import fake_smi_output, rules
+from calotype.mig.simulation.fake_host import Holder, Host, new_host
 from calotype.mig.simulation.rules import Code, SimulatedRefusalError
 from tests.unit.mig.conftest import Machine
 
@@ -73,8 +73,8 @@ def test_the_same_slice_has_the_same_uuid_again_and_others_have_others() -> None
 def test_the_listing_of_a_real_card_is_reproduced_to_the_character() -> None:
     profiles, placements, _ = CAPTURED["h200_listing"].split("rc=0\n")
     host = switched_on("H200-141GB")
-    assert smi_text.profiles(host, 0) + "\n" == profiles
-    assert smi_text.placements(host, 0) + "\n" == placements
+    assert fake_smi_output.profiles(host, 0) + "\n" == profiles
+    assert fake_smi_output.placements(host, 0) + "\n" == placements
 
 
 def refusal(call: Any) -> Code:

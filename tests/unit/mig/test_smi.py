@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from calotype.mig import smi_text as reading
+from calotype.mig import smi_parser as reading
 from calotype.mig.driver import DriverError, Refusal
 from calotype.mig.profiles import model_named, table
-from calotype.mig.simulation import rules, smi, smi_text
-from calotype.mig.simulation.driver import SimulatedDriver
-from calotype.mig.simulation.host import Holder, new_host
+from calotype.mig.simulation import fake_smi, fake_smi_output, rules
+from calotype.mig.simulation.fake_driver import SimulatedDriver
+from calotype.mig.simulation.fake_host import Holder, new_host
 from calotype.mig.smi_driver import SmiDriver
 from tests.unit.mig.conftest import Machine
 from tests.unit.mig.test_simulation import CAPTURED, switched_on
@@ -31,11 +31,11 @@ Successfully created compute instance ID  0 on GPU  0 GPU instance ID 13 using p
 @pytest.fixture
 def say(machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """`say("mig -lgi")`: the exit code and what was printed, in this process."""
-    monkeypatch.setenv(smi.VARIABLE, str(machine.path))
+    monkeypatch.setenv(fake_smi.VARIABLE, str(machine.path))
 
     def call(line: str) -> tuple[int, str]:
         capsys.readouterr()
-        code = smi.main(line.split())
+        code = fake_smi.main(line.split())
         return code, capsys.readouterr().out
 
     return call
@@ -81,7 +81,7 @@ def test_listings_of_every_driver_are_read_back(model: str, version: str) -> Non
     host.driver_version = version
     gpu = model_named(model)
     profiles = reading.with_places(
-        smi_text.placements(host, 0), 0, reading.parse_profiles(smi_text.profiles(host, 0), 0)
+        fake_smi_output.placements(host, 0), 0, reading.parse_profiles(fake_smi_output.profiles(host, 0), 0)
     )
     assert [(p.name, p.profile_id, p.starts, p.memory_slices, p.max_instances) for p in profiles] == [
         (p.name, p.profile_id, p.starts, p.memory_slices, p.max_instances) for p in gpu.profiles
@@ -91,14 +91,14 @@ def test_listings_of_every_driver_are_read_back(model: str, version: str) -> Non
     smallest = gpu.profiles[0]
     cuts = [rules.create_gpu_instance(host, 0, smallest.profile_id, start) for start in smallest.starts[:3]]
     parts = [rules.create_compute_instance(host, 0, cut.gi) for cut in cuts]
-    assert sorted(reading.parse_instances(smi_text.instances(host, 0), 0)) == sorted(
+    assert sorted(reading.parse_instances(fake_smi_output.instances(host, 0), 0)) == sorted(
         (cut.gi, cut.profile_id, cut.start) for cut in cuts
     )
-    read = reading.parse_compute_instances(smi_text.compute_instances(host, 0), 0)
+    read = reading.parse_compute_instances(fake_smi_output.compute_instances(host, 0), 0)
     assert sorted((gi, ci, part.size) for gi, ci, part in read) == sorted(
         (cut.gi, part.ci, part.size) for cut, part in zip(cuts, parts, strict=True)
     )
-    uuids = reading.parse_uuids("\n".join(smi_text.devices(host, [0])))
+    uuids = reading.parse_uuids("\n".join(fake_smi_output.devices(host, [0])))
     assert sorted(uuids.values()) == sorted(host.cards[0].slice_uuid(cut.gi, 0) for cut in cuts)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from calotype.mig.layout import usual_part
 from calotype.mig.simulation import rules
-from calotype.mig.simulation.host import Card, Host, shared_host
+from calotype.mig.simulation.fake_host import Card, Host, shared_host
 from calotype.mig.simulation.rules import COMPUTE_SIZES, Code, SimulatedRefusalError
 
 Answers = list[int | str]

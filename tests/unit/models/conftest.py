@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.shrunk import shrunk_folder
+from tests.small_models import shrunk_folder
 
 FolderOf = Callable[[str], Path]
 

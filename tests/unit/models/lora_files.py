@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from calotype.models.architecture import Architecture
-from calotype.models.naming import unet as unet_naming
-from calotype.models.naming.prefixes import renamed
+from calotype.models.key_mapping import unet as unet_naming
+from calotype.models.key_mapping.prefixes import renamed
 
 RANK = 4
 KOHYA_PREFIX = {"unet": "lora_unet_", "text_encoder": "lora_te1_", "text_encoder_2": "lora_te2_"}

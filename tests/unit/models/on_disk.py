@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from calotype.models.architecture import Architecture
-from calotype.models.naming.original import correspondences
+from calotype.models.key_mapping.ldm import correspondences
 from calotype.models.weights import RandomWeights, Weights
 
 STEMS = ("diffusion_pytorch_model", "model")

@@ -7,7 +7,7 @@ import pytest
 
 from calotype.core.errors import ModelFileError
 from calotype.models.architecture import Architecture, family_of
-from tests.shrunk import shrunk
+from tests.small_models import shrunk
 
 
 def _without(config: Any, key: str) -> dict[str, Any]:

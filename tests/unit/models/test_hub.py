@@ -15,9 +15,9 @@ import pytest
 
 from calotype.core.errors import ModelFileError, NotFoundError, OfflineError
 from calotype.models import hub
-from calotype.models.folder_layout import read_architecture
-from calotype.models.reference import find_model
-from tests.shrunk import shrunk
+from calotype.models.diffusers_layout import read_architecture
+from calotype.models.resolve import find_model
+from tests.small_models import shrunk
 from tests.unit.models.conftest import FolderOf
 from tests.unit.models.on_disk import assert_same_parts, folder_tensors, read_weights
 

@@ -15,10 +15,10 @@ from safetensors.torch import save_file
 
 from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
-from calotype.models.identify import FileKind, identify
-from calotype.models.inspection import inspect
-from calotype.models.naming.original import correspondences
-from calotype.models.reference import find_model
+from calotype.models.file_detection import FileKind, identify
+from calotype.models.inspect import inspect
+from calotype.models.key_mapping.ldm import correspondences
+from calotype.models.resolve import find_model
 
 NETWORK = "model.diffusion_model."
 FIRST = f"{NETWORK}input_blocks.0.0.weight"

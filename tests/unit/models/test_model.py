@@ -10,9 +10,9 @@ from torch import Tensor
 from calotype.core.errors import ModelFileError
 from calotype.core.progress import Silent
 from calotype.models.model import Model, assemble, load_part, vae_dtype
-from calotype.models.reference import random_identity
+from calotype.models.resolve import random_identity
 from calotype.models.weights import NamedTensors, RandomWeights, TensorSpec
-from tests.shrunk import shrunk
+from tests.small_models import shrunk
 
 NAMES = ["sd15", "sd2-base", "sdxl", "sdxl-refiner", "emoji"]
 CPU = torch.device("cpu")

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from calotype.models.model import assemble
-from calotype.models.reference import random_identity
+from calotype.models.resolve import random_identity
 from calotype.models.weights import RandomWeights, in_order
-from tests.shrunk import shrunk
+from tests.small_models import shrunk
 from tests.unit.models.on_disk import assert_same_parts, read_weights
 
 EMOJI = shrunk("emoji")

@@ -13,11 +13,11 @@ from torch import Tensor
 from calotype.core.errors import RequestError
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
-from calotype.models.folder_layout import read_architecture
-from calotype.models.reference import find_model
+from calotype.models.diffusers_layout import read_architecture
+from calotype.models.resolve import find_model
+from calotype.models.save import write_folder, write_single_file
 from calotype.models.weights import EXTRA_STEM, RandomWeights
-from calotype.models.write import write_folder, write_single_file
-from tests.shrunk import shrunk
+from tests.small_models import shrunk
 from tests.unit.models.conftest import FolderOf
 from tests.unit.models.on_disk import assert_same_parts, assert_same_tensors, folder_tensors, original_tensors
 

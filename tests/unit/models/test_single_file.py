@@ -14,11 +14,11 @@ from torch import Tensor
 from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
-from calotype.models.files.converted import open_tensors
+from calotype.models.files.open import open_tensors
 from calotype.models.sampling_defaults import SamplingDefaults, sampling_defaults
 from calotype.models.single_file import ARCHITECTURE_KEY, LATE_BIAS, architecture_of
 from calotype.models.weights import SingleFileWeights
-from tests.shrunk import shrunk
+from tests.small_models import shrunk
 from tests.unit.models.on_disk import original_tensors
 
 FIRST = "model.diffusion_model.input_blocks.0.0.weight"

@@ -11,7 +11,7 @@ from transformers import CLIPTokenizer
 
 from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
-from calotype.models.bare_tokenizer import BareTokenizer
+from calotype.models.fast_tokenizer import BareTokenizer
 from calotype.models.tokenizer import END, build_tokenizer, read_tokenizer, vocabulary, write_tokenizer
 
 # As `calotype data emoji` of the pinned packages writes them (`files` in its dataset.json).

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from calotype.bench.references.entry import Entry
-from calotype.bench.references.records import entry_of
-from calotype.spec.benchmark_record import BenchmarkRecord, DeviceMemory, Window
+from calotype.bench.references.from_records import entry_of
+from calotype.bench.references.types import Entry
 from calotype.spec.recipe import Recipe
+from calotype.spec.records.train_benchmark import BenchmarkRecord, DeviceMemory, Window
 from tests.unit.cli.conftest import calotype
 
 __all__ = ["calotype"]

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from calotype.bench.references import records as records_module
-from calotype.bench.references.comparing import Beside, compare
-from calotype.bench.references.differences import differences, in_words, same_gpu
-from calotype.bench.references.entry import Entry
-from calotype.bench.references.library import by_id, distinct
-from calotype.bench.references.records import read_records
+from calotype.bench.references import from_records as records_module
+from calotype.bench.references.from_records import read_records
+from calotype.bench.references.load import by_id, distinct
+from calotype.bench.references.nearest import Beside, compare
+from calotype.bench.references.settings_diff import differences, in_words, same_gpu
+from calotype.bench.references.types import Entry
 from calotype.bench.references.units import measures
 from calotype.core.errors import NotFoundError, RequestError
-from calotype.spec.reference import Figure, Flag, Settings
+from calotype.spec.published_results import Figure, Flag, Settings
 from tests.unit.cli.conftest import Calotype
 from tests.unit.references.conftest import ROOT, entry, record
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calotype.bench.conclusions.claims import rounds_to, verdicts
-from calotype.bench.conclusions.conclude import conclude, only
-from calotype.bench.conclusions.lines import fit_line
+from calotype.bench.conclusions.linear_fits import fit_line
+from calotype.bench.conclusions.published_claims import rounds_to, verdicts
+from calotype.bench.conclusions.run import conclude, only
 from calotype.bench.conclusions.scaling import fit_serial_fraction
-from calotype.bench.conclusions.statement import Statement
-from calotype.bench.references.library import by_id, sources
+from calotype.bench.conclusions.types import Statement
+from calotype.bench.references.load import by_id, sources
 from tests.unit.cli.conftest import Calotype
 from tests.unit.references.conftest import entry
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from calotype.bench.references.library import by_id, distinct, entries, sources
-from calotype.spec.reference import Figure, Row, Settings, Source, Table
+from calotype.bench.references.load import by_id, distinct, entries, sources
+from calotype.spec.published_results import Figure, Row, Settings, Source, Table
 
 TABLES = {
     "mig-tensorrt": {"slices": 4, "slice-inference": 2, "int8": 2, "network": 4},

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from calotype.sampling.prediction import scale_input, to_denoised
-from calotype.sampling.query import NoiseSource, Query
-from calotype.sampling.sampler import no_noise, sample
+from calotype.sampling.api import no_noise, sample
+from calotype.sampling.parameterization import scale_input, to_denoised
+from calotype.sampling.protocol import NoiseSource, Query
 
 
 def predict_noise(scaled: Tensor, sigma: float) -> Tensor:

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from calotype.sampling.api import begin, count_evaluations, no_noise, sample, sampler_options
 from calotype.sampling.noise import NoiseStream
-from calotype.sampling.prediction import scale_input, to_denoised
-from calotype.sampling.query import Query, Sampling
-from calotype.sampling.sampler import begin, count_evaluations, no_noise, sample, sampler_options
+from calotype.sampling.noise_schedule import training_schedule
+from calotype.sampling.parameterization import scale_input, to_denoised
+from calotype.sampling.protocol import Query, Sampling
 from calotype.sampling.samplers import SAMPLERS
-from calotype.sampling.schedules import SCHEDULES, sigmas_for
-from calotype.sampling.training_schedule import training_schedule
-from calotype.spec import names
+from calotype.sampling.sigma_schedules import SCHEDULES, sigmas_for
+from calotype.spec import constants
 from tests.unit.sampling import gaussian
 from tests.unit.sampling.network import denoise
 
@@ -42,9 +42,9 @@ every_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
 
 
 def test_names_equal_those_a_request_may_use() -> None:
-    assert tuple(SAMPLERS) == names.SAMPLERS
+    assert tuple(SAMPLERS) == constants.SAMPLERS
     assert all(function.__name__ == name for name, function in SAMPLERS.items())
-    assert tuple(name for name in SAMPLERS if "eta" in sampler_options(name)) == names.SAMPLERS_WITH_ETA
+    assert tuple(name for name in SAMPLERS if "eta" in sampler_options(name)) == constants.SAMPLERS_WITH_ETA
 
 
 @every_sampler

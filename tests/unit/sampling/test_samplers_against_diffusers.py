@@ -19,7 +19,7 @@ import scipy.integrate
 import torch
 from torch import Tensor
 
-from calotype.sampling.sampler import begin
+from calotype.sampling.api import begin
 from tests.unit.sampling.network import Trajectory, predict_noise, record
 
 STABLE_DIFFUSION = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from calotype.sampling.sampler import sample
+from calotype.sampling.api import sample
 from tests.unit.sampling import gaussian
 
 FROM, TO = 10.0, 0.1

@@ -7,9 +7,9 @@ import diffusers
 import numpy as np
 import pytest
 
-from calotype.sampling.schedules import sigmas_for
+from calotype.sampling.noise_schedule import training_schedule
+from calotype.sampling.sigma_schedules import sigmas_for
 from calotype.sampling.timestep_spacing import SPACINGS
-from calotype.sampling.training_schedule import training_schedule
 
 BETAS = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}
 STEPS = [2, 4, 7, 20, 30, 50]

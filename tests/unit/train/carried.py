@@ -28,10 +28,10 @@ from torch._inductor.virtualized import V
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.utils import _triton
 
-from calotype.engine.passes.channel_sums import use_channel_sums
+from calotype.engine.passes.channel_sum_group_norm import use_channel_sums
 from calotype.engine.passes.channels_last import use_channels_last
 from calotype.spec.recipe import Recipe
-from calotype.train.compiling import compiled
+from calotype.train.compile import compiled
 
 PICTURE = (2, 64, 32, 32)
 GPU = torch.device("cuda:0")

@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from calotype.cli.main import run
-from calotype.train import loop, stopping
+from calotype.train import signals, trainer
 
 _AND_THEN = {"slow": "exec sleep 600", "quick": "true", "deep": "exec sleep 600"}
 
@@ -45,11 +45,11 @@ def compile_at(call: int, how: str, signal_name: str) -> None:
         network.register_forward_pre_hook(prepare)
         return network
 
-    vars(loop)["compiled"] = compiled
+    vars(trainer)["compiled"] = compiled
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "deep":
-        stopping.GRACE_S = 0.2
+        signals.GRACE_S = 0.2
     compile_at(int(sys.argv[3]), sys.argv[1], sys.argv[2])
     sys.exit(run(sys.argv[4:]))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shrunk import shallow_folder
+from tests.small_models import shallow_folder
 
 
 @pytest.fixture(scope="session")

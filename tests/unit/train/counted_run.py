@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from calotype.cli.main import run
-from calotype.train.loop import Loop
-from calotype.train.sharding import own_part
+from calotype.train.distributed.fsdp import own_part
+from calotype.train.trainer import Loop
 
 
 def count_into(folder: Path) -> None:

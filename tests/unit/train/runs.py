@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from calotype.spec.recipe import Recipe
+from calotype.train.builders import build_subject, load_model, needs_of
 from calotype.train.checkpoint import CheckpointStore
-from calotype.train.data.feed import open_feed
-from calotype.train.live import build_subject, load_model, needs_of
-from calotype.train.loop import Loop
-from calotype.train.processes import Process
+from calotype.train.data.dataloader import open_feed
+from calotype.train.distributed.process_group import Process
 from calotype.train.recipes import load_recipe
-from calotype.train.run import Outcome, run_folder, train
+from calotype.train.train import Outcome, run_folder, train
+from calotype.train.trainer import Loop
 
 CPU = torch.device("cpu")
 ALONE = Process(0, 1, 0, CPU)

@@ -15,9 +15,9 @@ import sys
 from typing import Any
 
 from calotype.cli.main import run
-from calotype.train.checkpoint import assembly
-from calotype.train.loop import Loop
-from calotype.train.watching import MetricsFile
+from calotype.train.callbacks.loggers import MetricsFile
+from calotype.train.checkpoint import writer
+from calotype.train.trainer import Loop
 from tests.stop_signals import tell_to_stop
 
 
@@ -46,7 +46,7 @@ def strike(name: str, moment: str) -> None:
 
 PLACES: dict[str, tuple[Any, str]] = {
     "step": (MetricsFile, "after_step"),
-    "manifest": (assembly, "write_manifest"),
+    "manifest": (writer, "write_manifest"),
     "update": (Loop, "update"),
 }
 

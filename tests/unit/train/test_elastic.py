@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from calotype.core.errors import RequestError
-from calotype.train.processes import as_started
+from calotype.train.distributed.process_group import as_started
 from tests.unit.train.children import run_on_two_ranks
 from tests.unit.train.runs import (
     arguments,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from calotype.spec.recipe_parts import EmaPart, OptimizerPart
+from calotype.spec.recipe_sections import EmaPart, OptimizerPart
 from calotype.train.ema import Ema
 from calotype.train.optimizer import learning_rate
 

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from calotype.cli.main import run
 from calotype.core.errors import NotFoundError, RequestError
-from calotype.models.reference import find_model
+from calotype.models.resolve import find_model
 from calotype.spec.recipe import Recipe
-from calotype.train.data.report import TooManyCorruptError
+from calotype.train.data.bad_samples import TooManyCorruptError
 from calotype.train.export import export
+from tests.unit.train.data.specimens import fill_folder
 from tests.unit.train.runs import arguments, assert_same, saved_state, settings, small_recipe, trained
-from tests.unit.train_data.specimens import fill_folder
 
 # In bf16, which must not rub off on what is exported.
 CHANGES: dict[str, Any] = {"trainer__max_steps": 2, "model__precision": "bf16", "model__channels_last": True}

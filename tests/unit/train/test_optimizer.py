@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from calotype.core.errors import NotFoundError
-from calotype.spec.recipe_parts import OptimizerPart
+from calotype.spec.recipe_sections import OptimizerPart
 from calotype.train.optimizer import build_optimizer, set_learning_rate
 
 PART = OptimizerPart(name="adamw8bit", learning_rate=0.5, weight_decay=0.0)

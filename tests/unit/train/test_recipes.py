@@ -11,7 +11,7 @@ import pytest
 
 from calotype.cli.main import run
 from calotype.core.errors import NotFoundError, RequestError
-from calotype.spec.layers import flat
+from calotype.spec.overrides import flat
 from calotype.spec.recipe import Recipe
 from calotype.train.recipes import load_recipe, recipe_names
 from calotype.train.start_weights import check_weights_are_chosen
@@ -162,7 +162,9 @@ def test_the_command_lines_in_the_documents_are_understood(page: str) -> None:
 
 def test_the_embedded_models_recipe_can_be_tried_out_without_its_data() -> None:
     comment = (
-        (files("calotype.recipes") / "emoji.yaml").read_text("utf-8").partition("smoke run on a CPU:")[2]
+        (files("calotype.resources.recipes") / "emoji.yaml")
+        .read_text("utf-8")
+        .partition("smoke run on a CPU:")[2]
     )
     overrides = comment.partition("\nname:")[0].replace("#", "").split()
     recipe = load_recipe("emoji", overrides).recipe

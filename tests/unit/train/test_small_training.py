@@ -12,13 +12,13 @@ from torch import Tensor
 
 from calotype.core.errors import RequestError
 from calotype.engine.engine import Engine
-from calotype.models.embeddings import read_embedding
 from calotype.models.lora import AdapterStack, read_adapter
+from calotype.models.textual_inversion import read_embedding
 from calotype.spec.recipe import Recipe
-from calotype.train.conditions import encode_captions
+from calotype.train.builders import load_model
+from calotype.train.encode import encode_captions
 from calotype.train.export import export
-from calotype.train.inversion import InversionSubject
-from calotype.train.live import load_model
+from calotype.train.tasks.textual_inversion import InversionSubject
 from tests.unit.train.runs import (
     CPU,
     assert_same,

@@ -12,11 +12,11 @@ from diffusers.models.activations import GEGLU
 from torch import nn
 
 from calotype.spec.recipe import Recipe
-from calotype.train import processes
-from calotype.train.compiling import compiled
-from calotype.train.live import build_subject, load_model
+from calotype.train.builders import build_subject, load_model
+from calotype.train.compile import compiled
+from calotype.train.distributed import process_group
+from calotype.train.distributed.process_group import Process, shared
 from calotype.train.optimizer import build_optimizer
-from calotype.train.processes import Process, shared
 from tests.unit.train.runs import CPU, small_recipe
 
 OF_TWO = Process(0, 2, 0, torch.device("cpu"))
@@ -77,7 +77,7 @@ def test_views_of_buckets_and_overlap(view: bool, monkeypatch: pytest.MonkeyPatc
         told.append(gradient_as_bucket_view)
         return network
 
-    monkeypatch.setattr(processes, "DistributedDataParallel", share_nothing)
+    monkeypatch.setattr(process_group, "DistributedDataParallel", share_nothing)
     for overlap in (True, False):
         trainer = {"gradient_as_bucket_view": view, "overlap": overlap}
         shared(nn.Linear(1, 1), Recipe.parse({"trainer": trainer}), OF_TWO)

@@ -11,9 +11,9 @@ from diffusers import DiffusionPipeline
 from calotype.core.errors import RequestError
 from calotype.engine.load import load
 from calotype.models import catalogue
+from calotype.train.builders import load_model
 from calotype.train.export import export
-from calotype.train.live import load_model
-from tests.shrunk import shrunk
+from tests.small_models import shrunk
 from tests.unit.train.runs import CPU, assert_same, small_recipe, trained
 
 

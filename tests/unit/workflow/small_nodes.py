@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from PIL import Image
 
 from calotype.workflow.cache import Cache
-from calotype.workflow.execution import Event, Execution
-from calotype.workflow.interface import (
+from calotype.workflow.executor import Event, Execution
+from calotype.workflow.node_api import (
     ANY,
     BOOLEAN,
     CLIP,

@@ -10,10 +10,10 @@ from hypothesis import strategies as any_
 
 from calotype.core.errors import CalotypeError
 from calotype.workflow.cache import Cache
-from calotype.workflow.editor import to_prompt
-from calotype.workflow.execution import Executing, Execution, Failed, Finished
-from calotype.workflow.layout import to_workflow
-from calotype.workflow.opening import open_workflow
+from calotype.workflow.executor import Executing, Execution, Failed, Finished
+from calotype.workflow.export_editor import to_workflow
+from calotype.workflow.import_editor import to_prompt
+from calotype.workflow.load import open_workflow
 from calotype.workflow.validation import validate
 from tests.unit.workflow.small_nodes import NODES, REGISTRY, Host, Names, Prompt, node, of, run
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from calotype.workflow.interface import ANY, COMBO, FLOAT, INT, LATENT, Input, NodeClass, Output
+from calotype.workflow.node_api import ANY, COMBO, FLOAT, INT, LATENT, Input, NodeClass, Output
 from calotype.workflow.registry import load_registry
 
 GOOD = """
-from calotype.workflow.interface import INT, Input, NodeClass, Output
+from calotype.workflow.node_api import INT, Input, NodeClass, Output
 
 def double(context, *, value):
     return (2 * value,)

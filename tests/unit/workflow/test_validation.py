@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from calotype.workflow.interface import INT, LATENT, Input, NodeClass, Output
+from calotype.workflow.node_api import INT, LATENT, Input, NodeClass, Output
 from calotype.workflow.registry import Registry
 from calotype.workflow.validation import MOST_SUGGESTIONS, Validation, validate
 from tests.unit.workflow.small_nodes import NODES, REGISTRY, Names, Prompt, node, usual

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.engine.presets import CUSTOM, PRESETS, all_passes
-from calotype.spec.names import PRECISIONS
+from calotype.spec.constants import PRECISIONS
 
 
 @dataclass(frozen=True)

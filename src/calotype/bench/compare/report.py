@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from calotype.spec.benchmark_record import markdown
-from calotype.spec.compare_record import CompareRecord, Figures, PresetRow
-from calotype.spec.quality_record import Accuracy, Spread
+from calotype.spec.records.preset_comparison import CompareRecord, Figures, PresetRow
+from calotype.spec.records.quality import Accuracy, Spread
+from calotype.spec.records.train_benchmark import markdown
 
 _MIB = 2**20
 _ON_A_CPU = (

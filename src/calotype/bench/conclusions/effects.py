@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.bench.conclusions.groups import alike_but, speed
-from calotype.bench.conclusions.statement import Statement, doubts
-from calotype.bench.references.differences import shown_switches
-from calotype.bench.references.entry import RECORDS, Entry
+from calotype.bench.conclusions.group_by import alike_but, speed
+from calotype.bench.conclusions.types import Statement, doubts
+from calotype.bench.references.settings_diff import shown_switches
+from calotype.bench.references.types import RECORDS, Entry
 from calotype.bench.references.units import measures
-from calotype.spec.measurement_job import OURS
-from calotype.spec.reference import Settings
+from calotype.spec.bench_job import OURS
+from calotype.spec.published_results import Settings
 
 
 def effects(entries: Sequence[Entry]) -> list[Statement]:

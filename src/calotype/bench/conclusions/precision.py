@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.bench.conclusions.groups import alike_but, with_speed
-from calotype.bench.conclusions.statement import Statement, doubts
-from calotype.bench.references.entry import Entry
+from calotype.bench.conclusions.group_by import alike_but, with_speed
+from calotype.bench.conclusions.types import Statement, doubts
+from calotype.bench.references.types import Entry
 
 _HALF, _FEWER = ("fp16", "bf16"), ("int8", "fp8")
 

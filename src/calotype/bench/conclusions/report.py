@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from calotype.bench.conclusions.conclude import Conclusions
-from calotype.bench.conclusions.statement import TOPICS, Statement, Verdict
-from calotype.spec.benchmark_record import markdown
+from calotype.bench.conclusions.run import Conclusions
+from calotype.bench.conclusions.types import TOPICS, Statement, Verdict
+from calotype.spec.records.train_benchmark import markdown
 
 STATED = "what the sources conclude, derived again"
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, linear_regression
 
-from calotype.bench.conclusions.groups import alike_across, with_speed
-from calotype.bench.conclusions.statement import Statement, doubts
-from calotype.bench.references.entry import Entry
+from calotype.bench.conclusions.group_by import alike_across, with_speed
+from calotype.bench.conclusions.types import Statement, doubts
+from calotype.bench.references.types import Entry
 
 _DEVICES = ("gpus_per_node", "num_nodes", "global_batch")
 

@@ -13,22 +13,22 @@ from typing import Protocol
 
 from PIL import Image, ImageOps
 
-from calotype.bench.inference.keeping import Keeper
-from calotype.bench.inference.likeness import can_differ, likeness
-from calotype.bench.inference.peers import peer
-from calotype.bench.inference.stages import staged
-from calotype.bench.inference.work import tflop_per_picture
-from calotype.bench.sweep.devices import Cpu, Cuda, watched
-from calotype.bench.sweep.notebook import Notebook
+from calotype.bench.inference.diffusers_baseline import peer
+from calotype.bench.inference.flops import tflop_per_picture
+from calotype.bench.inference.model_cache import Keeper
+from calotype.bench.inference.similarity import can_differ, likeness
+from calotype.bench.inference.stage_times import staged
+from calotype.bench.sweep.device_clocks import Cpu, Cuda, watched
+from calotype.bench.sweep.partial_record import Notebook
 from calotype.bench.sweep.timing import Clock, Timings, overhead_s, repeated
 from calotype.core.paths import written_whole
 from calotype.engine.device import precision_name
 from calotype.engine.engine import Engine
 from calotype.engine.presets import pass_names
-from calotype.spec.measurement import WALL, Preparation, Series, Work
-from calotype.spec.measurement_job import OURS, InferenceJob
-from calotype.spec.measurement_statistics import summarise
-from calotype.spec.request import GenerateRequest
+from calotype.spec.bench_job import OURS, InferenceJob
+from calotype.spec.generate_request import GenerateRequest
+from calotype.spec.records.measurement import WALL, Preparation, Series, Work
+from calotype.spec.statistics import summarise
 
 _SIDE = 512
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from calotype.core.errors import Problem, RequestError, near_matches
 from calotype.engine.presets import all_passes
-from calotype.spec.measurement import Setting
-from calotype.spec.measurement_job import OURS, PEERS_SAMPLER, InferenceJob, System
-from calotype.spec.names import PRECISIONS
-from calotype.spec.request import GenerateRequest
+from calotype.spec.bench_job import OURS, PEERS_SAMPLER, InferenceJob, System
+from calotype.spec.constants import PRECISIONS
+from calotype.spec.generate_request import GenerateRequest
+from calotype.spec.records.measurement import Setting
 
 PROMPT = "a photo of an astronaut riding a horse on mars"
 _REQUEST = (

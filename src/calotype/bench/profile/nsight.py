@@ -7,7 +7,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from calotype.spec.profile_record import NsightCommand
+from calotype.spec.records.profile import NsightCommand
 
 
 def nsight_commands(command: str, out: Path, stage: str) -> list[NsightCommand]:

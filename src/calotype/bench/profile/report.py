@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from calotype.bench.profile.plan import RECORD, SUMMARY
+from calotype.bench.profile.options import RECORD, SUMMARY
 from calotype.core.paths import written_whole
-from calotype.spec.benchmark_record import markdown
-from calotype.spec.profile_record import ProfileRecord
+from calotype.spec.records.profile import ProfileRecord
+from calotype.spec.records.train_benchmark import markdown
 
 Rows = Sequence[Mapping[str, str]]
 

@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
+from calotype.bench.profile.chrome_trace import Event, Trace
+from calotype.bench.profile.classify import device_kind, host_kind, short_name
 from calotype.bench.profile.intervals import Interval, gaps, shared_out, union
-from calotype.bench.profile.kinds import device_kind, host_kind, short_name
-from calotype.bench.profile.trace import Event, Trace
-from calotype.spec.profile_record import GROUPS, GroupTime, KernelTime, StageTime
+from calotype.spec.records.profile import GROUPS, GroupTime, KernelTime, StageTime
 
 _US = 1e-6
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from calotype.spec.benchmark_record import markdown
-from calotype.spec.quality_record import Accuracy, QualityRecord, Spread
+from calotype.spec.records.quality import Accuracy, QualityRecord, Spread
+from calotype.spec.records.train_benchmark import markdown
 
 _PARTS = {"train": "training captions", "heldout": "held-out combinations"}
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from calotype.bench.records.store import Stored
-from calotype.spec.measurement import Measurement
+from calotype.spec.records.measurement import Measurement
 
 SqlType = Literal["VARCHAR", "BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMP"]
 

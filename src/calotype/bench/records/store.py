@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from calotype.core.errors import NotFoundError
-from calotype.spec.measurement import FILE, Measurement
+from calotype.spec.records.measurement import FILE, Measurement
 
 """What a run's file is called, inside the run's folder."""
 

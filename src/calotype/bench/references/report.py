@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from calotype.bench.references.comparing import Beside, Comparison
-from calotype.bench.references.differences import in_words, shown_switches
+from calotype.bench.references.nearest import Beside, Comparison
+from calotype.bench.references.settings_diff import in_words, shown_switches
 from calotype.bench.references.units import measures
-from calotype.spec.benchmark_record import markdown
+from calotype.spec.records.train_benchmark import markdown
 
 
 def headline(comparison: Comparison) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from calotype.spec.published_results import Family, Part, Settings
 from calotype.spec.recipe import Recipe
-from calotype.spec.reference import Family, Part, Settings
 
 FAMILIES: dict[str, Family] = {"sd15": "sd1", "sd2-base": "sd2", "sdxl": "sdxl"}
 _SIDES = {"sd15": 512, "sd2-base": 512, "sdxl": 1024}

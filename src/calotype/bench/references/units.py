@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from calotype.bench.references.entry import Entry
-from calotype.spec.reference import Figure
+from calotype.bench.references.types import Entry
+from calotype.spec.published_results import Figure
 
 Measure = Literal["samples/s/GPU", "pictures × steps/s/GPU", "GiB", "TFLOP/s"]
 """Samples and pictures are the same; a higher number is better, but for memory."""

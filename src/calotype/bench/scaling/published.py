@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.bench.references.entry import Entry
-from calotype.bench.references.library import entries
-from calotype.bench.scaling.fitting import Observed
-from calotype.bench.scaling.step_time import Load
+from calotype.bench.references.load import entries
+from calotype.bench.references.types import Entry
+from calotype.bench.scaling.fit import Observed
+from calotype.bench.scaling.model import Load
 
 CHART = "aws-mosaicml-charts/throughput"
 TABLE = "aws-mosaicml/single-node"

@@ -14,8 +14,8 @@ from calotype.bench.sweep.points import parse_sweep, points_of
 from calotype.bench.sweep.runner import SweepPlan, run_sweep
 from calotype.core.errors import CancelledError
 from calotype.core.progress import Progress
-from calotype.serve.lifecycle.plan import DeploymentPlan
-from calotype.spec.measurement import Measurement
+from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.spec.records.measurement import Measurement
 
 
 def offline(

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from calotype.bench.serve.run import Phase
-from calotype.spec.measurement import Measurement
-from calotype.spec.measurement_job import OURS
+from calotype.spec.bench_job import OURS
+from calotype.spec.records.measurement import Measurement
 
 IN_TIME = "in time"
 _P95_AT = "p95_over_solo_median_at "

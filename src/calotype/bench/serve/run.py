@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from calotype.bench.serve.accounts import Account, account
-from calotype.bench.serve.asking import Asked, Interface, asking
-from calotype.bench.serve.driving import OK, Ask, Driven, Load, Sample, drive
-from calotype.bench.serve.figures import Figures, figures
+from calotype.bench.serve.clients import Asked, Interface, asking
+from calotype.bench.serve.load_generator import OK, Ask, Driven, Load, Sample, drive
+from calotype.bench.serve.reconcile import Account, account
+from calotype.bench.serve.server_metrics import JOBS, ROWS, Counted, Watched, Weight, watched
+from calotype.bench.serve.stats import Figures, figures
 from calotype.bench.serve.targets import Target
-from calotype.bench.serve.watching import JOBS, ROWS, Counted, Watched, Weight, watched
 from calotype.core.errors import CalotypeError
 from calotype.core.progress import Progress
-from calotype.serve.certificates import Identity, identity_at
+from calotype.serve.tls import Identity, identity_at
 
 WARM_REQUESTS = 1
 _WEIGH_EVERY_S = 1.0

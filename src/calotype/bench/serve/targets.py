@@ -20,9 +20,9 @@ from types import FrameType
 import httpx
 
 from calotype.core.errors import CalotypeError
-from calotype.serve.lifecycle.deploying import deploy, stop
-from calotype.serve.lifecycle.places import Place, Running, running_place
-from calotype.serve.lifecycle.plan import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.daemon import deploy, stop
+from calotype.serve.lifecycle.registry import Place, Running, running_place
 
 _SHUT_DOWN_S = 10.0
 _LAST_LINES = 15
@@ -74,7 +74,7 @@ def plain_server(
         options = {"device": device, "precision": precision, "models-folder": models_folder}
         given = [f"--{name}={value}" for name, value in options.items() if value is not None]
         fd = str(listening.fileno())
-        command = [sys.executable, "-m", "calotype.bench.serve.plain_server", "--fd", fd, *given, model]
+        command = [sys.executable, "-m", "calotype.bench.serve.baseline_server", "--fd", fd, *given, model]
         process = subprocess.Popen(  # noqa: S603 - our own module, and no shell
             command,
             pass_fds=(listening.fileno(),),

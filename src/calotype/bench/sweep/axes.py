@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import product
 
 from calotype.core.errors import Problem, RequestError
-from calotype.spec.measurement import Setting
+from calotype.spec.records.measurement import Setting
 
 LARGEST_SWEEP = 10_000
 _BETWEEN_AXES = re.compile(r"\s+(?=[\w.]+=)")

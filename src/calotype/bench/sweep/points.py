@@ -15,11 +15,11 @@ from calotype.bench.inference import points as inference
 from calotype.bench.sweep.axes import combinations, name_of, typed
 from calotype.bench.training import points as training
 from calotype.core.errors import Problem, RequestError
-from calotype.spec.measurement import Setting
-from calotype.spec.measurement_job import OURS, OURS_ALONE, InferenceJob, Point, System, TrainJob
-from calotype.spec.measurement_sweep import Sweep
-from calotype.spec.problems import problems_of
+from calotype.spec.bench_job import OURS, OURS_ALONE, InferenceJob, Point, System, TrainJob
 from calotype.spec.recipe import with_tuples
+from calotype.spec.records.measurement import Setting
+from calotype.spec.sweep import Sweep
+from calotype.spec.validation_errors import problems_of
 from calotype.train.recipes import named_values
 
 _OPTIONS = {"inference": ("model", "prompt"), "train": ("recipe",)}

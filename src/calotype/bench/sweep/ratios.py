@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calotype.spec.measurement import Measurement
-from calotype.spec.measurement_statistics import summarise
+from calotype.spec.records.measurement import Measurement
+from calotype.spec.statistics import summarise
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
-from calotype.bench.inference.keeping import shared_by
+from calotype.bench.inference.model_cache import shared_by
 from calotype.bench.records.store import append, read
-from calotype.bench.sweep.parts import record_files
-from calotype.bench.sweep.processes import Command, run_points
+from calotype.bench.sweep.partition import record_files
+from calotype.bench.sweep.subprocess_runner import Command, run_points
 from calotype.core.progress import Progress
-from calotype.spec.measurement import FILE, Measurement
-from calotype.spec.measurement_job import Point, Ticket, TrainJob
+from calotype.spec.bench_job import Point, Ticket, TrainJob
+from calotype.spec.records.measurement import FILE, Measurement
 from calotype.train.checkpoint import StopSignal, claimed
 
 LOGS, PICTURES = "logs", "pictures"
@@ -40,7 +40,14 @@ def child_command(ticket: Path, measurement: Path, point: Point) -> list[str]:
     if isinstance(job, TrainJob) and job.recipe.trainer.devices > 1:
         launcher = ["-m", "torch.distributed.run", "--standalone"]
         launcher += [f"--nproc-per-node={job.recipe.trainer.devices}"]
-    return [sys.executable, *launcher, "-m", "calotype.bench.sweep.child", str(ticket), str(measurement)]
+    return [
+        sys.executable,
+        *launcher,
+        "-m",
+        "calotype.bench.sweep.worker_process",
+        str(ticket),
+        str(measurement),
+    ]
 
 
 @dataclass(frozen=True)

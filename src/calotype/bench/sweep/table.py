@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from calotype.bench.sweep.ratios import Ratio, by_point, ratio
-from calotype.spec.measurement import Measurement, Setting
-from calotype.spec.measurement_job import OURS, OURS_ALONE
-from calotype.spec.measurement_statistics import summarise
+from calotype.spec.bench_job import OURS, OURS_ALONE
+from calotype.spec.records.measurement import Measurement, Setting
+from calotype.spec.statistics import summarise
 
 _GIB = 2**30
 

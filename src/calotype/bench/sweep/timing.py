@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-from calotype.spec.measurement_statistics import summarise
+from calotype.spec.statistics import summarise
 
 Clock = Callable[[], float]
 _TRIALS, _TRIALS_BEFORE = 200, 20

@@ -11,18 +11,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from calotype.bench.sweep.devices import watched
-from calotype.bench.sweep.notebook import Notebook
+from calotype.bench.sweep.device_clocks import watched
+from calotype.bench.sweep.partial_record import Notebook
 from calotype.bench.sweep.timing import in_a_row, overhead_s
-from calotype.bench.training.plain import PlainLoop
+from calotype.bench.training.diffusers_baseline import PlainLoop
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.engine.device import choose_device
-from calotype.spec.measurement import WALL, Preparation, Series, Work
-from calotype.spec.measurement_job import OURS, TrainJob
-from calotype.spec.measurement_training import measurement_of
+from calotype.spec.bench_job import OURS, TrainJob
+from calotype.spec.records.measurement import WALL, Preparation, Series, Work
+from calotype.spec.records.measurement_training import measurement_of
 from calotype.train.benchmark import BenchmarkPlan, benchmark
-from calotype.train.counted_work import training_tflop
-from calotype.train.live import load_model
+from calotype.train.builders import load_model
+from calotype.train.flops import training_tflop
 
 _FROM_THE_RECORD = (
     "device",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from calotype.core.errors import Problem, RequestError
-from calotype.spec.measurement import Setting
-from calotype.spec.measurement_job import OURS, OURS_ALONE, System, TrainJob
+from calotype.spec.bench_job import OURS, OURS_ALONE, System, TrainJob
 from calotype.spec.recipe import Recipe
+from calotype.spec.records.measurement import Setting
 from calotype.train.recipes import load_recipe
 
 SHORT = {"batch": ("model.micro_batch_size", "model.global_batch_size")}

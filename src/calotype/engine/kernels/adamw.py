@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calotype.engine.kernels.choice import runs_triton_on
+from calotype.engine.kernels.dispatch import runs_triton_on
 
 
 @dataclass(frozen=True)

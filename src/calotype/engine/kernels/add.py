@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from calotype.engine.kernels.choice import runs_triton
+from calotype.engine.kernels.dispatch import runs_triton
 
 
 def add(x: Tensor, addend: Tensor, bias: Tensor | None = None) -> Tensor:

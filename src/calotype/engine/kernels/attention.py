@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calotype.engine.kernels.choice import num_multiprocessors, runs_gluon_on, runs_triton
+from calotype.engine.kernels.dispatch import num_multiprocessors, runs_gluon_on, runs_triton
 
 DTYPES = (torch.float16, torch.bfloat16)
 _FEWEST_PLACES, _FEWEST_ROUNDS = 4096, 8
@@ -72,6 +72,6 @@ def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     The result is (rows, heads, places, channels) and lies as (rows, places, heads, channels): what the next
     product reads is a view of it.
     """
-    from calotype.engine.kernels import attention_gluon  # noqa: PLC0415 - needs Triton
+    from calotype.engine.kernels import attention_hopper  # noqa: PLC0415 - needs Triton
 
-    return attention_gluon.launch(query, key, value, PLANS[query.shape[-1]])
+    return attention_hopper.launch(query, key, value, PLANS[query.shape[-1]])

@@ -8,9 +8,9 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from calotype.engine.kernels import quantise
-from calotype.engine.kernels.choice import runs_triton
-from calotype.engine.kernels.quantise import Kind, Quantised
+from calotype.engine.kernels import quantize
+from calotype.engine.kernels.dispatch import runs_triton
+from calotype.engine.kernels.quantize import Kind, Quantised
 
 
 def geglu(x: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ def geglu_quantised(x: Tensor, kind: Kind) -> Quantised:
         from calotype.engine.kernels import geglu_triton  # noqa: PLC0415 - needs Triton
 
         return geglu_triton.launch_quantised(x, kind)
-    return quantise.plain(plain(x.float()), kind)
+    return quantize.plain(plain(x.float()), kind)
 
 
 def plain(x: Tensor) -> Tensor:

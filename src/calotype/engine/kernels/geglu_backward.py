@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calotype.engine.kernels.choice import runs_triton_on
+from calotype.engine.kernels.dispatch import runs_triton_on
 
 _SCHEMA = "(Tensor gradient, Tensor projected, Tensor bias) -> (Tensor, Tensor)"
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from calotype.engine.kernels.normal_triton import below_and_density
+from calotype.engine.kernels.gelu_triton import below_and_density
 
 # Sixteen bytes of bf16 for each of 128 threads.
 _TILE = 1024

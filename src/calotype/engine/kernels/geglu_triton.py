@@ -9,10 +9,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from calotype.engine.kernels.normal_triton import below_and_density
-from calotype.engine.kernels.quantise import LARGEST, Kind, Quantised
-from calotype.engine.kernels.quantise_triton import empty, largest_of, store_scaled, store_scales
-from calotype.engine.kernels.rows_triton import tile_of_rows
+from calotype.engine.kernels.gelu_triton import below_and_density
+from calotype.engine.kernels.quantize import LARGEST, Kind, Quantised
+from calotype.engine.kernels.quantize_triton import empty, largest_of, store_scaled, store_scales
+from calotype.engine.kernels.row_tiles import tile_of_rows
 
 _TILE = 2048
 _COLUMNS = 512

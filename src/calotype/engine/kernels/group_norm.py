@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calotype.engine.kernels.choice import runs_triton
-from calotype.engine.kernels.fp8_convolution import in_e4m3
+from calotype.engine.kernels.dispatch import runs_triton
+from calotype.engine.kernels.fp8_conv import in_e4m3
 
 
 def group_norm(
@@ -31,9 +31,9 @@ def group_norm(
     `shift` (N, C), whose rows may lie apart, is added before normalising; `silu` follows it.
     """
     if runs_triton(x, fp8=factor is not None):
-        from calotype.engine.kernels import group_norm_triton  # noqa: PLC0415 - needs Triton
+        from calotype.engine.kernels import group_norm_launch  # noqa: PLC0415 - needs Triton
 
-        return group_norm_triton.launch(
+        return group_norm_launch.launch(
             x, weight, bias, num_groups, eps, silu=silu, shift=shift, factor=factor
         )[0]
     return plain(x, weight, bias, num_groups, eps, silu=silu, shift=shift, factor=factor)
@@ -53,9 +53,9 @@ def add_group_norm(
 ) -> tuple[Tensor, Tensor]:
     """Of `x + addend + extra`, and the sum itself; `extra` has a number for each channel."""
     if runs_triton(x, fp8=factor is not None):
-        from calotype.engine.kernels import group_norm_triton  # noqa: PLC0415 - needs Triton
+        from calotype.engine.kernels import group_norm_launch  # noqa: PLC0415 - needs Triton
 
-        return group_norm_triton.launch(
+        return group_norm_launch.launch(
             x, weight, bias, num_groups, eps, silu=silu, addend=addend, extra=extra, factor=factor
         )
     total = plain_sum(x, addend, extra)
@@ -77,9 +77,9 @@ def group_norm_of_pair(
 ) -> tuple[Tensor, Tensor]:
     """Of `cat([a + addend + extra, b], 1)`, and the concatenation itself."""
     if runs_triton(a, fp8=factor is not None):
-        from calotype.engine.kernels import group_norm_triton  # noqa: PLC0415 - needs Triton
+        from calotype.engine.kernels import group_norm_launch  # noqa: PLC0415 - needs Triton
 
-        return group_norm_triton.launch(
+        return group_norm_launch.launch(
             a, weight, bias, num_groups, eps, silu=silu, b=b, addend=addend, extra=extra, factor=factor
         )
     joined = torch.cat([plain_sum(a, addend, extra), b], 1)

@@ -1,225 +1,281 @@
-"""How group normalisation is cut into programs, over memory where the channels of a position lie together.
+"""The kernels of group normalisation. Know nothing of how a picture is cut into programs.
 
-A picture small enough is normalised group by group, each in one program that reads it once. A larger one is
-cut into chunks of positions: one kernel leaves each chunk's mean and squared deviations per group, a second
-puts them together in the order of the chunks, always the same, and normalises. The numbers stand relative to
-a pivot while they are summed, so that a large mean costs no digits.
+What is normalised may come in parts: a sum, `a + addend + extra`, and the channels of `b` as if concatenated;
+groups and blocks may lie across the seam. The kernel that reads the parts writes the whole.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
-from math import gcd
-
-import torch
 import triton
-from torch import Tensor
-
-from calotype.engine.kernels.group_norm_kernels import apply_chunks, chunk_statistics, whole_groups
-from calotype.engine.kernels.quantise import LARGEST, VALUE_TYPES
-
-# Numbers of one group that one program holds in registers, counted after rounding both sides up.
-_WHOLE = 32768
-_TILE = 4096
-_COLUMNS = 128
-_MOST_CHUNKS = 256
+import triton.language as tl
 
 
-@dataclass(frozen=True)
-class _Split:
-    """How a picture of one shape is cut; the batch has no say in it."""
+@triton.jit
+def _parts(
+    a, b, addend, first, rows, columns, taken, channels_a, channels_b, TWO: tl.constexpr, ADD: tl.constexpr
+):
+    """What these columns have, and what is to be added, `rows` after the row `first` of the whole batch."""
+    own = rows[:, None] * channels_a + columns[None, :]
+    source = a + first * channels_a + own
+    summed = taken
+    if TWO:
+        left = (columns < channels_a)[None, :]
+        other = b + first * channels_b + (rows[:, None] * channels_b + (columns - channels_a)[None, :])
+        source = tl.where(left, source, other)
+        summed = taken & left
+    raw = tl.load(source, mask=taken, other=0.0)
+    more = raw
+    if ADD:
+        more = tl.load(addend + first * channels_a + own, mask=summed, other=0.0)
+    return raw, more
 
-    groups_per_block: int
-    columns: int
-    rows: int
-    chunk_rows: int
-    num_chunks: int
-    apply_columns: int
-    apply_groups: int
-    apply_rows: int
-    part_rows: int
+
+@triton.jit
+def _extra(extra, columns, channels_a, EXTRA: tl.constexpr):
+    """What is added to each of these columns besides."""
+    found = columns
+    if EXTRA:
+        found = tl.load(extra + columns, mask=columns < channels_a, other=0.0).to(tl.float32)
+    return found
 
 
-@cache
-def _split(channels: int, num_rows: int, num_groups: int) -> _Split:
-    group = channels // num_groups
-    groups_per_block = min(num_groups, max(1, _COLUMNS // group))
-    columns = triton.next_power_of_2(groups_per_block * group)
-    rows = max(1, _TILE // columns)
-    # Enough programs for every multiprocessor with one picture.
-    programs = min(256, max(192, channels * num_rows // 16384))
-    chunks = min(_MOST_CHUNKS, max(1, programs // triton.cdiv(num_groups, groups_per_block)))
-    chunk_rows = _share(num_rows, chunks, rows)
-    # Whole powers of two leave no lane idle: the activation keeps the special function units busy.
-    # Of narrow groups a program takes fewer columns, since it puts their chunks together in registers.
-    widest = _COLUMNS if group >= 8 else _COLUMNS // 2
-    apply_columns = gcd(channels, widest)
-    if apply_columns < 32:
-        apply_columns = min(widest, triton.next_power_of_2(channels))
-    apply_rows = _TILE // apply_columns
-    parts = max(1, max(256, channels * num_rows // 2**17) // triton.cdiv(channels, apply_columns))
-    return _Split(
-        groups_per_block,
-        columns,
-        rows,
-        chunk_rows,
-        triton.cdiv(num_rows, chunk_rows),
-        apply_columns,
-        apply_columns // group if apply_columns % group == 0 else (apply_columns - 1) // group + 2,
-        apply_rows,
-        _share(num_rows, parts, apply_rows),
+@triton.jit
+def _sum(raw, more, extra, ADD: tl.constexpr, EXTRA: tl.constexpr):
+    """Rounded as it is stored: what is normalised is what is handed on."""
+    if ADD or EXTRA:
+        exact = raw.to(tl.float32)
+        if ADD:
+            exact += more.to(tl.float32)
+        if EXTRA:
+            exact += extra[None, :]
+        raw = exact.to(raw.dtype)
+    return raw
+
+
+@triton.jit
+def _finish(x, center, scale, bias, factor, SILU: tl.constexpr, LARGEST: tl.constexpr):
+    y = (x - center) * scale + bias
+    if SILU:
+        y = y / (1.0 + tl.exp(-y))
+    if LARGEST > 0:
+        y = tl.clamp(y * factor, -LARGEST, LARGEST)
+    return y
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def whole_groups(
+    a,
+    b,
+    addend,
+    extra,
+    whole,
+    shift,
+    shift_stride,
+    channels_a,
+    channels_b,
+    num_rows,
+    weight,
+    bias,
+    out,
+    eps,
+    factor,
+    GROUP: tl.constexpr,
+    TWO: tl.constexpr,
+    ADD: tl.constexpr,
+    EXTRA: tl.constexpr,
+    SHIFTED: tl.constexpr,
+    SILU: tl.constexpr,
+    LARGEST: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    n = tl.program_id(1).to(tl.int64)
+    rows = tl.arange(0, ROWS)
+    within = tl.arange(0, COLUMNS)
+    columns = tl.program_id(0) * GROUP + within
+    inside = within < GROUP
+    taken = (rows < num_rows)[:, None] & inside[None, :]
+    channels = channels_a + channels_b
+    first = n * num_rows
+    raw, more = _parts(a, b, addend, first, rows, columns, taken, channels_a, channels_b, TWO, ADD)
+    raw = _sum(raw, more, _extra(extra, columns, channels_a, EXTRA), ADD, EXTRA)
+    places = first * channels + (rows[:, None] * channels + columns[None, :])
+    if TWO or ADD or EXTRA:
+        tl.store(whole + places, raw, mask=taken)
+    x = raw.to(tl.float32)
+    if SHIFTED:
+        x += tl.load(shift + n * shift_stride + columns, mask=inside, other=0.0).to(tl.float32)[None, :]
+    if EXTRA or SHIFTED:
+        x = tl.where(taken, x, 0.0)
+    scale = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
+    offset = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
+    count = num_rows * GROUP
+    mean = tl.sum(tl.sum(x, 0), 0) / count
+    away = tl.where(taken, x - mean, 0.0)
+    variance = tl.sum(tl.sum(away * away, 0), 0) / count
+    scale = scale * tl.rsqrt(variance + eps)
+    y = _finish(away, 0.0, scale[None, :], offset[None, :], factor, SILU, LARGEST)
+    tl.store(out + places, y.to(out.dtype.element_ty), mask=taken)
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def chunk_statistics(
+    a,
+    b,
+    addend,
+    extra,
+    whole,
+    shift,
+    shift_stride,
+    channels_a,
+    channels_b,
+    num_rows,
+    num_groups,
+    partial,
+    GROUP: tl.constexpr,
+    TWO: tl.constexpr,
+    ADD: tl.constexpr,
+    EXTRA: tl.constexpr,
+    SHIFTED: tl.constexpr,
+    EVEN: tl.constexpr,
+    GROUPS: tl.constexpr,
+    GROUPS_PADDED: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    FOLD: tl.constexpr,
+    TILES: tl.constexpr,
+):
+    block, chunk, n = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    channels = channels_a + channels_b
+    within = tl.arange(0, COLUMNS)
+    columns = block * (GROUPS * GROUP) + within
+    inside = (within < GROUPS * GROUP) & (columns < channels)
+    start = chunk * (ROWS * TILES)
+    count = tl.minimum(ROWS * TILES, num_rows - start)
+    first = n * num_rows + start
+    rows = tl.arange(0, ROWS)
+    # Asked for one tile ahead: memory answers late.
+    taken = ((rows < count) | EVEN)[:, None] & inside[None, :]
+    raw, more = _parts(a, b, addend, first, rows, columns, taken, channels_a, channels_b, TWO, ADD)
+
+    # A group's first number is its pivot: being one of them, it is not far from the others' mean.
+    numbers = tl.arange(0, GROUPS_PADDED)
+    groups = block * GROUPS + numbers
+    kept = (numbers < GROUPS) & (groups < num_groups)
+    heads = groups * GROUP
+    one, more_of_one = _parts(
+        a, b, addend, first, tl.arange(0, 1), heads, kept[None, :], channels_a, channels_b, TWO, ADD
     )
+    one = _sum(one, more_of_one, _extra(extra, heads, channels_a, EXTRA), ADD, EXTRA)
+    pivot = tl.sum(one.to(tl.float32), 0)
+    if SHIFTED:
+        pivot += tl.load(shift + n * shift_stride + heads, mask=kept, other=0.0).to(tl.float32)
+    offset = -tl.gather(pivot, tl.minimum(within // GROUP, GROUPS_PADDED - 1), 0)
+    if SHIFTED:
+        offset += tl.load(shift + n * shift_stride + columns, mask=inside, other=0.0).to(tl.float32)
+    offset = tl.where(inside, offset, 0.0)
+    added = _extra(extra, columns, channels_a, EXTRA)
+
+    # Rows that lie in one thread are put together at once, so that the sums take few registers.
+    sums = tl.zeros((ROWS // FOLD, COLUMNS), tl.float32)
+    squares = tl.zeros((ROWS // FOLD, COLUMNS), tl.float32)
+    for tile in range(TILES):
+        at = first + tile * ROWS
+        left = count - (tile + 1) * ROWS
+        expected = ((rows < left) | EVEN)[:, None] & (inside & (tile + 1 < TILES))[None, :]
+        following, further = _parts(
+            a, b, addend, at + ROWS, rows, columns, expected, channels_a, channels_b, TWO, ADD
+        )
+        raw = _sum(raw, more, added, ADD, EXTRA)
+        if TWO or ADD or EXTRA:
+            tl.store(whole + at * channels + (rows[:, None] * channels + columns[None, :]), raw, mask=taken)
+        away = raw.to(tl.float32) + offset[None, :]
+        if not EVEN:
+            away = tl.where(taken, away, 0.0)
+        sums += tl.sum(tl.reshape(away, (FOLD, ROWS // FOLD, COLUMNS)), 0)
+        squares += tl.sum(tl.reshape(away * away, (FOLD, ROWS // FOLD, COLUMNS)), 0)
+        raw = following
+        more = further
+        taken = expected
+    both = tl.sum(tl.join(sums, squares), 0)
+    member = (within // GROUP)[None, :] == numbers[:, None]
+    total, square = tl.split(tl.sum(tl.where(member[:, :, None], both[None, :, :], 0.0), 1))
+    mean = total / (count * GROUP)
+    spread = tl.maximum(square - total * mean, 0.0)
+    place = partial + ((n * tl.num_programs(1) + chunk) * 2) * num_groups + groups
+    tl.store(place, pivot + mean, mask=kept)
+    tl.store(place + num_groups, spread, mask=kept)
 
 
-def _share(num_rows: int, parts: int, rows: int) -> int:
-    """What one of at most so many parts takes: tiles of `rows`, a power of two of them.
+@triton.jit(do_not_specialize=["num_rows", "chunk_rows", "num_chunks"])
+def apply_chunks(
+    whole,
+    shift,
+    shift_stride,
+    channels,
+    num_rows,
+    num_groups,
+    chunk_rows,
+    num_chunks,
+    partial,
+    weight,
+    bias,
+    out,
+    eps,
+    factor,
+    GROUP: tl.constexpr,
+    SHIFTED: tl.constexpr,
+    SILU: tl.constexpr,
+    LARGEST: tl.constexpr,
+    GROUPS_PADDED: tl.constexpr,
+    CHUNKS_PADDED: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    TILES: tl.constexpr,
+):
+    # From the end: what the statistics read last is still in the cache.
+    block = tl.program_id(0)
+    part = tl.num_programs(1) - 1 - tl.program_id(1)
+    n = (tl.num_programs(2) - 1 - tl.program_id(2)).to(tl.int64)
+    columns = block * COLUMNS + tl.arange(0, COLUMNS)
+    inside = columns < channels
+    # Asked for before the statistics, and one tile ahead here too.
+    rows = tl.arange(0, ROWS)
+    start = part * (ROWS * TILES)
+    taken = (rows < num_rows - start)[:, None] & inside[None, :]
+    first = n * num_rows + start
+    own = rows[:, None] * channels + columns[None, :]
+    raw = tl.load(whole + first * channels + own, mask=taken, other=0.0)
+    scale = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
+    offset = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
 
-    The number of tiles is compiled into the kernel, so there must not be many different ones.
-    """
-    return rows * triton.next_power_of_2(triton.cdiv(num_rows, parts * rows))
+    first_group = block * COLUMNS // GROUP
+    numbers = tl.arange(0, GROUPS_PADDED)
+    chunks = tl.arange(0, CHUNKS_PADDED)
+    known = (chunks < num_chunks)[:, None] & (first_group + numbers < num_groups)[None, :]
+    places = partial + (n * num_chunks * 2) * num_groups
+    places = places + (chunks[:, None] * 2 * num_groups + (first_group + numbers)[None, :])
+    means = tl.load(places, mask=known, other=0.0)
+    spreads = tl.load(places + num_groups, mask=known, other=0.0)
+    counts = tl.minimum(chunk_rows, num_rows - chunks * chunk_rows).to(tl.float32)[:, None]
+    mean = tl.sum(tl.where(known, means * counts, 0.0), 0) / num_rows
+    apart = means - mean[None, :]
+    spread = tl.sum(tl.where(known, spreads + counts * GROUP * apart * apart, 0.0), 0)
+    inverse = tl.rsqrt(spread / (num_rows * GROUP) + eps)
 
+    member = (columns // GROUP - first_group)[None, :] == numbers[:, None]
+    center = tl.sum(tl.where(member, mean[:, None], 0.0), 0)
+    scale = scale * tl.sum(tl.where(member, inverse[:, None], 0.0), 0)
+    if SHIFTED:
+        center -= tl.load(shift + n * shift_stride + columns, mask=inside, other=0.0).to(tl.float32)
 
-@dataclass(frozen=True)
-class _Work:
-    """What the kernels are given. What is switched off has a pointer too, which is never followed."""
-
-    n: int
-    num_groups: int
-    parts: tuple[Tensor, ...]
-    whole: Tensor
-    shift: tuple[Tensor, int]
-    sizes: tuple[int, int, int]
-    results: tuple[Tensor, Tensor, Tensor, float, float]
-    given: dict[str, bool]
-    settings: dict[str, int]
-    finish: dict[str, float]
-
-
-def launch(
-    a: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    num_groups: int,
-    eps: float,
-    *,
-    silu: bool,
-    shift: Tensor | None = None,
-    b: Tensor | None = None,
-    addend: Tensor | None = None,
-    extra: Tensor | None = None,
-    factor: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The normalised pictures, and the pictures that were normalised: `cat([a + addend + extra, b])`.
-
-    With a factor the first are multiplied by it, and in e4m3.
-    """
-    a = a.contiguous(memory_format=torch.channels_last)
-    if b is not None:
-        assert (b.shape[0], *b.shape[2:], b.dtype) == (a.shape[0], *a.shape[2:], a.dtype), (a.shape, b.shape)
-        b = b.contiguous(memory_format=torch.channels_last)
-    if addend is not None:
-        assert (addend.shape, addend.dtype) == (a.shape, a.dtype), (addend.shape, a.shape)
-        addend = addend.contiguous(memory_format=torch.channels_last)
-    if extra is not None:
-        assert extra.shape == a.shape[1:2], (extra.shape, a.shape)
-        extra = extra.contiguous()
-    channels_b = 0 if b is None else b.shape[1]
-    channels = a.shape[1] + channels_b
-    assert channels % num_groups == 0, (channels, num_groups)
-    if shift is not None:
-        assert shift.shape == (a.shape[0], channels), (shift.shape, a.shape)
-        shift = shift if shift.stride(1) == 1 else shift.contiguous()
-    given = {"TWO": b is not None, "ADD": addend is not None, "EXTRA": extra is not None}
-    whole = _empty(a, channels, a.dtype) if any(given.values()) else a
-    out = _empty(a, channels, a.dtype if factor is None else VALUE_TYPES["fp8"])
-    work = _Work(
-        n=a.shape[0],
-        num_groups=num_groups,
-        parts=(a, *(a if each is None else each for each in (b, addend, extra))),
-        whole=whole,
-        shift=(a, 0) if shift is None else (shift, shift.stride(0)),
-        sizes=(a.shape[1], channels_b, a.shape[2] * a.shape[3]),
-        results=(weight.contiguous(), bias.contiguous(), out, eps, 1.0 if factor is None else factor),
-        given=given,
-        settings={"GROUP": channels // num_groups, "SHIFTED": shift is not None},
-        finish={"SILU": silu, "LARGEST": 0.0 if factor is None else LARGEST["fp8"]},
-    )
-    with torch.cuda.device_of(a):
-        if not _whole(work):
-            _in_chunks(work)
-    return out, whole
-
-
-def _empty(like: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
-    shape = (like.shape[0], channels, *like.shape[2:])
-    return torch.empty(shape, dtype=dtype, device=like.device, memory_format=torch.channels_last)
-
-
-def _whole(work: _Work) -> bool:
-    """Group by group, if one program can hold a group; whether it can."""
-    rows, columns = (triton.next_power_of_2(side) for side in (work.sizes[2], work.settings["GROUP"]))
-    numbers = rows * columns
-    if numbers > _WHOLE:
-        return False
-    whole_groups[work.num_groups, work.n](
-        *work.parts,
-        work.whole,
-        *work.shift,
-        *work.sizes,
-        *work.results,
-        **work.given,
-        **work.settings,
-        **work.finish,
-        ROWS=rows,
-        COLUMNS=columns,
-        num_warps=4 if numbers <= 4096 else 8 if numbers <= 16384 else 16,
-    )
-    return True
-
-
-def _in_chunks(work: _Work) -> None:
-    channels, num_rows = work.sizes[0] + work.sizes[1], work.sizes[2]
-    cut = _split(channels, num_rows, work.num_groups)
-    partial = torch.empty(
-        (work.n, cut.num_chunks, 2, work.num_groups), dtype=torch.float32, device=work.whole.device
-    )
-    blocks = triton.cdiv(work.num_groups, cut.groups_per_block)
-    chunk_statistics[blocks, cut.num_chunks, work.n](
-        *work.parts,
-        work.whole,
-        *work.shift,
-        *work.sizes,
-        work.num_groups,
-        partial,
-        **work.given,
-        **work.settings,
-        EVEN=num_rows % cut.chunk_rows == 0,
-        GROUPS=cut.groups_per_block,
-        GROUPS_PADDED=triton.next_power_of_2(cut.groups_per_block),
-        COLUMNS=cut.columns,
-        ROWS=cut.rows,
-        FOLD=min(4, cut.rows),
-        TILES=cut.chunk_rows // cut.rows,
-        num_warps=4,
-    )
-    parts = triton.cdiv(num_rows, cut.part_rows)
-    apply_chunks[triton.cdiv(channels, cut.apply_columns), parts, work.n](
-        work.whole,
-        *work.shift,
-        channels,
-        num_rows,
-        work.num_groups,
-        cut.chunk_rows,
-        cut.num_chunks,
-        partial,
-        *work.results,
-        **work.settings,
-        **work.finish,
-        GROUPS_PADDED=triton.next_power_of_2(cut.apply_groups),
-        CHUNKS_PADDED=triton.next_power_of_2(cut.num_chunks),
-        COLUMNS=cut.apply_columns,
-        ROWS=cut.apply_rows,
-        TILES=cut.part_rows // cut.apply_rows,
-        num_warps=4,
-    )
+    for tile in range(TILES):
+        after = (tile + 1) * ROWS
+        expected = (rows < num_rows - start - after)[:, None] & inside[None, :] & (tile + 1 < TILES)
+        following = tl.load(whole + (first + after) * channels + own, mask=expected, other=0.0)
+        y = _finish(
+            raw.to(tl.float32), center[None, :], scale[None, :], offset[None, :], factor, SILU, LARGEST
+        )
+        tl.store(out + (first + tile * ROWS) * channels + own, y.to(out.dtype.element_ty), mask=taken)
+        raw = following
+        taken = expected

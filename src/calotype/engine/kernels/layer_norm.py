@@ -8,9 +8,9 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from calotype.engine.kernels import quantise
-from calotype.engine.kernels.choice import runs_triton
-from calotype.engine.kernels.quantise import Kind, Quantised
+from calotype.engine.kernels import quantize
+from calotype.engine.kernels.dispatch import runs_triton
+from calotype.engine.kernels.quantize import Kind, Quantised
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -50,7 +50,7 @@ def layer_norm_quantised(
         from calotype.engine.kernels import layer_norm_triton  # noqa: PLC0415 - needs Triton
 
         return layer_norm_triton.launch_quantised(x, weight, bias, eps, kind, scale=scale)[0]
-    return quantise.plain(plain(x.float(), weight, bias, eps), kind, scale)
+    return quantize.plain(plain(x.float(), weight, bias, eps), kind, scale)
 
 
 def add_layer_norm_quantised(
@@ -72,7 +72,7 @@ def add_layer_norm_quantised(
             x, weight, bias, eps, kind, residual, bias_of_residual, scale=scale
         )
     total = plain_sum(x, residual, bias_of_residual)
-    return quantise.plain(plain(total.float(), weight, bias, eps), kind, scale), total
+    return quantize.plain(plain(total.float(), weight, bias, eps), kind, scale), total
 
 
 def plain(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:

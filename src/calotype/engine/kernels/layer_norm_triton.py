@@ -7,15 +7,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from calotype.engine.kernels.quantise import LARGEST, Kind, Quantised
-from calotype.engine.kernels.quantise_triton import (
+from calotype.engine.kernels.quantize import LARGEST, Kind, Quantised
+from calotype.engine.kernels.quantize_triton import (
     empty,
     largest_of,
     store_fixed_scales,
     store_scaled,
     store_scales,
 )
-from calotype.engine.kernels.rows_triton import tile_of_rows
+from calotype.engine.kernels.row_tiles import tile_of_rows
 
 
 def launch(

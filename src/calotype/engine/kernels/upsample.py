@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calotype.engine.kernels.choice import runs_triton
+from calotype.engine.kernels.dispatch import runs_triton
 
 
 def upsample_nearest2x(x: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ from typing import Literal
 
 from torch import nn
 
-from calotype.engine.memory import MOST_AT_ONCE
-from calotype.engine.network.compiled import HandIn, as_they_are
-from calotype.engine.network.operations import Operations
+from calotype.engine.compile.manager import HandIn, as_they_are
+from calotype.engine.memory_planner import MOST_AT_ONCE
+from calotype.engine.modules.ops import Operations
 from calotype.models.model import Model
 
 Effect = Literal["exact", "rounding", "lossy"]

@@ -9,9 +9,9 @@ from dataclasses import replace
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from calotype.engine.network import operations
+from calotype.engine.modules import ops
 from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.own_forward import OWN_FORWARD
+from calotype.engine.passes.native_unet import OWN_FORWARD
 from calotype.models.model import Model
 
 
@@ -22,7 +22,7 @@ def _missing(model: Model) -> str | None:
 def _with(*backends: SDPBackend) -> Callable[[Assembly], None]:
     def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         with sdpa_kernel(list(backends), set_priority=True):
-            return operations.attention(query, key, value, mask)
+            return ops.attention(query, key, value, mask)
 
     def apply(assembly: Assembly) -> None:
         assembly.operations = replace(assembly.operations, attention=attention)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.own_forward import OWN_FORWARD, nothing_more
+from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
 
 if TYPE_CHECKING:
     from diffusers.models.transformers.transformer_2d import Transformer2DModel

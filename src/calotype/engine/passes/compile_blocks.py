@@ -9,7 +9,7 @@ In no preset: on an H200 our kernels are faster. The six forms of blocks that an
 """
 
 from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.own_forward import OWN_FORWARD, nothing_more
+from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
 
 
 def _apply(assembly: Assembly) -> None:

@@ -5,7 +5,7 @@ A new shape runs uncompiled at once; what was compiled takes its place when anot
 """
 
 from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.own_forward import OWN_FORWARD, nothing_more
+from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
 
 
 def _apply(assembly: Assembly) -> None:

@@ -5,7 +5,7 @@ CPU is the limit. A graph is launched once.
 """
 
 from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.own_forward import OWN_FORWARD
+from calotype.engine.passes.native_unet import OWN_FORWARD
 from calotype.models.model import Model
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from calotype.engine.kernels.geglu import geglu
 from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.own_forward import OWN_FORWARD, nothing_more
+from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
 
 
 def _apply(assembly: Assembly) -> None:

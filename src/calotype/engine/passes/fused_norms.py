@@ -13,10 +13,10 @@ from calotype.engine.kernels import add as sums
 from calotype.engine.kernels import group_norm as group
 from calotype.engine.kernels import layer_norm as layer
 from calotype.engine.kernels.upsample import upsample_nearest2x
-from calotype.engine.network import operations
-from calotype.engine.network.operations import Sum
+from calotype.engine.modules import ops
+from calotype.engine.modules.ops import Sum
 from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.own_forward import OWN_FORWARD, nothing_more
+from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
 
 
 def group_norm(
@@ -56,7 +56,7 @@ def enlarged(x: Tensor, size: tuple[int, int]) -> Tensor:
     height, width = x.shape[-2:]
     if size == (2 * height, 2 * width):
         return upsample_nearest2x(x)
-    return operations.enlarged(x, size)
+    return ops.enlarged(x, size)
 
 
 def _apply(assembly: Assembly) -> None:

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from calotype.core.errors import CalotypeError
-from calotype.engine import calibration
 from calotype.engine.kernels import layer_norm as layer
 from calotype.engine.kernels.geglu import geglu_quantised
-from calotype.engine.kernels.quantise import LARGEST, Quantised
-from calotype.engine.memory import quantised_bytes
-from calotype.engine.network.quantised import QuantisedLinear
+from calotype.engine.kernels.quantize import LARGEST, Quantised
+from calotype.engine.memory_planner import quantised_bytes
+from calotype.engine.modules.int8_linear import QuantisedLinear
 from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.eight_bits import INT8, UNCOMPILED
 from calotype.engine.passes.fused_norms import FUSED_NORMS
-from calotype.engine.passes.own_forward import OWN_FORWARD
+from calotype.engine.passes.native_unet import OWN_FORWARD
+from calotype.engine.passes.quantize_8bit import INT8, UNCOMPILED
+from calotype.engine.quantization import calibration_data
 from calotype.models.model import Model
 
 EVENNESS = 0.5
@@ -68,18 +68,20 @@ def _missing(model: Model) -> str | None:
     if lacking:
         return lacking
     try:
-        calibration.kept(model)
+        calibration_data.kept(model)
     except CalotypeError as error:
         return str(error)
     return None
 
 
 def _apply(assembly: Assembly) -> None:
-    model, ranges = assembly.model, calibration.kept(assembly.model)
-    known = {norm: fixed(norm, readers, ranges[n]) for n, norm, readers in calibration.norms_of(model.unet)}
+    model, ranges = assembly.model, calibration_data.kept(assembly.model)
+    known = {
+        norm: fixed(norm, readers, ranges[n]) for n, norm, readers in calibration_data.norms_of(model.unet)
+    }
     divided = [
         (reader, known[norm].divisors)
-        for _, norm, readers in calibration.norms_of(model.unet)
+        for _, norm, readers in calibration_data.norms_of(model.unet)
         for reader in readers
     ]
     linear = QuantisedLinear("int8", model.dtype, divided)

@@ -22,16 +22,16 @@ from calotype.launch.backend import (
     Rendered,
     TaskStatus,
 )
-from calotype.launch.kubernetes.checking import most_gpus, offline_problems, online_problems, refused
-from calotype.launch.kubernetes.cluster import Cluster, LostError, RefusedError
+from calotype.launch.kubernetes.client_protocol import Cluster, LostError, RefusedError
 from calotype.launch.kubernetes.job_kind import JobKind, Object
-from calotype.launch.kubernetes.manifest import as_yaml
-from calotype.launch.kubernetes.pod import TASK
-from calotype.launch.kubernetes.pod_logs import Following, printed
-from calotype.launch.kubernetes.pods import Pod, pods_of, selector
+from calotype.launch.kubernetes.logs import Following, printed
+from calotype.launch.kubernetes.pod_template import TASK
+from calotype.launch.kubernetes.pod_watch import Pod, pods_of, selector
+from calotype.launch.kubernetes.preflight import most_gpus, offline_problems, online_problems, refused
 from calotype.launch.kubernetes.pytorch_job import PYTORCH_JOB
-from calotype.launch.kubernetes.states import state_of
+from calotype.launch.kubernetes.status import state_of
 from calotype.launch.kubernetes.train_job import TRAIN_JOB
+from calotype.launch.kubernetes.yaml import as_yaml
 from calotype.launch.log_files import check_wanted
 from calotype.launch.torchrun import of_rank
 from calotype.spec.launch import LaunchSpec
@@ -159,7 +159,7 @@ class KubernetesBackend:
 def _connected(context: str | None) -> Cluster:
     try:
         # Large, and of use to nobody who only renders.
-        from calotype.launch.kubernetes.official_client import OfficialClient  # noqa: PLC0415
+        from calotype.launch.kubernetes.client import OfficialClient  # noqa: PLC0415
     except ImportError as error:
         rule = (
             f"{error.name} is missing; pip install 'calotype[kubernetes]', or hand the file in with kubectl"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from calotype.launch.kubernetes.pod import environment, literal, resources
-from calotype.launch.script import all_variables
+from calotype.launch.kubernetes.pod_template import environment, literal, resources
+from calotype.launch.shell import all_variables
 from calotype.launch.torchrun import DEFAULT_PORT, torchrun_options
 from calotype.spec.launch import TASK, LaunchSpec
 

@@ -17,7 +17,7 @@ from calotype.launch.kubernetes.container import (
     object_name,
 )
 from calotype.launch.kubernetes.job_kind import JobKind, Object
-from calotype.launch.kubernetes.pod import labels, placed, volume_mounts, volumes
+from calotype.launch.kubernetes.pod_template import labels, placed, volume_mounts, volumes
 from calotype.spec.launch import LaunchSpec
 
 CONTAINER = "pytorch"

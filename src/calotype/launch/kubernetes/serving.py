@@ -10,9 +10,8 @@ from typing import Any
 
 from calotype.core.errors import RequestError
 from calotype.launch.backend import Rendered
-from calotype.launch.kubernetes.instances import check_instance
-from calotype.launch.kubernetes.manifest import as_yaml
-from calotype.launch.kubernetes.pod import (
+from calotype.launch.kubernetes.instance_types import check_instance
+from calotype.launch.kubernetes.pod_template import (
     environment,
     labels,
     literal,
@@ -22,7 +21,8 @@ from calotype.launch.kubernetes.pod import (
     volume_mounts,
     volumes,
 )
-from calotype.spec.serving import ServingSpec
+from calotype.launch.kubernetes.yaml import as_yaml
+from calotype.spec.serving_manifest import ServingSpec
 
 FILE = "serving.yaml"
 HTTP, GRPC = 8188, 8189

@@ -26,9 +26,9 @@ from calotype.launch.backend import (
     TaskStatus,
 )
 from calotype.launch.log_files import check_wanted
-from calotype.launch.ray.jobs import RayJobs
-from calotype.launch.ray.nodes import problems_with
-from calotype.launch.ray.rendering import entrypoint, job_variables, needs, rendered
+from calotype.launch.ray.client import RayJobs
+from calotype.launch.ray.preflight import problems_with
+from calotype.launch.ray.render import entrypoint, job_variables, needs, rendered
 from calotype.launch.torchrun import of_rank
 from calotype.spec.launch import LaunchSpec
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from calotype.core.errors import Problem
 from calotype.launch.backend import JobRecord, JobStatus, LaunchError, LogsWanted, Rendered
 from calotype.launch.log_files import lines_of
-from calotype.launch.slurm.partitions import partitions, partitions_of, problems_with
-from calotype.launch.slurm.programs import asked
-from calotype.launch.slurm.queue import number_of, status_of
-from calotype.launch.slurm.script import rendered
+from calotype.launch.slurm.commands import asked
+from calotype.launch.slurm.preflight import partitions, partitions_of, problems_with
+from calotype.launch.slurm.sbatch import rendered
+from calotype.launch.slurm.status import number_of, status_of
 from calotype.spec.launch import LaunchSpec
 
 

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from calotype.mig.layout import Layout, Slice, broken_rules, usual_part
 from calotype.mig.profiles import Profile
-from calotype.mig.simulation.host import Card, Cut, Host, Part
+from calotype.mig.simulation.fake_host import Card, Cut, Host, Part
 
 # Sizes in compute slices of the compute profiles, by number; 7 is the single slice of a double-memory shape.
 COMPUTE_SIZES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7, 7: 1}

@@ -18,11 +18,11 @@ from typing import IO
 from calotype.core.errors import ModelFileError
 from calotype.core.paths import written_whole
 from calotype.core.progress import Progress, Silent
-from calotype.models.files.kinds import FileKind
-from calotype.models.files.opened import OpenedFile
-from calotype.models.files.pickle_child import start
-from calotype.models.files.pickle_child.limits import SandboxLimits
+from calotype.models.files.pickle_child import bootstrap
+from calotype.models.files.pickle_child.sandbox import SandboxLimits
+from calotype.models.files.safe_open import OpenedFile
 from calotype.models.files.safetensors_header import read_header
+from calotype.models.files.sniff import FileKind
 
 _RULES_VERSION = "1"
 _PROGRESS_INTERVAL_S = 0.2
@@ -87,7 +87,7 @@ def _run_child(
         "limits": dataclasses.asdict(limits),
     }
     child = subprocess.Popen(  # noqa: S603 - our own interpreter and script; the task is JSON of numbers and digests
-        [sys.executable, "-I", "-S", "-X", "utf8", start.__file__, json.dumps(task)],
+        [sys.executable, "-I", "-S", "-X", "utf8", bootstrap.__file__, json.dumps(task)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

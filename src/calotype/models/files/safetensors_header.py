@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from calotype.core.errors import ModelFileError
-from calotype.models.files.kinds import LONGEST_SAFETENSORS_HEADER_BYTES
-from calotype.models.files.opened import OpenedFile
-from calotype.models.files.tensor_layout import (
+from calotype.models.files.safe_open import OpenedFile
+from calotype.models.files.safetensors_layout import (
     ITEM_BYTES,
     METADATA_KEY,
     MOST_BYTES,
@@ -22,6 +21,7 @@ from calotype.models.files.tensor_layout import (
     TensorEntry,
     broken_name_rule,
 )
+from calotype.models.files.sniff import LONGEST_SAFETENSORS_HEADER_BYTES
 
 _LENGTH_BYTES = 8
 _WHOLE_NUMBERS = "whole numbers from 0 to 2**63"

@@ -12,7 +12,7 @@ import torch
 from calotype.core.paths import written_whole
 from calotype.core.progress import Progress, Silent
 from calotype.models.files.dtypes import SAFETENSORS_NAMES
-from calotype.models.files.tensor_layout import METADATA_KEY, broken_name_rule, encode_header, lay_out
+from calotype.models.files.safetensors_layout import METADATA_KEY, broken_name_rule, encode_header, lay_out
 
 Declared = Mapping[str, tuple[torch.dtype, Sequence[int]]]
 Produce = Callable[[str], torch.Tensor]

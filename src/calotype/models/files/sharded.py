@@ -16,13 +16,13 @@ import torch
 from calotype.core.errors import ModelFileError, NotFoundError, RequestError
 from calotype.core.paths import check_name, written_whole
 from calotype.core.progress import Progress, Silent
-from calotype.models.files.converted import open_tensors
-from calotype.models.files.opened import open_regular
+from calotype.models.files.base import TensorReader
+from calotype.models.files.open import open_tensors
+from calotype.models.files.safe_open import open_regular
 from calotype.models.files.safetensors_header import strict_json
+from calotype.models.files.safetensors_layout import TensorEntry
+from calotype.models.files.safetensors_reader import TensorFile, open_safetensors
 from calotype.models.files.safetensors_writer import Declared, Produce, stream_safetensors
-from calotype.models.files.tensor_file import TensorFile, open_safetensors
-from calotype.models.files.tensor_layout import TensorEntry
-from calotype.models.files.tensor_reader import TensorReader
 
 _LARGEST_INDEX_BYTES = 64 * 1024 * 1024
 

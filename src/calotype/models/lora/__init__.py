@@ -4,7 +4,7 @@ In reading order: `adapter`, `layer_names`, `declared`, `dialects`, `stack`.
 """
 
 from calotype.models.lora.adapter import Adapter, LayerUpdate
-from calotype.models.lora.dialects import adapter_sha256, read_adapter
-from calotype.models.lora.stack import AdapterStack
+from calotype.models.lora.formats import adapter_sha256, read_adapter
+from calotype.models.lora.merge import AdapterStack
 
 __all__ = ["Adapter", "AdapterStack", "LayerUpdate", "adapter_sha256", "read_adapter"]

@@ -1,9 +1,9 @@
 """The samplers by name, one file each. Their docstrings are their citations; see `query` for the contract.
 
-Adding one is a new file, a line here, and its name in `calotype.spec.names`.
+Adding one is a new file, a line here, and its name in `calotype.spec.constants`.
 """
 
-from calotype.sampling.query import Sampler
+from calotype.sampling.protocol import Sampler
 from calotype.sampling.samplers.ddim import ddim
 from calotype.sampling.samplers.ddpm import ddpm
 from calotype.sampling.samplers.dpm_2 import dpm_2

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from calotype.sampling.query import NoiseSource, Sampling
+from calotype.sampling.protocol import NoiseSource, Sampling
 from calotype.sampling.samplers.euler_ancestral import euler_ancestral
 
 

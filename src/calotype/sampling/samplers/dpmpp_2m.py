@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from calotype.sampling.query import NoiseSource, Sampling
+from calotype.sampling.protocol import NoiseSource, Sampling
 from calotype.sampling.samplers.dpmpp_2m_sde import dpmpp_2m_sde
 
 

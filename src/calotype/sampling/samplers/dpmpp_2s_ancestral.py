@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from calotype.sampling.moves import add_noise, ancestral_split, toward
-from calotype.sampling.query import NoiseSource, Query, Sampling
+from calotype.sampling.ops import add_noise, ancestral_split, toward
+from calotype.sampling.protocol import NoiseSource, Query, Sampling
 
 
 def dpmpp_2s_ancestral(

@@ -8,9 +8,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from calotype.sampling.moves import add_noise
-from calotype.sampling.quadrature import exponential_moments
-from calotype.sampling.query import NoiseSource, Query, Sampling
+from calotype.sampling.multistep_coefficients import exponential_moments
+from calotype.sampling.ops import add_noise
+from calotype.sampling.protocol import NoiseSource, Query, Sampling
 
 
 def dpmpp_3m_sde(

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from calotype.sampling.moves import slope, toward
-from calotype.sampling.query import NoiseSource, Query, Sampling
+from calotype.sampling.ops import slope, toward
+from calotype.sampling.protocol import NoiseSource, Query, Sampling
 
 
 def heun(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource) -> Sampling:

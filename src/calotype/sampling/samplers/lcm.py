@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from calotype.sampling.moves import add_noise
-from calotype.sampling.query import NoiseSource, Query, Sampling
+from calotype.sampling.ops import add_noise
+from calotype.sampling.protocol import NoiseSource, Query, Sampling
 
 
 def lcm(x: Tensor, sigmas: Sequence[float], noise: NoiseSource, *, s_noise: float = 1.0) -> Sampling:

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from calotype.sampling.moves import slope, weighted_sum
-from calotype.sampling.quadrature import lagrange_weights, uniform_moments
-from calotype.sampling.query import NoiseSource, Query, Sampling
+from calotype.sampling.multistep_coefficients import lagrange_weights, uniform_moments
+from calotype.sampling.ops import slope, weighted_sum
+from calotype.sampling.protocol import NoiseSource, Query, Sampling
 
 
 def lms(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource, *, order: int = 4) -> Sampling:

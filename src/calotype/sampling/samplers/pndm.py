@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from calotype.sampling.moves import slope, weighted_sum
-from calotype.sampling.query import NoiseSource, Query, Sampling
+from calotype.sampling.ops import slope, weighted_sum
+from calotype.sampling.protocol import NoiseSource, Query, Sampling
 
 # Adams-Bashforth on equal steps, newest slope first.
 _ADAMS_BASHFORTH = (

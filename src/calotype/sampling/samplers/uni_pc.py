@@ -7,9 +7,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from calotype.sampling.moves import toward, weighted_sum
-from calotype.sampling.quadrature import exponential_moments, lagrange_weights
-from calotype.sampling.query import NoiseSource, Query, Sampling
+from calotype.sampling.multistep_coefficients import exponential_moments, lagrange_weights
+from calotype.sampling.ops import toward, weighted_sum
+from calotype.sampling.protocol import NoiseSource, Query, Sampling
 
 Solver = Literal["bh1", "bh2"]
 Estimate = tuple[float, Tensor]

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from calotype.core.errors import Problem, RequestError
-from calotype.engine.pictures import TooManyPixelsError
+from calotype.imaging.image_io import TooManyPixelsError
+from calotype.serve.decoding.fair_queue import SMALL_PIXELS, FairTurns
 from calotype.serve.decoding.operations import CHECK, Operation
-from calotype.serve.decoding.processes import DecodingProcesses, ProcessEndedError
-from calotype.serve.decoding.turns import SMALL_PIXELS, FairTurns
+from calotype.serve.decoding.process_pool import DecodingProcesses, ProcessEndedError
 from calotype.serve.service import QueueFullError
 from calotype.serve.settings import ServeSettings
 

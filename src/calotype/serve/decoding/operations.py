@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image, ImageFilter, ImageOps
 
 from calotype.core.errors import Problem, RequestError
-from calotype.engine.pictures import LARGEST_SIDES, TooManyPixelsError, encode_picture, record_in
+from calotype.imaging.image_io import LARGEST_SIDES, TooManyPixelsError, encode_picture, record_in
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from calotype.core.errors import Problem, RequestError
-from calotype.serve.access import Access, KeyCheck
+from calotype.serve.auth import Access, KeyCheck
 from calotype.serve.decoding.decoder import ImageDecoder
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import add_CalotypeServicer_to_server
-from calotype.serve.grpc.door import Door, room_for_anybody
 from calotype.serve.grpc.health import Health
+from calotype.serve.grpc.interceptor import Door, room_for_anybody
 from calotype.serve.grpc.servicer import Servicer
 from calotype.serve.service import Service
 from calotype.serve.settings import ServeSettings

@@ -8,23 +8,17 @@ from typing import Any
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.paths import check_name
-from calotype.serve.access import LOCAL
-from calotype.serve.asked import Asked, ask
+from calotype.serve.auth import LOCAL
 from calotype.serve.decoding.decoder import ClientImages, ImageDecoder
 from calotype.serve.disclosure import visible_status
-from calotype.serve.failures import TooSlowError, done
-from calotype.serve.following import ended, news, submit
+from calotype.serve.errors import TooSlowError, done
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeServicer
-from calotype.serve.grpc.door import Context, caller
-from calotype.serve.grpc.wire import (
-    job_message,
-    models_message,
-    plain,
-    state_asked,
-    status_message,
-)
-from calotype.serve.pages import end_of
+from calotype.serve.grpc.converters import job_message, models_message, plain, state_asked, status_message
+from calotype.serve.grpc.interceptor import Context, caller
+from calotype.serve.job_waiting import ended, news, submit
+from calotype.serve.pagination import end_of
+from calotype.serve.request_parsing import Asked, ask
 from calotype.serve.service import Service
 from calotype.spec.job import FINAL_STATES, Job
 

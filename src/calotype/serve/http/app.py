@@ -9,31 +9,23 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 
-from calotype.serve.access import Access, KeyCheck
+from calotype.serve.auth import Access, KeyCheck
 from calotype.serve.decoding.decoder import ImageDecoder
-from calotype.serve.http import (
-    all_events,
-    comfy,
-    comfy_files,
-    comfy_info,
-    comfy_socket,
-    errors,
-    jobs,
-    openai,
-    operations,
-    page_data,
-    sdapi,
-)
-from calotype.serve.http.bodies import schemas
-from calotype.serve.http.door import OPEN_PATHS, WAY_IN, Door
-from calotype.serve.http.heads import Heads
-from calotype.serve.http.logs import RequestLog
-from calotype.serve.http.page import Page
-from calotype.serve.http.reaching import Reach
+from calotype.serve.http import errors
+from calotype.serve.http.dependencies import Reach
+from calotype.serve.http.middleware.access_log import RequestLog
+from calotype.serve.http.middleware.head import Heads
+from calotype.serve.http.middleware.security import OPEN_PATHS, WAY_IN, Door
+from calotype.serve.http.request_body import schemas
+from calotype.serve.http.routes import admin, events, jobs, ui
+from calotype.serve.http.routes.a1111 import api
+from calotype.serve.http.routes.comfyui import files, info, queue, websocket
+from calotype.serve.http.routes.openai import images
+from calotype.serve.http.static_files import Page
 from calotype.serve.service import Service
 from calotype.serve.settings import ServeSettings
-from calotype.serve.surroundings.surroundings import Surroundings
-from calotype.serve.workflow_service import WorkflowService
+from calotype.serve.system_info.system_info import Surroundings
+from calotype.serve.workflow.service import WorkflowService
 from calotype.version import VERSION
 
 DESCRIPTION = """\
@@ -47,8 +39,8 @@ Pictures from Stable Diffusion models, made by a persistent deployment.
 Send the API key as `Authorization: Bearer KEY` or `X-API-Key: KEY`. Whatever goes wrong is answered with an
 `error` that says what, where, and how to put it right; `X-Request-Id` finds it in the server's log.
 """
-_ROOMS = (jobs, all_events, openai, sdapi, operations, page_data)
-_COMFY = (comfy, comfy_files, comfy_info)
+_ROOMS = (jobs, events, images, api, admin, ui)
+_COMFY = (queue, files, info)
 _SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -89,8 +81,8 @@ def create_app(
     for room in rooms:
         app.include_router(room.router)
     if workflows is not None:
-        app.include_router(comfy_socket.router)
-        for router in (*(room.router for room in _COMFY), comfy_socket.router):
+        app.include_router(websocket.router)
+        for router in (*(room.router for room in _COMFY), websocket.router):
             app.include_router(router, prefix="/api", include_in_schema=False)
     app.include_router(page.router())
     errors.install(app)

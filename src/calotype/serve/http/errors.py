@@ -20,11 +20,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from calotype.core.errors import CalotypeError, CancelledError, Problem, RequestError
-from calotype.core.telling import told
-from calotype.serve.failures import ErrorKind, JobFailedError, kind_of
-from calotype.serve.logs import request_id
+from calotype.core.redaction import told
+from calotype.serve.errors import ErrorKind, JobFailedError, kind_of
+from calotype.serve.log_format import request_id
 from calotype.serve.service import DamagedPictureError, QueueFullError
-from calotype.spec.problems import shown
+from calotype.spec.validation_errors import shown
 
 _log = logging.getLogger(__name__)
 

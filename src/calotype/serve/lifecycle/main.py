@@ -11,11 +11,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from calotype.core.errors import CalotypeError
-from calotype.serve.lifecycle.log_file import keep_bounded
-from calotype.serve.lifecycle.news import News
-from calotype.serve.lifecycle.places import Place
+from calotype.serve.lifecycle.log_rotation import keep_bounded
+from calotype.serve.lifecycle.readiness_notifier import News
+from calotype.serve.lifecycle.registry import Place
 from calotype.serve.lifecycle.server import serve
-from calotype.serve.logs import JsonLines
+from calotype.serve.log_format import JsonLines
 
 
 def main() -> int:

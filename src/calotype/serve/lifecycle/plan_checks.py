@@ -12,10 +12,10 @@ from pathlib import Path
 
 from calotype.core.errors import Problem, RequestError, near_matches
 from calotype.core.paths import models_dir
-from calotype.serve.keys import ApiKeys
-from calotype.serve.lifecycle.places import Place
-from calotype.serve.lifecycle.plan import DeploymentPlan, makes_tiny_pictures
-from calotype.workflow.folders import FolderCatalogue
+from calotype.serve.api_keys import ApiKeys
+from calotype.serve.lifecycle.config import DeploymentPlan, makes_tiny_pictures
+from calotype.serve.lifecycle.registry import Place
+from calotype.workflow.file_catalogue import FolderCatalogue
 
 RANDOM = "random:"
 _FILE_SUFFIXES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from calotype.serve.lifecycle.places import Running
+from calotype.serve.lifecycle.registry import Running
 
 _TIMEOUT_S = 2.0
 

@@ -24,30 +24,30 @@ from fastapi import FastAPI
 from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, near_matches
 from calotype.core.hardware import GpuSource
 from calotype.core.nvml import NvmlGpus
-from calotype.core.processes import born
-from calotype.serve.deployment.deployment import Deployment
-from calotype.serve.deployment.settings import DeploymentSettings
-from calotype.serve.deployment.workers import StartWorker
-from calotype.serve.deployment.workflow_admission import WorkflowAdmission
-from calotype.serve.deployment.workflow_desk import WorkflowDesk
+from calotype.core.process import born
+from calotype.serve.api_keys import ApiKeys, server_keys
 from calotype.serve.grpc import server as grpc_server
 from calotype.serve.http.app import create_app
-from calotype.serve.http.listening import listen, server_config
-from calotype.serve.keys import ApiKeys, server_keys
-from calotype.serve.lifecycle.news import News
+from calotype.serve.http.server import listen, server_config
+from calotype.serve.lifecycle.config import DeploymentPlan
 from calotype.serve.lifecycle.open_files_limit import raise_open_files_limit
-from calotype.serve.lifecycle.places import Place, Running
-from calotype.serve.lifecycle.plan import DeploymentPlan
-from calotype.serve.lifecycle.updating import carry_out
+from calotype.serve.lifecycle.readiness_notifier import News
+from calotype.serve.lifecycle.registry import Place, Running
+from calotype.serve.lifecycle.rolling_update import carry_out
 from calotype.serve.lifecycle.workers import replica_starter, workers_of
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.queue import JobQueue
+from calotype.serve.scheduler.deployment import Deployment
+from calotype.serve.scheduler.settings import DeploymentSettings
+from calotype.serve.scheduler.worker_protocol import StartWorker
 from calotype.serve.service import Status, UnavailableError
 from calotype.serve.settings import ServeSettings
-from calotype.serve.surroundings.gpu_memory import GpuMemory
-from calotype.serve.surroundings.records import Records
-from calotype.serve.surroundings.surroundings import Surroundings
-from calotype.serve.workflow_catalogue import WorkflowCatalogue
+from calotype.serve.system_info.benchmark_records import Records
+from calotype.serve.system_info.gpu_memory_collector import GpuMemory
+from calotype.serve.system_info.system_info import Surroundings
+from calotype.serve.workflow.admission import WorkflowAdmission
+from calotype.serve.workflow.catalogue import WorkflowCatalogue
+from calotype.serve.workflow.service_impl import WorkflowDesk
 from calotype.workflow.registry import load_registry
 
 _log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from calotype.serve.lifecycle.places import Place
-from calotype.serve.lifecycle.plan import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.registry import Place
 
 _UNIT = """\
 # As ~/.config/systemd/user/calotype-{name}.service: systemctl --user enable --now calotype-{name}

@@ -3,18 +3,57 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
+from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.extras import MissingExtraError
 from calotype.core.hardware import GpuSource
-from calotype.serve.deployment.crew import replica_name
-from calotype.serve.deployment.workers import StartWorker
-from calotype.serve.lifecycle.devices import worker_places
-from calotype.serve.lifecycle.plan import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.scheduler.replica_set import replica_name
+from calotype.serve.scheduler.worker_protocol import StartWorker
 from calotype.serve.worker.options import WorkerOptions
-from calotype.serve.worker.start import start_worker
+from calotype.serve.worker.process import start_worker
+
+Place = tuple[str | None, dict[str, str]]
+"""What a worker is told as its device, and what is added to its environment."""
+
+
+def worker_places(devices: Sequence[str], gpus: GpuSource) -> dict[str, Place]:
+    """By a name for people, in order."""
+    found: dict[str, Place] = {}
+    for device in devices:
+        for name, place in _places(device, gpus):
+            if name in found:
+                raise RequestError([Problem("devices", f"{name!r} is named twice; one worker each", name)])
+            found[name] = place
+    return found
+
+
+def _places(device: str, gpus: GpuSource) -> list[tuple[str, Place]]:
+    if device == "all":
+        return _everything(gpus)
+    if device == "auto":
+        return [("worker", (None, {}))]
+    if device == "cpu" or device.startswith("cuda"):
+        return [(device, (device, {}))]
+    if device.startswith(("GPU-", "MIG-")):
+        return [(device, ("cuda", {"CUDA_VISIBLE_DEVICES": device}))]
+    rule = f"{device!r} is no device; cpu, cuda:N, GPU-…, MIG-… and all are"
+    raise RequestError([Problem("devices", rule, device)])
+
+
+def _everything(gpus: GpuSource) -> list[tuple[str, Place]]:
+    names: list[str] = []
+    for gpu in gpus.survey().gpus:
+        slices = [part.uuid for part in gpu.mig_devices if part.uuid]
+        names += slices if gpu.mig and gpu.mig.current else [gpu.uuid] if gpu.uuid else []
+    if not names:
+        raise NotFoundError(
+            "devices: all means every GPU and slice, and none was found; see `calotype doctor`"
+        )
+    return [(name, ("cuda", {"CUDA_VISIBLE_DEVICES": name})) for name in names]
 
 
 @asynccontextmanager
@@ -27,20 +66,20 @@ async def workers_of(plan: DeploymentPlan, gpus: GpuSource) -> AsyncIterator[dic
         }
         return
     try:
-        from calotype.serve.cluster import connecting  # noqa: PLC0415 - ray, only where it is wanted
+        from calotype.serve.ray import cluster  # noqa: PLC0415 - ray, only where it is wanted
     except ModuleNotFoundError as error:
         raise MissingExtraError(str(error.name), "cluster", "engine ray") from None
     try:
-        await connecting.join(plan.cluster)
+        await cluster.join(plan.cluster)
         start = replica_starter(plan)
         yield {replica_name(number + 1): start for number in range(plan.cluster.replicas.least)}
     finally:
-        await asyncio.to_thread(connecting.leave)
+        await asyncio.to_thread(cluster.leave)
 
 
 def replica_starter(plan: DeploymentPlan) -> StartWorker:
     """Of a plan for a cluster that this process has joined."""
-    from calotype.serve.cluster.connecting import starter  # noqa: PLC0415 - ray, only where it is wanted
+    from calotype.serve.ray.cluster import starter  # noqa: PLC0415 - ray, only where it is wanted
 
     assert plan.cluster is not None
     (device,) = plan.devices

@@ -13,7 +13,7 @@ import threading
 from contextlib import closing, suppress
 from pathlib import Path
 
-from calotype.serve.queue.opening import is_damage, is_locked, quick_check
+from calotype.serve.queue.open_database import is_damage, is_locked, quick_check
 from calotype.serve.queue.replacement import DATABASE, copy_for_the_next_start, keep_report
 from calotype.serve.service import UnavailableError
 

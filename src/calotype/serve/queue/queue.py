@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.errors import NotFoundError
-from calotype.serve.queue import ending, entering, history, moving, records, uploads
+from calotype.serve.queue.blob_store import named
 from calotype.serve.queue.clock import Clock
 from calotype.serve.queue.deadlines import Deadlines, left_after_restart
-from calotype.serve.queue.ending import Ending
-from calotype.serve.queue.entering import Entered, NewJob
-from calotype.serve.queue.files import named
+from calotype.serve.queue.generated_image import MadePicture
 from calotype.serve.queue.limits import QueueLimits
-from calotype.serve.queue.made import MadePicture
 from calotype.serve.queue.replacement import damage_folders
-from calotype.serve.queue.rows import find_job
-from calotype.serve.queue.store import aside
-from calotype.serve.queue.workflow_pictures import WorkflowPictures
+from calotype.serve.queue.repository import complete, enqueue, history, record_sizes, reorder, uploads
+from calotype.serve.queue.repository.complete import Ending
+from calotype.serve.queue.repository.enqueue import Entered, NewJob
+from calotype.serve.queue.repository.rows import find_job
+from calotype.serve.queue.store import WorkflowPictures, aside
 from calotype.serve.service import UnavailableError
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobState
 
@@ -59,8 +58,8 @@ class JobQueue(WorkflowPictures):
         """Queue again what was running, remove files that belong to nobody, and take up deadlines."""
         now = self._clock.wall()
         connection.execute("BEGIN IMMEDIATE")
-        records.measure_unknown(connection)
-        self.recovered = tuple(ending.put_all_back(connection, self.limits, now, lost=True))
+        record_sizes.measure_unknown(connection)
+        self.recovered = tuple(complete.put_all_back(connection, self.limits, now, lost=True))
         connection.execute("COMMIT")
         self._files.remove(history.unused(connection, self._files.names()))
         waiting = connection.execute("SELECT * FROM jobs WHERE state = 'queued' AND deadline_s IS NOT NULL")
@@ -69,7 +68,7 @@ class JobQueue(WorkflowPictures):
 
     async def known(self, new: NewJob) -> Job | None:
         """The job that an idempotency key stands for already."""
-        return await self._read(partial(entering.known, new=new))
+        return await self._read(partial(enqueue.known, new=new))
 
     async def submit(self, new: NewJob, given: Sequence[bytes] = ()) -> Job:
         """Accept a job with the pictures that belong to it, unless it was before."""
@@ -79,7 +78,7 @@ class JobQueue(WorkflowPictures):
         """The same, and whether it was."""
         files = await aside(sum(map(len, given)), lambda: named(given))
         enter = partial(
-            entering.enter,
+            enqueue.enter,
             new=new,
             given={name: len(data) for name, data in files.items()},
             limits=self.limits,
@@ -103,7 +102,7 @@ class JobQueue(WorkflowPictures):
     async def claim(self, most: int, *, workflows: int = 0, alone: bool = False) -> list[Job]:
         """The next jobs, which run from here on. With `alone`: those that are to run by themselves."""
         numbers: dict[JobKind, int] = {"pictures": most, "workflow": workflows}
-        claim = partial(entering.claim, most=numbers, now=self._clock.wall(), alone=alone)
+        claim = partial(enqueue.claim, most=numbers, now=self._clock.wall(), alone=alone)
         # A claim that a loss of power takes back has done no harm: the job waits, and its worker is gone.
         return await self._call(claim, durable=False)
 
@@ -146,7 +145,7 @@ class JobQueue(WorkflowPictures):
 
     async def moved(self, told: Mapping[str, int], is_news: Callable[[int, int], bool]) -> list[Job]:
         """Those of these waiting jobs whose place is news to who was told the one beside it."""
-        return await self._read(partial(moving.moved, told=told, is_news=is_news))
+        return await self._read(partial(reorder.moved, told=told, is_news=is_news))
 
     async def unended(self, kind: JobKind, client: str | None = None) -> int:
         """How many jobs of a kind wait or run."""
@@ -154,7 +153,7 @@ class JobQueue(WorkflowPictures):
 
     async def move(self, job_id: str, before: str | None, client: str | None = None) -> Job:
         """Put a waiting job in front of another, or behind all."""
-        return await self._call(partial(moving.move, job_id=job_id, before=before, client=client))
+        return await self._call(partial(reorder.move, job_id=job_id, before=before, client=client))
 
     async def ask_to_stop(self, job_id: str, client: str | None = None) -> tuple[Job, bool]:
         """A queued job is cancelled; a running one is once its worker has left it, or died.
@@ -162,19 +161,19 @@ class JobQueue(WorkflowPictures):
         Answers with the job, and whether it has ended by this.
         """
         now = self._clock.wall()
-        job, ended = await self._call(partial(ending.ask_to_stop, job_id=job_id, client=client, now=now))
+        job, ended = await self._call(partial(complete.ask_to_stop, job_id=job_id, client=client, now=now))
         return (await self._noted(job) if ended else job), ended
 
     async def put_back(self, job_ids: Iterable[str], *, lost: bool) -> list[Job]:
         """Running jobs that nobody runs any more; `lost` if whoever did has died."""
         back = partial(
-            ending.put_back, job_ids=list(job_ids), limits=self.limits, now=self._clock.wall(), lost=lost
+            complete.put_back, job_ids=list(job_ids), limits=self.limits, now=self._clock.wall(), lost=lost
         )
         return [await self._noted(job) for job in await self._call(back)]
 
     async def put_all_back(self) -> list[Job]:
         """Everything that is running, because whoever runs it is about to stop; no loss for anybody."""
-        back = partial(ending.put_all_back, limits=self.limits, now=self._clock.wall(), lost=False)
+        back = partial(complete.put_all_back, limits=self.limits, now=self._clock.wall(), lost=False)
         return [await self._noted(job) for job in await self._call(back)]
 
     async def finish(
@@ -200,7 +199,7 @@ class JobQueue(WorkflowPictures):
         ended: list[Job] = []
         for job_id in self._deadlines.passed():
             try:
-                job = await self.end(job_id, ending.OVERDUE)
+                job = await self.end(job_id, complete.OVERDUE)
             except UnavailableError:
                 # Those that have ended are to be told of; the others are still due.
                 if ended:
@@ -241,7 +240,7 @@ class JobQueue(WorkflowPictures):
             await self._remove_unused(files)
 
     async def _end(self, job_id: str, how: Ending, files: Mapping[str, bytes]) -> Job | None:
-        end = partial(ending.end, job_id=job_id, ending=how, now=self._clock.wall())
+        end = partial(complete.end, job_id=job_id, ending=how, now=self._clock.wall())
         job = await self._with_files(files, end)
         return None if job is None else await self._noted(job)
 
@@ -264,4 +263,4 @@ def _given(job: Job) -> dict[str, str]:
     """Names of the files that came with a job, by what they are."""
     if job.kind == "workflow":
         return dict(job.request["inputs"])
-    return {place: said["sha256"] for place in ending.GIVEN if (said := job.request.get(place))}
+    return {place: said["sha256"] for place in complete.GIVEN if (said := job.request.get(place))}

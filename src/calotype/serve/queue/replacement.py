@@ -18,8 +18,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from calotype.core.paths import written_whole
-from calotype.serve.queue import history
-from calotype.serve.queue.files import PictureFiles, sync_file, sync_folder
+from calotype.serve.queue.blob_store import PictureFiles, sync_file, sync_folder
+from calotype.serve.queue.repository import history
 from calotype.serve.queue.salvage import SCRATCH, Salvaged, salvage
 
 _log = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from calotype.serve.queue.ending import GIVEN
-from calotype.serve.queue.rows import as_job
-from calotype.serve.queue.schema import MIGRATIONS, migrate
+from calotype.serve.queue.migrations import MIGRATIONS, migrate
+from calotype.serve.queue.repository.complete import GIVEN
+from calotype.serve.queue.repository.rows import as_job
 from calotype.spec.job import FINAL_STATES, Job
 
 SCRATCH = ".salvage-"

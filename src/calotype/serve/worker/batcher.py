@@ -21,16 +21,16 @@ from functools import partial
 from typing import Any
 
 from calotype.core.errors import CalotypeError, DoesNotFitError
-from calotype.serve.messages import Evaluated, Failed, Load, ModelFailed, Stepped, Stopped, Work
-from calotype.serve.worker.engines import JobEngine, OutOfMemoryError, PictureRun, failure_of
-from calotype.serve.worker.finishing import Emit, Finishing
-from calotype.serve.worker.limits import RowLimits, bucket
-from calotype.serve.worker.models import Lease, Models
-from calotype.serve.worker.sharing import Sharing
-from calotype.serve.worker.stages import Stages
+from calotype.serve.ipc.messages import Evaluated, Failed, Load, ModelFailed, Stepped, Stopped, Work
+from calotype.serve.worker.batch_policy import Sharing
+from calotype.serve.worker.group_scheduler import Group, Turns
+from calotype.serve.worker.image_encoder import Emit, Finishing
+from calotype.serve.worker.job_state import Ticket
+from calotype.serve.worker.model_cache import Lease, Models
+from calotype.serve.worker.progress_stages import Stages
+from calotype.serve.worker.protocols import JobEngine, OutOfMemoryError, PictureRun, failure_of
+from calotype.serve.worker.row_limits import RowLimits, bucket
 from calotype.serve.worker.start_images import StartImages
-from calotype.serve.worker.tickets import Ticket
-from calotype.serve.worker.turns import Group, Turns
 
 _log = logging.getLogger(__name__)
 

@@ -17,9 +17,10 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import NoReturn
 
+from calotype.core.cuda_init import wake_gpu
 from calotype.core.errors import CalotypeError, ExitCode
-from calotype.core.waking import wake_gpu
-from calotype.serve.messages import (
+from calotype.serve.ipc.channel import BlockingChannel, ChannelError
+from calotype.serve.ipc.messages import (
     TO_WORKER,
     ForgetResults,
     Hello,
@@ -34,17 +35,16 @@ from calotype.serve.messages import (
 )
 from calotype.serve.model_names import served_name
 from calotype.serve.worker.batcher import Batcher
-from calotype.serve.worker.channel import BlockingChannel, ChannelError
-from calotype.serve.worker.engines import Loader, failure_of
-from calotype.serve.worker.finishing import Emit, Finishing
-from calotype.serve.worker.idle_engine import IdleLoader
-from calotype.serve.worker.logs import log_json_to
-from calotype.serve.worker.models import Models
-from calotype.serve.worker.node_engines import NodeEngines
+from calotype.serve.worker.fake_engine import IdleLoader
+from calotype.serve.worker.image_encoder import Emit, Finishing
+from calotype.serve.worker.log_forwarding import log_json_to
+from calotype.serve.worker.model_cache import Models
 from calotype.serve.worker.options import WorkerOptions, most_rows, parsed
-from calotype.serve.worker.stages import Stages
-from calotype.serve.worker.workflows import Workflows
-from calotype.serve.workflow_catalogue import WorkflowCatalogue
+from calotype.serve.worker.progress_stages import Stages
+from calotype.serve.worker.protocols import Loader, failure_of
+from calotype.serve.worker.workflow_engines import NodeEngines
+from calotype.serve.worker.workflow_runner import Workflows
+from calotype.serve.workflow.catalogue import WorkflowCatalogue
 from calotype.workflow.registry import load_registry
 
 _log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ def loader_of(options: WorkerOptions) -> Loader:
     if kind == "nothing":
         return IdleLoader(out_of_memory_over=int(limit) if limit else None)
     wake_gpu(options.device)
-    from calotype.serve.worker.real_engine import RealLoader  # noqa: PLC0415 - torch, only where needed
+    from calotype.serve.worker.engine_adapter import RealLoader  # noqa: PLC0415 - torch, only where needed
 
     return RealLoader(
         device=options.device,
@@ -178,7 +178,7 @@ def workflows_of(
     catalogue = partial(WorkflowCatalogue, options.models_folder, names)
     if isinstance(loader, IdleLoader):
         return Workflows(registry, emit, NodeEngines(models, loader), catalogue=catalogue, stages=stages)
-    from calotype.serve.worker.real_nodes import meaning, node_engines  # noqa: PLC0415 - torch, only where needed
+    from calotype.serve.worker.workflow_models import meaning, node_engines  # noqa: PLC0415 - torch, only where needed
 
     engines = node_engines(options, loader, models)
     return Workflows(registry, emit, engines, catalogue=catalogue, stages=stages, meaning=meaning)

@@ -7,8 +7,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-from calotype.serve.messages import Work
-from calotype.serve.worker.models import Lease
+from calotype.serve.ipc.messages import Work
+from calotype.serve.worker.model_cache import Lease
 
 WAIT_S = 0.01
 """How long to wait for an image where there is nothing else to do; then messages are looked at."""

@@ -9,6 +9,9 @@ them); `snapshot` and `saver` (in the background); `together` and `preemption` (
 stop).
 """
 
+from calotype.train.checkpoint.async_saver import BackgroundSaver
+from calotype.train.checkpoint.discovery import Checkpoint
+from calotype.train.checkpoint.disk_space import check_room
 from calotype.train.checkpoint.errors import (
     CannotWriteError,
     DamagedCheckpointError,
@@ -16,12 +19,9 @@ from calotype.train.checkpoint.errors import (
     NoRoomError,
 )
 from calotype.train.checkpoint.folder_lock import claimed
+from calotype.train.checkpoint.manager import CheckpointStore, Loaded
 from calotype.train.checkpoint.preemption import StopSignal, agreed
-from calotype.train.checkpoint.room import check_room
-from calotype.train.checkpoint.saver import BackgroundSaver
-from calotype.train.checkpoint.store import CheckpointStore, Loaded
-from calotype.train.checkpoint.survey import Checkpoint
-from calotype.train.checkpoint.together import Ranks, separate_ranks
+from calotype.train.checkpoint.rank_sync import Ranks, separate_ranks
 
 __all__ = [
     "BackgroundSaver",

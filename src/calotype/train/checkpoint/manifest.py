@@ -17,9 +17,9 @@ from typing import Any
 
 from calotype.core.errors import CalotypeError, ModelFileError
 from calotype.core.fingerprint import package_versions
-from calotype.models.files.opened import open_regular
+from calotype.models.files.safe_open import open_regular
 from calotype.models.files.safetensors_header import strict_json
-from calotype.train.checkpoint.durable import FileMark, new_file
+from calotype.train.checkpoint.fs import FileMark, new_file
 from calotype.version import VERSION
 
 FILE_NAME = "complete.json"

@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 
-from calotype.train.checkpoint.together import is_distributed
+from calotype.train.checkpoint.rank_sync import is_distributed
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.train.checkpoint.survey import Checkpoint
+from calotype.train.checkpoint.discovery import Checkpoint
 
 
 def kept(checkpoints: Sequence[Checkpoint], keep_last: int, keep_best: int) -> list[Checkpoint]:

@@ -4,8 +4,8 @@ Heavy libraries are imported by work/ alone, when a node first runs. In reading 
 `later`, `inputs`, the topics; `work/conditions`, `work/guiding`, `work/sampling`, then the others.
 """
 
-from calotype.workflow.interface import NodeClass
-from calotype.workflow.nodes import conditioning, images, latents, loaders, masks, own, sampling, text
+from calotype.workflow.node_api import NodeClass
+from calotype.workflow.nodes import calotype, conditioning, images, latents, loaders, masks, sampling, text
 
 NODES: tuple[NodeClass, ...] = (
     *loaders.NODES,
@@ -15,5 +15,5 @@ NODES: tuple[NodeClass, ...] = (
     *sampling.NODES,
     *images.NODES,
     *masks.NODES,
-    *own.NODES,
+    *calotype.NODES,
 )

@@ -1,6 +1,6 @@
 """Nodes that work on CONDITIONING: combined, moved, and held to a part of the picture or of the sampling."""
 
-from calotype.workflow.interface import (
+from calotype.workflow.node_api import (
     COMBO,
     CONDITIONING,
     CONTROL_NET,
@@ -12,7 +12,7 @@ from calotype.workflow.interface import (
     Output,
 )
 from calotype.workflow.nodes.inputs import pixels, share
-from calotype.workflow.nodes.later import later
+from calotype.workflow.nodes.lazy import later
 
 _ONE = (Output(CONDITIONING),)
 _STRENGTH = share("strength", 1.0, 0.0, 10.0)
@@ -126,7 +126,7 @@ NODES = (
     ),
     NodeClass(
         "ControlNetApply",
-        later("control", "apply"),
+        later("controlnet", "apply"),
         inputs=(
             Input("conditioning", CONDITIONING),
             Input("control_net", CONTROL_NET),
@@ -140,7 +140,7 @@ NODES = (
     ),
     NodeClass(
         "ControlNetApplyAdvanced",
-        later("control", "apply_advanced"),
+        later("controlnet", "apply_advanced"),
         inputs=(
             Input("positive", CONDITIONING),
             Input("negative", CONDITIONING),

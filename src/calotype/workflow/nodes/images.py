@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Hashable
 
-from calotype.workflow.interface import (
+from calotype.workflow.node_api import (
     COMBO,
     FLOAT,
     IMAGE,
@@ -17,9 +17,9 @@ from calotype.workflow.interface import (
     Output,
 )
 from calotype.workflow.nodes.inputs import CROP, IMAGE_METHODS, pixels, share
-from calotype.workflow.nodes.later import later
-from calotype.workflow.nodes.making import both, padded, scaled, scaled_by
-from calotype.workflow.saving import prefix_problem
+from calotype.workflow.nodes.lazy import later
+from calotype.workflow.nodes.size_rules import both, padded, scaled, scaled_by
+from calotype.workflow.png_metadata import prefix_problem
 
 _IMAGE = Input("image", IMAGE)
 _FILE = Input("image", COMBO, choices=lambda catalogue: catalogue.pictures(), upload=True)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
 
-from calotype.workflow.interface import (
-    COMBO,
-    FLOAT,
-    INT,
-    LARGEST_SEED,
-    Catalogue,
-    Context,
-    Input,
-    InputValues,
-)
-from calotype.workflow.nodes.stamps import stamp
+from calotype.workflow.node_api import COMBO, FLOAT, INT, LARGEST_SEED, Catalogue, Context, Input, InputValues
+
+
+def stamp(reference: str) -> Hashable:
+    """Changes when the file or folder does that a reference is the path of; no folder inside it is seen."""
+    try:
+        status = Path(reference).stat()
+    except (OSError, ValueError):
+        return None
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
+
 
 LARGEST_SIDE = 16384
 LATENT_METHODS = ("nearest-exact", "bilinear", "area", "bicubic", "bislerp")

@@ -1,9 +1,9 @@
 """Nodes that make LATENTs, decode them and rearrange them."""
 
-from calotype.workflow.interface import COMBO, IMAGE, INT, LATENT, MASK, VAE, Input, NodeClass, Output
+from calotype.workflow.node_api import COMBO, IMAGE, INT, LATENT, MASK, VAE, Input, NodeClass, Output
 from calotype.workflow.nodes.inputs import CROP, LATENT_METHODS, pixels, share
-from calotype.workflow.nodes.later import later
-from calotype.workflow.nodes.making import as_much, both, of_numbers, repeated, scaled, scaled_by, some
+from calotype.workflow.nodes.lazy import later
+from calotype.workflow.nodes.size_rules import as_much, both, of_numbers, repeated, scaled, scaled_by, some
 
 _SAMPLES = Input("samples", LATENT)
 _PIXELS = Input("pixels", IMAGE)
@@ -33,7 +33,7 @@ NODES = (
     ),
     NodeClass(
         "VAEDecode",
-        later("encoding", "decode"),
+        later("vae", "decode"),
         inputs=(_SAMPLES, _VAE),
         outputs=(Output(IMAGE),),
         title="VAE Decode",
@@ -42,7 +42,7 @@ NODES = (
     ),
     NodeClass(
         "VAEDecodeTiled",
-        later("encoding", "decode_tiled"),
+        later("vae", "decode_tiled"),
         inputs=(_SAMPLES, _VAE, *_TILES),
         outputs=(Output(IMAGE),),
         title="VAE Decode (Tiled)",
@@ -51,7 +51,7 @@ NODES = (
     ),
     NodeClass(
         "VAEEncode",
-        later("encoding", "encode"),
+        later("vae", "encode"),
         inputs=(_PIXELS, _VAE),
         outputs=_LATENT,
         title="VAE Encode",
@@ -61,7 +61,7 @@ NODES = (
     ),
     NodeClass(
         "VAEEncodeTiled",
-        later("encoding", "encode_tiled"),
+        later("vae", "encode_tiled"),
         inputs=(_PIXELS, _VAE, *_TILES),
         outputs=_LATENT,
         title="VAE Encode (Tiled)",
@@ -71,7 +71,7 @@ NODES = (
     ),
     NodeClass(
         "VAEEncodeForInpaint",
-        later("encoding", "encode_for_inpaint"),
+        later("vae", "encode_for_inpaint"),
         inputs=(_PIXELS, _VAE, Input("mask", MASK), pixels("grow_mask_by", 6, 0, 64, 1)),
         outputs=_LATENT,
         title="VAE Encode (for Inpainting)",

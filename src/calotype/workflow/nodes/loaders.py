@@ -1,8 +1,8 @@
 """Nodes that say which model, LoRA, VAE or ControlNet is meant."""
 
-from calotype.workflow.interface import CLIP, COMBO, CONTROL_NET, INT, MODEL, VAE, Input, NodeClass, Output
+from calotype.workflow.node_api import CLIP, COMBO, CONTROL_NET, INT, MODEL, VAE, Input, NodeClass, Output
 from calotype.workflow.nodes.inputs import file_stamp, files, share
-from calotype.workflow.nodes.later import later
+from calotype.workflow.nodes.lazy import later
 
 _LORA = Input("lora_name", COMBO, choices=files("loras"))
 _STRENGTH_MODEL = share("strength_model", 1.0, -10.0, 10.0, help="How much of it goes into the UNet.")

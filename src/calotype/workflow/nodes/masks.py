@@ -1,9 +1,9 @@
 """Nodes that make and change masks."""
 
-from calotype.workflow.interface import BOOLEAN, COMBO, IMAGE, INT, MASK, Input, NodeClass, Output
+from calotype.workflow.node_api import BOOLEAN, COMBO, IMAGE, INT, MASK, Input, NodeClass, Output
 from calotype.workflow.nodes.inputs import LARGEST_SIDE, pixels, share
-from calotype.workflow.nodes.later import later
-from calotype.workflow.nodes.making import of_numbers
+from calotype.workflow.nodes.lazy import later
+from calotype.workflow.nodes.size_rules import of_numbers
 
 _MASK = Input("mask", MASK)
 

@@ -1,8 +1,8 @@
 """The nodes that sample."""
 
-from calotype.workflow.interface import COMBO, CONDITIONING, INT, LATENT, MODEL, Input, NodeClass, Output
+from calotype.workflow.node_api import COMBO, CONDITIONING, INT, LATENT, MODEL, Input, NodeClass, Output
 from calotype.workflow.nodes.inputs import CFG, DENOISE, SAMPLER, SCHEDULER, STEPS, seed
-from calotype.workflow.nodes.later import later
+from calotype.workflow.nodes.lazy import later
 
 _PROMPTS = (Input("positive", CONDITIONING), Input("negative", CONDITIONING), Input("latent_image", LATENT))
 _MOST_STEPS = 10_000

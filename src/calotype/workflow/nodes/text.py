@@ -3,8 +3,8 @@
 from collections.abc import Hashable
 
 from calotype.core.errors import near_matches
-from calotype.engine.prompt import parse_prompt
-from calotype.workflow.interface import (
+from calotype.engine.prompt_parser import parse_prompt
+from calotype.workflow.node_api import (
     CLIP,
     CONDITIONING,
     FLOAT,
@@ -16,9 +16,8 @@ from calotype.workflow.interface import (
     NodeClass,
     Output,
 )
-from calotype.workflow.nodes.inputs import pixels
-from calotype.workflow.nodes.later import later
-from calotype.workflow.nodes.stamps import stamp
+from calotype.workflow.nodes.inputs import pixels, stamp
+from calotype.workflow.nodes.lazy import later
 
 _HELP = "(word) and (word:1.2) weigh words, embedding:name is a learned one."
 

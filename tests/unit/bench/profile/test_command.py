@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from calotype.bench.profile import generating, stages, training
+from calotype.bench.profile import annotations as annotations_module
+from calotype.bench.profile import capture_generate, capture_train
+from calotype.bench.profile.chrome_trace import read_trace
 from calotype.bench.profile.nsight import nsight_commands
-from calotype.bench.profile.trace import read_trace
 from calotype.engine.engine import Engine
-from calotype.engine.text import TextConditioner
-from calotype.spec.profile_record import GROUPS, ProfileRecord
-from calotype.train.profiling import NSYS_VARIABLE
+from calotype.engine.text_encoder import TextConditioner
+from calotype.spec.records.profile import GROUPS, ProfileRecord
+from calotype.train.callbacks.profiler import NSYS_VARIABLE
 from tests.unit.cli.conftest import Calotype
-from tests.unit.train_commands.conftest import models, pictures, recipe_file, recipe_of
+from tests.unit.train.commands.conftest import models, pictures, recipe_file, recipe_of
 
 __all__ = ["models", "pictures", "recipe_file", "recipe_of"]
 
@@ -35,7 +36,7 @@ class _NothingKnown:
 def pushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names as NVIDIA's programs would see them, '/' where a range ends."""
     names: list[str] = []
-    monkeypatch.setattr(stages, "_with_nvtx", lambda: True)
+    monkeypatch.setattr(annotations_module, "_with_nvtx", lambda: True)
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", names.append)
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: names.append("/"))
     return names
@@ -85,7 +86,7 @@ def test_a_picture_from_end_to_end(calotype: Calotype, tmp_path: Path) -> None:
 def test_training_steps_from_end_to_end(
     calotype: Calotype, recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_pass: bool
 ) -> None:
-    monkeypatch.setattr(training, "full_fingerprint", _NothingKnown)
+    monkeypatch.setattr(capture_train, "full_fingerprint", _NothingKnown)
     backward = torch.Tensor.backward
     settings = ("model.use_ema=true", f"optimizer.one_pass={str(one_pass).lower()}")
     done = calotype("profile", "train", recipe_file, *settings, *STEPS, "--out", "p", "--json")
@@ -142,8 +143,8 @@ def test_what_cannot_be_profiled_is_refused_before_anything_is_loaded(
         raise AssertionError("something was loaded")
 
     monkeypatch.setattr("calotype.engine.load.load", refuse)
-    monkeypatch.setattr(training, "load_model", refuse)
-    monkeypatch.setattr(generating, "record", refuse)
+    monkeypatch.setattr(capture_train, "load_model", refuse)
+    monkeypatch.setattr(capture_generate, "record", refuse)
     start = ("profile", "generate", "emoji", "a cat")
     for words, said in (
         ((*start, "--steps", 51, "--warmup", 0), ("--steps: 51 is out of range", "1 to 50", "--warmup: 0")),

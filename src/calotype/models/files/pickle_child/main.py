@@ -10,14 +10,11 @@ import os
 import pickle
 from typing import Any
 
-from calotype.models.files.pickle_child.checkpoint import check_crc32
-from calotype.models.files.pickle_child.copying import write_tensors
-from calotype.models.files.pickle_child.limits import SandboxLimits, enclose
-from calotype.models.files.pickle_child.placement import place_tensors
-from calotype.models.files.pickle_child.positioned import PositionedFile
-from calotype.models.files.pickle_child.raw_pickle import read_raw
-from calotype.models.files.pickle_child.refused import RefusedError
-from calotype.models.files.pickle_child.zip_archive import read_zip
+from calotype.models.files.pickle_child.errors import RefusedError
+from calotype.models.files.pickle_child.sandbox import SandboxLimits, enclose
+from calotype.models.files.pickle_child.tensor_copy import write_tensors
+from calotype.models.files.pickle_child.torch_formats import PositionedFile, check_crc32, read_raw, read_zip
+from calotype.models.files.pickle_child.validation import place_tensors
 
 # The parent reads the report after this process has ended, so it must fit into a pipe: 4 KiB are sure.
 _LONGEST_RULE = 1000

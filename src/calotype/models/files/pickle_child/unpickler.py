@@ -3,9 +3,9 @@
 import pickle
 from typing import Any
 
-from calotype.models.files.pickle_child.known_names import DROPPED, DTYPES, FUNCTIONS, NOT_DENSE, STORAGES
-from calotype.models.files.pickle_child.refused import RefusedError, shown
-from calotype.models.files.pickle_child.stand_ins import DType, Inert, StorageRef
+from calotype.models.files.pickle_child.allowlist import DROPPED, DTYPES, FUNCTIONS, NOT_DENSE, STORAGES
+from calotype.models.files.pickle_child.errors import RefusedError, shown
+from calotype.models.files.pickle_child.stubs import DType, Inert, StorageRef
 
 
 class InertUnpickler(pickle.Unpickler):

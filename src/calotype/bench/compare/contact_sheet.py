@@ -1,0 +1,41 @@
+"""The contact sheet: a row for each picture asked for, a column for each preset. Knows no figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import shorten
+
+from PIL import Image
+
+from calotype.imaging.contact_sheet import Axis, contact_sheet
+from calotype.spec.generate_request import GenerateRequest
+
+MOST_ROWS = 32
+_LARGEST_SIDE = 256
+_LONGEST_LABEL = 56
+
+
+def thumbnails(images: Sequence[Image.Image]) -> list[Image.Image]:
+    """As much of a preset's pictures as a sheet shows: small copies of the first ones."""
+    small = [image.copy() for image in images[:MOST_ROWS]]
+    for image in small:
+        image.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE))
+    return small
+
+
+def sheet(
+    columns: Mapping[str, Sequence[Image.Image]], requests: Sequence[GenerateRequest], caption: str
+) -> Image.Image:
+    """Thumbnails by what their column is called, in the order of the requests."""
+    shown = requests[:MOST_ROWS]
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    repeated = len({request.prompt for request in requests}) < len(requests)
+    labels = tuple(_label(request, with_seed=repeated) for request in shown)
+    if len(shown) < len(requests):
+        caption = f"{caption} · the first {len(shown)} of {len(requests)} pictures"
+    return contact_sheet(rows, Axis("preset", tuple(columns)), Axis("prompt", labels), caption)
+
+
+def _label(request: GenerateRequest, *, with_seed: bool) -> str:
+    prompt = shorten(request.prompt, _LONGEST_LABEL, placeholder=" …")
+    return f"{prompt} · seed {request.seed}" if with_seed else prompt

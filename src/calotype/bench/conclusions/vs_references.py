@@ -1,0 +1,37 @@
+"""Records of ours against the references nearest to them. Knows what `comparing` knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from calotype.bench.conclusions.types import Statement, doubts
+from calotype.bench.references.nearest import Beside, compare
+from calotype.bench.references.types import Entry
+
+_NEAREST = 3
+
+
+def against_references(records: Sequence[Entry], references: Sequence[Entry]) -> list[Statement]:
+    """Each record over its nearest references, with what is not comparable in the notes."""
+    return [
+        _statement(record, beside, ratio)
+        for record in records
+        for beside in [one for one in compare(record, references).besides if one.quotable][:_NEAREST]
+        if (ratio := beside.ratio)
+    ]
+
+
+def _statement(record: Entry, beside: Beside, ratio: float) -> Statement:
+    reference, apart = beside.reference, beside.differences
+    unsaid = [f"not said by one: {', '.join(apart.unsaid)}"] if apart.unsaid else []
+    return Statement(
+        topic="against references",
+        source=record.source,
+        says=f"{record.id} does {ratio:.2f}× what {reference.settings.software or reference.label} does on "
+        f"{reference.settings.gpu or 'an unnamed GPU'} ({reference.id}), per GPU",
+        value=ratio,
+        unit="×",
+        arithmetic=f"{beside.ours:.4g} / {beside.theirs:.4g} {beside.measure} = {ratio:.4f}",
+        inputs=(record.id, reference.id),
+        notes=(*map(str, apart.found), *unsaid, *doubts((reference,))),
+    )

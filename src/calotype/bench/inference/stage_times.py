@@ -1,0 +1,36 @@
+"""Where a batch's time goes: the text, each evaluation of the UNet, the decode.
+
+One batch beside the timed ones. On a GPU these are seconds of its own clock, with no wait in between.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from calotype.bench.sweep.timing import Watched
+from calotype.engine.engine import Engine
+from calotype.engine.image_inputs import Inputs
+from calotype.spec.generate_request import GenerateRequest
+from calotype.spec.records.measurement import Series
+
+
+def staged(engine: Engine, request: GenerateRequest, device: Watched) -> dict[str, Series]:
+    """Seconds of each stage of a request that is made in one batch."""
+    engine.forget_texts()
+    device.finish()
+    marks = [device.mark()]
+    run = engine.begin(request, Inputs(), request.seeds())
+    marks.append(device.mark())
+    while not run.done:
+        engine.advance([run])
+        marks.append(device.mark())
+    engine.finish(run, request, Inputs())
+    marks.append(device.mark())
+    device.finish()
+    seconds = [device.seconds_between(one, other) for one, other in pairwise(marks)]
+    text, *evaluations, decode = seconds
+    return {
+        "text": Series.of("s", [text]),
+        "evaluation": Series.of("s", evaluations),
+        "decode": Series.of("s", [decode]),
+    }

@@ -1,0 +1,138 @@
+"""Looks into a few steps of a recipe's training. Keeps no checkpoint and no metrics of them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calotype.bench.profile.analyze import Taken, analysed
+from calotype.bench.profile.annotations import marked, replaced, staged
+from calotype.bench.profile.launch_bound import DATA, Advice
+from calotype.bench.profile.nsight import nsight_commands
+from calotype.bench.profile.options import TRACE, ProfilePlan
+from calotype.bench.profile.torch_profiler import mark, record, wall_s
+from calotype.core.errors import Problem, RequestError
+from calotype.core.progress import CancelToken, Progress, Silent
+from calotype.engine.device import device_name
+from calotype.engine.torch_info import full_fingerprint
+from calotype.spec.recipe import Recipe
+from calotype.spec.records.profile import ProfileRecord
+from calotype.train.builders import build_subject, load_model, open_training_feed
+from calotype.train.data.dataloader import Feed
+from calotype.train.distributed.process_group import Process, as_started, joined
+from calotype.train.fused_optimizer import OnePass
+from calotype.train.oom import explained
+from calotype.train.trainer import Loop
+
+STAGES = (DATA, "prepare", "forward", "backward", "optimizer", "average")
+
+
+def profile_train(
+    recipe: Recipe,
+    plan: ProfilePlan,
+    *,
+    device: torch.device | None = None,
+    progress: Progress | None = None,
+    cancel: CancelToken | None = None,
+    models: Path | None = None,
+) -> ProfileRecord | None:
+    """Train a few steps unseen, then a few under the profiler; None if only marks were wanted."""
+    recipe = as_started(recipe)
+    if recipe.num_processes > 1:
+        rule = f"{recipe.num_processes} processes; a profile looks into one. Set trainer.devices=1 and "
+        rule += "trainer.nodes=1, or train with profile.enabled=true and read each rank's trace with "
+        rule += "`calotype profile trace`"
+        raise RequestError([Problem("trainer.devices", rule, recipe.num_processes)])
+    with joined(recipe, device) as process:
+        try:
+            return _profiled(recipe, plan, process, progress or Silent(), cancel or CancelToken(), models)
+        except torch.OutOfMemoryError as error:
+            raise explained(recipe, process) from error
+
+
+def _profiled(
+    recipe: Recipe,
+    plan: ProfilePlan,
+    process: Process,
+    progress: Progress,
+    cancel: CancelToken,
+    models: Path | None,
+) -> ProfileRecord | None:
+    model = load_model(recipe, process.device, progress, models)
+    subject = build_subject(model, recipe)
+    loop = Loop(subject, recipe, process)
+    feed = open_training_feed(model, recipe, process, progress=progress)
+    # Marked from the start: a step's micro-batch is prepared during the one before.
+    with feed, _stages_marked(loop, feed):
+        subject.use_empty_text(feed.facts.empty_text)
+
+        def update() -> None:
+            cancel.check()
+            loop.update(feed)
+            progress.advance()
+
+        def steps() -> None:
+            for _ in range(plan.steps):
+                update()
+
+        progress.start("warm-up", plan.warmup)
+        warmup_s = [wall_s(update, process.device) for _ in range(plan.warmup)]
+        if plan.marks_only:
+            mark(steps, process.device)
+            return None
+        progress.start("profile", 2 * plan.steps)
+        unprofiled_s = wall_s(steps, process.device)
+        record(steps, process.device, plan.out / TRACE)
+    return analysed(
+        Taken(
+            trace=plan.out / TRACE,
+            command=plan.command,
+            job="train",
+            asked=recipe.model_dump(mode="json"),
+            device=device_name(process.device),
+            stages=STAGES,
+            advice=_advice(recipe),
+            fingerprint=full_fingerprint().as_dict(),
+            unprofiled_s=unprofiled_s,
+            warmup_s=warmup_s,
+            nsight=nsight_commands(plan.command, plan.out, "forward"),
+        )
+    )
+
+
+def _stages_marked(loop: Loop, feed: Feed) -> ExitStack:
+    def preparing(prepare: Any) -> Any:
+        # What it answers with is the forward pass, still to be run.
+        return lambda *arguments: staged("forward", staged("prepare", prepare)(*arguments))
+
+    stack = ExitStack()
+    stack.enter_context(replaced(loop.subject, "prepare", preparing))
+    stack.enter_context(marked(type(feed), "__next__", DATA))
+    stack.enter_context(marked(Tensor, "backward", "backward"))
+    stack.enter_context(marked(loop.optimizer, "step", "optimizer"))
+    stack.enter_context(marked(OnePass, "step", "optimizer"))
+    if loop.ema:
+        stack.enter_context(marked(loop.ema, "step", "average"))
+    return stack
+
+
+def _advice(recipe: Recipe) -> Advice:
+    model = recipe.model
+    for_host = [
+        *(
+            []
+            if model.compile
+            else ["model.compile=true fuses what is done number by number: fewer launches"]
+        ),
+        *([] if model.cuda_graphs else ["model.cuda_graphs=true launches a whole pass as one graph"]),
+        f"a larger model.micro_batch_size (now {model.micro_batch_size}) gives each launch more work",
+    ]
+    for_data = [
+        f"more data.num_workers (now {recipe.data.num_workers}), or data.in_memory=true for a small set",
+        "`calotype train precompute` encodes pictures and captions once",
+    ]
+    return Advice(for_host=for_host, for_data=for_data)

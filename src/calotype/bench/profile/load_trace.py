@@ -1,0 +1,32 @@
+"""Looks into a trace that was made elsewhere, such as one of a training run with `profile.enabled=true`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from calotype.bench.profile.analyze import Taken, analysed
+from calotype.bench.profile.capture_generate import STAGES as GENERATING
+from calotype.bench.profile.capture_train import STAGES as TRAINING
+from calotype.bench.profile.launch_bound import Advice
+from calotype.spec.records.profile import ProfileRecord
+
+_ADVICE = Advice(
+    for_host=("launch less often: CUDA graphs, fused kernels, or more work in each launch (a larger batch)",),
+    for_data=("more workers for the data, or data that needs less work",),
+)
+
+
+def profile_trace(trace: Path, command: str) -> ProfileRecord:
+    """What a trace amounts to, without anything known of the job."""
+    return analysed(
+        Taken(
+            trace=trace,
+            command=command,
+            job="trace",
+            asked={},
+            device=None,
+            stages=(*GENERATING, *TRAINING),
+            advice=_ADVICE,
+            fingerprint={},
+        )
+    )

@@ -1,0 +1,131 @@
+"""A recogniser: a network that learned the artwork, and the names of its answers, in and out of files.
+
+Beside WEIGHTS.safetensors lies WEIGHTS.json with its record. Judges nothing: it says what it sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+from torch.nn.functional import interpolate, normalize
+
+from calotype.bench.quality.classifier_model import SIDE, Recognising
+from calotype.bench.quality.classifier_train import as_floats
+from calotype.bench.quality.dataset import EmojiSet
+from calotype.core.errors import ModelFileError, Problem, RequestError
+from calotype.core.paths import written_whole
+from calotype.models.files.safetensors_reader import open_safetensors
+from calotype.models.files.safetensors_writer import write_safetensors
+from calotype.models.json_file import read_text
+from calotype.spec.records.quality import RecogniserRecord
+
+_AT_A_TIME = 256
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What it sees in each picture."""
+
+    emoji: Tensor
+    """Probabilities, one column per emoji."""
+    style: Tensor
+    """Probabilities, one column per style."""
+
+
+class Recogniser:
+    """Answers which emoji and which style a picture shows."""
+
+    def __init__(self, network: Recognising, record: RecogniserRecord, device: torch.device) -> None:
+        self.record = record
+        self.emoji, self.styles = list(record.emoji), list(record.styles)
+        self._network = network.to(device).eval().requires_grad_(False)
+        self._device = device
+        self._leaders = {base: group[0] for group in record.twins for base in group}
+        self._numbers = {base: number for number, base in enumerate(self.emoji)}
+
+    def number_of(self, base: str) -> int:
+        """The column that stands for an emoji."""
+        return self._numbers[self._leaders.get(base, base)]
+
+    @torch.inference_mode()
+    def look(self, pixels: Tensor) -> Seen:
+        """At pictures of any size as (number, 3, height, width) in uint8."""
+        emoji, style = [], []
+        for some in pixels.split(_AT_A_TIME):
+            of_emoji, of_style = self._network(self._small(some))
+            emoji.append(of_emoji.softmax(1).cpu())
+            style.append(of_style.softmax(1).cpu())
+        return Seen(torch.cat(emoji), torch.cat(style))
+
+    @torch.inference_mode()
+    def feature_distances(self, one: Tensor, other: Tensor) -> Tensor:
+        """How differently it sees two pictures of any size, (number, layers): 0 is the same, 2 the most.
+
+        The form of LPIPS (Zhang et al. 2018) without its learned weights: at every place of a layer the
+        squared distance of the two features scaled to length 1, the mean over places.
+        """
+        pairs = zip(one.split(_AT_A_TIME), other.split(_AT_A_TIME), strict=True)
+        return torch.cat([self._distances(a, b).cpu() for a, b in pairs])
+
+    def _distances(self, one: Tensor, other: Tensor) -> Tensor:
+        seen = (self._network.features(self._small(pixels)) for pixels in (one, other))
+        layers = [normalize(a, dim=1) - normalize(b, dim=1) for a, b in zip(*seen, strict=True)]
+        return torch.stack([layer.square().sum(1).mean((1, 2)) for layer in layers], dim=1)
+
+    def _small(self, pixels: Tensor) -> Tensor:
+        return interpolate(as_floats(pixels.to(self._device)), (SIDE, SIDE), mode="area")
+
+    def check_made_for(self, data: EmojiSet) -> None:
+        """Refuse to judge artwork that it did not learn."""
+        if self.record.artwork_sha256 != data.artwork_sha256:
+            ours, theirs = self.record.artwork_sha256[:12], data.artwork_sha256[:12]
+            rule = (
+                f"learned artwork {ours}…, and {data.folder} holds artwork {theirs}…; "
+                f"train one for it with `calotype bench recogniser {data.folder} OUT.safetensors`"
+            )
+            raise RequestError([Problem("recogniser", rule)])
+
+
+def shipped() -> Path:
+    """The weights that come with the package."""
+    return Path(str(files("calotype.resources.assets"))) / "emoji_recogniser" / "recogniser.safetensors"
+
+
+def write_weights(path: Path, network: Recognising) -> str:
+    """Write a network in half precision; returns the file's sha256."""
+    tensors = {
+        name: value.half() if value.is_floating_point() else value
+        for name, value in network.state_dict().items()
+    }
+    declared = {name: (value.dtype, tuple(value.shape)) for name, value in tensors.items()}
+    write_safetensors(path, declared, tensors.__getitem__)
+    with open_safetensors(path) as written:
+        return written.sha256()
+
+
+def write_record(path: Path, record: RecogniserRecord) -> None:
+    """Beside the weights at `path`."""
+    with written_whole(path.with_suffix(".json"), "w") as file:
+        file.write(record.model_dump_json(indent=1) + "\n")
+
+
+def read_recogniser(path: Path, device: torch.device) -> Recogniser:
+    """The recogniser whose weights are at `path`."""
+    beside = path.with_suffix(".json")
+    with open_safetensors(path) as file:
+        try:
+            record = RecogniserRecord.model_validate_json(read_text(beside))
+        except ValidationError as error:
+            rule = f"is no recogniser's record: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}"
+            raise ModelFileError(beside, rule) from None
+        if file.sha256() != record.weights_sha256:
+            raise ModelFileError(path, f"is not the file that {beside.name} describes; train both again")
+        state = {name: file.read(name) for name in file}
+    network = Recognising(len(record.emoji), len(record.styles))
+    network.load_state_dict(state)
+    return Recogniser(network, record, device)

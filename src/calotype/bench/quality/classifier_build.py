@@ -1,0 +1,99 @@
+"""Makes a recogniser for a set: taught with its training part, examined on its held-out part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from calotype.bench.quality.classifier import Recogniser, read_recogniser, write_record, write_weights
+from calotype.bench.quality.classifier_eval import examine
+from calotype.bench.quality.classifier_model import SIDE, Recognising
+from calotype.bench.quality.classifier_train import Answers, Lesson, learn
+from calotype.bench.quality.dataset import EmojiSet, Pictures
+from calotype.bench.quality.duplicates import groups, merged
+from calotype.core.errors import Problem, RequestError
+from calotype.core.progress import CancelToken, Progress, Silent
+from calotype.engine.device import precision_name
+from calotype.engine.torch_info import full_fingerprint
+from calotype.spec.records.quality import RecogniserRecord
+
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True)
+class Schooling:
+    """Where and how a recogniser is made."""
+
+    destination: Path
+    command: str
+    lesson: Lesson
+    device: torch.device
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        if self.destination.suffix != SUFFIX:
+            rule = f"{self.destination.name!r} does not end in {SUFFIX}"
+            raise RequestError([Problem("destination", rule, str(self.destination))])
+
+
+def school(
+    data: EmojiSet, how: Schooling, *, progress: Progress | None = None, cancel: CancelToken | None = None
+) -> Recogniser:
+    """A new recogniser, as its files give it."""
+    progress = progress or Silent()
+    train, held_out = data.read("train"), data.read("heldout")
+    shown = [*train.shown, *held_out.shown]
+    leaders = merged(shown)
+    # Of all variants the shortest name.
+    names = {
+        one.base: one.name for one in sorted(shown, key=lambda one: (len(one.name), one.name), reverse=True)
+    }
+    emoji = {leader: names[leader] for leader in sorted(set(leaders.values()))}
+    styles = sorted({one.style for one in shown})
+    answers = _answers(train, leaders, list(emoji), styles, progress)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(how.lesson.seed)
+        network = Recognising(len(emoji), len(styles))
+    learn(answers, network, how.lesson, device=how.device, dtype=how.dtype, progress=progress, cancel=cancel)
+    # As its file will give it.
+    network.half().float()
+    record = RecogniserRecord(
+        weights_sha256="",
+        artwork_sha256=data.artwork_sha256,
+        data_sha256=data.sha256,
+        command=how.command,
+        lesson={**asdict(how.lesson), "precision": precision_name(how.dtype)},
+        emoji=emoji,
+        twins=groups(leaders),
+        styles=styles,
+        exam={},
+        confusions=[],
+        fingerprint=full_fingerprint().as_dict(),
+    )
+    unwritten = Recogniser(network, record, how.device)
+    exam, confusions = examine(unwritten, held_out, data.side, progress=progress, cancel=cancel)
+    found = {
+        "exam": exam,
+        "confusions": confusions,
+        "weights_sha256": write_weights(how.destination, network),
+    }
+    write_record(how.destination, record.model_copy(update=found))
+    return read_recogniser(how.destination, how.device)
+
+
+def _answers(
+    pictures: Pictures,
+    leaders: dict[str, str],
+    emoji: Sequence[str],
+    styles: Sequence[str],
+    progress: Progress,
+) -> Answers:
+    numbers = {one: number for number, one in enumerate(emoji)}
+    return Answers(
+        pictures.pixels(SIDE, progress=progress),
+        torch.tensor([numbers[leaders[one.base]] for one in pictures.shown]),
+        torch.tensor([styles.index(one.style) for one in pictures.shown]),
+    )

@@ -1,0 +1,57 @@
+"""What a model is asked for: captions of the set, always the same for the same seed. Makes no picture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from calotype.bench.quality.dataset import Shown
+from calotype.bench.quality.score import Asked
+from calotype.datasets.emoji.artwork import STYLES
+from calotype.datasets.emoji.hashing import lot
+
+FREE_ONE_IN = 4
+"""So many questions are one in other words."""
+_WORDS = {style.name: "|".join(style.words) for style in STYLES}
+
+
+@dataclass(frozen=True)
+class Question:
+    """One picture to be made."""
+
+    prompt: str
+    wording: Literal["full", "free"]
+    asked: Asked
+    seed: int
+    real: int
+    """Number of the real picture in its part of the set."""
+
+
+def questions(shown: Sequence[Shown], count: int, seed: int) -> list[Question]:
+    """Captions of `count` pictures drawn from `shown`, or of all if there are fewer; a seed for each."""
+    order = sorted(range(len(shown)), key=lambda number: lot("quality", str(seed), shown[number].captions[0]))
+    found = []
+    for place, number in enumerate(order[:count]):
+        one, full = shown[number], place % FREE_ONE_IN != FREE_ONE_IN - 1
+        prompt = one.captions[0] if full else _other_words(one, seed)
+        asked = Asked(one.base, _style_in(prompt, one), _background_in(prompt, one))
+        found.append(Question(prompt, "full" if full else "free", asked, seed + place, number))
+    return found
+
+
+def _other_words(one: Shown, seed: int) -> str:
+    """A caption that names the emoji: keywords alone could mean others too."""
+    others = [caption for caption in one.captions[1:] if one.name in caption] or [one.captions[0]]
+    return others[lot("wording", str(seed), one.captions[0]) % len(others)]
+
+
+def _style_in(prompt: str, one: Shown) -> str | None:
+    named = re.search(rf"\b({_WORDS.get(one.style, one.style)}) (style|emoji of)\b", prompt)
+    return one.style if named else None
+
+
+def _background_in(prompt: str, one: Shown) -> str | None:
+    named = prompt.endswith((f"{one.background} background", f" on {one.background}"))
+    return one.background if named else None

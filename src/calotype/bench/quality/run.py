@@ -1,0 +1,237 @@
+"""Measures a model: asks it for emoji, has them judged, and writes record, summary and contact sheets.
+
+Nothing is written before everything is measured; the record comes last. Knows nothing of command lines.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from calotype.bench.quality import image_metrics
+from calotype.bench.quality.classifier import Recogniser
+from calotype.bench.quality.contact_sheets import Case, write_restored, write_sheets
+from calotype.bench.quality.dataset import EmojiSet, Pictures, Shown
+from calotype.bench.quality.generate import check_size, made, restored
+from calotype.bench.quality.prompts import Question, questions
+from calotype.bench.quality.report import summary
+from calotype.bench.quality.score import Verdict, accuracy, all_of, judge
+from calotype.core.errors import Problem, RequestError
+from calotype.core.paths import written_whole
+from calotype.core.progress import CancelToken, Progress, Silent
+from calotype.engine.device import device_name, precision_name
+from calotype.engine.engine import Engine
+from calotype.engine.torch_info import full_fingerprint
+from calotype.spec.generate_request import GenerateRequest
+from calotype.spec.records.quality import Accuracy, Comparison, Part, PictureQuality, QualityRecord
+
+TRAIN, HELD_OUT = "train", "heldout"
+RECORD, SUMMARY = "results.json", "README.md"
+_LEAST_EDGES = 1e-3
+
+_Figures = tuple[Part, list[PictureQuality]]
+
+
+@dataclass(frozen=True)
+class QualityPlan:
+    """What to ask, and where the answer goes."""
+
+    command: str
+    """As a person would type it again."""
+    out: Path
+    request: GenerateRequest
+    """What all pictures share; its seed is the first picture's."""
+    count: int = 500
+    """Pictures for each part of the data."""
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise RequestError([Problem("--count", f"{self.count} is too few; at least 1", self.count)])
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A part of the data, what was made for it, and what is thought of that."""
+
+    pictures: Pictures
+    questions: Sequence[Question]
+    real: Tensor
+    made: Tensor
+    verdicts: Sequence[Verdict]
+    making_s: float
+
+    def accuracy_of(self, wording: str) -> Accuracy | None:
+        """Over the prompts of one kind; None if there are none."""
+        told = zip(self.questions, self.verdicts, strict=True)
+        chosen = [verdict for one, verdict in told if one.wording == wording]
+        return accuracy(chosen) if chosen else None
+
+
+class _Measurement:
+    """One model's, with all that its steps share."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        recogniser: Recogniser,
+        data: EmojiSet,
+        plan: QualityPlan,
+        progress: Progress,
+        cancel: CancelToken,
+    ) -> None:
+        self.engine, self.recogniser, self.data, self.plan = engine, recogniser, data, plan
+        self.progress, self.cancel = progress, cancel
+
+    def made(self, engine: Engine, asked: Sequence[Question], label: str) -> Tensor:
+        requests = [self.plan.request.with_changes(prompt=one.prompt, seed=one.seed) for one in asked]
+        self.progress.start(label, len(requests))
+        return made(
+            engine, requests, batch_size=self.plan.batch_size, progress=self.progress, cancel=self.cancel
+        )
+
+    def judged(self, split: str) -> _Found:
+        pictures = self.data.read(split)
+        asked = questions(pictures.shown, self.plan.count, self.plan.request.seed)
+        started = time.perf_counter()
+        pixels = self.made(self.engine, asked, f"making {split}")
+        making_s = time.perf_counter() - started
+        real = pictures.pixels(self.data.side, [one.real for one in asked])
+        verdicts = judge(pixels, [one.asked for one in asked], self.recogniser)
+        return _Found(pictures, asked, real, pixels, verdicts, making_s)
+
+    def part(self, split: str, found: _Found, trained: Pictures, many: Tensor) -> _Figures:
+        """Figures over a part, and of each of its pictures."""
+        distance, which = image_metrics.nearest(image_metrics.small(found.made), many)
+        edges = image_metrics.sharpness(found.made) / image_metrics.sharpness(found.real).clamp(
+            min=_LEAST_EDGES
+        )
+        same = [
+            self._same(trained.shown[near], found.pictures.shown[one.real])
+            for near, one in zip(which.tolist(), found.questions, strict=True)
+        ]
+        real = [all_of(found.pictures.shown[one.real]) for one in found.questions]
+        part = Part(
+            all=accuracy(found.verdicts),
+            full=found.accuracy_of("full"),
+            free=found.accuracy_of("free"),
+            real=accuracy(judge(found.real, real, self.recogniser)),
+            sharpness=image_metrics.spread(edges),
+            nearest=image_metrics.spread(distance),
+            near_copies=_share_of_copies(distance),
+            nearest_is_asked=sum(same) / len(same),
+        )
+        numbers = zip(edges.tolist(), distance.tolist(), same, strict=True)
+        told = zip(found.questions, found.verdicts, numbers, strict=True)
+        return part, [_row(split, one, verdict, *three) for one, verdict, three in told]
+
+    def _same(self, one: Shown, other: Shown) -> bool:
+        number_of = self.recogniser.number_of
+        return number_of(one.base) == number_of(other.base) and one.style == other.style
+
+
+def measure(
+    engine: Engine,
+    recogniser: Recogniser,
+    data: EmojiSet,
+    plan: QualityPlan,
+    *,
+    other: Callable[[], Engine] | None = None,
+    progress: Progress | None = None,
+    cancel: CancelToken | None = None,
+) -> QualityRecord:
+    """Measure a model; `other` loads the engine to compare pictures with, when everything else is done."""
+    recogniser.check_made_for(data)
+    check_size(engine, data.side)
+    progress = progress or Silent()
+    one = _Measurement(engine, recogniser, data, plan, progress, cancel or CancelToken())
+    found = {split: one.judged(split) for split in (TRAIN, HELD_OUT)}
+    trained, held_out = found[TRAIN].pictures, found[HELD_OUT]
+    many = trained.pixels(image_metrics.COMPARED_SIDE, progress=progress)
+    parts, rows = {}, []
+    for split, part in found.items():
+        parts[split], of_part = one.part(split, part, trained, many)
+        rows += of_part
+    real_distance, _ = image_metrics.nearest(image_metrics.small(held_out.real), many)
+    back, near = restored(engine, held_out.real, one.cancel)
+    record = QualityRecord(
+        command=plan.command,
+        model=engine.model.identity,
+        preset=engine.preset,
+        precision=precision_name(engine.model.dtype),
+        device=device_name(engine.model.device),
+        request=plan.request.model_dump(mode="json", exclude={"prompt"}),
+        data_sha256=data.sha256,
+        recogniser_sha256=recogniser.record.weights_sha256,
+        recogniser_exam=recogniser.record.exam,
+        parts=parts,
+        real_nearest=image_metrics.spread(real_distance),
+        real_near_copies=_share_of_copies(real_distance),
+        reconstruction_psnr_db=image_metrics.spread(near),
+        comparison=_compared(one, found, other()) if other else None,
+        making_s=sum(part.making_s for part in found.values()),
+        pictures=rows,
+        fingerprint=full_fingerprint().as_dict(),
+    )
+    _write(record, found, recogniser, plan.out, (back, near))
+    return record
+
+
+def _row(
+    split: str, one: Question, verdict: Verdict, sharpness: float, nearest: float, nearest_is_asked: bool
+) -> PictureQuality:
+    asked = one.asked
+    return PictureQuality(
+        split=split,
+        prompt=one.prompt,
+        wording=one.wording,
+        seed=one.seed,
+        asked={"emoji": asked.base, "style": asked.style, "background": asked.background},
+        judged={"emoji": verdict.emoji, "style": verdict.style, "background": verdict.background},
+        place=verdict.place,
+        certainty=verdict.certainty,
+        sharpness=sharpness,
+        nearest=nearest,
+        nearest_is_asked=nearest_is_asked,
+    )
+
+
+def _compared(one: _Measurement, found: dict[str, _Found], other: Engine) -> Comparison:
+    mine = torch.cat([part.made for part in found.values()])
+    label = f"making with {other.preset}"
+    # Part by part as before, so that batches are the same and only the presets differ.
+    theirs = torch.cat([one.made(other, part.questions, label) for part in found.values()])
+    return image_metrics.comparison(
+        other.preset, image_metrics.psnr(theirs, mine), image_metrics.ssim(theirs, mine)
+    )
+
+
+def _share_of_copies(distance: Tensor) -> float:
+    return float((distance < image_metrics.NEAR_COPY).double().mean())
+
+
+def _write(
+    record: QualityRecord,
+    found: dict[str, _Found],
+    recogniser: Recogniser,
+    folder: Path,
+    reconstruction: tuple[Tensor, Tensor],
+) -> None:
+    names = recogniser.record.emoji
+    sheets = {"reconstructions": folder / "reconstructions.png"}
+    back, near = reconstruction
+    write_restored(sheets["reconstructions"], found[HELD_OUT].real, back, near.tolist())
+    for split, part in found.items():
+        cases = [
+            Case(*four) for four in zip(part.questions, part.verdicts, part.made, part.real, strict=True)
+        ]
+        sheets |= {path.stem: path for path in write_sheets(folder, split, cases, names)}
+    with written_whole(folder / SUMMARY, "w") as file:
+        file.write(summary(record, sheets))
+    with written_whole(folder / RECORD, "w") as file:
+        file.write(record.model_dump_json(indent=1) + "\n")

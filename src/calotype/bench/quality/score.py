@@ -1,0 +1,79 @@
+"""Judges pictures against what they should show. Knows not who made them: real ones can be judged too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from calotype.bench.quality.background_check import background_of
+from calotype.bench.quality.classifier import Recogniser
+from calotype.bench.quality.dataset import Shown
+from calotype.spec.records.quality import Accuracy
+
+NEAR = 5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a picture should show; what is None was left open."""
+
+    base: str
+    style: str | None
+    background: str | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a picture shows, beside what was asked."""
+
+    asked: Asked
+    emoji: str
+    style: str
+    background: str | None
+    place: int
+    """Of the asked emoji among all, from 1."""
+    certainty: float
+    """Probability of the asked emoji."""
+
+
+def all_of(shown: Shown) -> Asked:
+    """Everything a real picture shows."""
+    return Asked(shown.base, shown.style, shown.background)
+
+
+def judge(pixels: Tensor, asked: Sequence[Asked], recogniser: Recogniser) -> list[Verdict]:
+    """A verdict for each of the pictures, (number, 3, height, width) in uint8."""
+    seen = recogniser.look(pixels)
+    verdicts = []
+    for picture, one, emoji, style in zip(pixels, asked, seen.emoji, seen.style, strict=True):
+        certainty = emoji[recogniser.number_of(one.base)]
+        verdicts.append(
+            Verdict(
+                asked=one,
+                emoji=recogniser.emoji[int(emoji.argmax())],
+                style=recogniser.styles[int(style.argmax())],
+                background=background_of(picture),
+                place=1 + int((emoji > certainty).sum()),
+                certainty=float(certainty),
+            )
+        )
+    return verdicts
+
+
+def accuracy(verdicts: Sequence[Verdict]) -> Accuracy:
+    """Over all verdicts; style and background over those for which they were asked."""
+    return Accuracy(
+        pictures=len(verdicts),
+        emoji_top1=_share([verdict.place == 1 for verdict in verdicts]) or 0.0,
+        emoji_top5=_share([verdict.place <= NEAR for verdict in verdicts]) or 0.0,
+        style=_share([one.style == one.asked.style for one in verdicts if one.asked.style]),
+        background=_share(
+            [one.background == one.asked.background for one in verdicts if one.asked.background]
+        ),
+    )
+
+
+def _share(right: Sequence[bool]) -> float | None:
+    return sum(right) / len(right) if right else None

@@ -1,0 +1,167 @@
+"""Published tables row by row, each beside what was measured here at the same settings. Shows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from calotype.bench.references.aggregate import trials_as_one
+from calotype.bench.references.load import entries, entries_in, sources
+from calotype.bench.references.nearest import comparable
+from calotype.bench.references.settings_diff import Differences, differences
+from calotype.bench.references.types import Entry
+from calotype.bench.references.units import SPEEDS, Measure, measures
+from calotype.spec.published_results import Settings, Source, Table
+
+_SHAPES = {
+    "inference": ("batch", "width", "height", "steps", "cfg", "num_gpus"),
+    "training": ("micro_batch", "global_batch", "num_gpus"),
+}
+_Value = bool | int | float | str
+_AS_IS: dict[str, dict[str, _Value]] = {"nemo": {"channels_last": True}}
+"""The switches of ours that a source has without naming any: those that its ablation turns off."""
+_OURS_FOR: dict[tuple[str, _Value], tuple[str, _Value | None]] = {
+    ("model.unet_config.use_flash_attention", True): ("attention", "flash"),
+    ("model.unet_config.use_flash_attention", False): ("attention", "math"),
+    ("model.inductor", True): ("compile", True),
+    ("model.inductor_cudagraphs", True): ("cuda_graphs", True),
+    ("model.capture_cudagraph_iters", 10): ("cuda_graphs", True),
+    ("model.fused_opt", False): ("optimizer.fused", False),
+    ("model.channels_last", False): ("channels_last", None),
+}
+"""A source's switch as a switch of ours; None where ours is then off. EMA is a setting, not a switch."""
+_EMA = "model.use_ema"
+_LEAST_SHARE = 1 / 3
+"""Of a table's rows: fewer make a page of gaps, and the nearest of them are told with the headline."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A published row and the fastest of ours at its settings."""
+
+    theirs: Entry
+    ours: Entry | None
+    differences: Differences | None
+    """Between the two; None without ours."""
+    gain_there: float | None
+    """How many times as fast as the same without the row's switches."""
+    gain_here: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times the row's speed per GPU."""
+        if self.ours is None:
+            return None
+        mine, other = measures(self.ours), measures(self.theirs)
+        shared: Measure | None = next((name for name in SPEEDS if name in mine and name in other), None)
+        return mine[shared] / other[shared] if shared else None
+
+
+@dataclass(frozen=True)
+class TableBeside:
+    source: Source
+    table: Table
+    pairs: tuple[Pair, ...]
+    """Every row of the table, whether or not ours has its like."""
+
+
+def tables_beside(records: Sequence[Entry]) -> list[TableBeside]:
+    """Every published table of which a third or more was measured here too, and is in no other table."""
+    found = []
+    for source in sources():
+        rows = {table.name: trials_as_one(entries_in(source, table)) for table in source.tables}
+        repeated = {entry.repeats for own in rows.values() for entry in own}
+        for table in source.tables:
+            own = rows[table.name]
+            if (len(own) == 1 and own[0].id in repeated) or _readings(own):
+                continue
+            pairs = tuple(_pair(entry, source.name, records) for entry in own)
+            ours = [pair for pair in pairs if pair.ours]
+            new = any(pair.theirs.repeats is None for pair in ours)
+            if new and _LEAST_SHARE * len(pairs) <= len(ours):
+                found.append(TableBeside(source, table, pairs))
+    return found
+
+
+def _readings(own: Sequence[Entry]) -> bool:
+    """Whether a table's rows are moments of one run, which another table tells the result of."""
+    return len(own) > 1 and len({repr((_shape(e.settings), e.settings.switches)) for e in own}) == 1
+
+
+def _pair(theirs: Entry, source: str, records: Sequence[Entry]) -> Pair:
+    wanted = _translated(theirs.settings.switches, source)
+    alike = [entry for entry in records if wanted is not None and _same(entry, theirs, wanted)]
+    # A source that says nothing of EMA is nearest to what has none.
+    ours = max(alike, key=lambda one: (not one.settings.ema, _speed(one)), default=None)
+    gain = _gain_there(theirs)
+    if ours is None:
+        return Pair(theirs, None, None, gain, None)
+    apart = differences(ours.settings, theirs.settings)
+    return Pair(theirs, ours, apart, gain, _gain_here(ours, theirs, source, records))
+
+
+def _translated(switches: Mapping[str, _Value], source: str) -> dict[str, _Value] | None:
+    """What ours has to have on; None where a switch has no counterpart."""
+    wanted = dict(_AS_IS.get(source, {}))
+    for named in switches.items():
+        if named[0] == _EMA:
+            continue
+        if named not in _OURS_FOR:
+            return None
+        key, value = _OURS_FOR[named]
+        wanted.pop(key, None)
+        if value is not None:
+            wanted[key] = value
+    return wanted
+
+
+def _same(ours: Entry, theirs: Entry, wanted: Mapping[str, _Value]) -> bool:
+    """Whether ours did the row's work; other GPUs and precisions are why one compares."""
+    if not comparable(ours, theirs) or theirs.outcome == "not_given":
+        return False
+    mine, other = ours.settings, theirs.settings
+    if other.ema is not None and mine.work == "training" and bool(mine.ema) != other.ema:
+        return False
+    if mine.work == "training" and mine.switches != wanted:
+        return False
+    return _shape(mine) == _shape(other)
+
+
+def _shape(settings: Settings) -> tuple[object, ...]:
+    return tuple(getattr(settings, name) for name in _SHAPES.get(str(settings.work), ()))
+
+
+def _speed(entry: Entry) -> float:
+    found = measures(entry)
+    return next((found[name] for name in SPEEDS if name in found), 0.0)
+
+
+def _gain_there(theirs: Entry) -> float | None:
+    """Over the row of the same source, GPU and shape that turns nothing."""
+    if not theirs.settings.switches:
+        return None
+    own = (entry for entry in entries() if entry.source == theirs.source and entry.repeats is None)
+    return _gain(theirs, own, {})
+
+
+def _gain_here(ours: Entry, theirs: Entry, source: str, records: Sequence[Entry]) -> float | None:
+    if not theirs.settings.switches:
+        return None
+    own = (entry for entry in records if entry.run == ours.run and not entry.settings.ema)
+    return _gain(ours, own, _AS_IS.get(source, {}))
+
+
+def _gain(entry: Entry, others: Iterable[Entry], plain: Mapping[str, _Value]) -> float | None:
+    settings = entry.settings
+    base = next(
+        (
+            other
+            for other in others
+            if other.settings.switches == plain
+            and comparable(other, entry)
+            and other.settings.gpu == settings.gpu
+            and _shape(other.settings) == _shape(settings)
+        ),
+        None,
+    )
+    return _speed(entry) / _speed(base) if base and _speed(base) and _speed(entry) else None

@@ -1,0 +1,216 @@
+"""What each pass or switch gives, from points that an ablation named. Derives ratios as sweeps do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from calotype.bench.report.aggregate import PointView
+from calotype.bench.report.document import Cell, Figure, Section, Table, commands_of, number, table, words
+from calotype.bench.report.plots.bar_chart import Bar, BarChart, bar_chart
+from calotype.bench.report.plots.scales import figure
+from calotype.bench.report.sections.shape_plots import SPREAD
+from calotype.bench.sweep.ratios import Ratio, ratio
+from calotype.spec.records.measurement import VARIANTS_APART
+
+_ORDER = ("all", "none", "without", "with", "only")
+_SHAPE = ("width", "height", "count", "steps", "cfg", "sampler", "schedule")
+
+
+def ablation(points: Sequence[PointView]) -> Section:
+    groups = _ablations([point for point in points if point.variant is not None])
+    figures: list[Figure] = []
+    tables: list[Table] = []
+    for count, group in enumerate(groups, start=1):
+        around = _Around(group)
+        ordered = sorted(group, key=lambda point: _ORDER.index(_how(point)))
+        what = _what(group, groups)
+        figures += _figures(ordered, what, around, count)
+        tables.append(_gains(ordered, what, around))
+    return Section("ablation", "What each part gives", SPREAD, figures=tuple(figures), tables=tuple(tables))
+
+
+def _ablations(points: Sequence[PointView]) -> list[list[PointView]]:
+    """Points that were varied together: a folder may hold several ablations, each with a variant once."""
+    groups: list[list[PointView]] = []
+    for point in points:
+        found = next((group for group in groups if all(_together(point, one) for one in group)), None)
+        if found is None:
+            groups.append([point])
+        else:
+            found.append(point)
+    return groups
+
+
+def _together(one: PointView, other: PointView) -> bool:
+    if _run(one) != _run(other) or not set(_labels(one)).isdisjoint(_labels(other)):
+        return False
+    asked = [point.first.request or {} for point in (one, other)]
+    # What failed early does not say what the model would have decided.
+    both = [[request.get(key) for request in asked] for key in _SHAPE]
+    return all(mine == its for mine, its in both if mine is not None and its is not None)
+
+
+def _run(point: PointView) -> tuple[str, str, str]:
+    return point.first.kind, point.first.model, str(point.rounds[0].file)
+
+
+def _what(group: Sequence[PointView], groups: Sequence[Sequence[PointView]]) -> str:
+    """What was varied, and of which shape where others were varied too."""
+    first = group[0].first
+    # What failed before it had a device is of the others' device.
+    device = next((point.first.device for point in group if point.first.device), "an unknown device")
+    what = f"{first.kind} {first.model} on {device}"
+    point = next((one for one in group if one.good), group[0])
+    told = (
+        "{}×{}".format(*point.size) if point.size else "",
+        f"batch {point.batch}" if point.batch else "",
+        f"steps {point.steps}" if point.steps else "",
+    )
+    alone = sum(_run(other[0]) == _run(group[0]) for other in groups) == 1
+    return what if alone else ", ".join(filter(None, (what, *told)))
+
+
+class _Around:
+    """What the variants are held against: all parts together, or the base that each row changes."""
+
+    def __init__(self, points: Sequence[PointView]) -> None:
+        self.base = next((point for point in points if "all" in _labels(point)), None)
+        # Rows that somebody wrote down, not parts that were taken away.
+        self.is_table = {_how(point) for point in points} <= {"all", "with"} and self.base is not None
+        sizes = {point.first.samples_per_unit for point in points if point.good}
+        self.same_size = len(sizes) < 2
+
+    @property
+    def level(self) -> str:
+        return self.base.first.point if self.is_table and self.base else "all"
+
+    @property
+    def says(self) -> str:
+        if self.is_table:
+            return f"Each row changes something of {self.level}, which is the dashed line."
+        return (
+            "Each pass or switch taken away from all of them, and on alone; the dashed line is all of them "
+            "together."
+        )
+
+    def label(self, point: PointView) -> str:
+        name = point.first.point if self.is_table else str(point.variant)
+        odd = self.base is not None and point.batch != self.base.batch
+        return f"{name} (batch {point.batch})" if odd else name
+
+
+def _labels(point: PointView) -> list[str]:
+    return str(point.variant).split(VARIANTS_APART)
+
+
+def _how(point: PointView) -> str:
+    how = str(point.variant).split(VARIANTS_APART)[0].split(" ", 1)[0]
+    return how if how in _ORDER else "only"
+
+
+def _figures(points: Sequence[PointView], what: str, around: _Around, count: int) -> list[Figure]:
+    unit = "seconds of one step" if points[0].first.kind == "train" else "seconds of one batch"
+    if not around.same_size:
+        unit = "milliseconds of one sample"
+    time = [_time_bar(point, around) for point in points]
+    space = [_space_bar(point, around) for point in points]
+    about = "GiB held by tensors, at the peak"
+    found = [_figure(f"ablation-time-{count}", "Time of each variant", what, unit, time, points, around)]
+    if any(bar.value is not None for bar in space):
+        name = f"ablation-memory-{count}"
+        found.append(_figure(name, "Memory of each variant", what, about, space, points, around))
+    return found
+
+
+def _figure(
+    name: str,
+    title: str,
+    what: str,
+    unit: str,
+    bars: Sequence[Bar],
+    points: Sequence[PointView],
+    around: _Around,
+) -> Figure:
+    of_base = [bar.value for bar, point in zip(bars, points, strict=True) if point is around.base]
+    level = next(iter(of_base), None)
+    plot = bar_chart(
+        BarChart(
+            title=f"{title}: {what}",
+            description=f"{unit}; " + "; ".join(f"{bar.name}: {bar.text}" for bar in bars),
+            x_label=unit,
+            bars=tuple(bars),
+            level=None if level is None else (around.level, level),
+        )
+    )
+    rows = [
+        (Cell(bar.name), number(bar.value), number(bar.low), number(bar.high), _status(point))
+        for bar, point in zip(bars, points, strict=True)
+    ]
+    data = table(f"{title}, the numbers.", ("variant", unit, "lowest", "highest", "status"), rows, keep=2)
+    commands = commands_of(p.first.command for p in points)
+    return Figure(name, title, f"{what}. {around.says}", plot, data, commands)
+
+
+def _status(point: PointView) -> Cell:
+    return Cell(point.status, mark="" if point.status == "ok" else "bad")
+
+
+def _time_bar(point: PointView, around: _Around) -> Bar:
+    spread, name = point.seconds, around.label(point)
+    if spread is None:
+        return Bar(name, None, point.status)
+    # Steps of different batches take as long as they like: only a sample's time can be compared.
+    each = 1.0 if around.same_size else 1000 / (point.good[0].samples_per_unit or 1)
+    middle, low, high = (each * value for value in (spread.middle, spread.low, spread.high))
+    return Bar(name, middle, figure(middle), low, high, _COLOURS.get(_how(point), 0))
+
+
+_COLOURS = {"without": 1, "with": 1, "only": 2}
+
+
+def _space_bar(point: PointView, around: _Around) -> Bar:
+    held, name = point.tensors_gib, around.label(point)
+    if held is None:
+        return Bar(name, None, point.status if point.failed else "not known")
+    return Bar(name, held, figure(held), colour=_COLOURS.get(_how(point), 0))
+
+
+def _gains(points: Sequence[PointView], what: str, around: _Around) -> Table:
+    by_variant = {label: point for point in points for label in _labels(point)}
+    parts = dict.fromkeys(name.split(" ", 1)[1] for name in by_variant if " " in name)
+    rows = []
+    for part in parts:
+        every, nothing = by_variant.get("all"), by_variant.get("none")
+        alone = by_variant.get(f"only {part}")
+        on, off = every, by_variant.get(f"without {part}")
+        if f"with {part}" in by_variant:
+            on, off = by_variant[f"with {part}"], every
+        name = around.label(on) if around.is_table and on else part
+        rows.append((words(name), *_cells(on, off), *_cells(alone, nothing)))
+    heads = (
+        "row" if around.is_table else "part",
+        f"times as fast as {around.level}" if around.is_table else "times as fast with it, among all",
+        "memory, GiB",
+        "times as fast alone",
+        "memory alone, GiB",
+    )
+    note = (
+        "A question mark: the spread does not bear the difference out, or nobody knows it. Memory: what it "
+        "adds to the peak of tensors."
+    )
+    return table(f"What each part gives: {what}.", heads, rows, note, keep=2)
+
+
+def _cells(one: PointView | None, other: PointView | None) -> tuple[Cell, Cell]:
+    if one is None or other is None:
+        return Cell(""), Cell("")
+    found = ratio([r.measurement for r in one.rounds], [r.measurement for r in other.rounds])
+    if found is None:
+        return Cell("failed", mark="bad"), Cell("")
+    held = [point.tensors_gib for point in (one, other)]
+    more = held[0] - held[1] if held[0] is not None and held[1] is not None else None
+    return ratio_cell(found), number(more, "+.2f")
+
+
+def ratio_cell(found: Ratio) -> Cell:
+    return Cell(str(found), found.value)

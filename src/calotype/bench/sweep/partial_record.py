@@ -1,0 +1,79 @@
+"""What a measuring process notes down as it goes, so that one that is killed still says who it was.
+
+Knows nothing of what is measured.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from calotype.core.fingerprint import Fingerprint
+from calotype.core.paths import written_whole
+from calotype.spec.bench_job import InferenceJob, Ticket
+from calotype.spec.records.measurement import Measurement
+
+UNFINISHED = "ended before it was done"
+
+
+def blank(ticket: Ticket, machine: Fingerprint, started_at: datetime) -> Measurement:
+    """A measurement of which nothing is known but what was asked."""
+    job = ticket.point.job
+    asked: dict[str, Any] = (
+        {"model": job.model, "preset": job.preset, "request": job.request.as_dict()}
+        if isinstance(job, InferenceJob)
+        else {
+            "model": job.recipe.model.base,
+            "precision": job.recipe.model.precision,
+            "recipe": job.recipe.model_dump(mode="json"),
+            "devices": job.recipe.trainer.devices,
+            "nodes": job.recipe.trainer.nodes,
+        }
+    )
+    return Measurement(
+        id=ticket.point.id,
+        point=ticket.point.name,
+        round=ticket.round,
+        kind=job.kind,
+        system=job.system,
+        settings=ticket.point.settings,
+        device=_device(job.device, machine),
+        fingerprint={"machine": machine.as_dict()},
+        commit=machine.commit,
+        modified=machine.modified,
+        command=ticket.point.command,
+        started_at=started_at,
+        status="error",
+        message=UNFINISHED,
+        **asked,
+    )
+
+
+def _device(asked: str | None, machine: Fingerprint) -> str:
+    """The likely name, until torch says which device it really is."""
+    gpus = [] if asked == "cpu" else [str(gpu.name) for gpu in machine.gpus]
+    return next(iter(gpus), f"CPU {machine.cpu.model}")
+
+
+class Notebook:
+    """A measurement that is being made."""
+
+    def __init__(self, measurement: Measurement, file: Path | None) -> None:
+        """Without a `file` nothing is kept: of several processes of a run, one speaks for all."""
+        self.measurement, self._file = measurement, file
+
+    def note(self, **fields: Any) -> None:
+        """Fill in some of its fields."""
+        self.measurement = self.measurement.model_copy(update=fields)
+
+    def remark(self, text: str) -> None:
+        self.note(notes=[*self.measurement.notes, text])
+
+    def keep(self) -> None:
+        """Write down what is known so far."""
+        if self._file is None:
+            return
+        checked = Measurement.model_validate(self.measurement.model_dump())
+        with written_whole(self._file, "w") as out:
+            out.write(checked.model_dump_json())

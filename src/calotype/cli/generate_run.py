@@ -1,0 +1,373 @@
+"""What `calotype generate` does: requests from the command line, the engine, files, words for the user."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from calotype.cli.filenames import free_name
+from calotype.cli.output import print_json
+from calotype.cli.parsers import MOST_CELLS_A_SIDE, parse_axis, parse_lora, parse_pair
+from calotype.cli.progress import Bar, cancellable, shown
+from calotype.core.cuda_init import wake_gpu
+from calotype.core.errors import NotFoundError, Problem, RequestError
+from calotype.core.progress import CancelToken
+from calotype.spec.constants import PICTURE_FORMATS
+from calotype.spec.generate_request import GenerateRequest
+from calotype.spec.records.image import GridAxis, PictureRecord
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from calotype.engine.engine import Engine, Step
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command line of `calotype generate`."""
+
+    prompts: tuple[str, ...]
+    prompts_file: Path | None
+    knobs: dict[str, Any]
+    image: Path | None
+    mask: Path | None
+    from_picture: Path | None
+    model: str | None
+    preset: str | None
+    precision: str | None
+    device: str | None
+    batch_size: int | None
+    config: Path | None
+    prediction: str | None
+    models: Path | None
+    out: Path
+    picture_format: str
+    grid: tuple[str, ...]
+    sheet: bool
+    trials: int | None
+    as_json: bool
+
+
+def run(job: Job) -> None:
+    """Everything is checked before the model is loaded: a typing error should cost no minute."""
+    record = _read_record(job)
+    requests = _requests(job, record)
+    axes = [parse_axis(text) for text in job.grid] or _axes_of(record)
+    if job.picture_format not in PICTURE_FORMATS:
+        raise RequestError(
+            [Problem("--format", f"{job.picture_format!r} is not one of {', '.join(PICTURE_FORMATS)}")]
+        )
+    if job.trials is not None:
+        _check_trials(job.trials, axes)
+    _check_grid(requests, axes)
+    if job.sheet:
+        _check_sheet(job, requests, axes)
+    check_out(job.out)
+    written: list[dict[str, Any]] = []
+    with shown() as bar:
+        # Nothing is lost while a model loads, and there are no steps to stop between.
+        engine = _load(job, record, bar)
+        if record:
+            _say_what_changed(record, engine.records(requests[0].with_changes(count=1))[0])
+        with cancellable() as cancel:
+            worker = _Worker(engine, job, bar, cancel)
+            for request in requests:
+                if job.trials:
+                    written += worker.trials(request, job.trials)
+                elif axes:
+                    written.append(worker.sheet(request, axes))
+                else:
+                    written += worker.pictures(request)
+            if job.sheet:
+                written.append(worker.sheet_of_all(requests, sum(one["seconds"] for one in written)))
+    if job.as_json:
+        print_json(written)
+
+
+def _read_record(job: Job) -> PictureRecord | None:
+    if job.from_picture is None:
+        return None
+    from calotype.imaging.image_io import read_record
+
+    return read_record(job.from_picture)
+
+
+def _requests(job: Job, record: PictureRecord | None) -> list[GenerateRequest]:
+    """One request a prompt, each checked; a seed is chosen here if none was given."""
+    prompts = list(job.prompts)
+    if job.prompts_file:
+        prompts += read_prompts(job.prompts_file)
+    base = dict(record.request) if record else {}
+    if not prompts and not record:
+        raise RequestError(
+            [Problem("prompt", "is missing; say what to show, or use --prompts-file or --from")]
+        )
+    knobs = dict(job.knobs)
+    if "loras" in knobs:
+        knobs["loras"] = [parse_lora(text) for text in knobs["loras"]]
+    if "micro" in knobs:
+        knobs["micro"] = {key: parse_pair(key, text) for key, text in knobs["micro"].items()}
+    if not record:
+        knobs.setdefault("seed", secrets.randbelow(2**32))
+    for name, path in (("image", job.image), ("mask", job.mask)):
+        if path is not None:
+            from calotype.engine.image_inputs import describe
+
+            knobs[name] = describe(path)[1].model_dump(mode="json")
+    values = {**base, **knobs}
+    return [GenerateRequest.parse({**values, "prompt": text}) for text in prompts or [base["prompt"]]]
+
+
+def read_prompts(file: Path) -> list[str]:
+    """One prompt a line; empty lines and those that start with # are none."""
+    if not file.is_file():
+        raise NotFoundError(f"no prompts file {file}")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        rule = f"{file} is not UTF-8 text: {error}; save it as UTF-8"
+        raise RequestError([Problem("prompts file", rule, str(file))]) from None
+    lines = [line.strip() for line in text.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _axes_of(record: PictureRecord | None) -> list[GridAxis]:
+    return list(record.grid) if record else []
+
+
+def _check_grid(requests: list[GenerateRequest], axes: list[GridAxis]) -> None:
+    if len(axes) > 2:
+        raise RequestError([Problem("--grid", f"was given {len(axes)} times; a sheet has two axes at most")])
+    for axis in axes:
+        for value in axis.values:
+            requests[0].with_changes(**{axis.knob: value})
+
+
+def _check_trials(number: int, axes: list[GridAxis]) -> None:
+    if number < 1:
+        raise RequestError([Problem("--trials", f"{number} is not a number of trials; use 1 or more")])
+    if axes:
+        raise RequestError(
+            [Problem("--trials", "time pictures, and a contact sheet is many; leave one of the two out")]
+        )
+
+
+def _check_sheet(job: Job, requests: list[GenerateRequest], axes: list[GridAxis]) -> None:
+    problems = []
+    if job.grid:
+        problems.append(Problem("--sheet", "a --grid is a sheet already; leave one of the two out"))
+    elif axes:
+        problems.append(Problem("--sheet", f"{job.from_picture} is a sheet already; leave --sheet out"))
+    if job.trials:
+        problems.append(
+            Problem("--sheet", "--trials makes the same pictures again; leave one of the two out")
+        )
+    for number, what in ((len(requests), "prompts"), (requests[0].count, "pictures a prompt")):
+        if number > MOST_CELLS_A_SIDE:
+            rule = f"{number} {what}; a sheet has {MOST_CELLS_A_SIDE} at most each way"
+            problems.append(Problem("--sheet", rule, number))
+    if problems:
+        raise RequestError(problems)
+
+
+def check_out(folder: Path) -> None:
+    """Finding out after the work that pictures cannot be written would lose them."""
+    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        raise RequestError([Problem("--out", f"{existing} is a file, not a folder; choose another name")])
+    if not os.access(existing, os.W_OK):
+        raise RequestError([Problem("--out", f"{existing} cannot be written to; choose another folder")])
+    try:
+        if not folder.exists():
+            # Some that may be written to still have no room for a folder, such as /proc.
+            Path(tempfile.mkdtemp(dir=existing)).rmdir()
+    except FileNotFoundError as error:
+        rule = f"in {existing} no folder can be made; choose another place"
+        raise RequestError([Problem("--out", rule)]) from error
+
+
+def _load(job: Job, record: PictureRecord | None, bar: Bar) -> Engine:
+    wake_gpu(job.device)
+    from calotype.engine.device import explained_if_full
+    from calotype.engine.load import load
+
+    same = record if record and job.model is None else None
+    name = job.model or (record.model.reference if record else "emoji")
+    with explained_if_full(name):
+        engine = load(
+            name,
+            device=job.device,
+            precision=job.precision or _recorded_precision(job, record),
+            preset=job.preset or (same.preset if same else None),
+            models_folder=job.models,
+            config=job.config,
+            prediction_type=job.prediction or (same.prediction if same else None),
+            progress=bar,
+        )
+    identity = engine.model.identity
+    if identity.random and not job.as_json:
+        _say(f"note: {identity.reference} has random weights, so the pictures show nothing")
+    return engine
+
+
+def _say_what_changed(before: PictureRecord, now: PictureRecord) -> None:
+    """Weights that are not those the picture was made with make another one."""
+    digests = [("a model", before.model.sha256, now.model.sha256)]
+    digests += [(name, before.files.get(name, digest), digest) for name, digest in now.files.items()]
+    for what, old, new in digests:
+        if old != new:
+            _say(f"note: the picture was made by {what} with sha256 {old[:12]}…, this one is {new[:12]}…")
+
+
+def _recorded_precision(job: Job, record: PictureRecord | None) -> str | None:
+    """That of the picture, if it was made on such a device: elsewhere another may be the usual one."""
+    if record is None:
+        return None
+    from calotype.engine.device import choose_device, device_name
+
+    return record.precision if device_name(choose_device(job.device)) == record.device else None
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+class _Worker:
+    """Runs requests on one engine and puts the results where they belong."""
+
+    def __init__(self, engine: Engine, job: Job, bar: Bar, cancel: CancelToken) -> None:
+        self._engine, self._job, self._bar, self._cancel = engine, job, bar, cancel
+        self._for_sheet: list[tuple[Image.Image, PictureRecord]] = []
+
+    def pictures(self, request: GenerateRequest) -> list[dict[str, Any]]:
+        """Batch by batch, so that what is done is on disk whatever happens later."""
+        written, at_once = [], self._job.batch_size or self._engine.most_at_once
+        for start in range(0, request.count, at_once):
+            count = min(at_once, request.count - start)
+            part = request.with_changes(seed=request.seeds()[start], count=count)
+            label = (
+                request.prompt[:40]
+                if count == request.count
+                else f"{start + 1}–{start + count} of {request.count}"
+            )
+            generated, seconds = self._generate(part, label)
+            for image, record in zip(generated.images, generated.records, strict=True):
+                written.append(self._write(image, record, seconds / count))
+                if self._job.sheet:
+                    self._for_sheet.append((image, record))
+        return written
+
+    def trials(self, request: GenerateRequest, number: int) -> list[dict[str, Any]]:
+        """The same request again and again, with the seconds of each; the first one's pictures are kept."""
+        written, seconds_each = [], []
+        for trial in range(number):
+            generated, seconds = self._generate(request, f"trial {trial}")
+            seconds_each.append(round(seconds, 4))
+            if not self._job.as_json:
+                typer.echo(f"trial={trial}, time_taken={seconds:.4f}")
+            if trial == 0:
+                share = seconds / len(generated.images)
+                for image, record in zip(generated.images, generated.records, strict=True):
+                    written.append(self._write(image, record, share, announce=False))
+        return [{**one, "trials": seconds_each} for one in written]
+
+    def sheet_of_all(self, requests: list[GenerateRequest], seconds: float) -> dict[str, Any]:
+        """Everything `pictures` has made on one sheet: a row for each prompt, a column for each seed."""
+        first, seeds = requests[0], requests[0].seeds()
+        axes = [
+            GridAxis(knob="seed", values=list(seeds)),
+            GridAxis(knob="prompt", values=[request.prompt for request in requests]),
+        ]
+        images, records = zip(*self._for_sheet, strict=True)
+        cells = [images[start : start + len(seeds)] for start in range(0, len(images), len(seeds))]
+        used = {name: digest for record in records for name, digest in record.files.items()}
+        record = records[0].model_copy(update={"files": used})
+        return self._write_sheet(cells, axes, first.with_changes(count=1), record, seconds)
+
+    def sheet(self, request: GenerateRequest, axes: list[GridAxis]) -> dict[str, Any]:
+        """A contact sheet: the first picture of the request for every combination of the knobs."""
+        one = request.with_changes(count=1)
+        across, down = axes[0], axes[1] if len(axes) > 1 else None
+        cells, record, started = [], None, time.perf_counter()
+        for row_value in down.values if down else [None]:
+            row = []
+            for value in across.values:
+                changes = {across.knob: value, **({down.knob: row_value} if down else {})}
+                label = " ".join(f"{knob}={chosen}" for knob, chosen in changes.items())
+                generated, _ = self._generate(one.with_changes(**changes), label)
+                row.append(generated.images[0])
+                record = record or generated.records[0]
+            cells.append(row)
+        assert record is not None
+        return self._write_sheet(cells, axes, one, record, time.perf_counter() - started)
+
+    def _write_sheet(
+        self,
+        cells: Sequence[Sequence[Image.Image]],
+        axes: list[GridAxis],
+        one: GenerateRequest,
+        record: PictureRecord,
+        seconds: float,
+    ) -> dict[str, Any]:
+        """`one` is what all cells share, `record` that of any of them."""
+        from calotype.imaging.contact_sheet import Axis, contact_sheet
+
+        one = one.settled(record.request)
+        across, *down = [Axis(axis.knob, tuple(axis.values)) for axis in axes]
+        record = record.model_copy(update={"request": one.as_dict(), "grid": axes})
+        sheet = contact_sheet(cells, across, down[0] if down else None, _caption(one, axes, record))
+        return self._write(sheet, record, seconds)
+
+    def _generate(self, request: GenerateRequest, label: str) -> tuple[Any, float]:
+        self._bar.start(label, request.steps)
+        seen = 0
+
+        def on_step(step: Step) -> None:
+            nonlocal seen
+            if seen == 0:
+                self._bar.start(label, step.total * step.num_batches)
+            position = step.batch * step.total + step.done
+            self._bar.advance(position - seen)
+            seen = position
+
+        started = time.perf_counter()
+        generated = self._engine.generate(
+            request, batch_size=self._job.batch_size, on_step=on_step, cancel=self._cancel
+        )
+        return generated, time.perf_counter() - started
+
+    def _write(
+        self, image: Image.Image, record: PictureRecord, seconds: float, *, announce: bool = True
+    ) -> dict[str, Any]:
+        from calotype.imaging.image_io import holds, save_picture
+
+        picture_format = self._job.picture_format
+        if not holds(picture_format, image):
+            _say(f"note: {image.width}×{image.height} is more than {picture_format} holds; written as png")
+            picture_format = "png"
+        seed = record.request["seed"]
+        sheet = "sheet" if self._job.sheet else "grid"
+        kind = sheet if record.grid else f"seed{seed}"
+        path = free_name(self._job.out, record.request["prompt"], kind, picture_format)
+        save_picture(image, path, record)
+        if announce and not self._job.as_json:
+            prefix = "contact sheet: " if record.grid else ""
+            typer.echo(f"{prefix}{path}  ({image.width}×{image.height}, seed {seed}, {seconds:.2f} s)")
+        return {"file": path, "seed": seed, "seconds": round(seconds, 4), "record": record}
+
+
+def _caption(request: GenerateRequest, axes: list[GridAxis], record: PictureRecord) -> str:
+    varied = {axis.knob for axis in axes}
+    shown_knobs = ("sampler", "schedule", "steps", "cfg", "seed")
+    settings = [f"{knob} {getattr(request, knob)}" for knob in shown_knobs if knob not in varied]
+    prompt = [] if "prompt" in varied else [f"“{request.prompt}”"]
+    return " · ".join([*prompt, *settings, record.model.reference])

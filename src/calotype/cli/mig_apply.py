@@ -1,0 +1,144 @@
+"""What the verbs of `calotype mig` that change GPUs share: texts and files to layouts, and the change."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from calotype.cli.mig_options import save_path
+
+if TYPE_CHECKING:
+    from calotype.mig.apply import Applied
+    from calotype.mig.driver import GpuState, MigDriver
+    from calotype.mig.layout import Layout
+
+
+def read_text(path: Path) -> str:
+    from calotype.core.errors import NotFoundError
+
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotFoundError(f"{path} cannot be read: {error}") from None
+
+
+def file_targets(driver: "MigDriver", path: Path, label: str | None) -> "dict[int, Layout]":
+    """What a file of either kind asks of this machine's GPUs; which kind it is shows in its content."""
+    from calotype.core.errors import Problem, RequestError
+    from calotype.mig import layout_file, mig_parted
+
+    text, states = read_text(path), driver.read()
+    if text.lstrip().startswith("{"):
+        return layout_file.targets(layout_file.parse_layouts(text, str(path)), states)
+    file = mig_parted.parse_parted(text, str(path))
+    if label is None and len(file.mig_configs) > 1:
+        names = ", ".join(file.mig_configs)
+        raise RequestError([Problem("--label", f"{path} has several configurations: {names}; name one")])
+    return mig_parted.targets(file, label or next(iter(file.mig_configs), ""), states)
+
+
+def change_to(driver: "MigDriver", targets: "dict[int, Layout]", *, yes: bool, as_json: bool) -> None:
+    """Show the change of each GPU, and make it if told to."""
+    from calotype.cli.mig_tables import applied_json, show_change
+    from calotype.cli.output import console, print_json
+    from calotype.core.paths import state_dir
+    from calotype.mig.apply import apply_all, one_at_a_time, prepare
+
+    # Every GPU is checked before the first is changed.
+    states = {state.index: state for state in driver.read()}
+    prepared = [(states[index], target, prepare(states[index], target)) for index, target in targets.items()]
+    if not as_json:
+        for state, target, change in prepared:
+            show_change(console(), state, target, change)
+    if not yes:
+        if as_json:
+            print_json([{"gpu": s.index, "commands": c.commands(s.index)} for s, _, c in prepared])
+        elif any(change.steps for _, _, change in prepared):
+            typer.echo("nothing was changed; --yes does it")
+        return
+    with one_at_a_time(state_dir()), _stoppable():
+        _check_unchanged(driver, [state for state, _, _ in prepared])
+        done = apply_all(driver, targets, save_path)
+    if as_json:
+        print_json([applied_json(each) for each in done])
+    _after(done, quiet=as_json)
+
+
+def _check_unchanged(driver: "MigDriver", shown: "list[GpuState]") -> None:
+    """Whoever had to wait for another change planned with what is not there any more."""
+    from calotype.mig.apply import ApplyError
+    from calotype.mig.driver import gpu_at
+
+    for state in shown:
+        if gpu_at(driver, state.index).layout != state.layout:
+            raise ApplyError(
+                f"GPU {state.index} was changed by somebody else meanwhile; nothing was done, try again",
+                restored=True,
+            )
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """A service that is stopped half-way gets SIGTERM: it must put things back like Ctrl-C does."""
+
+    def on_signal(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _after(done: "list[Applied]", *, quiet: bool) -> None:
+    """Say what came of it; a GPU that waits for a reboot is not done, and the exit code says so."""
+    from calotype.core.errors import ExitCode
+    from calotype.mig.compose import cdi_line
+
+    waiting = [each for each in done if each.waits_for_reboot]
+    for each in [] if quiet else done:
+        if each.waits_for_reboot:
+            typer.echo(
+                f"GPU {each.after.index}: the mode is pending, this card cannot be reset here. Next: reboot "
+                "once, then run the same command again (what `calotype mig persist` keeps comes by itself)",
+                err=True,
+            )
+        elif each.change.steps:
+            typer.echo(f"GPU {each.after.index}: done and read back; the former layout is in {each.saved}")
+    if not quiet and any(each.change.steps for each in done if not each.waits_for_reboot):
+        typer.echo(f"containers see it after: {cdi_line()}")
+    if waiting:
+        raise typer.Exit(int(ExitCode.GPU_REFUSED))
+
+
+def wanted_layout(driver: "MigDriver", gpu: int, wants: str, *, beside: bool = False) -> "Layout":
+    """The layout that a text asks of a live GPU: shapes keep what is there, work is planned."""
+    from calotype.mig.driver import gpu_at
+    from calotype.mig.layout import EMPTY, OFF, Layout
+    from calotype.mig.performance_model import shipped
+    from calotype.mig.planner import Question, places_for, plans
+    from calotype.mig.request_syntax import parse_wants, profiles_asked
+
+    words = {"off": OFF, "empty": EMPTY}
+    if wants.strip().lower() in words:
+        return words[wants.strip().lower()]
+    state = gpu_at(driver, gpu)
+    shapes = profiles_asked(wants, state.model, shipped())
+    if shapes is not None and not beside:
+        return _with_parts(places_for(state.model, shapes, state.layout, state.busy_layout), state)
+    locked = state.layout.slices if beside else ()
+    asked = parse_wants(wants, state.model, shipped())
+    best = plans(Question(state.model, asked, shipped(), existing=state.layout, locked=locked), 1)[0]
+    return _with_parts(Layout(True, best.layout.slices), state)
+
+
+def _with_parts(layout: "Layout", state: "GpuState") -> "Layout":
+    """Slices that are there already keep their compute instances, however they are cut."""
+    from calotype.mig.layout import Layout
+
+    there = {(part.start, part.profile_id): part for part in state.layout.slices}
+    return Layout.of(there.get((part.start, part.profile_id), part) for part in layout.slices)

@@ -1,0 +1,76 @@
+"""What the command line offers to nodes: engines, pictures out of a folder, PNG files into another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from calotype.cli.progress import interruptible
+from calotype.core.errors import NotFoundError
+from calotype.core.paths import resolve_inside, written_whole
+from calotype.workflow.file_catalogue import FolderCatalogue
+from calotype.workflow.input_coercion import nearest
+from calotype.workflow.load import Opened
+from calotype.workflow.node_api import Kind, SavedPicture
+from calotype.workflow.nodes.model_provider import KeptEngines, Models
+from calotype.workflow.png_metadata import filled_prefix, png_with_graph
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from calotype.cli.workflow_run import Job
+
+
+class FolderHost:
+    """A `Context` for one run."""
+
+    def __init__(
+        self, job: Job, opened: Opened, catalogue: FolderCatalogue, announce: Callable[[str], None]
+    ) -> None:
+        engines = KeptEngines(
+            device=job.device,
+            precision=job.precision,
+            preset=job.preset,
+            models_folder=job.models,
+            loading=interruptible,
+        )
+        self.models = Models(engines, device=job.device, loading=interruptible)
+        self.catalogue = catalogue
+        self.prompt: Mapping[str, Any] = opened.prompt
+        self.extra_pnginfo: Mapping[str, Any] = {"workflow": opened.workflow} if opened.workflow else {}
+        self.written: list[Path] = []
+        self._inputs, self._out, self._announce = job.inputs, job.out, announce
+
+    def read_input(self, name: str) -> bytes:
+        """A picture of the input folder; `[output]` and `[temp]` after it mean the one for results."""
+        plain, _, place = name.removesuffix("]").rpartition(" [")
+        elsewhere = place in ("output", "temp")
+        folder = self._out if elsewhere else self._inputs
+        try:
+            path = resolve_inside(folder, plain if plain and place in ("input", "output", "temp") else name)
+        except NotFoundError:
+            known = () if elsewhere else self.catalogue.pictures()
+            raise NotFoundError(f"no picture {name!r} in {folder}; {nearest(name, known)}") from None
+        return path.read_bytes()
+
+    def save(self, picture: Image, prefix: str, kind: Kind = "output") -> SavedPicture:
+        """Write a PNG under the next free number, whole or not at all. Previews are pictures as any other."""
+        stem = Path(filled_prefix(prefix, picture))
+        path = _free(self._out / stem)
+        encoded = png_with_graph(picture, self.prompt, self.extra_pnginfo)
+        with written_whole(path) as file:
+            file.write(encoded)
+        self.written.append(path)
+        self._announce(f"{path}  ({picture.width}×{picture.height})")
+        subfolder = "" if stem.parent == Path() else stem.parent.as_posix()
+        return {"filename": path.name, "subfolder": subfolder, "type": kind}
+
+
+def _free(stem: Path) -> Path:
+    """As ComfyUI numbers: one more than the largest number there is."""
+    form = re.compile(rf"{re.escape(stem.name)}_(\d+)_\.png")
+    there = (form.fullmatch(path.name) for path in stem.parent.glob("*")) if stem.parent.is_dir() else ()
+    number = max((int(match[1]) for match in there if match), default=0) + 1
+    return stem.with_name(f"{stem.name}_{number:05}_.png")

@@ -1,0 +1,198 @@
+"""What `calotype run` does: a file opened, changed, checked and run, with words for the user."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from calotype.cli.generate_run import check_out
+from calotype.cli.output import print_json
+from calotype.cli.progress import Bar, cancellable, shown
+from calotype.core.errors import (
+    CalotypeError,
+    CancelledError,
+    ExitCode,
+    NotFoundError,
+    Problem,
+    RequestError,
+    near_matches,
+)
+from calotype.core.progress import CancelToken
+from calotype.spec.constants import PRESETS
+from calotype.workflow.input_coercion import nearest
+
+if TYPE_CHECKING:
+    from calotype.workflow.executor import Event, Execution, Failed
+    from calotype.workflow.file_catalogue import FolderCatalogue
+    from calotype.workflow.load import Opened
+    from calotype.workflow.registry import Registry
+    from calotype.workflow.validation import Validation
+
+LARGEST_FILE_BYTES = 2**30
+EMBEDDED = "emoji"
+SUFFIXES = (".json", ".png", ".webp", ".jpg", ".jpeg")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command line of `calotype run`."""
+
+    workflow: Path
+    changes: tuple[str, ...]
+    only: tuple[str, ...] | None
+    out: Path
+    inputs: Path
+    preset: str | None
+    precision: str | None
+    device: str | None
+    models: Path | None
+    validate_only: bool
+    print_api: bool
+    as_json: bool
+
+
+class NodeFailedError(CalotypeError):
+    """A node that did not do its work; ends like the error it met."""
+
+    def __init__(self, failed: Failed) -> None:
+        own = isinstance(failed.error, CalotypeError)
+        self.exit_code = failed.error.exit_code if isinstance(failed.error, CalotypeError) else ExitCode.BUG
+        message = failed.message if own else f"{failed.exception_type}: {failed.message}"
+        super().__init__(f"node {failed.node} ({failed.class_type}): {message}")
+
+
+def run(job: Job) -> None:
+    """Everything is checked before a model is loaded."""
+    from calotype.cli.node_overrides import changed
+    from calotype.workflow.file_catalogue import FolderCatalogue
+    from calotype.workflow.load import open_workflow
+    from calotype.workflow.registry import load_registry
+    from calotype.workflow.validation import validate
+
+    registry = load_registry()
+    for left_out in registry.left_out:
+        print(f"note: nodes of {left_out.package} are not there: {left_out.reason}", file=sys.stderr)
+    if job.preset and job.preset not in PRESETS and not job.preset.startswith("passes:"):
+        rule = f"no preset {job.preset!r}; {near_matches(job.preset, PRESETS)}"
+        raise RequestError([Problem("--preset", rule)])
+    opened = open_workflow(_read(job.workflow), str(job.workflow), registry)
+    opened = changed(opened, job.changes, registry)
+    if job.print_api:
+        if opened.unnamed:
+            raise RequestError(opened.unnamed)
+        print_json(opened.prompt)
+        return
+    catalogue = FolderCatalogue(job.models, job.inputs, known=_known(opened), presets=PRESETS)
+    checked = validate(opened.prompt, registry, catalogue, job.only)
+    if job.validate_only:
+        _tell(checked, as_json=job.as_json)
+        return
+    if not checked.sound:
+        raise RequestError([Problem("", line) for line in checked.lines()])
+    check_out(job.out)
+    _run(job, opened, checked, registry, catalogue)
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        beside = path.parent.glob("*") if path.parent.is_dir() else ()
+        known = nearest(path.name, (each.name for each in beside if each.suffix in SUFFIXES))
+        raise NotFoundError(f"no workflow {path}; {known}")
+    if path.stat().st_size > LARGEST_FILE_BYTES:
+        rule = f"{path} is {path.stat().st_size} bytes, the limit is {LARGEST_FILE_BYTES}"
+        raise RequestError([Problem("workflow", rule)])
+    return path.read_bytes()
+
+
+def _known(opened: Opened) -> tuple[str, ...]:
+    """The embedded model, and random ones that the graph asks for by name: there are too many to list."""
+    nodes = [node.get("inputs") for node in opened.prompt.values() if isinstance(node, dict)]
+    values = [value for inputs in nodes if isinstance(inputs, dict) for value in inputs.values()]
+    random = {value for value in values if isinstance(value, str) and value.startswith("random:")}
+    return (EMBEDDED, *sorted(random))
+
+
+def _tell(checked: Validation, *, as_json: bool) -> None:
+    if as_json:
+        print_json({**checked.as_dict(), "outputs": checked.outputs})
+    elif checked.sound:
+        typer.echo(f"sound: {len(checked.graph)} nodes for {', '.join(checked.outputs)}")
+    if not checked.sound:
+        raise RequestError([Problem("", line) for line in checked.lines()])
+
+
+def _run(
+    job: Job, opened: Opened, checked: Validation, registry: Registry, catalogue: FolderCatalogue
+) -> None:
+    from calotype.cli.workflow_context import FolderHost
+    from calotype.workflow.cache import Cache
+    from calotype.workflow.executor import Execution
+
+    with shown() as bar:
+        bar.start("loading libraries", 1)
+        host = FolderHost(job, opened, catalogue, _announced(job))
+        # One run: what it does not need any more may go.
+        execution = Execution(checked.graph, registry, Cache(most_entries=0), host, outputs=checked.outputs)
+        with cancellable() as cancel:
+            nodes = _followed(execution, opened, bar, cancel, job)
+    if job.as_json:
+        print_json({"files": host.written, "nodes": nodes})
+
+
+def _announced(job: Job) -> Any:
+    return (lambda _: None) if job.as_json else typer.echo
+
+
+def _followed(
+    execution: Execution, opened: Opened, bar: Bar, cancel: CancelToken, job: Job
+) -> list[dict[str, Any]]:
+    """Seconds of every node, in the order they ran."""
+    from calotype.workflow.executor import Failed
+
+    nodes: list[dict[str, Any]] = []
+    drawing = _Drawing(opened.prompt, bar, nodes)
+    try:
+        for event in execution:
+            if isinstance(event, Failed):
+                if not isinstance(event.error, CalotypeError):
+                    print("".join(event.traceback), file=sys.stderr)
+                raise NodeFailedError(event)
+            drawing.show(event)
+            if cancel.cancelled:
+                done = f"; what was finished before is in {job.out}" if job.out.exists() else ""
+                raise CancelledError(f"cancelled{done}")
+    finally:
+        execution.close()
+    return nodes
+
+
+class _Drawing:
+    """Turns events into a bar for the running node."""
+
+    def __init__(self, prompt: dict[str, Any], bar: Bar, nodes: list[dict[str, Any]]) -> None:
+        self._prompt, self._bar, self._nodes = prompt, bar, nodes
+        self._started_s, self._done, self._total = 0.0, 0, 0
+
+    def show(self, event: Event) -> None:
+        from calotype.workflow.executor import Executed, Executing, Progressed
+
+        if isinstance(event, Executing):
+            self._started_s, self._done, self._total = time.perf_counter(), 0, 1
+            self._bar.start(self._label(event.node), 1)
+        elif isinstance(event, Progressed):
+            if self._total != event.maximum:
+                self._bar.start(self._label(event.node), event.maximum)
+                self._done, self._total = 0, event.maximum
+            self._bar.advance(event.value - self._done)
+            self._done = event.value
+        elif isinstance(event, Executed):
+            seconds = round(time.perf_counter() - self._started_s, 4)
+            self._nodes.append({"node": event.node, "seconds": seconds})
+
+    def _label(self, name: str) -> str:
+        return f"{name} {self._prompt[name]['class_type']}"

@@ -1,0 +1,120 @@
+"""What a model can do: checked when it is loaded, and before a request is run on it.
+
+Knows nothing of memory or devices.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+
+from calotype.core.errors import ModelFileError, Problem, RequestError
+from calotype.engine.image_inputs import Inputs
+from calotype.engine.img2img import reads_mask
+from calotype.models.model import Model
+from calotype.models.sampling_defaults import ends_at_least_noise, sampling_defaults
+from calotype.sampling import TrainingSchedule, training_schedule
+from calotype.sampling.api import sampler_options
+from calotype.spec.generate_request import GenerateRequest, MicroConditioning
+
+DEFAULT_STRENGTH = 0.75
+"""How far to leave a given image when nobody says: far enough to follow a prompt, near enough to be known."""
+
+OTHER_NOISE = ("EDM", "FlowMatch")
+"""How the names of schedulers begin that add noise in another way than by betas."""
+UNGIVEN = {
+    "time_cond_proj_dim": "how strong the guidance is, as models distilled to consistency do",
+    "class_embed_type": "a class",
+    "num_class_embeds": "a class",
+}
+"""Settings of a UNet that reads something nobody gives it, and what."""
+
+OTHER_CHANNELS = {5: "depth", 7: "x4 upscaler", 8: "InstructPix2Pix"}
+"""Families that are recognized by how many channels their UNet reads."""
+
+_log = logging.getLogger(__name__)
+
+
+def schedule_of(model: Model) -> TrainingSchedule:
+    """The noise levels the model was trained on, from its scheduler's configuration."""
+    config = model.architecture.scheduler
+    kind = str(config.get("_class_name"))
+    if kind.startswith(OTHER_NOISE):
+        rule = f"its scheduler is {kind}, whose noise is not supported (that of betas is)"
+        raise ModelFileError(model.identity.reference, rule)
+    if config.get("trained_betas") is not None:
+        raise ModelFileError(
+            model.identity.reference, "its scheduler lists trained_betas, which are not supported"
+        )
+    try:
+        return training_schedule(
+            config.get("beta_schedule", "scaled_linear"),
+            float(config.get("beta_start", 0.00085)),
+            float(config.get("beta_end", 0.012)),
+            int(config.get("num_train_timesteps", 1000)),
+            bool(config.get("rescale_betas_zero_snr", False)),
+            steps_offset=int(config.get("steps_offset") or 0),
+            ends_at_least_noise=ends_at_least_noise(config),
+        )
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ModelFileError(model.identity.reference, f"its scheduler cannot be used: {error}") from None
+
+
+def check_model(model: Model) -> None:
+    """Refuse a UNet that reads something nobody would give it."""
+    latent, reads = model.architecture.latent_channels, int(model.unet.config.in_channels)
+    if reads != latent and not reads_mask(model):
+        known = f"{latent} (text to image) and {2 * latent + 1} (inpainting) are known"
+        family = f"; {OTHER_CHANNELS[reads]} models read {reads}" if reads in OTHER_CHANNELS else ""
+        rule = f"its UNet reads {reads} channels; {known}{family}"
+        raise ModelFileError(model.identity.reference, rule)
+    for setting, what in UNGIVEN.items():
+        if model.unet.config.get(setting) is not None:
+            rule = f"its UNet reads {what} ({setting}), which is not supported"
+            raise ModelFileError(model.identity.reference, rule)
+    added = model.unet.config.get("addition_embed_type")
+    if added and (added, model.architecture.family) != ("text_time", "sdxl"):
+        rule = f"its UNet reads {added!r} beside the prompt (addition_embed_type), which is not supported"
+        raise ModelFileError(model.identity.reference, rule)
+
+
+def resolve(model: Model, request: GenerateRequest, inputs: Inputs) -> GenerateRequest:
+    """Fill in what the model decides, and refuse what it cannot do, every problem at once."""
+    native = model.architecture.native_size
+    width, height = inputs.size() or (native, native)
+    strength = request.strength
+    if strength is None:
+        strength = DEFAULT_STRENGTH if inputs.image is not None and inputs.mask is None else 1.0
+    resolved = request.settled(asdict(sampling_defaults(model.architecture))).with_changes(
+        width=request.width or width, height=request.height or height, strength=strength
+    )
+    problems = _beyond(model, resolved)
+    if problems:
+        raise RequestError(problems)
+    _warn_of_ignored(model, resolved, inputs)
+    return resolved
+
+
+def _beyond(model: Model, request: GenerateRequest) -> list[Problem]:
+    architecture, problems = model.architecture, []
+    for field, side in (("width", request.width), ("height", request.height)):
+        if side and side % architecture.vae_factor:
+            rule = f"{side} is not a multiple of {architecture.vae_factor}, which this model needs"
+            problems.append(Problem(field, rule, side))
+    if request.eta is not None and "eta" not in sampler_options(request.sampler):
+        rule = f"sampler {request.sampler!r} has no eta; leave it out"
+        problems.append(Problem("eta", rule, request.eta))
+    deepest = min(int(config["num_hidden_layers"]) for config in architecture.text_encoders) - 1
+    if request.clip_skip > deepest:
+        rule = f"{request.clip_skip} is too much, this model's text encoders can leave out {deepest}"
+        problems.append(Problem("clip_skip", rule, request.clip_skip))
+    if request.micro != MicroConditioning() and architecture.family != "sdxl":
+        problems.append(Problem("micro", f"{architecture.title} is not told sizes and crops; only SDXL is"))
+    return problems
+
+
+def _warn_of_ignored(model: Model, request: GenerateRequest, inputs: Inputs) -> None:
+    if request.negative_prompt and request.cfg == 1:
+        _log.warning("negative_prompt has no effect at cfg 1, which switches guidance off")
+    if inputs.image is not None and inputs.mask is None and request.strength == 1 and not reads_mask(model):
+        _log.warning("the image has no effect at strength 1, which starts from noise alone")

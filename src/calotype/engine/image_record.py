@@ -1,0 +1,42 @@
+"""The records of pictures an engine made. Knows nothing of picture files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+
+from calotype.engine.device import device_name, precision_name
+from calotype.models.model import Model
+from calotype.spec.generate_request import GenerateRequest
+from calotype.spec.records.image import PictureRecord
+from calotype.version import VERSION
+
+RECORDED_VERSIONS = ("torch", "diffusers", "transformers")
+
+
+def records(
+    model: Model, preset: str, request: GenerateRequest, files: Mapping[str, str]
+) -> list[PictureRecord]:
+    """One record per picture of a resolved request, each for its own seed."""
+    versions = _versions()
+    return [
+        PictureRecord(
+            calotype=VERSION,
+            request=request.with_changes(seed=seed, count=1).as_dict(),
+            model=model.identity,
+            preset=preset,
+            precision=precision_name(model.dtype),
+            device=device_name(model.device),
+            versions=versions,
+            prediction=model.architecture.prediction_type,
+            files=dict(files),
+        )
+        for seed in request.seeds()
+    ]
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Once: reading a package's description takes milliseconds, and a server does it for every request."""
+    return {name: version(name) for name in RECORDED_VERSIONS}

@@ -1,0 +1,78 @@
+"""A 3×3 convolution of pictures in e4m3 with weights in e4m3. Knows nothing of who normalised them.
+
+A picture is multiplied by one factor before it is rounded to e4m3, a layer's own and known beforehand: what
+comes out of a group norm and SiLU has the same range in every picture. e4m3 is a floating point format, so
+within its range a factor that is a power of two changes no number's precision; it only decides which numbers
+are too large (above 448, cut off) and which are too small to keep all their digits (below 2^-6).
+"""
+
+from __future__ import annotations
+
+from math import floor, log2
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from calotype.engine.kernels.dispatch import runs_triton_on
+from calotype.engine.kernels.quantize import LARGEST, SMALLEST, VALUE_TYPES, quantise_rows
+
+E4M3 = VALUE_TYPES["fp8"]
+TAPS = 9
+OLDEST = (9, 0)
+"""Compute capability the kernel is written for: Hopper's copy engine and tensor cores."""
+WIDTHS = 16
+"""Channels are multiples of this: the copy engine moves sixteen bytes at a time."""
+
+
+class Weight(NamedTuple):
+    """A layer's in e4m3 (9, channels out, channels in); what its sums are multiplied with (channels out)."""
+
+    values: Tensor
+    scale: Tensor
+
+
+def fp8_convolution(x: Tensor, weight: Weight, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Of `x` (N, C, H, W) in e4m3, channels-last like the result; zeros around it, stride 1."""
+    if runs_kernel_on(x.device) and not torch.compiler.is_compiling():
+        from calotype.engine.kernels import fp8_conv_triton  # noqa: PLC0415 - needs Triton
+
+        return fp8_conv_triton.launch(x, weight, bias, dtype)
+    return plain(x, weight, bias, dtype)
+
+
+def runs_kernel_on(device: torch.device) -> bool:
+    """Whether the device has what the kernel is written for."""
+    return runs_triton_on(device, fp8=True) and torch.cuda.get_device_capability(device) >= OLDEST
+
+
+def plain(x: Tensor, weight: Weight, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The same by torch's own convolution, in single precision: few others know e4m3."""
+    taps = weight.values.float().permute(1, 2, 0).unflatten(2, (3, 3))
+    sums = functional.conv2d(x.float(), taps, padding=1) * weight.scale[:, None, None]
+    sums = sums if bias is None else sums + bias[:, None, None]
+    return sums.to(dtype, memory_format=torch.channels_last)
+
+
+def quantised_weight(weight: Tensor, factor: float) -> Weight:
+    """`weight` (channels out, channels in, 3, 3) for pictures that were multiplied by `factor`.
+
+    Each channel out has a scale of its own, so one large weight spoils one channel.
+    """
+    rows = quantise_rows(weight.permute(0, 2, 3, 1).flatten(1), "fp8")
+    taps = rows.values.unflatten(1, (TAPS, -1)).transpose(0, 1).contiguous()
+    return Weight(taps, rows.scale.flatten() / factor)
+
+
+def in_e4m3(x: Tensor, factor: float) -> Tensor:
+    """A picture multiplied by the factor and rounded; what is too large is cut off."""
+    return (x.float() * factor).clamp(-LARGEST["fp8"], LARGEST["fp8"]).to(E4M3)
+
+
+def factor_for(largest: float) -> float:
+    """The largest power of two by which numbers up to `largest` can be multiplied without being cut off.
+
+    A power of two, because multiplying by it and dividing again costs no digit of its own.
+    """
+    return 2.0 ** floor(log2(LARGEST["fp8"] / max(largest, SMALLEST)))

@@ -1,0 +1,52 @@
+"""A matrix product of whole numbers in eight bits, back in the units of its factors.
+
+Knows nothing of how they were quantised.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from calotype.engine.kernels.dequantize import rescale
+from calotype.engine.kernels.dispatch import capability, runs_gluon_on, runs_triton_on
+from calotype.engine.kernels.int8_tile_config import Plan, plan_of
+from calotype.engine.kernels.quantize import Quantised
+
+_HOPPER = (9, 0)
+_FEWEST_ROWS = 17
+"""That torch's own product takes on a GPU."""
+
+
+def int8_product(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """`x` (M, K) times the transpose of `weight` (N, K), plus a bias (N); widths are multiples of 16."""
+    device = x.values.device
+    # The kernels fetch tiles by Hopper's copy engine; older GPUs have torch's own product.
+    if runs_triton_on(device) and capability(device) >= _HOPPER:
+        plan = plan_of(len(x.values), len(weight.values), device) if runs_gluon_on(device) else None
+        return planned(x, weight, bias, dtype, plan)
+    return plain(x, weight, bias, dtype)
+
+
+def planned(
+    x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype, plan: Plan | None
+) -> Tensor:
+    """The same by the kernel that the plan is for. Both give the same numbers to the bit."""
+    if plan is None:
+        from calotype.engine.kernels import int8_matmul_triton  # noqa: PLC0415 - needs Triton
+
+        return int8_matmul_triton.launch(x, weight, bias, dtype)
+    from calotype.engine.kernels import int8_matmul_hopper  # noqa: PLC0415 - needs Triton
+
+    return int8_matmul_hopper.launch(x, weight, bias, dtype, plan)
+
+
+def plain(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The same with torch's own product, which gives whole numbers that are scaled after it."""
+    num_rows = len(x.values)
+    values = x.values
+    if values.is_cuda and num_rows < _FEWEST_ROWS:
+        values = functional.pad(values, (0, 0, 0, _FEWEST_ROWS - num_rows))
+    whole = torch._int_mm(values, weight.values.T)[:num_rows]
+    return rescale(whole, x.scale, weight.scale, bias, dtype)

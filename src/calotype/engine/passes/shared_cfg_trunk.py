@@ -1,0 +1,16 @@
+"""What both halves of guidance compute alike, computed once: all before the first attention to a prompt.
+
+The two rows of a picture have one latent and one timestep, and only prompts tell them apart. The embedded
+model's first level has no attention at all. SDXL tells its prompt to the time embedding too, so nothing is
+alike there.
+"""
+
+from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
+
+
+def _apply(assembly: Assembly) -> None:
+    assembly.shared_latents = assembly.model.architecture.unet.get("addition_embed_type") is None
+
+
+SHARED_GUIDANCE = Pass("shared_guidance", "rounding", nothing_more, _apply, after=(OWN_FORWARD.name,))

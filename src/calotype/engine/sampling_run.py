@@ -1,0 +1,82 @@
+"""A batch of pictures under way: where its sampler stands and what its UNet questions are.
+
+Whoever holds runs decides when each advances; see `Engine.advance`. Knows nothing of prompts or files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calotype.engine.denoiser import Guidance, Question
+from calotype.sampling import Query, Sampling
+from calotype.sampling.noise import noised
+from calotype.spec.generate_request import LoraUse
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The part of a picture that inpainting leaves alone."""
+
+    clean: Tensor
+    noise: Tensor
+    paint: Tensor
+    """1 where the picture is painted anew, 0 where it is kept; latent size."""
+
+    def into_question(self, query: Query) -> Query:
+        """Outside the mask the model sees the known picture at the same noise level."""
+        return query._replace(x=torch.lerp(noised(self.clean, self.noise, query.sigma), query.x, self.paint))
+
+    def into_answer(self, denoised: Tensor) -> Tensor:
+        return torch.lerp(self.clean, denoised, self.paint)
+
+
+class Run:
+    """One sampling in progress. `latents` is the latest estimate of the result; the result once `done`."""
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        guidance: Guidance,
+        total_steps: int,
+        *,
+        keep: Keep | None = None,
+        extra_channels: Tensor | None = None,
+        loras: tuple[LoraUse, ...] = (),
+    ) -> None:
+        self.total_steps = total_steps
+        self.steps_done = 0
+        self.loras = loras
+        self.latents: Tensor | None = None
+        self._sampling = sampling
+        self._guidance = guidance
+        self._keep = keep
+        self._extra_channels = extra_channels
+        self._query: Query | None = next(sampling)
+
+    @property
+    def done(self) -> bool:
+        return self._query is None
+
+    def question(self) -> Question:
+        assert self._query is not None, "a finished run asks nothing"
+        query = self._keep.into_question(self._query) if self._keep else self._query
+        return Question(query, self._guidance, self._extra_channels)
+
+    def receive(self, denoised: Tensor) -> bool:
+        """Take the answer and go on to the next question; True when that completed a step."""
+        assert self._query is not None
+        if self._keep:
+            denoised = self._keep.into_answer(denoised)
+        self.latents = denoised
+        before = self._query.step
+        try:
+            self._query = self._sampling.send(denoised)
+        except StopIteration as finished:
+            self._query, self.latents = None, finished.value
+            self.steps_done = self.total_steps
+            return True
+        self.steps_done = self._query.step
+        return self._query.step > before

@@ -1,0 +1,143 @@
+"""Between pictures and latents: encode, decode, and both in tiles when a picture is large.
+
+Knows nothing of noise. An `Autoencoder`'s latents are in the UNet's scale, a `RawAutoencoder`'s in its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any, NamedTuple
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from calotype.core.errors import CalotypeError
+from calotype.engine.modules.vae_encoder import latent_mean
+from calotype.engine.tiled_vae import Tiling
+from calotype.models.architecture import vae_factor
+from calotype.models.model import Model
+from calotype.models.skeleton.fallback import Outline
+
+TILE_PIXELS = 512
+COLOURS = 3
+
+
+class NotAPictureError(CalotypeError):
+    """The model's numbers left the range of numbers."""
+
+
+Decode = Callable[[Any, Tensor], Tensor]
+"""From an autoencoder and latents in its scale (fp32) to pixels (fp32)."""
+
+
+def plain_decode(vae: Any, latents: Tensor) -> Tensor:
+    """diffusers' own way."""
+    return vae.decode(_as_it_has(vae, latents), return_dict=False)[0].float()
+
+
+class RawAutoencoder:
+    """A VAE without a model; latents are in its own scale."""
+
+    def __init__(self, vae: Any, decode: Decode = plain_decode) -> None:
+        self._vae, self._decode_with = vae, decode
+        self.factor = vae_factor(vae.config)
+        """Pixels per latent pixel along one side."""
+        self._latent_channels = int(vae.config.latent_channels)
+        self._side = TILE_PIXELS // self.factor
+        self._overlap: int | None = None
+
+    def in_tiles(self, side: int, overlap: int) -> RawAutoencoder:
+        """The same with tiles of another size; both in pixels."""
+        changed = copy(self)
+        changed._side, changed._overlap = side // self.factor, overlap // self.factor
+        return changed
+
+    @torch.inference_mode()
+    def encode(self, pixels: Tensor, *, tiled: bool) -> Tensor:
+        """Latents (fp32) of pixels in −1…1; the distribution's mode, so that a picture has one latent."""
+        tiling = Tiling(self._side, self.factor, 1, self._latent_channels, self._overlap)
+        return tiling.apply(self._encode, pixels) if tiled else self._encode(pixels)
+
+    @torch.inference_mode()
+    def decode(self, latents: Tensor, *, tiled: bool) -> Tensor:
+        """Pixels (fp32) in about −1…1."""
+        tiling = Tiling(self._side, 1, self.factor, COLOURS, self._overlap)
+        return tiling.apply(self._decode, latents) if tiled else self._decode(latents)
+
+    def _encode(self, pixels: Tensor) -> Tensor:
+        given = _as_it_has(self._vae, pixels)
+        if isinstance(self._vae, Outline):
+            return latent_mean(self._vae, given).float()
+        return self._vae.encode(given).latent_dist.mode().float()
+
+    def _decode(self, latents: Tensor) -> Tensor:
+        return self._decode_with(self._vae, latents)
+
+
+class Autoencoder:
+    """A model's VAE with its scale."""
+
+    def __init__(self, model: Model, decode: Decode = plain_decode) -> None:
+        self._raw = RawAutoencoder(model.vae, decode)
+        # Its own: a separate VAE in the model's place may have another scale.
+        self._scale = float(model.vae.config.scaling_factor)
+        self._shift = float(model.vae.config.shift_factor or 0.0)
+
+    @torch.inference_mode()
+    def encode(self, pixels: Tensor, *, tiled: bool) -> Tensor:
+        """Latents (fp32) of pixels in −1…1."""
+        return (self._raw.encode(pixels, tiled=tiled) - self._shift) * self._scale
+
+    @torch.inference_mode()
+    def decode(self, latents: Tensor, *, tiled: bool) -> Tensor:
+        """Pixels (fp32) in about −1…1."""
+        return self._raw.decode(latents / self._scale + self._shift, tiled=tiled)
+
+    def images(self, latents: Tensor, *, tiled: bool) -> list[Image.Image]:
+        """Pictures of latents, one at a time: a decoder's memory is many times its picture's."""
+        return [to_image(self.decode(latent[None], tiled=tiled)[0]) for latent in latents]
+
+
+def _as_it_has(vae: Any, values: Tensor) -> Tensor:
+    # Its own precision: SDXL's autoencoder stays in fp32 beside a UNet in fp16.
+    parameter = next(vae.parameters())
+    return values.to(parameter.device, parameter.dtype)
+
+
+class Shown(NamedTuple):
+    """What a screen is given, still where it was decoded: a quarter of the size to copy from there."""
+
+    colours: Tensor
+    """(height, width, 3) bytes."""
+    finite: Tensor
+    """Whether they mean anything."""
+
+
+def shown(pixels: Tensor) -> Shown:
+    """Of one (3, height, width) tensor in −1…1."""
+    colours = ((pixels.float() / 2 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8)
+    return Shown(colours.permute(1, 2, 0).contiguous(), torch.isfinite(pixels).all())
+
+
+def to_image(pixels: Tensor) -> Image.Image:
+    """A picture from one (3, height, width) tensor in −1…1."""
+    return image_of(shown(pixels))
+
+
+def image_of(what: Shown) -> Image.Image:
+    """A picture; NaN is refused instead of shown as black."""
+    if not bool(what.finite):
+        raise NotAPictureError(
+            "the picture came out as NaN or infinity: the numbers outgrew the precision. Use bf16 or fp32 "
+            "(--precision), a VAE made for fp16, or a lower cfg"
+        )
+    return Image.fromarray(what.colours.cpu().numpy())
+
+
+def to_pixels(image: Image.Image) -> Tensor:
+    """One (3, height, width) tensor in −1…1."""
+    rgb = image.convert("RGB")
+    flat = torch.frombuffer(bytearray(rgb.tobytes()), dtype=torch.uint8)
+    return flat.reshape(rgb.height, rgb.width, 3).permute(2, 0, 1).float() / 127.5 - 1

@@ -1,0 +1,29 @@
+"""Whether weights are numbers: a NaN is reported by name here, instead of as a black picture later."""
+
+import torch
+
+from calotype.models.files.base import TensorReader
+from calotype.models.files.dtypes import TORCH_DTYPES
+
+_CHUNK_ITEMS = 2**24
+
+
+def non_finite_tensors(reader: TensorReader) -> list[str]:
+    """Names of the tensors that hold NaN or an infinity, in the file's order. Integers are not read."""
+    return [
+        name for name in reader if _can_be_non_finite(reader, name) and not _all_finite(reader.read(name))
+    ]
+
+
+def _can_be_non_finite(reader: TensorReader, name: str) -> bool:
+    dtype = TORCH_DTYPES[reader.entry(name).dtype]
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def _all_finite(tensor: torch.Tensor) -> bool:
+    # In chunks, because eight-bit floats have no test of their own and become four times as large for it.
+    for chunk in tensor.reshape(-1).split(_CHUNK_ITEMS):
+        wide = chunk.float() if chunk.element_size() == 1 else chunk
+        if not bool(torch.isfinite(wide).all()):
+            return False
+    return True

@@ -1,0 +1,51 @@
+"""Opens any known kind of weight file as tensors; old pickles by way of a converted copy that is kept.
+
+Knows where copies are kept and when one may be used again. How a pickle is read safely is `pickle_sandbox`.
+"""
+
+from pathlib import Path
+
+from calotype.core.errors import ModelFileError
+from calotype.core.paths import cache_dir
+from calotype.core.progress import Progress
+from calotype.models.files.pickle_sandbox import convert_pickle, provenance
+from calotype.models.files.safe_open import OpenedFile, open_model_file
+from calotype.models.files.safetensors_reader import Origin, TensorFile, open_safetensors
+from calotype.models.files.sniff import FileKind
+
+
+def open_tensors(path: Path, *, inside: Path | None = None, progress: Progress | None = None) -> TensorFile:
+    """Open a weight file by what it holds, whatever its name. No pickle is ever loaded in this process."""
+    opened = open_model_file(path, inside=inside)
+    try:
+        if opened.kind is FileKind.SAFETENSORS:
+            return TensorFile(opened)
+        converted = _open_converted(opened, progress)
+    except BaseException:
+        opened.close()
+        raise
+    opened.close()
+    return converted
+
+
+def _open_converted(opened: OpenedFile, progress: Progress | None) -> TensorFile:
+    origin = Origin(opened.path, opened.kind, opened.sha256(progress))
+    copy = cache_dir() / "converted" / f"{origin.sha256}.safetensors"
+    if not _usable(copy, origin):
+        try:
+            convert_pickle(opened, copy, sha256=origin.sha256, progress=progress)
+        except OSError as error:
+            place = f"{copy.parent} cannot be written: {error.strerror}; set CALOTYPE_CACHE to another place"
+            raise ModelFileError(opened.path, f"has to be converted, but {place}") from None
+    return open_safetensors(copy, origin=origin)
+
+
+def _usable(copy: Path, origin: Origin) -> bool:
+    """Whether an earlier conversion can stand in: whole by the strict check, and made by today's rules."""
+    if not copy.exists():
+        return False
+    try:
+        with open_safetensors(copy, origin=origin) as tensors:
+            return tensors.metadata == provenance(origin.sha256)
+    except ModelFileError:
+        return False

@@ -1,0 +1,129 @@
+"""Finds the tensors in an unpickled tree, names them, and checks that each lies within its storage.
+
+Everything in the tree is as a stranger wrote it: types, signs and sizes are all checked here, after the
+pickle is done. Reads no bytes.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeGuard
+
+from calotype.models.files.pickle_child.errors import RefusedError, shown
+from calotype.models.files.pickle_child.stubs import DType, StorageRef, TensorRef
+from calotype.models.files.pickle_child.torch_formats import Checkpoint, Extent
+from calotype.models.files.safetensors_layout import ITEM_BYTES, MOST_BYTES, MOST_DIMENSIONS, broken_name_rule
+
+_DEEPEST_NESTING = 32
+_MOST_VALUES = 500_000
+_MOST_WRAPPERS = 4
+_NAME_OF_A_BARE_TENSOR = "tensor"
+
+
+class PlacedTensor(NamedTuple):
+    """A tensor whose every item is known to lie in its storage; offset and strides count items."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    storage: Extent
+
+
+@dataclass
+class Findings:
+    """The tensors of a checkpoint by name, and what was not taken along."""
+
+    tensors: dict[str, PlacedTensor] = field(default_factory=dict)
+    storage_keys: set[str] = field(default_factory=set)
+    left_out: list[str] = field(default_factory=list)
+    dropped_values: int = 0
+
+
+def place_tensors(checkpoint: Checkpoint) -> Findings:
+    """Name and check every tensor that is part of the weights."""
+    findings = Findings()
+    tree = _weights_of(checkpoint.root, findings)
+    for num_values, (path, value) in enumerate(_walk(tree, "", 0)):
+        if num_values >= _MOST_VALUES:
+            raise RefusedError(f"holds more than {_MOST_VALUES} values")
+        if isinstance(value, TensorRef):
+            name = path or _NAME_OF_A_BARE_TENSOR
+            rule = broken_name_rule(name)
+            if name in findings.tensors:
+                rule = f"two tensors would both be called {shown(name)}"
+            if rule is not None:
+                raise RefusedError(rule)
+            findings.tensors[name] = _place(name, value, checkpoint.storages)
+            findings.storage_keys.add(value.storage.key)
+        elif not _is_container(value):
+            findings.dropped_values += 1
+    if not findings.tensors:
+        raise RefusedError("holds no tensors")
+    return findings
+
+
+def _weights_of(root: object, findings: Findings) -> object:
+    """The part of the tree that is weights; trainers keep them in `state_dict` beside their own state."""
+    for _ in range(_MOST_WRAPPERS):
+        if not isinstance(root, dict) or not isinstance(root.get("state_dict"), dict):
+            break
+        findings.left_out += [key for key in root if isinstance(key, str) and key != "state_dict"]
+        root = root["state_dict"]
+    if isinstance(root, dict) and "string_to_param" in root:
+        # A textual inversion; beside the embedding it keeps token numbers, which are no weights.
+        findings.left_out += [key for key in root if isinstance(key, str) and key != "string_to_param"]
+        root = {"string_to_param": root["string_to_param"]}
+    return root
+
+
+def _walk(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
+    """Every value with the dotted path that leads to it, containers before what they hold."""
+    if depth > _DEEPEST_NESTING:
+        raise RefusedError(f"is nested more than {_DEEPEST_NESTING} deep at {shown(path)}")
+    yield path, value
+    if not _is_container(value):
+        return
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(key, str | int):
+            yield from _walk(inner, f"{path}.{key}" if path else str(key), depth + 1)
+
+
+def _is_container(value: object) -> TypeGuard[dict[object, object] | list[object] | tuple[object, ...]]:
+    """Dictionaries and sequences; our own descriptions are tuples too, but nothing to look into."""
+    described = isinstance(value, TensorRef | StorageRef | DType)
+    return not described and isinstance(value, dict | list | tuple)
+
+
+def _place(name: str, tensor: TensorRef, storages: dict[str, Extent]) -> PlacedTensor:
+    def refuse(rule: str) -> RefusedError:
+        return RefusedError(f"tensor {shown(name)}: {rule}")
+
+    storage, dtype = tensor.storage, tensor.dtype
+    if not isinstance(storage, StorageRef) or not isinstance(dtype, DType):
+        raise refuse("it has no storage or no dtype")
+    shape, strides, offset = _sizes(tensor.shape), _sizes(tensor.strides), _sizes([tensor.offset])
+    if shape is None or strides is None or offset is None or len(shape) != len(strides):
+        raise refuse("its shape, strides or offset are not whole numbers from 0 to 2**63, or do not match")
+    extent = storages.get(storage.key)
+    if extent is None:
+        raise refuse(f"its storage {shown(storage.key)} is not in the file")
+    declared = _sizes([storage.num_items])
+    if declared is None or declared[0] * ITEM_BYTES[storage.dtype.name] != extent.num_bytes:
+        wanted = f"{shown(storage.num_items)} items of {storage.dtype.name}"
+        raise refuse(f"storage {shown(storage.key)} has {extent.num_bytes} bytes, but {wanted} are declared")
+    num_items = math.prod(shape)
+    if num_items * ITEM_BYTES[dtype.name] > MOST_BYTES:
+        raise refuse(f"shape {list(shape)} overflows")
+    last = offset[0] + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    needed = (last + 1) * ITEM_BYTES[dtype.name]
+    if num_items and needed > extent.num_bytes:
+        raise refuse(f"it reaches to byte {needed} of a storage of {extent.num_bytes} bytes")
+    return PlacedTensor(dtype.name, shape, strides, offset[0], extent)
+
+
+def _sizes(value: object) -> tuple[int, ...] | None:
+    """Non-negative machine integers, or None; True and False are ints in Python and are not wanted here."""
+    if not isinstance(value, list | tuple) or len(value) > MOST_DIMENSIONS:
+        return None
+    return tuple(value) if all(type(item) is int and 0 <= item <= MOST_BYTES for item in value) else None

@@ -1,0 +1,179 @@
+"""The whole table between a single original file and the parts of a diffusers folder.
+
+One `Correspondence` per tensor of the original file: the diffusers tensors it is made of and the change of
+form between them. Reads and writes of both layouts go through this table, so both directions agree by
+construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from calotype.core.errors import ModelFileError
+from calotype.models.architecture import Architecture
+from calotype.models.key_mapping import open_clip, unet, vae
+from calotype.models.key_mapping.prefixes import renamed
+
+UNET = "model.diffusion_model."
+VAE = "first_stage_model."
+SD1_TEXT = "cond_stage_model.transformer."
+SD2_TEXT = "cond_stage_model.model."
+REFINER_TEXT = "conditioner.embedders.0.model."
+SDXL_TEXT = ("conditioner.embedders.0.transformer.", "conditioner.embedders.1.model.")
+
+
+CLIP_TEXT = (SD1_TEXT, SDXL_TEXT[0])
+"""Where a text encoder keeps the names of transformers."""
+OPEN_CLIP_TEXT = (SD2_TEXT, REFINER_TEXT, SDXL_TEXT[1])
+"""Where a text encoder has those of OpenCLIP."""
+
+
+class Form(Enum):
+    """How the original tensor's form differs from the diffusers one."""
+
+    SAME = "same"
+    POINTWISE = "1×1 convolution there, linear here"
+    TRANSPOSED = "transposed there"
+    JOINED = "several here, stacked into one there"
+
+
+@dataclass(frozen=True)
+class Correspondence:
+    """One original tensor and what it is here: (part, tensor name) of each piece."""
+
+    original: str
+    pieces: tuple[tuple[str, str], ...]
+    form: Form = Form.SAME
+
+    def to_original(self, read: Callable[[str, str], Tensor]) -> Tensor:
+        tensors = [read(part, name) for part, name in self.pieces]
+        match self.form:
+            case Form.JOINED:
+                return torch.cat(tensors)
+            case Form.POINTWISE:
+                return tensors[0][..., None, None]
+            case Form.TRANSPOSED:
+                return tensors[0].T.contiguous()
+            case Form.SAME:
+                return tensors[0]
+
+    def from_original(self, tensor: Tensor) -> list[Tensor]:
+        """The pieces, in order; each owns its memory so that the joined tensor can be let go."""
+        match self.form:
+            case Form.JOINED:
+                return [piece.clone() for piece in tensor.chunk(len(self.pieces))]
+            case Form.POINTWISE:
+                return [tensor.flatten(1)]
+            case Form.TRANSPOSED:
+                return [tensor.T.contiguous()]
+            case Form.SAME:
+                return [tensor]
+
+    def original_shape(self, shapes: Mapping[str, Mapping[str, tuple[int, ...]]]) -> tuple[int, ...]:
+        first, *rest = (shapes[part][name] for part, name in self.pieces)
+        match self.form:
+            case Form.JOINED:
+                return (first[0] + sum(shape[0] for shape in rest), *first[1:])
+            case Form.POINTWISE:
+                return (*first, 1, 1)
+            case Form.TRANSPOSED:
+                return first[::-1]
+            case Form.SAME:
+                return first
+
+
+def usual_name(name: str) -> str:
+    """The name of a tensor of a single file as the table has it.
+
+    transformers 5 and some merging tools leave the `text_model.` level out of a text encoder. diffusers'
+    conversion scripts then rename only a part of what they would rename with it.
+    """
+    for prefix in CLIP_TEXT:
+        rest = name.removeprefix(prefix)
+        if rest != name and rest.startswith(("embeddings.", "encoder.", "final_layer_norm.")):
+            return f"{prefix}text_model.{rest}"
+    for prefix in OPEN_CLIP_TEXT:
+        rest = name.removeprefix(prefix)
+        for level, there in open_clip.WITHOUT_LEVEL.items():
+            if rest != name and rest.startswith(level):
+                return f"{prefix}{there}{rest.removeprefix(level)}"
+    return name
+
+
+def correspondences(architecture: Architecture, names: Collection[str] = ()) -> list[Correspondence]:
+    """The table for every tensor of `architecture`.
+
+    Where files write a text encoder in more than one way, the file's tensor `names` select the way. Without
+    `names` the table has the names that the authors of the model wrote.
+    """
+    table = _part(architecture, "unet", UNET, unet.module_names(architecture.unet))
+    table += vae_correspondences(architecture, VAE)
+    if architecture.family == "sdxl" and len(architecture.text_encoders) == 1:
+        table += _open_clip(architecture, "text_encoder_2", REFINER_TEXT, names)
+    elif architecture.family == "sdxl":
+        table += _same_names(architecture, "text_encoder", SDXL_TEXT[0])
+        table += _open_clip(architecture, "text_encoder_2", SDXL_TEXT[1], names)
+    elif architecture.family == "sd2" and not _only_transformers(names):
+        table += _open_clip(architecture, "text_encoder", SD2_TEXT, names)
+    else:
+        # diffusers' own script also writes Stable Diffusion 2 so where the `text_model.` level is missing.
+        table += _same_names(architecture, "text_encoder", SD1_TEXT)
+    return table
+
+
+def _only_transformers(names: Collection[str]) -> bool:
+    """Whether a text encoder of Stable Diffusion 2 has the names of transformers."""
+    return any(name.startswith(SD1_TEXT) for name in names) and not any(
+        name.startswith(SD2_TEXT) for name in names
+    )
+
+
+def vae_correspondences(architecture: Architecture, prefix: str) -> list[Correspondence]:
+    """The autoencoder's rows alone; separate VAE files have no prefix."""
+    return _part(architecture, "vae", prefix, vae.module_names(architecture.vae))
+
+
+def _part(
+    architecture: Architecture, part: str, prefix: str, modules: Mapping[str, str]
+) -> list[Correspondence]:
+    rows = []
+    for name, shape in architecture.tensor_shapes(part).items():
+        original = renamed(name, modules)
+        if original is None:
+            rule = f"its {part} has {name!r}, which the original layout has no place for"
+            raise ModelFileError(architecture.name, f"{rule}; it exists as a diffusers folder only")
+        module = name.rpartition(".")[0]
+        pointwise = part == "vae" and module.endswith(vae.LINEAR_HERE_CONVOLUTION_THERE) and len(shape) == 2
+        form = Form.POINTWISE if pointwise else Form.SAME
+        rows.append(Correspondence(f"{prefix}{original}", ((part, name),), form))
+    return rows
+
+
+def _same_names(architecture: Architecture, part: str, prefix: str) -> list[Correspondence]:
+    return [Correspondence(f"{prefix}{name}", ((part, name),)) for name in architecture.tensor_shapes(part)]
+
+
+def _open_clip(
+    architecture: Architecture, part: str, prefix: str, found: Collection[str]
+) -> list[Correspondence]:
+    num_layers = int(architecture.parts()[part]["num_hidden_layers"])
+    rows = [
+        Correspondence(f"{prefix}{original}", tuple((part, piece) for piece in pieces), Form.JOINED)
+        for original, pieces in open_clip.joined_names(num_layers).items()
+    ]
+    taken = {piece for row in rows for _, piece in row.pieces}
+    names = open_clip.tensor_names(num_layers)
+    for name in architecture.tensor_shapes(part):
+        if name not in taken:
+            original, form = f"{prefix}{names[name]}", Form.SAME
+            if name in open_clip.TRANSPOSED_THERE:
+                # Older versions of diffusers' script left the linear layer as it is, `.weight` included.
+                linear = f"{prefix}{name}"
+                original, form = (linear, Form.SAME) if linear in found else (original, Form.TRANSPOSED)
+            rows.append(Correspondence(original, ((part, name),), form))
+    return rows

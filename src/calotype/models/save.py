@@ -1,0 +1,204 @@
+"""Weights from anywhere, written as a diffusers folder or as a single original file.
+
+One tensor in memory at a time, but for the old ckpt format, which torch writes whole. Everything is written
+beside its place and moved there when complete, so an interrupted run leaves nothing half-made. Knows nothing
+of where the weights come from.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from calotype.core.errors import Problem, RequestError
+from calotype.core.paths import name_full_disk, written_whole
+from calotype.core.progress import Progress, Silent
+from calotype.models import catalogue
+from calotype.models.architecture import Architecture
+from calotype.models.diffusers_layout import write_layout
+from calotype.models.files.safetensors_writer import write_safetensors
+from calotype.models.files.sharded import write_sharded
+from calotype.models.json_file import write_json
+from calotype.models.key_mapping.ldm import correspondences
+from calotype.models.single_file import (
+    ARCHITECTURE_KEY,
+    CATALOGUE_NAME,
+    PREDICTION_KEY,
+    V_MARK,
+    ZERO_SNR_MARK,
+)
+from calotype.models.weights import EXTRA_STEM, TensorSpec, Weights, part_stem
+
+DEFAULT_SHARD_BYTES = 10 * 10**9
+FORMAT = {"format": "pt"}
+"""What transformers looks for before it believes that a safetensors file holds torch tensors."""
+SINGLE_FILE_SUFFIXES = (".safetensors", ".ckpt")
+
+
+def write_folder(
+    weights: Weights,
+    folder: Path,
+    *,
+    dtype: torch.dtype | None = None,
+    max_shard_bytes: int = DEFAULT_SHARD_BYTES,
+    keep_extra: bool = True,
+    progress: Progress | None = None,
+    metadata: Mapping[str, str] = FORMAT,
+) -> None:
+    """Write the diffusers layout. `dtype` converts; otherwise every tensor keeps its own.
+
+    `metadata` goes into the header of every file of weights.
+    """
+    watcher = progress or Silent()
+    parts = weights.architecture.parts()
+    watcher.start("writing", sum(len(weights.specs(part)) for part in parts))
+    with made_whole(folder) as partial:
+        write_layout(partial, weights.architecture)
+        for part in parts:
+            _write_part(weights, part, partial / part, dtype, max_shard_bytes, watcher, metadata)
+        extra = weights.extra() if keep_extra else None
+        if extra is not None:
+            specs = {name: extra.spec(name) for name in extra.names()}
+            write_safetensors(partial / f"{EXTRA_STEM}.safetensors", specs, extra.read, FORMAT)
+
+
+def write_vae_folder(
+    weights: Weights,
+    folder: Path,
+    *,
+    dtype: torch.dtype | None = None,
+    metadata: Mapping[str, str] = FORMAT,
+) -> None:
+    """Write the autoencoder alone, as diffusers lays it out: its configuration and its weights."""
+    with made_whole(folder) as partial:
+        write_json(partial / "config.json", dict(weights.architecture.vae))
+        _write_part(weights, "vae", partial, dtype, DEFAULT_SHARD_BYTES, Silent(), metadata)
+
+
+@contextmanager
+def made_whole(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which takes its name when all is well and vanishes when not."""
+    refuse_existing(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
+    try:
+        yield partial
+        partial.chmod(0o755)
+        partial.rename(folder)
+    except BaseException as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        name_full_disk(error, folder)
+        raise
+
+
+def _write_part(
+    weights: Weights,
+    part: str,
+    folder: Path,
+    dtype: torch.dtype | None,
+    max_shard_bytes: int,
+    progress: Progress,
+    metadata: Mapping[str, str],
+) -> None:
+    specs = {name: _cast(spec, dtype) for name, spec in weights.specs(part).items()}
+
+    def produce(name: str) -> Tensor:
+        progress.advance()
+        return weights.read(part, name).to(specs[name].dtype)
+
+    write_sharded(folder, part_stem(part), specs, produce, max_shard_bytes, metadata={**FORMAT, **metadata})
+
+
+def write_single_file(
+    weights: Weights,
+    file: Path,
+    *,
+    dtype: torch.dtype | None = None,
+    keep_extra: bool = True,
+    progress: Progress | None = None,
+    metadata: Mapping[str, str] = FORMAT,
+) -> None:
+    """Write one original-layout file: safetensors, or an old-style ckpt if the name ends so."""
+    if file.suffix not in SINGLE_FILE_SUFFIXES:
+        rule = f"{file.name!r} should end in {' or '.join(SINGLE_FILE_SUFFIXES)}, which says the format"
+        raise RequestError([Problem("destination", rule, str(file))])
+    refuse_existing(file)
+    rows = {row.original: row for row in correspondences(weights.architecture)}
+    specs = _original_specs(weights, dtype)
+    extra = weights.extra() if keep_extra else None
+    if extra is not None:
+        specs |= {name: extra.spec(name) for name in extra.names() if name not in rows}
+    watcher = progress or Silent()
+    watcher.start("writing", len(specs))
+
+    def produce(name: str) -> Tensor:
+        watcher.advance()
+        if extra is not None and name not in rows:
+            return extra.read(name)
+        return rows[name].to_original(weights.read).to(specs[name].dtype)
+
+    if file.suffix == ".ckpt":
+        tensors = {name: produce(name).contiguous() for name in specs}
+        with written_whole(file) as out:
+            told = {**_marks(weights.architecture), **_own_word(weights.architecture)}
+            torch.save({"state_dict": {**told, **tensors}}, out)
+    else:
+        write_safetensors(file, specs, produce, {**FORMAT, **metadata, **_description(weights.architecture)})
+
+
+def _original_specs(weights: Weights, dtype: torch.dtype | None) -> dict[str, TensorSpec]:
+    architecture = weights.architecture
+    parts = architecture.parts()
+    here = {part: weights.specs(part) for part in parts}
+    shapes = {part: architecture.tensor_shapes(part) for part in parts}
+    specs = {}
+    for row in correspondences(architecture):
+        part, piece = row.pieces[0]
+        specs[row.original] = _cast(TensorSpec(here[part][piece].dtype, row.original_shape(shapes)), dtype)
+    return specs
+
+
+def _description(architecture: Architecture) -> dict[str, str]:
+    """What no tensor shows: for ourselves in full, and what the model predicts for everybody."""
+    prediction = "v" if architecture.prediction_type == "v_prediction" else architecture.prediction_type
+    return {ARCHITECTURE_KEY: json.dumps(architecture.as_dict()), PREDICTION_KEY: prediction}
+
+
+def _marks(architecture: Architecture) -> dict[str, Tensor]:
+    """Empty tensors that say what the model predicts where there is no metadata, as trainers leave them."""
+    # Stable Diffusion 2 shows it in its weights, and files of it never had the mark.
+    if architecture.prediction_type != "v_prediction" or architecture.family == "sd2":
+        return {}
+    zero_snr = architecture.scheduler.get("rescale_betas_zero_snr")
+    return {name: torch.empty(0) for name in (V_MARK, *([ZERO_SNR_MARK] if zero_snr else []))}
+
+
+def _own_word(architecture: Architecture) -> dict[str, Tensor]:
+    """The whole architecture, if it is none that is known by its tensors."""
+    known = [catalogue.architecture(name) for name in CATALOGUE_NAME.values()]
+    if any(_same_networks(architecture, one) for one in known):
+        return {}
+    text = json.dumps(architecture.as_dict()).encode()
+    return {ARCHITECTURE_KEY: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+
+
+def _same_networks(one: Architecture, other: Architecture) -> bool:
+    return (one.unet, one.vae, one.text_encoders) == (other.unet, other.vae, other.text_encoders)
+
+
+def _cast(spec: TensorSpec, dtype: torch.dtype | None) -> TensorSpec:
+    return spec if dtype is None or not spec.dtype.is_floating_point else TensorSpec(dtype, spec.shape)
+
+
+def refuse_existing(target: Path) -> None:
+    """Nothing is ever overwritten: a model is too large to lose by a slip."""
+    if target.exists():
+        rule = f"{target} exists already; choose another name or remove it"
+        raise RequestError([Problem("destination", rule, str(target))])

@@ -1,0 +1,178 @@
+"""A VAE that comes by itself, for use with another model.
+
+It is a file in the original or the diffusers naming, or a diffusers folder, which says its form and scale.
+
+Knows nothing of pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from calotype.core.errors import ModelFileError
+from calotype.core.progress import Silent
+from calotype.models.architecture import VAE as VAE_CLASS
+from calotype.models.architecture import Architecture, vae_factor
+from calotype.models.diffusers_layout import is_model_folder
+from calotype.models.file_detection import FileKind, identify
+from calotype.models.files.open import open_tensors
+from calotype.models.files.sharded import open_weights
+from calotype.models.hub import link_boundary
+from calotype.models.json_file import read_json
+from calotype.models.key_mapping.ldm import VAE, Correspondence, vae_correspondences
+from calotype.models.model import load_part, vae_dtype
+from calotype.models.resolve import configured_sha256, file_sha256
+from calotype.models.weights import (
+    FileTensors,
+    NamedTensors,
+    TensorSpec,
+    Weights,
+    check_shapes,
+    stem_present,
+    todays_name,
+)
+
+CONFIG = "config.json"
+VAE_DIALECTS = ("original", "diffusers")
+"""Namings of the kind of autoencoder that Stable Diffusion has."""
+
+
+class _VaeWeights:
+    """The autoencoder's part of `Weights`, from one file; there is no other part."""
+
+    def __init__(self, path: Path, architecture: Architecture, tensors: FileTensors, dialect: str) -> None:
+        self.architecture = architecture
+        self._tensors = tensors
+        names = tensors.names()
+        # Old diffusers files have other names for the attention; original ones are not touched by this.
+        self._actual = {todays_name(name, "vae"): name for name in names}
+        rows = _rows(architecture, dialect, prefixed=any(name.startswith(VAE) for name in names))
+        self._rows = {row.pieces[0][1]: row for row in rows}
+        shapes = {"vae": architecture.tensor_shapes("vae")}
+        expected = {row.original: row.original_shape(shapes) for row in rows}
+        found = {
+            name: tensors.spec(actual).shape for name, actual in self._actual.items() if name in expected
+        }
+        check_shapes(path, expected, found)
+
+    def specs(self, part: str) -> Mapping[str, TensorSpec]:
+        shapes = self.architecture.tensor_shapes(part)
+        return {
+            name: TensorSpec(self._tensors.spec(self._file_name(name)).dtype, shapes[name]) for name in shapes
+        }
+
+    def _file_name(self, name: str) -> str:
+        return self._actual[self._rows[name].original]
+
+    def read(self, _part: str, name: str) -> Tensor:
+        (tensor,) = self._rows[name].from_original(self._tensors.read(self._file_name(name)))
+        return tensor
+
+    def extra(self) -> NamedTensors | None:
+        return None
+
+
+def _rows(architecture: Architecture, dialect: str, *, prefixed: bool) -> list[Correspondence]:
+    if dialect == "diffusers":
+        return [Correspondence(name, (("vae", name),)) for name in architecture.tensor_shapes("vae")]
+    return vae_correspondences(architecture, VAE if prefixed else "")
+
+
+def read_vae(
+    path: Path,
+    architecture: Architecture,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    outlined: bool = False,
+) -> nn.Module:
+    """The autoencoder in `path`, for a model of this architecture. A whole checkpoint gives its own.
+
+    `outlined` as in `Model`.
+    """
+    with _opened(path, architecture) as weights:
+        chosen = vae_dtype(weights.architecture, dtype)
+        return load_part(
+            weights,
+            "vae",
+            source=str(path),
+            dtype=chosen,
+            device=device,
+            progress=Silent(),
+            outlined=outlined,
+        )
+
+
+@contextmanager
+def with_vae(weights: Weights, path: Path) -> Iterator[Weights]:
+    """The same weights with the autoencoder in `path` in place of their own."""
+    with _opened(path, weights.architecture) as vae:
+        yield _Replaced(weights, vae)
+
+
+def vae_sha256(path: Path) -> str:
+    """What identifies the autoencoder in `path`, its scale included: latents of two scales do not mix."""
+    return configured_sha256(_vae_folder(path), CONFIG) if path.is_dir() else file_sha256(path)
+
+
+class _Replaced:
+    """A model's weights, but for the autoencoder."""
+
+    def __init__(self, weights: Weights, vae: Weights) -> None:
+        self.architecture = vae.architecture
+        self._weights, self._vae = weights, vae
+
+    def specs(self, part: str) -> Mapping[str, TensorSpec]:
+        return (self._vae if part == "vae" else self._weights).specs(part)
+
+    def read(self, part: str, name: str) -> Tensor:
+        return (self._vae if part == "vae" else self._weights).read(part, name)
+
+    def extra(self) -> NamedTensors | None:
+        return self._weights.extra()
+
+
+@contextmanager
+def _opened(path: Path, architecture: Architecture) -> Iterator[Weights]:
+    if path.is_dir():
+        folder, inside = _vae_folder(path), link_boundary(path)
+        architecture = _configured(architecture, folder, inside)
+        file = open_weights(folder, stem_present(folder, "vae"), inside=inside)
+    else:
+        file = open_tensors(path)
+    with file:
+        tensors = FileTensors(file)
+        identity = identify({name: tensors.spec(name).shape for name in tensors.names()})
+        if identity.kind not in (FileKind.VAE, FileKind.CHECKPOINT):
+            named = f" ({identity.title})" if identity.title else ""
+            raise ModelFileError(path, f"is not a VAE but: {identity.kind.value}{named}")
+        if identity.dialect not in VAE_DIALECTS:
+            rule = f"is the {identity.title}, which has another form than the VAE of {architecture.title}"
+            raise ModelFileError(path, rule)
+        yield _VaeWeights(path, architecture, tensors, identity.dialect)
+
+
+def _vae_folder(path: Path) -> Path:
+    return path / "vae" if is_model_folder(path) else path
+
+
+def _configured(architecture: Architecture, folder: Path, inside: Path) -> Architecture:
+    """The architecture with the folder's own autoencoder, whose latents have to have the form of the old."""
+    config = {"_class_name": VAE_CLASS, **read_json(folder / CONFIG, inside=inside)}
+    try:
+        changed = replace(architecture, vae=config)
+        here, wanted = ((a.latent_channels, vae_factor(a.vae)) for a in (changed, architecture))
+    except (ValueError, TypeError) as error:
+        raise ModelFileError(folder, f"its configuration cannot be used: {error}") from error
+    if here != wanted:
+        forms = [
+            f"{channels} channels and {factor}×{factor} pixels each" for channels, factor in (here, wanted)
+        ]
+        raise ModelFileError(folder, f"its latents have {forms[0]}, {architecture.title} works on {forms[1]}")
+    return changed

@@ -1,0 +1,107 @@
+"""Decoding processes: started when one is needed, kept for small images, ended after a large one.
+
+A process that decoded a large image keeps its memory, so it is ended; the next image gets another. One whose
+client has gone is killed: nothing else stops a decoder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from calotype.serve.decoding.frames import BrokenPipeToProcessError, read_frame, write_frame
+
+_log = logging.getLogger(__name__)
+
+
+class ProcessEndedError(Exception):
+    """A decoding process ended before it answered."""
+
+
+class DecodingProcesses:
+    """Processes of `process.py`, at most so many. For one event loop."""
+
+    def __init__(self, most: int) -> None:
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="decoding")
+        self._idle: list[subprocess.Popen[bytes]] = []
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self.started = 0
+        """Processes so far."""
+        weakref.finalize(self, _end_all, self._idle, self._running, self._threads)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of those that live."""
+        return [process.pid for process in (*self._idle, *self._running)]
+
+    async def ask(
+        self, values: dict[str, Any], attachments: Sequence[bytes], *, keep: bool
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """A process's answer; the process is killed if this is cancelled, and ended unless `keep`."""
+        # What is not kept begins anew, so that a process stays ready for small images.
+        process = self._idle.pop() if keep and self._idle else self._start()
+        self._running.add(process)
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(
+                self._threads, _exchange, process, values, attachments
+            )
+        except BaseException as error:
+            process.kill()
+            self._running.discard(process)
+            self._threads.submit(_close, process)
+            if isinstance(error, BrokenPipeToProcessError | OSError):
+                code = await asyncio.get_running_loop().run_in_executor(self._threads, process.wait)
+                _log.error("a decoding process ended with exit status %d", code)
+                raise ProcessEndedError(f"exit status {code}") from error
+            raise
+        self._running.discard(process)
+        if keep:
+            self._idle.append(process)
+        else:
+            process.kill()
+            self._threads.submit(_close, process)
+        return answer
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self.started += 1
+        return subprocess.Popen(
+            (sys.executable, "-P", "-m", "calotype.serve.decoding.child_process"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+
+def _exchange(
+    process: subprocess.Popen[bytes], values: dict[str, Any], attachments: Sequence[bytes]
+) -> tuple[dict[str, Any], list[bytes]]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    write_frame(process.stdin, values, attachments)
+    return read_frame(process.stdout)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    """Reap a process that was killed."""
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            # What was not sent cannot be sent any more.
+            with suppress(OSError, ValueError):
+                stream.close()
+
+
+def _end_all(
+    idle: list[subprocess.Popen[bytes]], running: set[subprocess.Popen[bytes]], threads: ThreadPoolExecutor
+) -> None:
+    threads.shutdown(wait=False)
+    for process in (*idle, *running):
+        process.kill()
+        _close(process)

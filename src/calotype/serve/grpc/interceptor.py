@@ -1,0 +1,235 @@
+"""What stands before every method: its name in the log, its caller's key, errors as status codes.
+
+Nothing of a message is read before its sender is known, and none may take for ever to arrive: so whoever
+holds no key holds nothing here. Knows nothing of methods but which service is open to anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+import grpc
+
+from calotype.core.errors import CalotypeError, Problem, RequestError
+from calotype.core.redaction import told
+from calotype.serve.auth import Access, Caller, UnknownClientError, Visit, bearer_token
+from calotype.serve.client_shares import ClientShares, address_group, share_of
+from calotype.serve.errors import ErrorKind, TooSlowError, kind_of
+from calotype.serve.grpc.converters import problems_message, status_text
+from calotype.serve.log_format import REQUEST_ID, access_log, begin_request
+from calotype.serve.service import QueueFullError, UnavailableError
+
+OPEN_SERVICE = "/grpc.health.v1.Health/"
+"""Asked by machines that hold no key."""
+
+CODES: dict[ErrorKind, grpc.StatusCode] = {
+    "bad_request": grpc.StatusCode.INVALID_ARGUMENT,
+    "unknown_client": grpc.StatusCode.UNAUTHENTICATED,
+    "forbidden": grpc.StatusCode.PERMISSION_DENIED,
+    "not_found": grpc.StatusCode.NOT_FOUND,
+    # Trying again would not help, which RESOURCE_EXHAUSTED would say.
+    "does_not_fit": grpc.StatusCode.FAILED_PRECONDITION,
+    "bad_model_file": grpc.StatusCode.FAILED_PRECONDITION,
+    "queue_full": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "unavailable": grpc.StatusCode.UNAVAILABLE,
+    "worker_lost": grpc.StatusCode.UNAVAILABLE,
+    "cancelled": grpc.StatusCode.CANCELLED,
+    "deadline": grpc.StatusCode.DEADLINE_EXCEEDED,
+    "too_slow": grpc.StatusCode.DEADLINE_EXCEEDED,
+    "internal": grpc.StatusCode.INTERNAL,
+    "damaged": grpc.StatusCode.DATA_LOSS,
+}
+SHARE_FOR_ANYBODY = 10
+"""One in so many calls at a time may be of whoever holds no key: such calls may last as long as they like."""
+_caller: ContextVar[Caller] = ContextVar("caller")
+_log = logging.getLogger(__name__)
+
+# Generic to the type checker alone.
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]"
+
+
+def caller() -> Caller:
+    """Who made the call that is being served."""
+    return _caller.get()
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """Calls in service, by client."""
+
+    of_clients: ClientShares
+    of_anybody: ClientShares
+
+
+def room_for_anybody(most_calls: int) -> int:
+    """Calls without a key that there may be at a time."""
+    return max(1, most_calls // SHARE_FOR_ANYBODY)
+
+
+def address_of(peer: str) -> str:
+    """The address in what gRPC calls a peer: `ipv4:192.0.2.1:50000`, `ipv6:%5B2001:db8::1%5D:50000`."""
+    kind, _, rest = unquote(peer).partition(":")
+    return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
+
+
+class Door(grpc.aio.ServerInterceptor):
+    """Stands before every method of every service."""
+
+    def __init__(self, access: Access, patience_s: float, most_calls: int) -> None:
+        """`patience_s` is what a message may take to arrive, `most_calls` how many there are at a time."""
+        self._access, self._patience_s = access, patience_s
+        self._shares = _Shares(ClientShares(most_calls), ClientShares(room_for_anybody(most_calls)))
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        """The method, behind the door."""
+        handler = await continuation(handler_call_details)
+        guarded = _Guarded(self._access, handler_call_details, self._patience_s, self._shares)
+        return guarded.around(handler) if handler else None
+
+
+class _Guarded:
+    """One call. Its context is not touched once the call is over: by then it may be gone."""
+
+    def __init__(
+        self,
+        access: Access,
+        details: grpc.HandlerCallDetails,
+        patience_s: float,
+        shares: _Shares,
+    ) -> None:
+        self._access, self._patience_s, self._shares = access, patience_s, shares
+        self._method = str(details.method)
+        self._metadata = {str(key): value for key, value in details.invocation_metadata or ()}
+        self._status = "OK"
+        self._visit: Visit | None = None
+
+    def around(self, handler: Handler) -> Handler:
+        """The same method with everything that belongs before and behind it."""
+        behaviour = _behaviour(handler)
+
+        async def streamed(messages: Any, context: Context) -> AsyncIterator[Any]:
+            async with self._call(context):
+                request = await self._request(handler, messages)
+                async with aclosing(behaviour(request, context)) as answers:
+                    async for answer in answers:
+                        self._check_visit()
+                        yield answer
+
+        async def answered(messages: Any, context: Context) -> Any:
+            async with self._call(context):
+                return await behaviour(await self._request(handler, messages), context)
+
+        # Some stream by writing to the context.
+        return _handler(handler, streamed if inspect.isasyncgenfunction(behaviour) else answered)
+
+    async def _request(self, handler: Handler, messages: Any) -> Any:
+        """The one message that a method takes, or all, for one that takes many."""
+        if handler.request_streaming:
+            return messages
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await anext(aiter(messages))
+        except TimeoutError:
+            raise TooSlowError(f"no message was there after {self._patience_s:g} seconds") from None
+        except StopAsyncIteration:
+            raise RequestError([Problem("message", "is missing; this method takes one")]) from None
+
+    @asynccontextmanager
+    async def _call(self, context: Context) -> AsyncIterator[None]:
+        given = self._metadata.get(REQUEST_ID)
+        self._request_id = begin_request(given if isinstance(given, str) else None)
+        began, peer = time.perf_counter(), context.peer()
+        try:
+            with self._let_in(address_of(peer)):
+                yield
+        except (asyncio.CancelledError, GeneratorExit):
+            self._status = grpc.StatusCode.CANCELLED.name
+            raise
+        except grpc.aio.BaseError:
+            # A method that answered so by itself.
+            self._status = getattr(context.code(), "name", "UNKNOWN")
+            raise
+        except CalotypeError as error:
+            code = CODES.get(kind_of(error), grpc.StatusCode.INVALID_ARGUMENT)
+            await self._abort(context, code, status_text(told(error)), *_trailing(error))
+        except Exception:
+            _log.exception("a call failed by a mistake of ours")
+            message = f"something went wrong here; the log has it under request {self._request_id}"
+            await self._abort(context, grpc.StatusCode.INTERNAL, message)
+        finally:
+            self._note(peer, time.perf_counter() - began)
+
+    @contextmanager
+    def _let_in(self, host: str) -> Iterator[None]:
+        if not self._method.startswith(OPEN_SERVICE):
+            header = self._metadata.get("authorization", "")
+            self._visit = Visit(self._access, bearer_token(header if isinstance(header, str) else ""))
+            _caller.set(self._visit.caller)
+            with self._shares.of_clients.place(share_of(self._visit.caller, host)):
+                yield
+            return
+        with ExitStack() as place:
+            try:
+                place.enter_context(self._shares.of_anybody.place(address_group(host)))
+            except UnavailableError:
+                words = "too many ask for its health at once; try again later"
+                raise QueueFullError(words, retry_after_s=1) from None
+            yield
+
+    def _check_visit(self) -> None:
+        if self._visit is not None and not self._visit.lasts():
+            raise UnknownClientError(f"the API key of {self._visit.caller.name!r} lets nobody in any more")
+
+    async def _abort(
+        self, context: Context, code: grpc.StatusCode, message: str, *trailing: tuple[str, str | bytes]
+    ) -> None:
+        self._status = code.name
+        await context.abort(code, message, ((REQUEST_ID, self._request_id), *trailing))
+
+    def _note(self, peer: str, seconds: float) -> None:
+        asking = _caller.get(None)
+        values = {
+            "request_id": self._request_id,
+            "method": "gRPC",
+            "path": self._method,
+            "status": self._status,
+            "seconds": round(seconds, 6),
+            "client": asking.name if asking else None,
+            "address": peer,
+        }
+        access_log.info("request", extra={"values": values})
+
+
+def _trailing(error: CalotypeError) -> Iterator[tuple[str, str | bytes]]:
+    if isinstance(error, RequestError):
+        yield "calotype-problems-bin", problems_message(error).SerializeToString()
+    if isinstance(error, QueueFullError):
+        yield "retry-after", f"{error.retry_after_s:g}"
+
+
+def _behaviour(handler: Handler) -> Any:
+    ways = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
+    return next(way for way in ways if way is not None)
+
+
+def _handler(handler: Handler, behaviour: Any) -> Handler:
+    """One that answers in the same way and reads messages itself: others are called when one is there."""
+    make: Any = (
+        grpc.stream_stream_rpc_method_handler
+        if handler.response_streaming
+        else grpc.stream_unary_rpc_method_handler
+    )
+    return make(behaviour, handler.request_deserializer, handler.response_serializer)

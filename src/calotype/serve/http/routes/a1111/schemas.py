@@ -1,0 +1,296 @@
+"""What A1111's clients send, and what of it becomes a request of ours. Knows nothing of routes.
+
+What is known to change the picture and not done here is refused; what would not, or is a key that we do not
+know, is taken and has no effect: every client and every fork of theirs sends some of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from calotype.core.errors import Problem, RequestError
+from calotype.serve.http.routes.a1111.sampler_names import sampler_and_schedule
+from calotype.serve.request_parsing import seed_for
+from calotype.spec.constants import SAMPLERS_WITH_ETA
+from calotype.spec.generate_request import LARGEST_SEED
+from calotype.spec.validation_errors import shown
+
+NAMES = {
+    "cfg": "cfg_scale",
+    "strength": "denoising_strength",
+    "sampler": "sampler_name",
+    "count": "batch_size",
+    "image": "init_images",
+    "model": "override_settings.sd_model_checkpoint",
+}
+_LORA = re.compile(r"<lora:([^:>]*)(?::([^:>]*))?(?::([^:>]*))?>")
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "alwayson_scripts": ({},),
+    "enable_hr": (False,),
+    "firstpass_image": ("",),
+    "include_init_images": (False,),
+    "infotext": ("",),
+    "initial_noise_multiplier": (1, 1.0),
+    "refiner_checkpoint": ("",),
+    "restore_faces": (False,),
+    "s_churn": (0,),
+    "s_min_uncond": (0,),
+    "s_noise": (1,),
+    "s_tmin": (0,),
+    "script_args": ([],),
+    "script_name": ("",),
+    "seed_resize_from_h": (-1, 0),
+    "seed_resize_from_w": (-1, 0),
+    "styles": ([],),
+    "subseed_strength": (0,),
+    "tiling": (False,),
+}
+"""With any other value the picture would be another; none of it is done here."""
+_NEUTRAL_SETTINGS: dict[str, tuple[Any, ...]] = {
+    "always_discard_next_to_last_sigma": (False,),
+    "beta_dist_alpha": (0.6,),
+    "beta_dist_beta": (0.6,),
+    "enable_quantization": (False,),
+    "eta_ancestral": (1,),
+    "eta_ddim": (0,),
+    "img2img_extra_noise": (0,),
+    "img2img_fix_steps": (False,),
+    "rho": (0,),
+    "s_churn": (0,),
+    "s_min_uncond": (0,),
+    "s_noise": (1,),
+    "sd_noise_schedule": ("Default",),
+    "sgm_noise_multiplier": (False,),
+    "sigma_max": (0,),
+    "sigma_min": (0,),
+    "skip_early_cond": (0,),
+    "uni_pc_lower_order_final": (True,),
+    "uni_pc_order": (3,),
+    "uni_pc_skip_type": ("time_uniform",),
+    "uni_pc_variant": ("bh1",),
+    "use_old_karras_scheduler_sigmas": (False,),
+}
+"""Settings of noise levels and samplers, with A1111's defaults, which are the only values done here."""
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+BlurRadius = Annotated[float, Field(ge=0, le=64, allow_inf_nan=False)]
+ClipLayers = Annotated[int, Field(ge=0, le=13)]
+"""0 and 1 leave nothing out, 2 the last layer."""
+
+
+class _Wide(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, values: Any) -> Any:
+        """Every field may be null there, and has its default then."""
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class OverrideSettings(_Wide):
+    """Settings for this request alone."""
+
+    model_config = ConfigDict(extra="allow")
+
+    sd_model_checkpoint: str | None = None
+    """One of `/sdapi/v1/sd-models`."""
+    sd_vae: str | None = None
+    """File name inside the model folder's `vae/`; `Automatic` and `None` are the model's own."""
+    CLIP_stop_at_last_layers: ClipLayers | None = None
+    """0 and 1 leave nothing out, 2 the last layer."""
+
+
+class Txt2Img(_Wide):
+    """Pictures of a text, as A1111's clients ask for them."""
+
+    prompt: str = ""
+    """What to show; `<lora:name:strength>` applies a LoRA."""
+    negative_prompt: str = ""
+    seed: Annotated[int, Field(ge=-1, le=LARGEST_SEED)] = -1
+    """−1 is a random one, the same for the same `Idempotency-Key`."""
+    steps: int = 20
+    cfg_scale: float = 7.0
+    width: int | None = None
+    """The model's own if not said, or the given picture's."""
+    height: int | None = None
+    """The model's own if not said, or the given picture's."""
+    sampler_name: str | None = None
+    """One of `/sdapi/v1/samplers`, with or without a schedule behind it; `Euler` if not said."""
+    sampler_index: str | None = None
+    """An older name of `sampler_name`."""
+    scheduler: str | None = None
+    """One of `/sdapi/v1/schedulers`; `Automatic` if not said."""
+    n_iter: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Batches."""
+    batch_size: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Pictures a batch; how many are made at a time is the deployment's business."""
+    eta: float | None = None
+    """How much noise a step adds; without effect for samplers that add none."""
+    denoising_strength: float | None = None
+    """How far to leave the given picture; without one it has no effect."""
+    override_settings: OverrideSettings = OverrideSettings()
+    send_images: bool = True
+    """Whether pictures are in the answer."""
+    alwayson_scripts: dict[str, Any] | None = None
+    clip_skip: ClipLayers | None = None
+    """As `CLIP_stop_at_last_layers` among the settings, which goes before."""
+    comments: dict[str, Any] | None = None
+    disable_extra_networks: bool | None = None
+    """True takes `<lora:…>` as text."""
+    do_not_save_grid: bool | None = None
+    do_not_save_samples: bool | None = None
+    enable_hr: bool | None = None
+    firstphase_height: int | None = None
+    firstphase_width: int | None = None
+    firstpass_image: str | None = None
+    force_task_id: str | None = None
+    hr_additional_modules: list[str] | None = None
+    hr_cfg: Number | None = None
+    hr_checkpoint_name: str | None = None
+    hr_distilled_cfg: Number | None = None
+    hr_negative_prompt: str | None = None
+    hr_prompt: str | None = None
+    hr_resize_x: int | None = None
+    hr_resize_y: int | None = None
+    hr_sampler_name: str | None = None
+    hr_scale: Number | None = None
+    hr_scheduler: str | None = None
+    hr_second_pass_steps: int | None = None
+    hr_upscaler: str | None = None
+    infotext: str | None = None
+    override_settings_restore_afterwards: bool | None = None
+    refiner_checkpoint: str | None = None
+    refiner_switch_at: Number | None = None
+    restore_faces: bool | None = None
+    s_churn: Number | None = None
+    s_min_uncond: Number | None = None
+    s_noise: Number | None = None
+    s_tmax: Number | None = None
+    s_tmin: Number | None = None
+    save_images: bool | None = None
+    script_args: list[Any] | None = None
+    script_name: str | None = None
+    seed_resize_from_h: int | None = None
+    seed_resize_from_w: int | None = None
+    styles: list[str] | None = None
+    subseed: int | None = None
+    subseed_strength: Number | None = None
+    tiling: bool | None = None
+
+    @property
+    def named_sampler(self) -> str:
+        """The sampler by the client's name for it."""
+        return self.sampler_name or self.sampler_index or "Euler"
+
+    def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
+        """The values of a GenerateRequest, for a client that calls it so."""
+        self._check_neutral()
+        sampler, schedule = sampler_and_schedule(self.named_sampler, self.scheduler)
+        prompt, loras = (self.prompt, []) if self.disable_extra_networks else loras_in(self.prompt)
+        skipped = self.override_settings.CLIP_stop_at_last_layers or self.clip_skip
+        vae = self.override_settings.sd_vae
+        return {
+            "prompt": prompt,
+            "negative_prompt": self.negative_prompt,
+            "seed": seed_for(idempotency_key) if self.seed == -1 else self.seed,
+            "steps": self.steps,
+            "cfg": self.cfg_scale,
+            "width": self.width,
+            "height": self.height,
+            "sampler": sampler,
+            "schedule": schedule,
+            "count": self.n_iter * self.batch_size,
+            # Clients send it always, whatever the sampler.
+            "eta": self.eta if sampler in SAMPLERS_WITH_ETA else None,
+            "loras": loras,
+            "clip_skip": skipped - 1 if skipped else 0,
+            "vae": None if vae in (None, "", "Automatic", "None") else vae,
+        }
+
+    def _check_neutral(self) -> None:
+        found = [
+            Problem(name, f"{shown(value)} asks for something that is not done here; leave it out", value)
+            for name, neutral in _NEUTRAL.items()
+            if (value := getattr(self, name, None)) is not None and _said(value) not in neutral
+        ]
+        settings = self.override_settings.model_extra or {}
+        for name, neutral in _NEUTRAL_SETTINGS.items():
+            value = settings.get(name)
+            if value is not None and value not in neutral:
+                rule = f"{shown(value)} is not supported; use {neutral[0]!r} or leave it out"
+                found.append(Problem(f"override_settings.{name}", rule, value))
+        if found:
+            raise RequestError(found)
+
+
+class Img2Img(Txt2Img):
+    """Pictures from a picture, as A1111's clients ask for them."""
+
+    init_images: Annotated[list[str], Field(min_length=1, max_length=1)]
+    """The picture to start from, as base64 or as a data URL."""
+    mask: str | None = None
+    """White is painted anew."""
+    mask_blur: BlurRadius | None = None
+    """Radius of the mask's soft edge, in pixels of the mask; `mask_blur_x` and `mask_blur_y` if not said."""
+    mask_blur_x: BlurRadius = 4
+    mask_blur_y: BlurRadius = 4
+    inpainting_mask_invert: Annotated[int, Field(ge=0, le=1)] = 0
+    """1 paints anew what is black."""
+    denoising_strength: float | None = 0.75
+    image_cfg_scale: Number | None = None
+    include_init_images: bool | None = None
+    initial_noise_multiplier: Number | None = None
+    inpaint_full_res: bool | int | None = None
+    inpaint_full_res_padding: int | None = None
+    inpainting_fill: Annotated[int, Field(ge=0, le=3)] | None = None
+    latent_mask: str | None = None
+    mask_round: bool | None = None
+    resize_mode: Annotated[int, Field(ge=0, le=3)] | None = None
+
+    def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
+        """The values of a GenerateRequest, for a client that calls it so."""
+        return {**super().request_values(idempotency_key), "strength": self.denoising_strength}
+
+    @property
+    def blur(self) -> tuple[float, float]:
+        """Radii of the mask's soft edge, across and down."""
+        if self.mask_blur is not None:
+            return self.mask_blur, self.mask_blur
+        return self.mask_blur_x, self.mask_blur_y
+
+
+def _said(value: Any) -> Any:
+    """A value without what asks for nothing: empty names of styles, and scripts that are told nothing."""
+    if isinstance(value, list):
+        return [one for one in value if one != ""]
+    if isinstance(value, dict):
+        return {name: one for name, one in value.items() if not isinstance(one, dict) or one.get("args")}
+    return value
+
+
+def loras_in(prompt: str) -> tuple[str, list[dict[str, Any]]]:
+    """A prompt without its `<lora:name:strength>`, and the LoRAs."""
+    loras = []
+    for name, strength, text_strength in _LORA.findall(prompt):
+        use: dict[str, Any] = {"name": name, "strength": _number(strength or "1", prompt)}
+        if text_strength:
+            # Theirs names the text encoder's first.
+            use = {**use, "strength": _number(text_strength, prompt), "text_strength": use["strength"]}
+        loras.append(use)
+    return _LORA.sub("", prompt), loras
+
+
+def _number(text: str, prompt: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        rule = f"{shown(text)} is not a LoRA's strength; write <lora:name:0.8>"
+        raise RequestError([Problem("prompt", rule, prompt)]) from None

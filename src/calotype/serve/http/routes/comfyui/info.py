@@ -1,0 +1,92 @@
+"""ComfyUI's routes about what there is: nodes, model files, the machine. Knows nothing of workflows."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from calotype.core.errors import NotFoundError, near_matches
+from calotype.core.hardware import read_memory
+from calotype.serve.http.dependencies import Asking, Reached, Workflows
+from calotype.version import VERSION
+
+router = APIRouter(tags=["ComfyUI"])
+FOLDERS = ("checkpoints", "loras", "vae", "controlnet", "embeddings", "upscale_models")
+BODIES: list[type[BaseModel]] = []
+
+
+@router.get("/object_info")
+async def object_info(workflows: Workflows, caller: Asking) -> Mapping[str, Any]:
+    """Every node: its inputs with limits and choices, its outputs, its place in the menu."""
+    return await workflows.object_info(client=caller.name)
+
+
+@router.get("/object_info/{node_class}")
+async def one_object_info(node_class: str, workflows: Workflows, caller: Asking) -> Mapping[str, Any]:
+    """One node; nothing if there is none of this name."""
+    return await workflows.object_info(client=caller.name, name=node_class)
+
+
+@router.get("/models")
+async def folders() -> list[str]:
+    """The folders that models are in."""
+    return list(FOLDERS)
+
+
+@router.get("/models/{folder}")
+async def models(folder: str, workflows: Workflows) -> list[str]:
+    """The models in a folder."""
+    if folder not in FOLDERS:
+        raise NotFoundError(f"no folder {folder[:80]!r}; {near_matches(folder[:80], FOLDERS)}")
+    return list(await workflows.model_files(folder))
+
+
+@router.get("/embeddings")
+async def embeddings(workflows: Workflows) -> list[str]:
+    """Learned words that prompts may use, without their suffix."""
+    return [name.rpartition(".")[0] or name for name in await workflows.model_files("embeddings")]
+
+
+@router.get("/system_stats")
+async def system_stats(reach: Reached) -> dict[str, Any]:
+    """The machine, and the devices of the workers that are there."""
+    memory = read_memory()
+    workers = reach.service.status().workers
+    return {
+        "system": {
+            "os": platform.system().lower(),
+            "ram_total": memory.total_bytes,
+            "ram_free": memory.available_bytes,
+            # What clients look at before they use what came later.
+            "comfyui_version": f"calotype {VERSION}",
+            "python_version": sys.version,
+            "pytorch_version": _version("torch"),
+            "embedded_python": False,
+            "argv": [],
+        },
+        "devices": [
+            {
+                "name": worker.device,
+                "type": "cpu" if worker.device == "cpu" else "cuda",
+                "index": index,
+                "vram_total": worker.memory_bytes,
+                "vram_free": worker.free_bytes,
+                "torch_vram_total": worker.memory_bytes,
+                "torch_vram_free": worker.free_bytes,
+            }
+            for index, worker in enumerate(workers)
+        ],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,189 @@
+"""ComfyUI's routes about workflows: hand in, look, take back, stop, remember, forget.
+
+A client sees its own workflows, an admin everybody's. Knows nothing of files or sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from calotype.core.errors import NotFoundError, RequestError
+from calotype.serve.http.dependencies import Asking, JobId, Reached, Workflows
+from calotype.serve.http.errors import json_response
+from calotype.serve.http.request_body import described, json_body
+from calotype.serve.http.routes.comfyui.schemas import is_remembered, number_of, queued, refusal, remembered
+from calotype.serve.pagination import end_of
+from calotype.serve.service import Service
+from calotype.serve.workflow.service import WorkflowRefusedError
+from calotype.spec.job import FINAL_STATES, Job, JobState
+from calotype.spec.workflow import WorkflowSubmission
+
+router = APIRouter(tags=["ComfyUI"])
+PAGE = 200
+MOST_REMEMBERED = 1000
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", use_attribute_docstrings=True)
+
+
+class Clearing(_Body):
+    """Which workflows to take out of the queue, or of the history."""
+
+    clear: bool = False
+    """All of them."""
+    delete: list[str] = []
+    """Those with these ids."""
+
+
+class Interrupting(_Body):
+    """Which workflow to stop."""
+
+    prompt_id: str | None = None
+    """The one that runs if not said."""
+
+
+class Freeing(_Body):
+    """What memory to give back."""
+
+    unload_models: bool | None = None
+    """Every model, as soon as no job uses it; as `free_memory` if not said."""
+    free_memory: bool = False
+    """What nodes made and was kept for the next workflow."""
+
+
+BODIES: list[type[BaseModel]] = [WorkflowSubmission, Clearing, Interrupting, Freeing]
+_REFUSED: dict[int | str, dict[str, Any]] = {
+    400: {"description": "The graph cannot run: `error` and `node_errors` list every problem."}
+}
+
+
+@router.post("/prompt", responses=_REFUSED, openapi_extra=described(as_json=WorkflowSubmission))
+async def hand_in(request: Request, reach: Reached, workflows: Workflows, caller: Asking) -> Response:
+    """Hand in a workflow in ComfyUI's API format. It is on disk when this is answered."""
+    try:
+        submission = await json_body(request, WorkflowSubmission, reach)
+        accepted = await workflows.submit(submission, client=caller.name)
+    except WorkflowRefusedError as error:
+        return json_response(error.body, 400)
+    except RequestError as error:
+        return json_response(refusal(error), 400)
+    job = accepted.job
+    return json_response({"prompt_id": job.id, "number": number_of(job), "node_errors": accepted.node_errors})
+
+
+@router.get("/prompt")
+async def remaining(workflows: Workflows, caller: Asking) -> dict[str, Any]:
+    """How many workflows wait or run."""
+    return {"exec_info": {"queue_remaining": await workflows.unended(client=caller.sees)}}
+
+
+@router.get("/queue")
+async def queue(reach: Reached, caller: Asking) -> dict[str, Any]:
+    """Workflows that run and that wait, in their order."""
+    running = [job async for job in _jobs(reach.service, caller.sees, "running")]
+    waiting = [job async for job in _jobs(reach.service, caller.sees, "queued")]
+    waiting.sort(key=lambda job: job.position or 0)
+    return {
+        "queue_running": [queued(job) for job in reversed(running)],
+        "queue_pending": [queued(job) for job in waiting],
+    }
+
+
+@router.post("/queue", openapi_extra=described(as_json=Clearing))
+async def take_back(request: Request, reach: Reached, caller: Asking) -> Response:
+    """Take workflows back that wait; those that run go on."""
+    body = await json_body(request, Clearing, reach)
+    waiting = [job.id async for job in _jobs(reach.service, caller.sees, "queued")]
+    for job_id in waiting:
+        if body.clear or job_id in body.delete:
+            with _gone_already():
+                await reach.service.cancel(job_id, client=caller.sees)
+    return Response(status_code=200)
+
+
+@router.post("/interrupt", openapi_extra=described(as_json=Interrupting, required=False))
+async def interrupt(request: Request, reach: Reached, caller: Asking) -> Response:
+    """Stop the workflow that runs, at its next step."""
+    body = await json_body(request, Interrupting, reach) if await request.body() else Interrupting()
+    running = [job.id async for job in _jobs(reach.service, caller.sees, "running")]
+    for job_id in running:
+        if body.prompt_id in (None, job_id):
+            with _gone_already():
+                await reach.service.cancel(job_id, client=caller.sees)
+    return Response(status_code=200)
+
+
+@router.post("/free", openapi_extra=described(as_json=Freeing, required=False))
+async def free(request: Request, reach: Reached, caller: Asking) -> Response:
+    """Give memory back. What is needed again is loaded again, which takes its time. For admins."""
+    caller.require_admin()
+    body = await json_body(request, Freeing, reach) if await request.body() else Freeing()
+    models = body.free_memory if body.unload_models is None else body.unload_models
+    await reach.service.free(models=models, results=body.free_memory)
+    return Response(status_code=200)
+
+
+@router.get("/history")
+async def history(
+    reach: Reached,
+    caller: Asking,
+    max_items: Annotated[int, Query(ge=-1, description="The latest so many; -1 is all.")] = -1,
+    offset: Annotated[int, Query(ge=-1, description="Skip so many of the earliest.")] = -1,
+) -> dict[str, Any]:
+    """Workflows that have ended, the earliest first."""
+    latest = MOST_REMEMBERED if max_items < 0 else min(max_items, MOST_REMEMBERED)
+    found: list[Job] = []
+    if latest:
+        async for job in _jobs(reach.service, caller.sees):
+            if is_remembered(job):
+                found.append(job)
+            if len(found) == latest and offset < 0:
+                break
+    found.reverse()
+    if offset >= 0:
+        found = found[offset : offset + latest]
+    return {job.id: remembered(job, caller.name) for job in found}
+
+
+@router.get("/history/{job_id}")
+async def remembered_one(job_id: JobId, reach: Reached, caller: Asking) -> dict[str, Any]:
+    """A workflow that has ended; nothing while it has not."""
+    try:
+        job = await reach.service.job(job_id, client=caller.sees)
+    except NotFoundError:
+        return {}
+    return {job.id: remembered(job, caller.name)} if is_remembered(job) else {}
+
+
+@router.post("/history", openapi_extra=described(as_json=Clearing))
+async def forget(request: Request, reach: Reached, caller: Asking) -> Response:
+    """Forget ended workflows and their pictures."""
+    body = await json_body(request, Clearing, reach)
+    ended = [job.id async for job in _jobs(reach.service, caller.sees) if job.state in FINAL_STATES]
+    for job_id in ended:
+        if body.clear or job_id in body.delete:
+            with _gone_already():
+                await reach.service.delete(job_id, client=caller.sees)
+    return Response(status_code=200)
+
+
+def _gone_already() -> suppress:
+    """Somebody may have had a workflow forgotten since it was listed; the others are still to be done."""
+    return suppress(NotFoundError)
+
+
+async def _jobs(service: Service, client: str | None, state: JobState | None = None) -> AsyncIterator[Job]:
+    """Workflows, the newest first, however many."""
+    before: str | None = None
+    while page := await service.jobs(client=client, state=state, kind="workflow", limit=PAGE, before=before):
+        for job in page:
+            yield job
+        if len(page) < PAGE:
+            return
+        before = end_of(page)

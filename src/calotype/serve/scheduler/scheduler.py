@@ -1,0 +1,338 @@
+"""Workers and the queue's jobs brought together, from start to stop. Belongs to one event loop.
+
+Read `seat` (one worker's place), `running` (who has what), `handing_out` and `hearing` first. Knows nothing
+of interfaces, nor of what may be asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any
+
+from calotype.serve.ipc.messages import (
+    Evaluated,
+    Failed,
+    Finished,
+    ForgetResults,
+    FromWorker,
+    Hello,
+    Load,
+    Models,
+    NodeNews,
+    Stage,
+    Stepped,
+    Stopped,
+    Unload,
+    Watch,
+    WorkflowFinished,
+)
+from calotype.serve.metrics import Metrics
+from calotype.serve.queue.queue import JobQueue
+from calotype.serve.scheduler.dispatch import HandingOut
+from calotype.serve.scheduler.event_bus import Followers
+from calotype.serve.scheduler.heartbeat import Monotonic
+from calotype.serve.scheduler.job_results import Outcomes
+from calotype.serve.scheduler.job_subscriptions import Watchers
+from calotype.serve.scheduler.maintenance import Timekeeper
+from calotype.serve.scheduler.model_requests import ModelQuestions
+from calotype.serve.scheduler.queue_positions import Line
+from calotype.serve.scheduler.running_jobs import RunningJobs
+from calotype.serve.scheduler.settings import DeploymentSettings
+from calotype.serve.scheduler.task_group import Errands
+from calotype.serve.scheduler.worker_events import Hearing
+from calotype.serve.scheduler.worker_protocol import StartWorker
+from calotype.serve.scheduler.worker_slot import Seat, Sleep
+from calotype.serve.service import Happening, UnavailableError
+from calotype.serve.workflow.run import Spend
+from calotype.spec.job import FINAL_STATES, Job
+
+_log = logging.getLogger(__name__)
+
+_LOOK_S = 10.0
+"""How often workers are looked at, if not more often."""
+
+
+class Dispatcher:
+    """Keeps workers busy with the queue's jobs."""
+
+    def __init__(
+        self,
+        queue: JobQueue,
+        workers: Mapping[str, StartWorker],
+        settings: DeploymentSettings,
+        metrics: Metrics,
+        *,
+        sleep: Sleep = asyncio.sleep,
+        monotonic: Monotonic = time.monotonic,
+        spend: Spend = lambda _client, _pictures: None,
+    ) -> None:
+        """`spend` counts pictures that workflows save beyond what was told beforehand."""
+        self._queue, self._settings, self._metrics = queue, settings, metrics
+        self._sleep, self._monotonic = sleep, monotonic
+        metrics.queued.set_function(lambda: queue.counts.queued)
+        metrics.running.set_function(lambda: queue.counts.running)
+        self.seats = [self._seat(name, start) for name, start in workers.items()]
+        self._seated: dict[Seat, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._errands = Errands(self._went_on)
+        self._running = RunningJobs(self._went_on)
+        self.followers = Followers(self._standing)
+        self.watchers = Watchers(self._previews_changed, self._job_changed)
+        self._outcomes = Outcomes(queue, self.watchers, metrics, settings, sleep)
+        self._hearing = Hearing(
+            self._running, self._outcomes, self.watchers, self.followers, self._errands, metrics, spend
+        )
+        self._out = HandingOut(
+            queue,
+            self.seats,
+            self._running,
+            self._outcomes,
+            self.watchers,
+            self._hearing.listen,
+            self._errands,
+            settings,
+            metrics,
+            sleep,
+        )
+        self.line = Line(queue, self.watchers, settings)
+        self._timekeeper = Timekeeper(queue, self._overdue, settings, sleep)
+        self._questions = ModelQuestions()
+        self._wanted_models: dict[str, None] = {}
+        """Loaded by request, so that a worker's successor has to load them too."""
+
+    async def start(self) -> None:
+        """Start the workers and begin to hand out jobs; returns at once."""
+        if self._queue.recovered:
+            _log.warning("%d jobs were running when the last server died", len(self._queue.recovered))
+        for job in self._queue.recovered:
+            self._outcomes.tell(job)
+        for seat in self.seats:
+            self._seated[seat] = self.keep(seat.run())
+        for loop in (
+            self._out.keep_filling(),
+            self._keep_looking(),
+            self.line.keep_telling(),
+            self._timekeeper.keep_deadlines(),
+            self._timekeeper.keep_tidy(),
+            self._timekeeper.keep_checking_disk(),
+            self._timekeeper.keep_checking_database(),
+        ):
+            self.keep(loop)
+        self._out.look()
+
+    def keep(self, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run this up to the deployment's end, which its failure would be."""
+        return self._errands.keep(loop)
+
+    # Workers
+
+    def add(self, name: str, start: StartWorker) -> Seat:
+        """One more worker, while others work."""
+        seat = self._seat(name, start)
+        self.seats.append(seat)
+        self._seated[seat] = self.keep(seat.run())
+        return seat
+
+    def _seat(self, name: str, start: StartWorker) -> Seat:
+        return Seat(name, start, self, self._settings, self._sleep, self._monotonic)
+
+    async def retire(self, seat: Seat) -> None:
+        """One worker less: it gets no more jobs, and goes when those it has have ended."""
+        seat.leave()
+        self._count_workers()
+        # Others may have been kept from it, or waited for it.
+        self._out.look()
+        await self.until(lambda: not seat.jobs)
+        task = self._seated[seat]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        del self._seated[seat]
+        self.seats.remove(seat)
+        self._questions.died(seat)
+        for gauge in (self._metrics.memory_bytes, self._metrics.free_bytes):
+            gauge.labels(seat.name).set(0)
+
+    def retire_aside(self, seat: Seat) -> None:
+        """The same, while others come and go."""
+        seat.leave()
+        self._errands.run(self.retire(seat))
+
+    @property
+    def staying(self) -> list[Seat]:
+        """Seats but for those whose worker leaves."""
+        return [seat for seat in self.seats if seat.state != "leaving"]
+
+    async def load(self, model: str) -> None:
+        """Have a model ready on every worker that is."""
+        await self._questions.ask_all(self.seats, Load(model=model), self._settings.load_s)
+        self._wanted_models[model] = None
+
+    async def unload(self, model: str) -> None:
+        self._wanted_models.pop(model, None)
+        await self._questions.ask_all(self.seats, Unload(model=model), self._settings.load_s)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a worker is there to take jobs."""
+        return not self._errands.broken and any(seat.state == "ready" for seat in self.seats)
+
+    @property
+    def hopeless(self) -> str | None:
+        """Why no worker will ever be there, if that is so."""
+        if self._errands.broken:
+            return "it met a mistake of its own, which its log tells"
+        if all(seat.state == "given up" for seat in self.seats):
+            return (
+                f"its workers keep dying: {'; '.join(f'{seat.name}: {seat.problem}' for seat in self.seats)}"
+            )
+        return None
+
+    async def _keep_looking(self) -> None:
+        """For workers that hang."""
+        while True:
+            await asyncio.sleep(min(_LOOK_S, self._settings.hang_s / 10))
+            for seat in self.seats:
+                if seat.end_if_it_hangs():
+                    self._metrics.worker_hangs.labels(seat.name).inc()
+
+    def _count_workers(self) -> None:
+        self._metrics.workers_ready.set(sum(seat.state == "ready" for seat in self.seats))
+
+    # Jobs
+
+    @property
+    def unended(self) -> int:
+        """How many jobs wait or run."""
+        counts = self._queue.counts
+        return counts.queued + counts.running
+
+    def accepted(self, job: Job) -> None:
+        """A job has come into the queue."""
+        if job.id not in self._running:
+            self.followers.changed(job)
+        self._out.look()
+        if job.deadline_at is not None:
+            self._timekeeper.look_again()
+
+    def as_it_stands(self, job: Job) -> Job:
+        """The job with what its worker has said of it since."""
+        running = self._running.get(job.id)
+        return running.as_it_stands() if running and job.state == "running" else job
+
+    async def cancel(self, job_id: str, client: str | None) -> Job:
+        """Ask for a job's end."""
+        before = await self._queue.job(job_id, client)
+        if before.state in FINAL_STATES:
+            return before
+        job, ended = await self._queue.ask_to_stop(job_id, client)
+        if ended:
+            self._outcomes.tell(job)
+        elif running := self._running.get(job_id):
+            running.stop_wanted = True
+            await running.stop()
+        return self.as_it_stands(job)
+
+    async def _overdue(self, job: Job) -> None:
+        self._outcomes.tell(job)
+        if running := self._running.get(job.id):
+            running.stop_wanted = True
+            await running.stop()
+
+    def _job_changed(self, job: Job) -> None:
+        if job.state == "queued":
+            self._out.look()
+        self.line.look()
+        self.followers.changed(job)
+
+    def _previews_changed(self, job_id: str, wanted: bool) -> None:
+        running = self._running.get(job_id)
+        if running is not None and running.sent:
+            self._errands.run(running.seat.send(Watch(job_id=job_id, previews=wanted)))
+
+    def _standing(self) -> Iterator[Happening]:
+        return self._hearing.standing()
+
+    # What workers say
+
+    def heard(self, seat: Seat, message: FromWorker, attachments: list[bytes]) -> None:
+        match message:
+            case Evaluated():
+                self._hearing.of_evaluation(seat, message)
+            case Stepped() | NodeNews() | Finished() | WorkflowFinished() | Failed() | Stopped():
+                self._hearing.of_job(seat, message, attachments)
+            case Hello():
+                self._count_workers()
+                for model in self._wanted_models:
+                    self._errands.run(seat.send(Load(model=model)))
+                self._went_on()
+            case Stage():
+                # Heard is all it has to be, and the seat did.
+                pass
+            case _:
+                self._questions.heard(seat, message)
+                if isinstance(message, Models):
+                    self._metrics.memory_bytes.labels(seat.name).set(message.memory_bytes)
+                    self._metrics.free_bytes.labels(seat.name).set(message.free_bytes)
+
+    async def died(self, seat: Seat, jobs: list[str]) -> None:
+        self._questions.died(seat)
+        self._count_workers()
+        self._changed.set()
+        if seat.state == "restarting":
+            self._metrics.worker_restarts.labels(seat.name).inc()
+        self._hearing.of_death(jobs)
+
+    def _went_on(self) -> None:
+        self._changed.set()
+        self._out.look()
+
+    # The end
+
+    @property
+    def draining(self) -> bool:
+        return self._out.draining
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something about jobs or workers."""
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def free(self, *, models: bool, results: bool) -> None:
+        """Have every worker let go its models, and what workflows' nodes made; without waiting for it."""
+        for seat in [seat for seat in self.seats if seat.state == "ready"]:
+            for held in seat.models if models else ():
+                await seat.send(Unload(model=held.name))
+            if results:
+                await seat.send(ForgetResults())
+
+    async def drain(self, seconds: float) -> None:
+        """Hand out nothing more; what runs may end within `seconds`, then it stops and is queued again."""
+        self._out.draining = True
+        if not await self._quiet_within(seconds):
+            for running in self._running:
+                await running.stop()
+            await self._quiet_within(self._settings.stop_s)
+
+    async def _quiet_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.until(lambda: not self._running and not self._errands)
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End the workers; what they still had is queued for the next start."""
+        self._out.draining = True
+        await self._errands.close(self._settings.stop_s)
+        self._running.clear()
+        try:
+            await self._queue.put_all_back()
+        except UnavailableError as error:
+            _log.error("running jobs could not be put back; the next start will: %s", error)
+        self.watchers.close()
+        self.followers.close()

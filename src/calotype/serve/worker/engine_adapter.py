@@ -1,0 +1,323 @@
+"""Calotype's engine as the batcher wants it. Knows nothing of queues or sockets."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image, ImageOps
+
+from calotype.core.errors import Problem, RequestError
+from calotype.core.progress import Progress
+from calotype.engine.device import (
+    choose_device,
+    choose_dtype,
+    device_name,
+    free_memory,
+    lacks_memory,
+    precision_name,
+    total_memory,
+)
+from calotype.engine.engine import EncodedText, Engine, picture_of
+from calotype.engine.image_inputs import IN_MEMORY, Inputs
+from calotype.engine.load import load
+from calotype.engine.memory_planner import MOST_AT_ONCE, Budget, most_pixels
+from calotype.engine.passes.cuda_graph import CUDA_GRAPH
+from calotype.engine.presets import pass_names
+from calotype.engine.sampling_run import Run
+from calotype.engine.text_encoder import WINDOWS_AT_ONCE
+from calotype.engine.vae import Shown
+from calotype.imaging.image_io import decode_picture, encode_picture
+from calotype.models.model import vae_dtype
+from calotype.models.resolve import find_model
+from calotype.serve.ipc.messages import LoadedModel, Work
+from calotype.serve.worker.cuda_timing import times_on
+from calotype.serve.worker.group_scheduler import text_size
+from calotype.serve.worker.options import most_rows
+from calotype.serve.worker.protocols import About, DeviceLostError, OutOfMemoryError, Png
+from calotype.serve.worker.warmup import warm_companies
+from calotype.spec.generate_request import GenerateRequest, LoraUse
+from calotype.spec.records.image import PictureRecord
+
+SHARE_FOR_WEIGHTS = 0.7
+"""Of what is free when the worker starts, if nobody says; the rest is for pictures under way."""
+
+
+@contextmanager
+def device_errors() -> Iterator[None]:
+    """torch's errors of the device in the batcher's words."""
+    try:
+        yield
+    except RuntimeError as error:
+        if lacks_memory(error):
+            # The error remembers where it happened, and with that all that was in memory there.
+            traceback.clear_frames(error.__traceback__)
+            raise OutOfMemoryError(str(error).partition("\n")[0]) from error
+        if isinstance(error, torch.AcceleratorError):
+            raise DeviceLostError(str(error)) from error
+        _check_device()
+        raise
+
+
+def _check_device() -> None:
+    """Libraries on the device report its end as errors of their own."""
+    if torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            raise DeviceLostError(str(error)) from error
+
+
+@dataclass(eq=False)
+class EngineOrder:
+    """A request resolved by an engine, with the pictures it came with."""
+
+    engine: RealEngine
+    resolved: GenerateRequest
+    inputs: Inputs
+    record: PictureRecord
+    """Of the first picture; the others' differ in the seed."""
+    most_rows: int | None
+    windows: int
+    """Of tokens, that the longer prompt takes."""
+    _text: EncodedText | None = None
+
+    @property
+    def request(self) -> dict[str, Any]:
+        return self.resolved.as_dict()
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        return self.resolved.seeds()
+
+    @property
+    def shape(self) -> tuple[int | None, int | None]:
+        return self.resolved.height, self.resolved.width
+
+    @property
+    def loras(self) -> tuple[LoraUse, ...]:
+        return self.resolved.loras
+
+    @property
+    def rows(self) -> int:
+        return _rows_of(self.resolved)
+
+    @property
+    def steps(self) -> int:
+        return self.resolved.steps
+
+    @property
+    def text_size(self) -> int:
+        return text_size(self.windows, WINDOWS_AT_ONCE)
+
+    def preparation(self) -> Iterator[None] | None:
+        return self._encoded_in_slices() if self.windows > WINDOWS_AT_ONCE else None
+
+    def _encoded_in_slices(self) -> Iterator[None]:
+        with device_errors():
+            self._text = yield from self.engine.engine.encode_in_slices(self.resolved)
+
+    def begin(self, index: int) -> Run:
+        with device_errors():
+            return self.engine.engine.begin(self.resolved, self.inputs, [self.seeds[index]], self._text)
+
+    def finish(self, index: int, run: Run) -> Callable[[], Png]:
+        with device_errors():
+            what = self.engine.decoded(run, self.resolved)
+        values = {**self.record.request, "seed": self.seeds[index]}
+        return partial(_encoded, what, self.inputs, self.record.model_copy(update={"request": values}))
+
+
+class RealEngine:
+    """`JobEngine` over an `Engine`.
+
+    On a GPU an evaluation is asked for while the one before it runs, and no more than that: so the device
+    has no time to wait, and nobody who joins or stops has to wait for many. Only the threads that make files
+    wait for pixels.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        device = engine.model.device
+        self.shapes_cost = CUDA_GRAPH.name in pass_names(engine.preset, device.type)
+        self._evaluations, self._decodes = times_on(device), times_on(device)
+
+    @property
+    def evaluation_s(self) -> float:
+        return self._evaluations.last_s
+
+    @property
+    def evaluation_about(self) -> About | None:
+        return self._evaluations.last_about
+
+    @property
+    def decode_s(self) -> float:
+        return self._decodes.last_s
+
+    def read(self, work: Work, attachments: Sequence[bytes]) -> tuple[GenerateRequest, Inputs]:
+        request, inputs = _request_of(work, attachments)
+        # A job keeps its start image at the size that it makes, not at that of a large file. Where the model
+        # decides the size, `open` does it.
+        width, height = inputs.size() or (None, None)
+        width, height = request.width or width, request.height or height
+        return request, inputs.fitted(width, height) if width and height else inputs
+
+    def open(self, _: Work, given: tuple[GenerateRequest, Inputs]) -> EngineOrder:
+        asked, inputs = given
+        engine = self.engine
+        resolved = engine.resolve(asked, inputs)
+        plan = engine.plan(resolved.with_changes(count=MOST_AT_ONCE))
+        resolved = resolved.with_changes(tile_vae=plan.tiled)
+        assert resolved.width
+        assert resolved.height
+        inputs = inputs.fitted(resolved.width, resolved.height)
+        (record,) = engine.records(resolved.with_changes(count=1))
+        # As many as were planned for is no sign of how many more there is room for.
+        most = None if plan.batch_size == MOST_AT_ONCE else plan.batch_size * _rows_of(resolved)
+        return EngineOrder(self, resolved, inputs, record, most, engine.num_windows(resolved))
+
+    def evaluate(
+        self, runs: Sequence[Run], *, least_rows: int, about: About | None = None
+    ) -> Sequence[torch.Tensor]:
+        with device_errors():
+            with self._evaluations.timed(about):
+                answers = self.engine.evaluate(runs, least_rows=least_rows)
+            self._evaluations.wait_for_all_but_the_last()
+        return answers
+
+    def decoded(self, run: Run, request: GenerateRequest) -> Callable[[], Shown]:
+        """Ask for the pixels of a run of one picture; who calls the answer waits for them."""
+        with self._decodes.timed():
+            (what,) = self.engine.decode(run, request)
+            fetched = [self._decodes.fetched(part) for part in what]
+        return lambda: Shown(*(part() for part in fetched))
+
+    def preview(self, run: Run) -> bytes:
+        with device_errors():
+            (image,) = self.engine.preview(run)
+        buffer = BytesIO()
+        image.save(buffer, "PNG")
+        return buffer.getvalue()
+
+    def relieve(self) -> None:
+        self.engine.relieve()
+        _free_unused()
+
+
+class RealLoader:
+    """Models by the names that `calotype generate` takes, on one device."""
+
+    def __init__(
+        self,
+        *,
+        device: str | None = None,
+        precision: str | None = None,
+        preset: str = "baseline",
+        models_folder: Path | None = None,
+        paths: Mapping[str, str] | None = None,
+        warm: bool = False,
+        max_rows: int | None = None,
+    ) -> None:
+        """`paths` says where models lie that are called by another name: those that are there from the start.
+
+        With `warm` they are ready for company when they are loaded first, of so many rows of an evaluation.
+        """
+        self._chosen = choose_device(device)
+        self._dtype = choose_dtype(precision, self._chosen)
+        self._models_folder, self._paths, self._warm = models_folder, dict(paths or {}), warm
+        self.device, self.preset = device_name(self._chosen), preset
+        self.precision = precision_name(self._dtype)
+        self.memory_bytes = int(free_memory(self._chosen)[0] * SHARE_FOR_WEIGHTS)
+        self._most_rows = most_rows(max_rows, self.device)
+        self._to_warm = set(self._paths) if warm else set()
+
+    def describe(self, name: str) -> LoadedModel:
+        found = find_model(self._paths.get(name, name), models=self._models_folder)
+        with found.weights as weights:
+            architecture = weights.architecture
+            sizes = {
+                part: sum(prod(shape) for shape in architecture.tensor_shapes(part).values())
+                for part in architecture.parts()
+            }
+        of_vae = vae_dtype(architecture, self._dtype)
+        taken = {part: n * (of_vae if part == "vae" else self._dtype).itemsize for part, n in sizes.items()}
+        # Text encoders can be elsewhere while the UNet runs.
+        left = max(0, total_memory(self._chosen) - taken["unet"] - taken["vae"])
+        budget = Budget(left, self.device, self._dtype.itemsize, of_vae.itemsize)
+        identity = found.identity
+        return LoadedModel(
+            name=name,
+            architecture=identity.architecture,
+            sha256=identity.sha256,
+            random=identity.random,
+            bytes=sum(taken.values()),
+            max_pixels=most_pixels(architecture, budget),
+        )
+
+    def load(self, name: str, progress: Progress, preset: str | None = None) -> RealEngine:
+        with device_errors():
+            engine = load(
+                self._paths.get(name, name),
+                device=str(self._chosen),
+                precision=self.precision,
+                preset=preset or self.preset,
+                models_folder=self._models_folder,
+                warm=self._warm,
+                progress=progress,
+            )
+            real = RealEngine(engine)
+            # One that comes again finds its kernels chosen, and should not keep other models' jobs waiting.
+            if name in self._to_warm and real.shapes_cost:
+                self._to_warm.remove(name)
+                warm_companies(engine, self._most_rows, progress)
+        return real
+
+    def let_go(self) -> None:
+        gc.collect()
+        _free_unused()
+
+
+def _request_of(work: Work, attachments: Sequence[bytes]) -> tuple[GenerateRequest, Inputs]:
+    """The request with the pictures that came with it; never with files that it names."""
+    values, left = dict(work.request), list(attachments)
+    found: dict[str, Image.Image] = {}
+    for field, is_there in (("image", work.has_image), ("mask", work.has_mask)):
+        if is_there:
+            data = left.pop(0)
+            found[field] = ImageOps.exif_transpose(decode_picture(data, f"the {field}"))
+            values[field] = {"path": _name_of(values.get(field)), "sha256": hashlib.sha256(data).hexdigest()}
+        elif values.get(field) is not None:
+            raise RequestError(
+                [Problem(field, "a server reads no files of its own; send the picture itself")]
+            )
+    return GenerateRequest.parse(values), Inputs(found.get("image"), found.get("mask"))
+
+
+def _name_of(noted: object) -> str:
+    """What the sender called a picture; it is noted and never opened."""
+    name = noted.get("path") if isinstance(noted, Mapping) else None
+    return name if isinstance(name, str) else IN_MEMORY
+
+
+def _rows_of(request: GenerateRequest) -> int:
+    return 1 if request.cfg == 1 else 2
+
+
+def _encoded(what: Callable[[], Shown], inputs: Inputs, record: PictureRecord) -> Png:
+    image = picture_of(what(), inputs)
+    return Png(encode_picture(image, "png", record), image.width, image.height)
+
+
+def _free_unused() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

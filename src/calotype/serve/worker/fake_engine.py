@@ -1,0 +1,201 @@
+"""An engine that does nothing: tiny pictures at once. To measure what stands around engines, and for tests.
+
+It goes wrong when it is told to, by a prompt: see `FAULTS`. Runs without torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
+from io import BytesIO
+from typing import Any
+
+from calotype.core.errors import Problem, RequestError
+from calotype.core.progress import Progress
+from calotype.serve.ipc.messages import LoadedModel, Work
+from calotype.serve.worker.protocols import About, OutOfMemoryError, PictureRun, Png
+from calotype.spec.generate_request import GenerateRequest
+
+FAULTS = {
+    "fault:open": "the request is refused",
+    "fault:begin": "a picture cannot be started",
+    "fault:evaluate": "every evaluation it has a part in fails",
+    "fault:sampler": "its own part of a step fails",
+    "fault:decode": "a picture cannot be decoded",
+    "fault:encode": "no file can be made of a picture",
+    "fault:kill": "the process kills itself at the first evaluation",
+    "fault:slow": "an evaluation takes 20 ms",
+    "fault:hang": "an evaluation never ends",
+}
+SLOW_S = 0.02
+SIDE = 8
+WEIGHT_BYTES = 1000
+REMEMBERED = 1000
+
+
+@dataclass(eq=False)
+class IdleRun:
+    """Counts its steps."""
+
+    prompt: str
+    total_steps: int
+    rows: int
+    steps_done: int = 0
+
+    @property
+    def done(self) -> bool:
+        return self.steps_done >= self.total_steps
+
+    def receive(self, answer: Any) -> bool:
+        assert answer == self.prompt, "each run gets its own answer"
+        _fail_on(self.prompt, "fault:sampler")
+        self.steps_done += 1
+        return True
+
+
+@dataclass(frozen=True)
+class IdleOrder:
+    """A request taken as it is, at 64×64 unless it says otherwise."""
+
+    asked: GenerateRequest
+    most_rows: int | None = None
+
+    @property
+    def request(self) -> dict[str, Any]:
+        return self.asked.settled().as_dict()
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        return self.asked.seeds()
+
+    @property
+    def shape(self) -> tuple[int | None, int | None]:
+        return self.asked.height, self.asked.width
+
+    @property
+    def loras(self) -> tuple[Any, ...]:
+        return self.asked.loras
+
+    @property
+    def rows(self) -> int:
+        return 1 if self.asked.cfg == 1 else 2
+
+    @property
+    def steps(self) -> int:
+        return self.asked.steps
+
+    @property
+    def text_size(self) -> int:
+        return 1
+
+    def preparation(self) -> Iterator[None] | None:
+        return None
+
+    def begin(self, _: int) -> IdleRun:
+        _fail_on(self.asked.prompt, "fault:begin")
+        return IdleRun(self.asked.prompt, self.asked.steps, self.rows)
+
+    def finish(self, index: int, run: PictureRun) -> Callable[[], Png]:
+        assert run.done
+        _fail_on(self.asked.prompt, "fault:decode")
+        return partial(_encoded, self.asked.prompt, self.seeds[index])
+
+
+@dataclass
+class IdleEngine:
+    """Answers each run with its own prompt."""
+
+    out_of_memory_over: int | None = None
+    """Rows that are too many for it."""
+    shapes_cost: bool = False
+    evaluation_s: float = 0.0
+    evaluation_about: About | None = None
+    decode_s: float = 0.0
+    evaluated: list[list[str]] = field(default_factory=list)
+    """The prompts of each of the last evaluations, and of how many rows it was."""
+    rows: list[int] = field(default_factory=list)
+
+    def read(self, work: Work, attachments: Sequence[bytes]) -> Sequence[bytes]:
+        assert len(attachments) == work.has_image + work.has_mask
+        return attachments
+
+    def open(self, work: Work, _given: Sequence[bytes]) -> IdleOrder:
+        asked = GenerateRequest.parse(work.request)
+        if "fault:open" in asked.prompt:
+            raise RequestError([Problem("prompt", "it asks to be refused", asked.prompt)])
+        sized = asked.with_changes(width=asked.width or 64, height=asked.height or 64)
+        return IdleOrder(sized)
+
+    def evaluate(
+        self, runs: Sequence[IdleRun], *, least_rows: int, about: About | None = None
+    ) -> Sequence[str]:
+        rows = max(least_rows, sum(run.rows for run in runs))
+        self.evaluation_about = about
+        self.evaluated.append([run.prompt for run in runs])
+        self.rows.append(rows)
+        if len(self.rows) > 2 * REMEMBERED:
+            del self.evaluated[:-REMEMBERED], self.rows[:-REMEMBERED]
+        for run in runs:
+            _fail_on(run.prompt, "fault:evaluate")
+            if "fault:kill" in run.prompt:
+                os.kill(os.getpid(), signal.SIGKILL)
+        if any("fault:slow" in run.prompt for run in runs):
+            time.sleep(SLOW_S)
+        if any("fault:hang" in run.prompt for run in runs):
+            signal.pause()
+        if self.out_of_memory_over is not None and rows > self.out_of_memory_over:
+            raise OutOfMemoryError(f"{rows} rows, {self.out_of_memory_over} fit")
+        return [run.prompt for run in runs]
+
+    def preview(self, _: PictureRun) -> bytes:
+        return _png(0)
+
+    def relieve(self) -> None:
+        """It holds nothing."""
+
+
+@dataclass(frozen=True)
+class IdleLoader:
+    """Any name is a model, of a thousand bytes; the worker has room for ten."""
+
+    out_of_memory_over: int | None = None
+    device: str = "nothing"
+    preset: str = "nothing"
+    precision: str = "nothing"
+    memory_bytes: int = 10 * WEIGHT_BYTES
+
+    def describe(self, name: str) -> LoadedModel:
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        return LoadedModel(name=name, architecture="none", sha256=digest, random=True, bytes=WEIGHT_BYTES)
+
+    def load(self, _: str, progress: Progress, _preset: str | None = None) -> IdleEngine:
+        progress.start("loading", 1)
+        progress.advance()
+        return IdleEngine(self.out_of_memory_over)
+
+    def let_go(self) -> None:
+        """There is nothing to let go."""
+
+
+def _fail_on(prompt: str, fault: str) -> None:
+    if fault in prompt:
+        raise RuntimeError(f"{fault}: {FAULTS[fault]}")
+
+
+def _encoded(prompt: str, seed: int) -> Png:
+    _fail_on(prompt, "fault:encode")
+    return Png(_png(seed % 256), SIDE, SIDE)
+
+
+@cache
+def _png(grey: int) -> bytes:
+    from PIL import Image  # noqa: PLC0415 - nobody pays for it who makes no picture
+
+    buffer = BytesIO()
+    Image.new("L", (SIDE, SIDE), grey).save(buffer, "PNG")
+    return buffer.getvalue()

@@ -1,0 +1,71 @@
+"""What a worker offers to the nodes of one workflow. Knows nothing of graphs, turns or messages' ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from calotype.core.errors import NotFoundError, near_matches
+from calotype.serve.ipc.messages import MadeFile, RunWorkflow
+from calotype.spec.job import PictureFile
+from calotype.workflow.node_api import Catalogue, Kind, SavedPicture
+from calotype.workflow.png_metadata import filled_prefix, png_with_graph
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+@dataclass
+class WorkflowHost:
+    """A `Context` for one workflow: its own pictures to read, and a place for those it saves."""
+
+    work: RunWorkflow
+    attachments: Sequence[bytes]
+    catalogue: Catalogue
+    models: Any
+    _saved: list[tuple[MadeFile, bytes]] = field(default_factory=list)
+    _count: int = 0
+
+    @property
+    def prompt(self) -> Mapping[str, Any]:
+        return self.work.prompt
+
+    @property
+    def extra_pnginfo(self) -> Mapping[str, Any]:
+        return self.work.extra_pnginfo
+
+    def read_input(self, name: str) -> bytes:
+        """Of the pictures that came with the workflow."""
+        if name not in self.work.inputs:
+            raise NotFoundError(
+                f"no picture {name[:80]!r} came with it; {near_matches(name, self.work.inputs)}"
+            )
+        return self.attachments[self.work.inputs.index(name)]
+
+    def save(self, picture: Image, prefix: str, kind: Kind = "output") -> SavedPicture:
+        """Make a file of a picture; its name holds the job's number and its own, so no two are alike."""
+        self._count += 1
+        path = PurePosixPath(filled_prefix(prefix, picture))
+        file = PictureFile(
+            filename=f"{path.name}_{self.work.sequence:05}_{self._count:02}.png",
+            subfolder="" if path.parent == PurePosixPath(".") else str(path.parent),
+            type=kind,
+        )
+        made = MadeFile(file=file, width=picture.width, height=picture.height)
+        self._saved.append((made, png_with_graph(picture, self.prompt, self.extra_pnginfo)))
+        return {"filename": file.filename, "subfolder": file.subfolder, "type": kind}
+
+    def take_saved(self) -> list[tuple[MadeFile, bytes]]:
+        """The files made since this was asked last."""
+        saved, self._saved = self._saved, []
+        return saved
+
+    def forget_untold(self) -> None:
+        """The node that made the last files is run again, and makes them again under the same names."""
+        self._count -= len(self.take_saved())
+
+    def restart(self) -> None:
+        """It is run again: the same pictures get the same names."""
+        self._count = 0

@@ -1,0 +1,149 @@
+"""The live model a recipe trains, each part in the numbers the recipe wants, and its needs of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from calotype.core.errors import Problem, RequestError
+from calotype.core.paths import models_dir, resolve_inside
+from calotype.core.progress import Progress
+from calotype.models import catalogue
+from calotype.models.architecture import Architecture
+from calotype.models.model import Model, assemble, vae_dtype
+from calotype.models.resolve import RANDOM, Found, find_model, random_model
+from calotype.models.vae_override import vae_sha256, with_vae
+from calotype.spec.recipe import Recipe
+from calotype.train.data.dataloader import Feed, open_feed
+from calotype.train.data.requirements import Needs
+from calotype.train.distributed.process_group import Process
+from calotype.train.encode import picture_moments
+from calotype.train.tasks.base import DTYPES, Subject, UnetSubject
+from calotype.train.tasks.lora import LoraSubject
+from calotype.train.tasks.text_encoders import TextAndUnetSubject
+from calotype.train.tasks.textual_inversion import InversionSubject
+from calotype.train.tasks.vae import VaeSubject
+
+SUBJECTS: dict[str, Callable[[Model, Recipe], Subject]] = {
+    "unet": UnetSubject,
+    "unet_and_text": TextAndUnetSubject,
+    "lora": LoraSubject,
+    "textual_inversion": InversionSubject,
+    "vae": VaeSubject,
+}
+
+
+def load_model(
+    recipe: Recipe, device: torch.device, progress: Progress | None = None, models: Path | None = None
+) -> Model:
+    """The model with what is trained in full precision (unless the recipe says no) and the rest in the run's.
+
+    Beside an autoencoder that is trained, the UNet stays as it is: nobody asks it anything.
+    """
+    found = _found(recipe, models)
+    vae = _vae_path(recipe, models)
+    with found.weights as own, with_vae(own, vae) if vae else nullcontext(own) as weights:
+        model = assemble(weights, found.identity, dtype=torch.float32, device=device, progress=progress)
+    model.vae_sha256 = vae_sha256(vae) if vae else None
+    # Sampling and export ask the architecture what the network was taught.
+    model.architecture = _taught(model.architecture, recipe)
+    dtype = DTYPES[recipe.model.precision]
+    trained = [model.vae if recipe.model.train == "vae" else model.unet]
+    if recipe.model.train == "unet_and_text":
+        trained += model.text_encoders
+    for part in (model.vae, *model.text_encoders):
+        if part not in trained:
+            _cast(part, vae_dtype(model.architecture, dtype) if part is model.vae else dtype)
+    if recipe.model.low_precision_weights:
+        for part in trained:
+            _cast(part, dtype)
+    return model
+
+
+def _found(recipe: Recipe, models: Path | None) -> Found:
+    part = recipe.model
+    if part.weights == "pretrained" or (part.base.startswith(RANDOM) and part.width == 1):
+        return find_model(part.base, models=models)
+    if part.base not in catalogue.names():
+        rule = f"random needs a catalogue name in model.base, which is {part.base!r}"
+        raise RequestError([Problem("model.weights", f"{rule}; say pretrained to start from its weights")])
+    architecture = catalogue.architecture(part.base).widened(part.width)
+    return random_model(f"{RANDOM}{part.base}:{recipe.trainer.seed}", architecture, recipe.trainer.seed)
+
+
+def _taught(architecture: Architecture, recipe: Recipe) -> Architecture:
+    """What the model is once the recipe has trained it."""
+    wanted, own = recipe.objective.prediction_type, architecture.prediction_type
+    if wanted not in (None, own) and recipe.model.train not in ("unet", "unet_and_text"):
+        rule = f"{wanted!r} cannot be taught by a {recipe.model.train} run: the model predicts {own!r}"
+        raise RequestError([Problem("objective.prediction_type", f"{rule}, and stays so; leave it out")])
+    return architecture.predicting(wanted)
+
+
+def _vae_path(recipe: Recipe, models: Path | None) -> Path | None:
+    """Where the recipe's separate autoencoder lies: a path, or a name in the model folder."""
+    name = recipe.model.vae
+    if name is None:
+        return None
+    path = Path(name).expanduser()
+    return (
+        path if path.exists() else resolve_inside((models or models_dir()) / "vae", name, field="model.vae")
+    )
+
+
+def _cast(module: nn.Module, dtype: torch.dtype) -> None:
+    # diffusers' own `to` warns about casts it was not asked about.
+    nn.Module.to(module, dtype)
+
+
+def build_subject(model: Model, recipe: Recipe) -> Subject:
+    """What the recipe trains."""
+    return SUBJECTS[recipe.model.train](model, recipe)
+
+
+def needs_of(model: Model, recipe: Recipe) -> Needs:
+    """What the data has to look like for this model."""
+    made_by = model.identity.sha256
+    needs = _needs(model.architecture, recipe, model.device)
+    return replace(needs, vae_hash=model.vae_sha256 or made_by, text_hash=made_by)
+
+
+def needs_before_loading(recipe: Recipe, models: Path | None = None) -> Needs:
+    """The same for who only reads the data: on the CPU, whatever model latents were made by."""
+    with _found(recipe, models).weights as weights:
+        return _needs(weights.architecture, recipe, torch.device("cpu"))
+
+
+def _needs(architecture: Architecture, recipe: Recipe, device: torch.device) -> Needs:
+    projected = [c for c in architecture.text_encoders if c["_class_name"].endswith("WithProjection")]
+    return Needs(
+        resolution=recipe.model.resolution or architecture.native_size,
+        latent_channels=architecture.latent_channels,
+        vae_factor=architecture.vae_factor,
+        context_tokens=int(architecture.text_encoders[0]["max_position_embeddings"]),
+        context_width=int(architecture.unet["cross_attention_dim"]),
+        pooled_width=int(projected[0]["projection_dim"]) if projected else None,
+        device=device,
+    )
+
+
+def open_training_feed(
+    model: Model, recipe: Recipe, process: Process, *, samples_seen: int = 0, progress: Progress | None = None
+) -> Feed:
+    """This process's share of what the recipe trains on."""
+    return open_feed(
+        recipe.data,
+        needs_of(model, recipe),
+        rank=process.rank,
+        world_size=process.world_size,
+        micro_batch_size=recipe.model.micro_batch_size,
+        samples_seen=samples_seen,
+        encode=partial(picture_moments, model),
+        progress=progress,
+    )

@@ -1,0 +1,46 @@
+"""What a checkpoint is worth, as one number; lower is better. Knows nothing of files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calotype.spec.recipe import Recipe
+from calotype.train.metrics import Readings
+from calotype.train.trainer import Loop, StepNews
+
+WINDOW = 200
+"""Steps that the running mean of the loss remembers, about; single losses say little."""
+
+
+class Judge:
+    """The validation loss, or a running mean of the training loss that a resumed run carries on."""
+
+    def __init__(self, recipe: Recipe, readings: Readings) -> None:
+        validated = recipe.validation.data is not None
+        self._validates = validated and recipe.checkpoint.metric != "train_loss"
+        self._readings = readings
+        self._mean, self._count = 0.0, 0
+
+    @property
+    def metric_name(self) -> str:
+        """What `metric` is, as `checkpoint.metric` calls it."""
+        return "validation_loss" if self._validates else "train_loss"
+
+    def after_step(self, news: StepNews, loop: Loop) -> None:
+        del loop
+        if not news.skipped:
+            self._count += 1
+            # A plain mean until there are enough, so that the first loss does not weigh more than others.
+            self._mean += (news.loss - self._mean) / min(self._count, WINDOW)
+
+    def metric(self, step: int) -> float | None:
+        """None where the step was not validated: who is told to stop has no time for that."""
+        if self._validates:
+            return self._readings.validation_losses.get(step)
+        return self._mean if self._count else None
+
+    def state(self) -> dict[str, Any]:
+        return {"mean": self._mean, "count": self._count}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._mean, self._count = state["mean"], state["count"]

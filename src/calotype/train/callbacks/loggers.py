@@ -1,0 +1,107 @@
+"""Who watches a run: lines of JSON, a progress bar, TensorBoard. Weights & Biases has its own file.
+
+Only the first process writes what all share. Knows nothing of the update itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from calotype.core.extras import MissingExtraError
+from calotype.core.paths import written_whole
+from calotype.core.progress import Progress
+from calotype.spec.recipe import Recipe
+from calotype.train.metrics import Readings
+from calotype.train.trainer import Loop, StepNews
+
+
+class MetricsFile:
+    """One JSON object a line; steps that a resumed run repeats are dropped first, so none is there twice."""
+
+    def __init__(self, path: Path, first_step: int, readings: Readings) -> None:
+        kept = _lines_before(path, first_step)
+        # Whole or not at all: a run that is killed while it starts keeps the lines it had.
+        with written_whole(path, "w") as file:
+            file.writelines(kept)
+        self._file: IO[str] = path.open("a", encoding="utf-8")
+        self._readings = readings
+
+    def after_step(self, news: StepNews, loop: Loop) -> None:
+        del loop
+        if self._readings.wanted(news):
+            # JSON has no word for what is not finite.
+            values = {k: v if math.isfinite(v) else None for k, v in self._readings.of(news).items()}
+            self._file.write(json.dumps(values) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _lines_before(path: Path, first_step: int) -> list[str]:
+    if not path.is_file():
+        return []
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            step = json.loads(line)["step"]
+        except (ValueError, KeyError, TypeError):
+            continue  # the last line of a killed run may be cut off
+        if step < first_step:
+            kept.append(f"{line}\n")
+    return kept
+
+
+class ProgressBar:
+    """Loss, speed, memory and MFU beside the bar; with the rest of it they fit into 100 columns."""
+
+    def __init__(self, progress: Progress, recipe: Recipe, first_step: int, readings: Readings) -> None:
+        self._progress, self._readings = progress, readings
+        progress.start(recipe.name, recipe.trainer.max_steps)
+        progress.advance(first_step)
+
+    def after_step(self, news: StepNews, loop: Loop) -> None:
+        values = self._readings.of(news)
+        speed = f"{news.samples_per_s:.1f} samples/s"
+        if loop.process.world_size > 1:
+            speed += f" ({news.samples_per_s / loop.process.world_size:.1f} each)"
+        parts = [f"loss {news.loss:.4f}", speed]
+        if news.memory_bytes:
+            parts.append(f"{news.memory_bytes / 2**30:.0f} GiB")
+        if "mfu" in values:
+            parts.append(f"MFU {values['mfu']:.0%}")
+        self._progress.describe("  ".join(parts))
+        self._progress.advance()
+
+
+class TensorBoard:
+    """Scalars for TensorBoard, if it is installed; of steps that a resumed run repeats the last count."""
+
+    def __init__(self, folder: Path, first_step: int, readings: Readings) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise MissingExtraError("tensorboard", "train", "logging.tensorboard=true") from None
+        self._writer: Any = SummaryWriter(str(folder), purge_step=first_step)
+        self._readings = readings
+
+    def after_step(self, news: StepNews, loop: Loop) -> None:
+        del loop
+        if self._readings.wanted(news):
+            for name, value in shown_values(self._readings.of(news)).items():
+                self._writer.add_scalar(name, value, news.step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+_COUNTS = ("step", "samples", "skipped")
+
+
+def shown_values(values: Mapping[str, float]) -> dict[str, float]:
+    """Those of a step's numbers that are worth a curve."""
+    return {name: value for name, value in values.items() if name not in _COUNTS}

@@ -1,0 +1,70 @@
+"""A window of steps to look into: marks for nsys where it started the run, else a trace of torch's own.
+
+`nsys profile --capture-range=cudaProfilerApi` records exactly the window. Knows nothing of what a step does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from calotype.spec.recipe_sections import ProfilePart
+from calotype.train.trainer import Loop, StepNews
+
+_log = logging.getLogger(__name__)
+
+NSYS_VARIABLE = "NSYS_PROFILING_SESSION_ID"
+"""What nsys sets in the programs it starts."""
+
+
+class ProfileWindow:
+    """Starts after the step before `start_step` and ends after `end_step`; resumed in between, at once."""
+
+    def __init__(self, part: ProfilePart, folder: Path, rank: int, first_step: int) -> None:
+        self._part, self._rank, self._folder, self._first_step = part, rank, folder, first_step
+        # Torch has one profiler at a time: either it marks ranges for nsys, or it records by itself.
+        self._for_nsys = NSYS_VARIABLE in os.environ
+        self._profiler: Any = None
+
+    def __enter__(self) -> Self:
+        if self._first_step > self._part.end_step:
+            window = f"{self._part.start_step} to {self._part.end_step}"
+            _log.warning("steps %s are not profiled: this run begins at step %d", window, self._first_step)
+        elif self._first_step >= self._part.start_step:
+            self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def after_step(self, news: StepNews, loop: Loop) -> None:
+        del loop
+        if news.step == self._part.start_step - 1:
+            self._start()
+        if news.step == self._part.end_step:
+            self._end()
+
+    def _start(self) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.cudart().cudaProfilerStart()
+        kind: Any = torch.autograd.profiler.emit_nvtx if self._for_nsys else torch.profiler.profile
+        self._profiler = kind(record_shapes=self._part.gen_shape)
+        self._profiler.__enter__()
+
+    def _end(self) -> None:
+        if self._profiler is None:
+            return
+        self._profiler.__exit__(None, None, None)
+        if not self._for_nsys:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._profiler.export_chrome_trace(str(self._folder / f"profile-rank{self._rank}.json.gz"))
+        self._profiler = None
+        if torch.cuda.is_available():
+            torch.cuda.cudart().cudaProfilerStop()

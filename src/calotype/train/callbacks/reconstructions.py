@@ -1,0 +1,55 @@
+"""The same few pictures of the data, before and after the autoencoder that is being trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from calotype.core.paths import written_whole
+from calotype.engine.vae import to_image
+from calotype.imaging.contact_sheet import Axis, contact_sheet
+from calotype.spec.recipe import Recipe
+from calotype.train.builders import needs_of
+from calotype.train.data.dataloader import open_feed
+from calotype.train.tasks.vae_loss import psnr
+from calotype.train.trainer import Loop, StepNews
+
+MOST_PICTURES = 8
+
+
+class Reconstructions:
+    """One sheet every so many steps, from the averaged weights if any and the middle of each distribution."""
+
+    def __init__(self, recipe: Recipe, folder: Path) -> None:
+        self._recipe, self._folder = recipe, folder
+        self._originals: Tensor | None = None
+
+    def after_step(self, news: StepNews, loop: Loop) -> None:
+        if news.step % self._recipe.logging.sample_every_steps or not loop.process.is_first:
+            return
+        originals = self._chosen(loop)
+        vae = loop.subject.model.vae
+        with loop.averaged(), torch.no_grad():
+            latents = vae.encode(originals.to(vae.dtype)).latent_dist.mode()
+            restored = vae.decode(latents, return_dict=False)[0].float()
+        rows = [[to_image(picture) for picture in pictures] for pictures in (originals, restored)]
+        across = Axis("PSNR", tuple(f"{value:.1f} dB" for value in psnr(restored, originals).tolist()))
+        down = Axis("", ("original", "restored"))
+        sheet = contact_sheet(rows, across, down, f"step {news.step}")
+        with written_whole(self._folder / f"step-{news.step:08d}.png") as file:
+            sheet.save(file, "PNG")
+
+    def _chosen(self, loop: Loop) -> Tensor:
+        """The first pictures of the run's data, however far the run is."""
+        if self._originals is None:
+            # A few pictures are read where they lie.
+            alone = {"num_workers": 0, "in_memory": False}
+            model, part = loop.subject.model, self._recipe.data.model_copy(update=alone)
+            micro = self._recipe.model.micro_batch_size
+            with open_feed(part, needs_of(model, self._recipe), micro_batch_size=micro) as feed:
+                pixels = next(feed).to(model.device).pixels
+            assert pixels is not None
+            self._originals = pixels[:MOST_PICTURES]
+        return self._originals

@@ -1,0 +1,81 @@
+"""The loss on samples that are not trained on, the same samples with the same draws each time.
+
+Nothing of the training is touched: the samples have a feed of their own, the draws are a function of a
+sample's place, and the live weights come back to the bit. Knows nothing of what the loss is for.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from calotype.core.errors import NotFoundError, Problem, RequestError
+from calotype.spec.recipe import Recipe
+from calotype.spec.recipe_sections import DataPart
+from calotype.train.data.dataloader import Feed, open_feed
+from calotype.train.data.requirements import Needs
+from calotype.train.metrics import Readings
+from calotype.train.trainer import Loop, StepNews
+
+_SETTING_OF_DATA = re.compile(rf"(?<![\w./])data\.(?=(?:{'|'.join(DataPart.model_fields)})\b)")
+
+
+class Validation:
+    """Fills in the readings' validation losses; every process takes its share of the samples."""
+
+    def __init__(self, recipe: Recipe, data: DataPart, needs: Needs, readings: Readings) -> None:
+        self._recipe, self._data, self._needs, self._readings = recipe, data, needs, readings
+
+    def check(self, loop: Loop) -> None:
+        """Refuse samples that cannot be opened now, not after a thousand steps."""
+        try:
+            self._open(self._data.model_copy(update={"num_workers": 0}), loop).close()
+        # What opens data does not know that there are two of them.
+        except RequestError as error:
+            raise RequestError([_of_validation(problem) for problem in error.problems]) from error
+        except NotFoundError as error:
+            fix = "set what is wrong there, or validation.data=null to go without"
+            raise NotFoundError(f"validation.data: {error}; {fix}") from error
+
+    def after_step(self, news: StepNews, loop: Loop) -> None:
+        if self._due(news.step):
+            self._readings.validation_losses[news.step] = self.loss(loop)
+
+    def _due(self, step: int) -> bool:
+        checkpoint = self._recipe.checkpoint
+        judged = checkpoint.metric != "train_loss" and step % checkpoint.every_steps == 0
+        last = step == self._recipe.trainer.max_steps
+        return judged or last or step % self._recipe.validation.every_steps == 0
+
+    @torch.no_grad()
+    def loss(self, loop: Loop) -> float:
+        """The mean over the samples, with the averaged weights if the run keeps any."""
+        micro, process = self._recipe.model.micro_batch_size, loop.process
+        num_batches = -(-self._recipe.validation.num_samples // (micro * process.world_size))
+        total = torch.zeros((), device=process.device)
+        with self._open(self._data, loop) as feed, loop.averaged():
+            for index in range(num_batches):
+                first = (index * process.world_size + process.rank) * micro
+                # Places before the run's first, so that no draw is also one of training.
+                places = [-1 - place for place in range(first, first + micro)]
+                batch = next(feed).to(process.device, non_blocking=True)
+                # Not the compiled network: it would be compiled again for use without gradients.
+                total += loop.subject.prepare(batch, places)(loop.subject.network)
+        return process.mean(total / num_batches).item()
+
+    def _open(self, data: DataPart, loop: Loop) -> Feed:
+        return open_feed(
+            data,
+            self._needs,
+            rank=loop.process.rank,
+            world_size=loop.process.world_size,
+            micro_batch_size=self._recipe.model.micro_batch_size,
+        )
+
+
+def _of_validation(problem: Problem) -> Problem:
+    field, message = (
+        _SETTING_OF_DATA.sub("validation.data.", text) for text in (problem.field, problem.message)
+    )
+    return Problem(field, message, problem.value)

@@ -1,0 +1,66 @@
+"""A run as Weights & Biases keeps it, if that is installed. Knows nothing of the update itself.
+
+Offline nothing leaves the machine: the values lie in the run's folder until `wandb sync` sends them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from calotype.core.extras import MissingExtraError
+from calotype.core.paths import written_whole
+from calotype.spec.recipe import Recipe
+from calotype.train.callbacks.loggers import shown_values
+from calotype.train.metrics import Readings
+from calotype.train.trainer import Loop, StepNews
+
+ID_FILE = "wandb-id"
+
+
+class WandbRun:
+    """Logs what metrics.jsonl holds too; a resumed run goes on under the same id."""
+
+    def __init__(self, folder: Path, recipe: Recipe, readings: Readings) -> None:
+        mode = recipe.logging.wandb
+        wandb = _wandb(mode)
+        self._readings = readings
+        self._run: Any = wandb.init(
+            project=recipe.logging.wandb_project,
+            name=recipe.name,
+            id=_kept_id(folder / ID_FILE),
+            # Without a server there is nothing to ask for the run.
+            resume="allow" if mode == "online" else None,
+            dir=str(folder),
+            mode=mode,
+            config=recipe.model_dump(mode="json"),
+            settings=wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True),
+        )
+
+    def after_step(self, news: StepNews, loop: Loop) -> None:
+        del loop
+        if self._readings.wanted(news):
+            self._run.log(shown_values(self._readings.of(news)), step=news.step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _wandb(mode: str) -> Any:
+    if mode == "offline":
+        # It would report its own starts and errors to its makers; read when it is imported.
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    try:
+        return import_module("wandb")
+    except ImportError:
+        raise MissingExtraError("wandb", "train", f"logging.wandb={mode}") from None
+
+
+def _kept_id(file: Path) -> str:
+    if not file.is_file():
+        with written_whole(file, "w") as out:
+            out.write(secrets.token_hex(4))
+    return file.read_text(encoding="utf-8").strip()

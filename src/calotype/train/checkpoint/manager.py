@@ -1,0 +1,169 @@
+"""The checkpoints of one run in one folder: saving, finding, loading, letting old ones go.
+
+Reading needs no permission and works beside a running training. Writing belongs to one run at a time: its
+first rank holds the folder's lock. Knows nothing of what is saved.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from calotype.core.errors import Problem, RequestError
+from calotype.train.checkpoint.discovery import Checkpoint, leftovers, set_aside, survey
+from calotype.train.checkpoint.disk_space import explained
+from calotype.train.checkpoint.flatten import FlatState, flatten
+from calotype.train.checkpoint.folder_lock import FolderLock
+from calotype.train.checkpoint.fs import move, remove_folder, remove_or_say, sync_folder
+from calotype.train.checkpoint.loader import (
+    Loaded,
+    Lowest,
+    Search,
+    load_checkpoint,
+    newest_complete,
+    only_mine,
+)
+from calotype.train.checkpoint.retention import best_of, kept
+from calotype.train.checkpoint.writer import Assembly, Barrier, Task, nobody_to_wait_for
+
+_log = logging.getLogger(__name__)
+
+__all__ = ["CheckpointStore", "Loaded"]
+
+
+class CheckpointStore:
+    """Checkpoints `step-00000100` and so on in `folder`: the last `keep_last` and the `keep_best` best.
+
+    The best are those with the lowest metric. Constructing one touches nothing.
+    """
+
+    def __init__(self, folder: Path, keep_last: int, keep_best: int = 0) -> None:
+        if keep_last < 1:
+            rule = f"{keep_last} would keep nothing to resume from; use 1 or more"
+            raise RequestError([Problem("checkpoint.keep_last", rule, keep_last)])
+        self.folder, self.keep_last, self.keep_best = folder, keep_last, keep_best
+        self._lock: FolderLock | None = None
+        self._damaged: set[Path] = set()
+
+    def claim(self) -> None:
+        """Make the folder this run's own and sweep what dead runs left; only for the first rank.
+
+        Refused while another process has it. The first save does it too; calling it at the start fails early.
+        """
+        if self._lock is not None and self._lock.held:
+            return
+        with explained(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            sync_folder(self.folder.parent)
+            self._lock = FolderLock(self.folder)
+        if self._lock.sure:
+            self._sweep()
+
+    def close(self) -> None:
+        """Let another run have the folder."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def save(
+        self,
+        step: int,
+        shared_state: object,
+        own_state: object,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        metric: float | None = None,
+        barrier: Barrier = nobody_to_wait_for,
+    ) -> Path:
+        """Write a checkpoint; every rank calls it. It is complete, and on the disk, when this returns.
+
+        `shared_state` is taken from the first rank alone, `own_state` from each. On an error nothing that was
+        there before is lost.
+        """
+        task = Task(self.folder, step, rank, world_size, metric)
+        shared = flatten(shared_state) if task.is_first else None
+        return self.write(task, shared, flatten(own_state), barrier)
+
+    def write(self, task: Task, shared: FlatState | None, own: FlatState, barrier: Barrier) -> Path:
+        """`save` for states that are flat already."""
+        if task.world_size > 1 and barrier is nobody_to_wait_for:
+            raise ValueError(f"{task.world_size} ranks need a barrier to write one checkpoint")
+        path = Assembly(task, shared, own, claim=self.claim).run(barrier)
+        self._damaged.discard(path)
+        if task.is_first:
+            self._let_old_ones_go(saved=path)
+        return path
+
+    def newest(self) -> Path | None:
+        """The checkpoint saved last, judged by its manifest and the sizes of its files."""
+        found = newest_complete(self.folder)
+        return found.path if found else None
+
+    def best(self) -> Path | None:
+        """The checkpoint with the lowest metric, judged like `newest`; None where none has a metric.
+
+        Only those count that were judged by what the newest was.
+        """
+        found = best_of(survey(self.folder).complete)
+        return found.path if found else None
+
+    def load(self, path: Path, rank: int = 0) -> tuple[Any, Any]:
+        """(shared state, own state) of the checkpoint at `path`; a damaged one is a DamagedCheckpointError.
+
+        The own state is None, with a warning, for a rank that the saving run did not have.
+        """
+        loaded = load_checkpoint(path, rank)
+        return loaded.shared, loaded.own
+
+    def load_newest(self, rank: int = 0, lowest: Lowest = only_mine) -> Loaded | None:
+        """The newest checkpoint that can be read; damaged ones are passed over with a warning that says why.
+
+        With several ranks all call it, with a `lowest` that asks all, and all get the same checkpoint. None
+        when there is none yet; when there are some and none can be read, that is an error.
+        """
+        search = Search(self.folder, rank)
+        loaded = search.newest(lowest)
+        self._damaged |= search.damaged.keys()
+        return loaded
+
+    def list(self) -> tuple[Checkpoint, ...]:
+        """All complete checkpoints in the order they were saved."""
+        return survey(self.folder).complete
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _let_old_ones_go(self, saved: Path) -> None:
+        found = survey(self.folder)
+        sound = [checkpoint for checkpoint in found.complete if checkpoint.path not in self._damaged]
+        stay = {saved, *(checkpoint.path for checkpoint in kept(sound, self.keep_last, self.keep_best))}
+        goes = [checkpoint.path for checkpoint in sound if checkpoint.path not in stay]
+        # Damaged ones may still be worth something to somebody until there are enough sound ones.
+        if len(sound) >= self.keep_last:
+            goes += [checkpoint.path for checkpoint in found.complete if checkpoint.path in self._damaged]
+            goes += [broken.path for broken in found.broken if broken.manifest is not None]
+        for path in goes:
+            remove_or_say(path)
+
+    def _sweep(self) -> None:
+        """Finish or undo what a dead run was doing; needs the lock, or it could be a living one."""
+        try:
+            for aside, place in set_aside(self.folder):
+                if place.exists():
+                    remove_folder(aside)
+                else:
+                    move(aside, place)
+            for path in leftovers(self.folder):
+                _log.info("removing %s, which a run that was stopped left behind", path)
+                shutil.rmtree(path)
+        except OSError as error:
+            _log.warning("%s: what an earlier run left behind could not be removed: %s", self.folder, error)

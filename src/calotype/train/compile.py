@@ -1,0 +1,74 @@
+"""What the switches `compile`, `cuda_graphs` and `channels_last` do to a run's networks. Knows no losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from calotype.engine.passes.channel_sum_group_norm import use_channel_sums
+from calotype.engine.passes.channels_last import use_channels_last
+from calotype.engine.passes.fused_geglu_backward import use_gate_gradients
+from calotype.engine.passes.unscaled_attention_processor import use_plain_attention
+from calotype.engine.passes.vae_attention import use_wide_attention
+from calotype.models.model import Model
+from calotype.spec.recipe import Recipe
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# A sum over the few channels of a group, written out inside the loop over all pixels, is done for every pixel
+# again; as a reduction it is done once.
+_OPTIONS = {"unroll_reductions_threshold": 1}
+# From how many places an expression may read before its value is written down for those who use it; left to
+# itself the compiler says four. The gradient of a norm with SiLU reads from five and, written down, would be
+# twice the picture; the sum of two convolutions and their biases reads from four, and three use it.
+_TRAINED_OPTIONS = {**_OPTIONS, "realize_reads_threshold": 6}
+_ENCODER_OPTIONS = {**_OPTIONS, "realize_reads_threshold": 3}
+
+
+def arrange(model: Model, recipe: Recipe) -> None:
+    """Lay out the networks as the recipe's switches want them; the numbers they compute stay the same."""
+    if recipe.model.channels_last:
+        use_channels_last(model.unet)
+    if recipe.model.compile:
+        # On one H200 a compiled channels-last encoder takes 3/5 of the eager one's time; eager, channels last
+        # makes it slower: the two belong together. The same goes for sums over channels.
+        use_channels_last(model.vae.encoder)
+        use_channel_sums(model.vae.encoder)
+        use_wide_attention(model.vae.encoder)
+        model.vae.encoder.compile(options=dict(_ENCODER_OPTIONS))
+        use_plain_attention(model.unet)
+        if recipe.model.train in ("unet", "unet_and_text"):
+            # A LoRA wraps or follows the projections, whose weights would be asked behind its back.
+            use_gate_gradients(model.unet)
+        if recipe.model.channels_last:
+            use_channel_sums(model.unet)
+
+
+def arrange_autoencoder(vae: nn.Module, recipe: Recipe) -> None:
+    """The same for an autoencoder that is trained."""
+    if recipe.model.channels_last:
+        use_channels_last(vae)
+        if recipe.model.compile:
+            use_channel_sums(vae)
+
+
+def compiled(network: nn.Module, recipe: Recipe) -> nn.Module:
+    """The trained network through inductor or CUDA graphs or both, as the recipe says."""
+    part = recipe.model
+    if not (part.compile or part.cuda_graphs):
+        return network
+    if not part.compile:
+        made = torch.compile(network, backend="cudagraphs")
+    else:
+        made = torch.compile(network, options={**_TRAINED_OPTIONS, "triton.cudagraphs": part.cuda_graphs})
+    return made  # type: ignore[return-value]  # a module in, a module out
+
+
+def compiled_function(function: Function, recipe: Recipe) -> Function:
+    """A function over frozen networks through inductor, if the recipe compiles."""
+    if not recipe.model.compile:
+        return function
+    return torch.compile(function, options=dict(_OPTIONS))  # type: ignore[return-value]  # the same function, faster

@@ -1,0 +1,131 @@
+"""Which samples make up each micro-batch: by order alone, by bucket, or once through. Reads no sample.
+
+A plan is a pure function of the micro-batch's number, so workers need not talk to each other and a resumed
+run needs no replay. It names more samples than a micro-batch holds: the rest stand in for unreadable ones.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, count
+from typing import Protocol
+
+from calotype.train.data.aspect_buckets import Bucket
+from calotype.train.data.hashing import mixed, round_keys, shuffled
+from calotype.train.data.image_transforms import Size
+from calotype.train.data.sampler import Order, Share
+from calotype.train.data.sharded_sampler import ShardedOrder
+
+_GROUP_ORDER = 1
+_BUCKET = 2
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A sample to read, and how."""
+
+    index: int
+    position: int
+    target: Size
+    draw: int
+    """What chance decides about this sample this time: crop, flip, and which of several captions."""
+    num_candidates: int
+    """Samples this one was picked from."""
+
+
+class Plan(Protocol):
+    """Says what to read."""
+
+    def picks(self, number: int) -> Iterator[Pick]:
+        """Samples for this rank's micro-batch `number`, in order of preference."""
+        ...
+
+
+@dataclass(frozen=True)
+class OrderedPlan:
+    """All pictures at one size, in the plain order."""
+
+    order: Order | ShardedOrder
+    share: Share
+    target: Size
+
+    def picks(self, number: int) -> Iterator[Pick]:
+        for position in count(self.share.start(number)):
+            draw = mixed(self.order.seed, position)
+            index = self.order.index(position)
+            yield Pick(index, position, self.target, draw, self.order.num_samples)
+
+
+class BucketedPlan:
+    """Micro-batches of one bucket each.
+
+    Every bucket has an endless order of its own, cut into groups of a micro-batch. An epoch is all the
+    groups that are full by then, shuffled; what does not fill a group waits for the next epoch. How many
+    groups are full after so many epochs follows from a division, so no epoch has to be played through.
+    Ranks take groups in turn. Only another micro-batch size changes the groups.
+    """
+
+    def __init__(self, buckets: Sequence[Bucket], share: Share, seed: int, *, shuffle: bool) -> None:
+        self._buckets, self._share, self._seed, self._shuffle = list(buckets), share, seed, shuffle
+        self._orders = [
+            Order(len(bucket.members), mixed(seed, _BUCKET, *bucket.size), shuffle) for bucket in buckets
+        ]
+        self._num_samples = sum(order.num_samples for order in self._orders)
+
+    def picks(self, number: int) -> Iterator[Pick]:
+        size = self._share.micro_batch_size
+        which, group = self._locate(self._share.start(number) // size)
+        bucket, order = self._buckets[which], self._orders[which]
+        for position in count(group * size):
+            index = int(bucket.members[order.index(position)])
+            yield Pick(index, position, bucket.size, mixed(order.seed, position), order.num_samples)
+
+    def _locate(self, turn: int) -> tuple[int, int]:
+        """The bucket whose turn it is, and which of its groups."""
+        epoch = max(turn * self._share.micro_batch_size // self._num_samples - 1, 0)
+        while sum(self._full_groups(epoch + 1)) <= turn:
+            epoch += 1
+        before, after = self._full_groups(epoch), self._full_groups(epoch + 1)
+        length, place = sum(after) - sum(before), turn - sum(before)
+        if self._shuffle:
+            place = shuffled(place, length, round_keys(self._seed, _GROUP_ORDER, epoch))
+        ends = list(accumulate(a - b for a, b in zip(after, before, strict=True)))
+        which = next(b for b, end in enumerate(ends) if place < end)
+        return which, after[which] - (ends[which] - place)
+
+    def _full_groups(self, num_epochs: int) -> list[int]:
+        size = self._share.micro_batch_size
+        return [num_epochs * order.num_samples // size for order in self._orders]
+
+
+class PassPlan:
+    """Every sample once, for work that is done before training. Nothing stands in for the unreadable.
+
+    The sequence is bucket after bucket; each rank has one piece of it, so that what it writes is in order.
+    """
+
+    def __init__(self, buckets: Sequence[Bucket], share: Share, first: int | None) -> None:
+        self._buckets = list(buckets)
+        self._ends = list(accumulate(len(bucket.members) for bucket in buckets))
+        total = self._ends[-1]
+        begin, end = (total * rank // share.world_size for rank in (share.rank, share.rank + 1))
+        self._pieces = self._cut(max(begin, first or 0), end, share.micro_batch_size)
+
+    def __len__(self) -> int:
+        """Micro-batches of this rank."""
+        return len(self._pieces)
+
+    def picks(self, number: int) -> Iterator[Pick]:
+        which, begin, end = self._pieces[number]
+        bucket = self._buckets[which]
+        offset = self._ends[which] - len(bucket.members)
+        for position in range(begin, end):
+            index = int(bucket.members[position - offset])
+            yield Pick(index, position, bucket.size, mixed(position), self._ends[-1])
+
+    def _cut(self, begin: int, end: int, size: int) -> list[tuple[int, int, int]]:
+        pieces, start = [], 0
+        for which, bucket_end in enumerate(self._ends):
+            low, high = max(begin, start), min(end, bucket_end)
+            pieces += [(which, at, min(at + size, high)) for at in range(low, high, size)]
+            start = bucket_end
+        return pieces

@@ -1,0 +1,140 @@
+"""From samples as they are stored to a batch as it is trained on: decoding, cropping, checking, stacking.
+
+Knows what the model needs; knows nothing of where samples come from or in which order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from calotype.spec.recipe_sections import DataPart
+from calotype.train.data.bad_samples import CorruptSampleError
+from calotype.train.data.batch_sampler import Pick
+from calotype.train.data.hashing import mixed
+from calotype.train.data.image_transforms import PictureError, Size, framed, is_mirrored, side_by_side
+from calotype.train.data.requirements import Needs
+from calotype.train.data.types import Batch, Sample
+
+_CAPTION = 1
+"""Sets the choice of a caption apart from crop and flip, which the same draw decides."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One row of a batch."""
+
+    sample: Sample
+    position: int
+    pixels: Tensor | None
+    """(3, height, width) bytes."""
+    size: tuple[int, ...]
+    visit: tuple[int, bool] | None = None
+    """Where a kept picture is, and whether it is wanted mirrored this time."""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is done to every sample."""
+
+    part: DataPart
+    needs: Needs
+
+    def prepare(self, sample: Sample, pick: Pick) -> Prepared:
+        """The sample ready to be stacked; raises CorruptSampleError when it cannot be used."""
+        sample = self._captioned(sample, pick)
+        _check_text(sample)
+        if sample.latents is not None:
+            mismatch = shape_mismatch(sample, self.needs, pick.target)
+            if mismatch is not None:
+                raise CorruptSampleError(sample.key, mismatch)
+            _check_finite(sample)
+            height, width = pick.target
+            return Prepared(sample, pick.position, None, sample.size or (height, width, 0, 0, height, width))
+        if sample.kept is not None:
+            visit = (sample.kept.row, self.part.random_flip and is_mirrored(pick.draw))
+            return Prepared(sample, pick.position, None, sample.kept.size, visit)
+        if sample.picture is None:
+            raise CorruptSampleError(sample.key, "has neither a picture nor latents")
+        try:
+            pixels, size = framed(
+                sample.picture,
+                pick.target,
+                random_crop=self.part.crop == "random",
+                random_flip=self.part.random_flip,
+                draw=pick.draw,
+            )
+        except PictureError as error:
+            raise CorruptSampleError(sample.key, str(error)) from None
+        return Prepared(sample, pick.position, pixels, size)
+
+    def _captioned(self, sample: Sample, pick: Pick) -> Sample:
+        # An embedding that was kept is of one caption, whichever others there were.
+        if sample.captions and sample.context is None:
+            chosen = mixed(pick.draw, _CAPTION) % len(sample.captions)
+            return replace(sample, caption=sample.captions[chosen])
+        if sample.caption or sample.context is not None:
+            return replace(sample, caption=sample.caption or "")
+        if self.part.default_caption is not None:
+            return replace(sample, caption=self.part.default_caption)
+        raise CorruptSampleError(
+            sample.key, "has no caption" if sample.caption is None else "its caption is empty"
+        )
+
+
+def shape_mismatch(sample: Sample, needs: Needs, target: Size) -> str | None:
+    """How a sample's tensors differ from what the model takes; None if they do not."""
+    height, width = (side // needs.vae_factor for side in target)
+    wanted: dict[str, tuple[int, ...]] = {
+        "latents": (needs.latent_channels, height, width),
+        "context": needs.context_shape,
+    }
+    if needs.pooled_width is not None:
+        wanted["pooled"] = (needs.pooled_width,)
+        if sample.context is not None and sample.pooled is None:
+            return "it has no pooled text, which the model wants"
+    for name, shape in wanted.items():
+        tensor: Tensor | None = getattr(sample, name)
+        if tensor is not None and tuple(tensor.shape) != shape:
+            return f"its {name} are {_times(tensor.shape)}, the model wants {_times(shape)}"
+    return None
+
+
+def _check_text(sample: Sample) -> None:
+    try:
+        (sample.caption or "").encode()
+    except UnicodeEncodeError:
+        # JSON can name half of a character, which no tokenizer takes.
+        raise CorruptSampleError(sample.key, "its caption is not valid Unicode") from None
+
+
+def _check_finite(sample: Sample) -> None:
+    for name in ("latents", "context", "pooled"):
+        tensor: Tensor | None = getattr(sample, name)
+        if tensor is not None and not (tensor.is_floating_point() and bool(tensor.isfinite().all())):
+            raise CorruptSampleError(sample.key, f"its {name} hold something that is not a finite number")
+
+
+def stacked(rows: Sequence[Prepared]) -> Batch:
+    """The rows as one batch. What not every row has is left out, since a batch cannot have gaps."""
+
+    def column(name: str) -> Tensor | None:
+        tensors = [getattr(row.sample, name) for row in rows]
+        return torch.stack(tensors) if all(tensor is not None for tensor in tensors) else None
+
+    pixels = [row.pixels for row in rows if row.pixels is not None]
+    return Batch(
+        captions=tuple(row.sample.caption or "" for row in rows),
+        keys=tuple(row.sample.key for row in rows),
+        positions=tuple(row.position for row in rows),
+        pixel_bytes=side_by_side(pixels) if pixels else None,
+        latents=column("latents"),
+        context=column("context"),
+        pooled=column("pooled"),
+        sizes=torch.tensor([row.size for row in rows]),
+    )
+
+
+def _times(shape: Sequence[int]) -> str:
+    return "×".join(str(side) for side in shape)

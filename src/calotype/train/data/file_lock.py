@@ -1,0 +1,47 @@
+"""Work that several processes need and one should do: the others wait for it. Knows nothing of the work.
+
+Ranks of a node start at the same moment with the same cache; without a lock each would fetch every file.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from calotype.train.data.bad_samples import DataError
+
+
+@contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """Hold the lock that goes with `path`; whoever holds it may make the file. Freed when a process dies."""
+    descriptor = _lock_of(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def held_now(path: Path) -> Iterator[bool]:
+    """The same without waiting; False where somebody else has the lock."""
+    descriptor = _lock_of(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(descriptor)
+
+
+def _lock_of(path: Path) -> int:
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise DataError(
+            path.parent, f"cannot be written: {error.strerror}; set CALOTYPE_CACHE elsewhere"
+        ) from None

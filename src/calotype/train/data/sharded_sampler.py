@@ -1,0 +1,102 @@
+"""The endless order of samples in shards far away: mixed among a few shards at a time. Knows no data.
+
+Like `order.Order` it is a function of the position alone, so the number of ranks changes nothing of it. All
+shards are put into one seeded row, which is cut into lanes of equal length; micro-batches take lanes in turn.
+A rank whose turns fall on the same lanes for ever needs the shards of those only. Within a lane each epoch
+has its own order of shards, of which a window at a time is mixed.
+"""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from calotype.train.data.hashing import round_keys, shuffled
+
+_SHARDS, _PIECES, _SAMPLES = 11, 12, 13
+_MOST_KEPT = 256
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """How samples are mixed."""
+
+    seed: int
+    shuffle: bool = True
+    window: int = 16
+    """Shards that are mixed with each other."""
+    lanes: int = 1
+    granule: int = 1
+    """Samples in a row from one lane: a micro-batch."""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A stretch of samples of one shard, by their numbers in the whole set."""
+
+    begin: int
+    length: int
+
+
+class ShardedOrder:
+    """Which sample stands at each position of an endless sequence."""
+
+    def __init__(self, sizes: Sequence[int], mixing: Mixing) -> None:
+        self.num_samples, self.seed = sum(sizes), mixing.seed
+        self._mixing = mixing
+        self._lanes = self._cut(sizes, min(mixing.lanes, self.num_samples))
+        self._lengths = [sum(piece.length for piece in pieces) for pieces in self._lanes]
+        self._epochs: OrderedDict[tuple[int, int], tuple[list[_Piece], list[int]]] = OrderedDict()
+
+    def index(self, position: int) -> int:
+        """The sample at `position`; within an epoch of a lane each of its samples occurs exactly once."""
+        turn, within = divmod(position, self._mixing.granule)
+        round_number, lane = divmod(turn, len(self._lanes))
+        epoch, place = divmod(round_number * self._mixing.granule + within, self._lengths[lane])
+        pieces, ends = self._epoch(lane, epoch)
+        if self._mixing.shuffle:
+            place = self._mixed(place, ends, lane, epoch)
+        which = bisect_right(ends, place)
+        return pieces[which].begin + place - (ends[which] - pieces[which].length)
+
+    def _mixed(self, place: int, ends: list[int], lane: int, epoch: int) -> int:
+        """Another place in the same window."""
+        width = self._mixing.window
+        window = bisect_right(ends, place) // width
+        start = ends[window * width - 1] if window else 0
+        length = ends[min((window + 1) * width, len(ends)) - 1] - start
+        return start + shuffled(place - start, length, round_keys(self.seed, _SAMPLES, lane, epoch, window))
+
+    def _epoch(self, lane: int, epoch: int) -> tuple[list[_Piece], list[int]]:
+        """The lane's pieces as they come in that epoch, and where each ends."""
+        kept = self._epochs.get((lane, epoch))
+        if kept is None:
+            pieces = self._lanes[lane]
+            if self._mixing.shuffle:
+                keys = round_keys(self.seed, _PIECES, lane, epoch)
+                pieces = [pieces[shuffled(place, len(pieces), keys)] for place in range(len(pieces))]
+            kept = self._epochs[lane, epoch] = pieces, list(accumulate(piece.length for piece in pieces))
+            while len(self._epochs) > _MOST_KEPT:
+                self._epochs.popitem(last=False)
+        return kept
+
+    def _cut(self, sizes: Sequence[int], count: int) -> list[list[_Piece]]:
+        """All shards in one row, cut into lanes whose lengths differ by one sample at most."""
+        starts = [0, *accumulate(sizes)]
+        row = list(range(len(sizes)))
+        if self._mixing.shuffle:
+            keys = round_keys(self.seed, _SHARDS)
+            row = [shuffled(place, len(sizes), keys) for place in row]
+        cuts = [self.num_samples * number // count for number in range(1, count + 1)]
+        lanes: list[list[_Piece]] = [[]]
+        at = 0
+        for shard in row:
+            begin, left = starts[shard], sizes[shard]
+            while left:
+                length = min(left, cuts[len(lanes) - 1] - at)
+                lanes[-1].append(_Piece(begin, length))
+                begin, left, at = begin + length, left - length, at + length
+                if at == cuts[len(lanes) - 1] and len(lanes) < count:
+                    lanes.append([])
+        return lanes

@@ -1,0 +1,156 @@
+"""Files from the web or object storage, whole, in the cache. A download that broke off goes on from there.
+
+Knows HTTP; knows nothing of what the files hold. A file that is in the cache is not asked for again.
+"""
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from threading import Event
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from calotype.core.errors import DISK_FULL_CODES, DiskFullError, NotFoundError, OfflineError
+from calotype.core.paths import cache_dir
+from calotype.train.data.bad_samples import DataError
+from calotype.train.data.file_lock import alone_with
+from calotype.train.data.sources.object_store import TryAgainError, go_on_with_object, is_object
+
+MOST_TRIES = 5
+FIRST_PAUSE_S = 0.5
+_PATIENCE_S = 60.0
+_CHUNK_BYTES = 2**20
+_AT_ONCE = 8
+_OK, _PARTIAL, _RANGE_REFUSED = 200, 206, 416
+_OUR_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})
+_WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+def is_url(path: str) -> bool:
+    """Whether it names something on the web or in object storage."""
+    return urlsplit(path).scheme in ("http", "https") or is_object(path)
+
+
+def fetch_all(urls: Sequence[str]) -> list[Path]:
+    """Every file on this disk, in the order given; a few are fetched at a time."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(fetch, urls))
+
+
+def fetch(url: str) -> Path:
+    """The file behind `url` on this disk, fetched if it is not there yet."""
+    path = kept_at(url)
+    with alone_with(path):
+        if not path.exists():
+            fetch_to(url, path)
+    return path
+
+
+def kept_at(url: str) -> Path:
+    """Where the file behind `url` is kept, whether or not it has been fetched."""
+    name = urlsplit(url).path.rpartition("/")[2][-100:]
+    return cache_dir() / "downloads" / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}-{name}"
+
+
+def fetch_to(url: str, path: Path, fault: Callable[[Path], str | None] = lambda _: None) -> None:
+    """The file behind `url` at `path`, where nobody else makes it; what has a `fault` is fetched anew."""
+    part = path.with_name(f"{path.name}.part")
+    reason = ""
+    for attempt in range(MOST_TRIES):
+        if attempt:
+            # A server in trouble is not helped by haste.
+            Event().wait(FIRST_PAUSE_S * 2 ** (attempt - 1))
+        try:
+            _go_on(url, part)
+        except TryAgainError as error:
+            reason = str(error)
+            continue
+        found = fault(part)
+        if found is not None:
+            reason = found
+            part.unlink()
+            continue
+        part.replace(path)
+        _validator_of(part).unlink(missing_ok=True)
+        return
+    rule = f"could not be fetched in {MOST_TRIES} tries, the last failed with: {reason}"
+    raise OfflineError(f"{url} {rule}. What has arrived is kept; run again to go on from there")
+
+
+def _go_on(url: str, part: Path) -> None:
+    """One try: ask for what is missing, and write what comes."""
+    if is_object(url):
+        go_on_with_object(url, part, _validator_of(part))
+        return
+    validator = _read_validator(part)
+    done = part.stat().st_size if validator and part.exists() else 0
+    headers = {"User-Agent": "calotype", "Accept-Encoding": "identity"}
+    if done:
+        # If the file has changed on the server since, this makes it send all of the new one.
+        headers |= {"Range": f"bytes={done}-", "If-Range": validator}
+    request = Request(url, headers=headers)  # noqa: S310 - only http and https come here
+    try:
+        with urlopen(request, timeout=_PATIENCE_S) as response:  # noqa: S310 - as above
+            _receive(response, part, done)
+    except HTTPError as error:
+        error.close()
+        if error.code == _RANGE_REFUSED:
+            part.unlink(missing_ok=True)
+        elif error.code not in _WORTH_ANOTHER_TRY:
+            rule = f"the server answers {error.code} ({error.reason}); check data.path"
+            raise NotFoundError(f"{url}: {rule}") from None
+        raise TryAgainError(f"HTTP {error.code} ({error.reason})") from None
+    except URLError as error:
+        raise TryAgainError(str(error.reason)) from None
+    except (OSError, HTTPException) as error:
+        if isinstance(error, OSError) and error.errno in _OUR_DISK:
+            rule = f"cannot be written: {error.strerror}; make room, or set CALOTYPE_CACHE elsewhere"
+            if error.errno in DISK_FULL_CODES:
+                raise DiskFullError(f"{part}: {rule}") from None
+            raise DataError(part, rule) from None
+        raise TryAgainError(str(error) or type(error).__name__) from None
+
+
+def _receive(response: HTTPResponse, part: Path, done: int) -> None:
+    goes_on = response.status == _PARTIAL and response.headers.get("Content-Range", "").startswith(
+        f"bytes {done}-"
+    )
+    if not goes_on:
+        done = 0
+        part.unlink(missing_ok=True)
+        _write_validator(part, response)
+        if response.status != _OK:
+            raise TryAgainError(f"HTTP {response.status} with another part of the file than was asked for")
+    length = response.headers.get("Content-Length")
+    with part.open("ab") as file:
+        while chunk := response.read(_CHUNK_BYTES):
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+        arrived = file.tell()
+    # The standard library takes a connection that closes early for the end of the file.
+    if length is not None and arrived < done + int(length):
+        raise TryAgainError(f"the connection closed after {arrived} of {done + int(length)} bytes")
+
+
+def _validator_of(part: Path) -> Path:
+    return part.with_name(f"{part.name}.validator")
+
+
+def _write_validator(part: Path, response: HTTPResponse) -> None:
+    """Keep what identifies this version of the file; without it two versions could be joined into one."""
+    tag = response.headers.get("ETag", "")
+    strong = tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified", "")
+    _validator_of(part).write_text(strong, encoding="utf-8")
+
+
+def _read_validator(part: Path) -> str:
+    try:
+        return _validator_of(part).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""

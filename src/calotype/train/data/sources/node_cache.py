@@ -1,0 +1,176 @@
+"""Files from far away on this node's disk, no more than so many bytes of them. All its processes share it.
+
+A file is whole or not there: it is fetched beside its place and moved there when size and checksum are right.
+Whoever reads one holds a shared lock on it; what nobody holds makes room, the longest unused first. Locks end
+with their process, so a killed one leaves nothing that others wait for. Knows nothing of what files hold.
+"""
+
+import fcntl
+import hashlib
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from calotype.core.paths import check_name
+from calotype.train.data.bad_samples import DataError
+from calotype.train.data.file_lock import alone_with, held_now
+from calotype.train.data.sources.http_download import fetch_to
+
+GB = 10**9
+_RESERVED, _PART = ".reserved", ".part"
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """What is known of a file before it is here."""
+
+    url: str
+    size_bytes: int
+    checksum: tuple[str, str] | None = None
+    """Algorithm, as `hashlib` names it, and hexadecimal digest."""
+
+    @property
+    def name(self) -> str:
+        return check_name("url", urlsplit(self.url).path.rpartition("/")[2])
+
+    def fault(self, file: Path) -> str | None:
+        """Why `file` is not this one."""
+        size = file.stat().st_size
+        if size != self.size_bytes:
+            return f"{size} bytes arrived, the index says {self.size_bytes}"
+        if self.checksum is None:
+            return None
+        algorithm, wanted = self.checksum
+        with file.open("rb") as opened:
+            found = hashlib.file_digest(opened, algorithm).hexdigest()
+        return None if found == wanted else f"its {algorithm} is {found}, the index says {wanted}"
+
+
+class Lease:
+    """A file that stays until it is closed."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path, self._descriptor = path, descriptor
+
+    @classmethod
+    def of(cls, path: Path, file: RemoteFile) -> Self | None:
+        """None where it is not there, or not whole."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        status = os.fstat(descriptor)
+        # It may have been removed between the opening and the lock.
+        if not status.st_nlink or status.st_size != file.size_bytes:
+            os.close(descriptor)
+            return None
+        # When it was last used; its other time stays, which an index of its content is known by.
+        os.utime(descriptor, ns=(time.time_ns(), status.st_mtime_ns))
+        return cls(path, descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class NodeCache:
+    """The files of one folder."""
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self.folder, self.most_bytes = folder, most_bytes
+
+    def lease(self, file: RemoteFile) -> Lease:
+        """The file on this disk, fetched if it is not there."""
+        path = self.folder / hashlib.sha256(file.url.encode()).hexdigest()[:24] / file.name
+        while (lease := Lease.of(path, file)) is None:
+            with alone_with(path):
+                # Another process may have fetched it while this one waited.
+                if _size_of(path) != file.size_bytes:
+                    self._fetch(file, path)
+        return lease
+
+    def _fetch(self, file: RemoteFile, path: Path) -> None:
+        reserved = path.with_name(path.name + _RESERVED)
+        with alone_with(self.folder / "room"):
+            self._make_room(file, path)
+            with reserved.open("wb") as hole:
+                # Takes no room on the disk, and tells others how much is going to be taken.
+                hole.truncate(file.size_bytes)
+        try:
+            fetch_to(file.url, path, file.fault)
+            os.utime(path, ns=(time.time_ns(), 0))
+        finally:
+            reserved.unlink(missing_ok=True)
+
+    def _make_room(self, file: RemoteFile, path: Path) -> None:
+        path.unlink(missing_ok=True)  # another file of that name, or part of one
+        held = self._forget_abandoned(path)
+        kept = self._kept()
+        total = held + sum(size for _, size, _ in kept)
+        for _, size, oldest in sorted(kept):
+            if total + file.size_bytes <= self.most_bytes:
+                return
+            if _removed(oldest):
+                total -= size
+        if total + file.size_bytes > self.most_bytes:
+            rule = f"{self.most_bytes / GB:g} GB are too few: {total / GB:g} GB are in use on this node, and "
+            rule += f"{file.name} takes {file.size_bytes / GB:g} more; raise it, or lower "
+            rule += "data.num_workers, each of which holds a few"
+            raise DataError("data.cache_gb", rule)
+
+    def _kept(self) -> list[tuple[int, int, Path]]:
+        """When each file was last used, its size and its place."""
+        found = []
+        for path in self.folder.glob("*/*"):
+            if path.name.startswith(".") or path.suffix in (_RESERVED, _PART, ".validator"):
+                continue
+            status = path.stat()
+            found.append((status.st_atime_ns, status.st_size, path))
+        return found
+
+    def _forget_abandoned(self, ours: Path) -> int:
+        """Bytes that downloads under way will take; what a killed one left is removed."""
+        total = 0
+        for reserved in self.folder.glob(f"*/*{_RESERVED}"):
+            path = reserved.with_name(reserved.name.removesuffix(_RESERVED))
+            # One that is there already has only not said so yet.
+            if path == ours or path.exists():
+                continue
+            if _is_being_fetched(path):
+                with suppress(FileNotFoundError):
+                    total += reserved.stat().st_size
+            else:
+                for left in (path.with_name(path.name + _PART), reserved):
+                    left.unlink(missing_ok=True)
+        return total
+
+
+def _is_being_fetched(path: Path) -> bool:
+    with held_now(path) as free:
+        return not free
+
+
+def _size_of(path: Path) -> int | None:
+    """None if it is not there; whoever makes room may remove it at any moment."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _removed(path: Path) -> bool:
+    """Whether it could be; not while somebody reads it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        path.unlink()
+        return True
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,243 @@
+"""Runs a recipe's data once through the frozen autoencoder and text encoders and keeps what comes out.
+
+Latents are the mean of the autoencoder's distribution, in the UNet's scale. Training on pictures draws from
+that distribution anew each time; one draw that was kept would come back in every epoch, so none is made.
+Knows nothing of training, nor of how the results lie on the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from calotype.core.errors import DoesNotFitError, Problem, RequestError
+from calotype.core.progress import Progress, Silent
+from calotype.engine.device import choose_dtype
+from calotype.models.model import Model
+from calotype.spec.recipe import Recipe
+from calotype.train.builders import load_model, needs_of
+from calotype.train.checkpoint import StopSignal, claimed
+from calotype.train.data.bad_samples import DataError, Report
+from calotype.train.data.dataloader import Feed, open_pass
+from calotype.train.data.factory import SYNTHETIC
+from calotype.train.data.precomputed.index import Provenance, part_folder
+from calotype.train.data.precomputed.writer import PrecomputedWriter
+from calotype.train.data.types import Batch, Text
+from calotype.train.distributed.process_group import Process, as_started, joined
+from calotype.train.encode import encode_captions, encode_pictures
+from calotype.train.precompute.compatibility import Origin, refuse_other_parts
+from calotype.train.signals import ShelteringStop
+from calotype.train.start_weights import check_encoders_are_chosen
+
+USUAL_SAMPLES_PER_SHARD = 1024
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Precomputed:
+    """What this process has done."""
+
+    folder: Path
+    part: int
+    num_parts: int
+    num_samples: int
+    """Safe on the disk, in this part."""
+    finished: bool
+    """False after a request to stop; the same command goes on."""
+    report: Report
+    """Samples that could not be read this time."""
+
+
+def precompute(
+    recipe: Recipe,
+    destination: Path,
+    *,
+    dtype: str = "fp16",
+    samples_per_shard: int | None = None,
+    device: torch.device | None = None,
+    progress: Progress | None = None,
+    models: Path | None = None,
+) -> Precomputed:
+    """Fill `destination`, or go on filling it after its last complete shard.
+
+    An interrupted folder ends up with the same bytes as an uninterrupted one, as long as shards are a
+    multiple of the micro-batch and every sample can be read; otherwise the last bits may differ, since
+    kernels add up differently for other batch sizes.
+    """
+    recipe = as_started(recipe)
+    _check(recipe)
+    check_encoders_are_chosen(recipe)
+    micro = recipe.model.micro_batch_size
+    per_shard = samples_per_shard or -(-USUAL_SAMPLES_PER_SHARD // micro) * micro
+    with joined(recipe, device) as process, ShelteringStop() as stop:
+        refuse_other_parts(destination, process.world_size)
+        encoders = _Encoders.load(recipe, process, dtype, progress, models)
+        work = _Work(recipe, destination, encoders, process, per_shard)
+        with claimed(part_folder(destination, process.rank, process.world_size)), work.open() as feed:
+            writer = work.writer(feed)
+            if not writer.finished:
+                watched = _started(progress, process, feed, writer.next_position)
+                _fill(writer, feed, encoders, stop, watched)
+            return Precomputed(
+                destination,
+                process.rank,
+                process.world_size,
+                writer.num_samples,
+                writer.finished,
+                feed.report(),
+            )
+
+
+def _fill(
+    writer: PrecomputedWriter, feed: Feed, encoders: _Encoders, stop: StopSignal, progress: Progress
+) -> None:
+    for batch in feed:
+        if stop.requested:
+            return
+        writer.add(batch, *encoders.encode(batch))
+        progress.advance(len(batch))
+    writer.finish()
+
+
+def _started(progress: Progress | None, process: Process, feed: Feed, next_position: int | None) -> Progress:
+    watched = progress if progress and process.is_first else Silent()
+    total = feed.facts.num_samples or 0
+    begin, end = (total * rank // process.world_size for rank in (process.rank, process.rank + 1))
+    watched.start("precompute", end - begin)
+    watched.advance(max(begin, next_position or 0) - begin)
+    return watched
+
+
+def _check(recipe: Recipe) -> None:
+    problems = []
+    if recipe.data.kind == "precomputed":
+        rule = "is precomputed already; set data.kind and data.path to the pictures"
+        problems.append(Problem("data.kind", rule, recipe.data.kind))
+    if recipe.data.kind in SYNTHETIC:
+        rule = "samples are made up, there is nothing to encode; set data.kind and data.path to pictures"
+        problems.append(Problem("data.kind", rule, recipe.data.kind))
+    if trained := _encoder_trained(recipe):
+        rule = f"trains {trained}, so its results cannot be made beforehand; train it on the pictures"
+        problems.append(Problem("model.train", rule, recipe.model.train))
+    if problems:
+        raise RequestError(problems)
+    for name, chance in (
+        ("crop=random", recipe.data.crop == "random"),
+        ("random_flip", recipe.data.random_flip),
+    ):
+        if chance:
+            _log.warning("data.%s is decided once for each sample, the same in every epoch", name)
+
+
+def _encoder_trained(recipe: Recipe) -> str | None:
+    """What the recipe trains of the parts whose results would be kept."""
+    if recipe.trains_text_encoders:
+        return "the text encoders"
+    return {"textual_inversion": "what the text encoders read", "vae": "the autoencoder"}.get(
+        recipe.model.train
+    )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One process's share, and what it is made with."""
+
+    recipe: Recipe
+    destination: Path
+    encoders: _Encoders
+    process: Process
+    samples_per_shard: int
+
+    def open(self) -> Feed:
+        """The samples that are still to do."""
+        return open_pass(
+            self.recipe.data,
+            needs_of(self.encoders.model, self.recipe),
+            rank=self.process.rank,
+            world_size=self.process.world_size,
+            micro_batch_size=self.recipe.model.micro_batch_size,
+            first=self._writer(None).next_position,
+        )
+
+    def writer(self, feed: Feed) -> PrecomputedWriter:
+        """What keeps them; refuses to go on with what was begun from other data or in other numbers."""
+        data = self.recipe.data
+        origin = Origin(
+            feed.facts.identity,
+            str(self.encoders.dtype).removeprefix("torch."),
+            self.recipe.model.precision,
+            data.buckets,
+            data.crop,
+            data.random_flip,
+            data.default_caption,
+        )
+        origin.settle(self.destination, self.process.rank, self.process.world_size)
+        return self._writer(self.encoders.empty_text())
+
+    def _writer(self, empty_text: Text | None) -> PrecomputedWriter:
+        needs = needs_of(self.encoders.model, self.recipe)
+        assert needs.vae_hash
+        assert needs.text_hash
+        return PrecomputedWriter(
+            self.destination,
+            Provenance(needs.vae_hash, needs.text_hash, needs.resolution),
+            samples_per_shard=self.samples_per_shard,
+            part=self.process.rank,
+            num_parts=self.process.world_size,
+            empty_text=empty_text,
+        )
+
+
+@dataclass(frozen=True)
+class _Encoders:
+    """The frozen parts of a model, and the numbers their results are kept in."""
+
+    model: Model
+    dtype: torch.dtype
+
+    @classmethod
+    def load(
+        cls, recipe: Recipe, process: Process, dtype: str, progress: Progress | None, models: Path | None
+    ) -> _Encoders:
+        kept = choose_dtype(dtype, process.device)
+        watched = progress if progress and process.is_first else Silent()
+        model = load_model(recipe, process.device, watched, models)
+        if model.identity.random and process.is_first:
+            _log.warning("model.weights=random: latents and embeddings come from random numbers")
+        # Nobody asks the UNet anything here, and its memory makes room for larger batches.
+        nn.Module.to(model.unet, "meta")
+        if recipe.model.channels_last:
+            model.vae.to(memory_format=torch.channels_last)
+        return cls(model, kept)
+
+    def encode(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Latents, context and pooled text of each sample, on the CPU."""
+        here = batch.to(self.model.device, non_blocking=True)
+        assert here.pixels is not None
+        try:
+            mean = encode_pictures(self.model, here.pixels, torch.zeros((), device=self.model.device))
+            text = self._encode_text(batch.captions)
+        except torch.OutOfMemoryError as error:
+            rule = f"out of memory with {len(batch)} pictures at once; lower model.micro_batch_size"
+            raise DoesNotFitError(rule) from error
+        latents = mean.to(self.dtype).cpu()
+        made = (latents, text.context) if text.pooled is None else (latents, text.context, text.pooled)
+        for row, key in enumerate(batch.keys):
+            if not all(bool(tensor[row].isfinite().all()) for tensor in made):
+                fix = "use --dtype fp32 or bf16, and model.precision=bf16 or fp32"
+                raise DataError(key, f"its latents or text are out of the range of {self.dtype}; {fix}")
+        return latents, text.context, text.pooled
+
+    def empty_text(self) -> Text:
+        """The empty caption, for training that drops some."""
+        text = self._encode_text([""])
+        return Text(text.context[0], None if text.pooled is None else text.pooled[0])
+
+    def _encode_text(self, captions: tuple[str, ...] | list[str]) -> Text:
+        context, pooled = encode_captions(self.model, captions)
+        return Text(context.to(self.dtype).cpu(), None if pooled is None else pooled.to(self.dtype).cpu())

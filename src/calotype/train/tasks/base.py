@@ -1,0 +1,194 @@
+"""What is being trained: which parameters move, and the loss of a micro-batch. Knows nothing of the loop.
+
+The autoencoder and the text encoders are frozen and in the loop, unless the batch brings their results along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from calotype.engine.capabilities import schedule_of
+from calotype.models.model import Model
+from calotype.spec.recipe import Recipe
+from calotype.train.compile import arrange, compiled_function
+from calotype.train.data.types import Batch, Text
+from calotype.train.encode import drawn_latents, encode_captions, encode_pictures, encode_tokens, tokenise
+from calotype.train.loss import Objective, Question
+from calotype.train.rng import Draws, draw
+
+ATTENTION = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+Loss = Callable[[nn.Module], Tensor]
+"""The loss of a network on a micro-batch that is prepared already."""
+
+
+class Subject(Protocol):
+    """Something that can be trained."""
+
+    model: Model
+
+    @property
+    def network(self) -> nn.Module:
+        """The module whose gradients are exchanged between ranks."""
+        ...
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """The parameters that move, by name."""
+        ...
+
+    def use_empty_text(self, text: Text | None) -> None:
+        """Told what stands for dropped captions, where the data brings it along."""
+        ...
+
+    def prepare(self, batch: Batch, positions: Sequence[int]) -> Loss:
+        """Do all for a micro-batch that the trained weights have no part in; the rest is for the answer."""
+        ...
+
+    def figures(self) -> dict[str, Tensor]:
+        """What else there is to say of the micro-batches since the last time this was asked, by name."""
+        ...
+
+
+class UnetSubject:
+    """The whole UNet."""
+
+    def __init__(self, model: Model, recipe: Recipe) -> None:
+        self.model = model
+        self._recipe = recipe
+        self._objective = Objective(
+            recipe.objective, model.architecture.prediction_type, schedule_of(model), model.device
+        )
+        self._empty: tuple[Tensor, Tensor | None] | None = None
+        unet = model.unet.requires_grad_(True).train()
+        if recipe.model.gradient_checkpointing:
+            unet.enable_gradient_checkpointing()
+        arrange(model, recipe)
+        self._layout = torch.channels_last if recipe.model.channels_last else torch.contiguous_format
+        self._encode_tokens = compiled_function(encode_tokens, recipe)
+
+    @property
+    def network(self) -> nn.Module:
+        unet: nn.Module = self.model.unet
+        return unet
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+
+    def use_empty_text(self, text: Text | None) -> None:
+        """What stands for dropped captions, where the data brings it along; else "" is encoded."""
+        if text is not None:
+            pooled = None if text.pooled is None else text.pooled[None].to(self.model.device)
+            self._empty = text.context[None].to(self.model.device), pooled
+
+    def prepare(self, batch: Batch, positions: Sequence[int]) -> Loss:
+        draws = self._draws(batch, positions)
+        latents = self._latents(batch, draws)
+        offset = draws.offset if self._objective.wants_offset else None
+        question = self._objective.ask(latents, draws.noise, draws.timesteps, offset)
+        answer = self._answer(question, batch, draws)
+
+        def loss(network: nn.Module) -> Tensor:
+            with self._autocast(), self._attention():
+                said = answer(network)
+            return self._objective.loss(said, question)
+
+        return loss
+
+    def figures(self) -> dict[str, Tensor]:
+        return {}
+
+    def _answer(self, question: Question, batch: Batch, draws: Draws) -> Callable[[nn.Module], Tensor]:
+        """Ask a network the question; what it is told beside it is made here."""
+        context, pooled = self._text(batch, draws)
+        # Wherever the latents came from, the network sees one layout, and is compiled for it once.
+        noisy = question.noisy.to(self.model.unet.dtype, memory_format=self._layout)
+        context, added = context.to(self.model.unet.dtype), self._added(batch, pooled)
+        return lambda network: network(
+            noisy,
+            question.timesteps,
+            encoder_hidden_states=context,
+            added_cond_kwargs=added,
+            return_dict=False,
+        )[0]
+
+    def _draws(self, batch: Batch, positions: Sequence[int]) -> Draws:
+        architecture = self.model.architecture
+        encoded = batch.moments if batch.latents is None else batch.latents
+        if encoded is not None:
+            height, width = encoded.shape[-2:]
+        else:
+            assert batch.pixels is not None
+            height, width = (side // architecture.vae_factor for side in batch.pixels.shape[-2:])
+        return draw(
+            self._recipe.trainer.seed,
+            positions,
+            (architecture.latent_channels, height, width),
+            num_timesteps=self._objective.num_timesteps,
+            caption_dropout=self._recipe.objective.caption_dropout,
+            device=self.model.device,
+        )
+
+    def _latents(self, batch: Batch, draws: Draws) -> Tensor:
+        if batch.latents is not None:
+            return batch.latents.float()
+        if batch.moments is not None:
+            return drawn_latents(self.model, batch.moments, draws.posterior)
+        assert batch.pixels is not None
+        return encode_pictures(self.model, batch.pixels, draws.posterior)
+
+    # The frozen parts are held in the training precision already, so they run outside of autocast.
+    def _text(self, batch: Batch, draws: Draws) -> tuple[Tensor, Tensor | None]:
+        """Context and pooled text, with the dropped captions replaced by the empty one's."""
+        if batch.context is not None:
+            context, pooled = batch.context, batch.pooled
+        else:
+            with torch.no_grad():
+                context, pooled = self._encode_tokens(self.model, tokenise(self.model, batch.captions))
+        if self._recipe.objective.caption_dropout == 0:
+            return context, pooled
+        if self._empty is None:
+            self._empty = encode_captions(self.model, [""])
+        empty, empty_pooled = self._empty
+        drop = draws.drop_caption
+        context = torch.where(drop[:, None, None], empty.to(context.dtype), context)
+        if pooled is not None and empty_pooled is not None:
+            pooled = torch.where(drop[:, None], empty_pooled.to(pooled.dtype), pooled)
+        return context, pooled
+
+    def _added(self, batch: Batch, pooled: Tensor | None) -> dict[str, Any] | None:
+        if self.model.architecture.family != "sdxl":
+            return None
+        assert batch.sizes is not None
+        return {"text_embeds": pooled, "time_ids": batch.sizes.to(self.model.device)}
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return autocast_of(self._recipe, self.model.device)
+
+    def _attention(self) -> AbstractContextManager[Any]:
+        return attention_of(self._recipe)
+
+
+def autocast_of(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
+    """The recipe's precision for arithmetic on weights in full precision."""
+    if recipe.model.precision == "fp32" or recipe.model.low_precision_weights:
+        return nullcontext()
+    return torch.autocast(device.type, DTYPES[recipe.model.precision])
+
+
+def attention_of(recipe: Recipe) -> AbstractContextManager[Any]:
+    """The recipe's kernel for attention."""
+    name = recipe.model.attention
+    return nullcontext() if name == "auto" else sdpa_kernel(ATTENTION[name])

@@ -1,0 +1,67 @@
+"""Training the whole text encoders together with the UNet, as a model that starts from nothing has to be.
+
+Knows nothing of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from calotype.models.model import Model
+from calotype.spec.recipe import Recipe
+from calotype.train.data.types import Batch
+from calotype.train.loss import Question
+from calotype.train.rng import Draws
+from calotype.train.tasks.base import UnetSubject
+from calotype.train.tasks.unet_with_text import (
+    PromptedUnet,
+    answer_to_captions,
+    encoders_by_part,
+    layers_read,
+    moving_parameters,
+)
+
+
+class TextAndUnetSubject(UnetSubject):
+    """The whole UNet and all of the text encoders that it reads."""
+
+    def __init__(self, model: Model, recipe: Recipe) -> None:
+        super().__init__(model, recipe)
+        self._encoders = encoders_by_part(model)
+        for encoder in self._encoders.values():
+            encoder.requires_grad_(True)
+            _freeze_unread(encoder, model)
+        self._prompted = PromptedUnet(model, nn.ModuleList([model.unet, *self._encoders.values()]))
+
+    @property
+    def network(self) -> nn.Module:
+        return self._prompted
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        return moving_parameters(self.model, self._encoders)
+
+    def _answer(self, question: Question, batch: Batch, draws: Draws) -> Callable[[nn.Module], Tensor]:
+        return answer_to_captions(self.model, question, batch, draws, batch.captions)
+
+
+def _freeze_unread(encoder: Any, model: Model) -> None:
+    """Ranks wait for the gradient of everything that moves, and what nobody reads never gets one."""
+    body = getattr(encoder, "text_model", encoder)
+    unread = body.encoder.layers[len(layers_read(encoder, model)) :]
+    if len(unread):
+        unread.requires_grad_(False)
+        # It stands behind the last layer.
+        body.final_layer_norm.requires_grad_(False)
+
+
+def by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Parameters of UNet and encoders, named as a subject names them, under the parts they belong to."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        first, _, rest = name.partition(".")
+        part, inside = (first, rest) if first.startswith("text_encoder") else ("unet", name)
+        found.setdefault(part, {})[inside] = tensor
+    return found

@@ -1,0 +1,93 @@
+"""Textual inversion (Gal et al. 2022, arXiv:2208.01618): a few vectors are trained and become a word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from calotype.core.errors import Problem, RequestError
+from calotype.models.files.safetensors_writer import write_safetensors
+from calotype.models.model import Model
+from calotype.spec.recipe import Recipe
+from calotype.train.data.types import Batch
+from calotype.train.loss import Question
+from calotype.train.rng import Draws
+from calotype.train.tasks.base import UnetSubject
+from calotype.train.tasks.lora import NO_METADATA
+from calotype.train.tasks.unet_with_text import PromptedUnet, answer_to_captions
+
+
+class LearnedWord(nn.Module):
+    """A table of embeddings whose last rows are learned and whose others are frozen."""
+
+    def __init__(self, table: nn.Embedding, initial: Tensor) -> None:
+        super().__init__()
+        self.weight = table.weight
+        self.vectors = nn.Parameter(initial.clone().float())
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return embedding(ids, torch.cat([self.weight, self.vectors.to(self.weight.dtype)]))
+
+
+class InversionSubject(UnetSubject):
+    """Vectors for a new word in every text encoder of the model."""
+
+    def __init__(self, model: Model, recipe: Recipe) -> None:
+        super().__init__(model, recipe)
+        model.unet.requires_grad_(False)
+        part = recipe.textual_inversion
+        self._words = nn.ModuleList()
+        tokens = [f"{part.word}_{i}" for i in range(part.num_vectors)]
+        self._tokens = " ".join(tokens)
+        for encoder, tokenizer in zip(model.text_encoders, model.tokenizers, strict=True):
+            ids = tokenizer(part.initial_word, add_special_tokens=False).input_ids
+            if not ids:
+                raise RequestError(
+                    [Problem("textual_inversion.initial_word", f"{part.initial_word!r} is no word")]
+                )
+            body = getattr(encoder, "text_model", encoder)
+            table = body.embeddings.token_embedding
+            # Starting from a word that is near, over and over if more vectors are wanted than it has tokens.
+            rows = [ids[i % len(ids)] for i in range(part.num_vectors)]
+            learned = LearnedWord(table, table.weight[rows].detach())
+            body.embeddings.token_embedding = learned
+            body.eos_token_id = tokenizer.eos_token_id
+            tokenizer.add_tokens(tokens)
+            self._words.append(learned)
+
+        self._network = PromptedUnet(model, self._words)
+
+    @property
+    def network(self) -> nn.Module:
+        return self._network
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in self._words.named_parameters() if name.endswith("vectors")}
+
+    def _answer(self, question: Question, batch: Batch, draws: Draws) -> Callable[[nn.Module], Tensor]:
+        captions = [self._with_word(caption) for caption in batch.captions]
+        return answer_to_captions(self.model, question, batch, draws, captions)
+
+    def spelled(self, prompt: str) -> str:
+        """The prompt with the vectors' own tokens wherever the word is named, plainly or as `embedding:`."""
+        named = rf"(?<!\w)(?:embedding:)?{re.escape(self._recipe.textual_inversion.word)}(?!\w)"
+        return re.sub(named, lambda _: self._tokens, prompt)
+
+    def _with_word(self, caption: str) -> str:
+        named = self.spelled(caption)
+        return named if self._tokens in named else f"a photo of {self._tokens}"
+
+    def export(
+        self, file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = NO_METADATA
+    ) -> None:
+        """Write the word in the form that ComfyUI, diffusers and Calotype read."""
+        vectors = [tensors[name].detach().cpu().float().contiguous() for name in sorted(tensors)]
+        names: Sequence[str] = ("emb_params",) if len(vectors) == 1 else ("clip_l", "clip_g")
+        named = dict(zip(names, vectors, strict=True))
+        specs = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in named.items()}
+        write_safetensors(file, specs, named.__getitem__, {"format": "pt", **metadata})

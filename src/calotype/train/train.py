@@ -1,0 +1,281 @@
+"""A whole training run, from a recipe to its last checkpoint. Puts the other files of this room together."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from calotype.core.errors import CalotypeError, Problem, RequestError
+from calotype.core.progress import Progress, Silent
+from calotype.models.model import Model
+from calotype.spec.recipe import Recipe
+from calotype.train.builders import build_subject, load_model, needs_of, open_training_feed
+from calotype.train.callbacks.bad_samples import UnreadableSamples
+from calotype.train.callbacks.best_metric import Judge
+from calotype.train.callbacks.loggers import MetricsFile, ProgressBar, TensorBoard
+from calotype.train.callbacks.profiler import ProfileWindow
+from calotype.train.callbacks.reconstructions import Reconstructions
+from calotype.train.callbacks.sample_images import SamplePictures
+from calotype.train.callbacks.validation import Validation
+from calotype.train.callbacks.wandb import WandbRun
+from calotype.train.checkpoint import (
+    BackgroundSaver,
+    CheckpointStore,
+    Ranks,
+    check_room,
+    separate_ranks,
+)
+from calotype.train.checkpoint.compatibility import origin_of, refuse_other
+from calotype.train.data.factory import check_place
+from calotype.train.data.requirements import Needs
+from calotype.train.distributed.failure import SAVES_TAKE, PeersLostError, is_under_torchrun, peers_stopped
+from calotype.train.distributed.process_group import Process, as_started, joined
+from calotype.train.metrics import Readings, most_samples_per_s
+from calotype.train.oom import explained_if_full
+from calotype.train.signals import StoppedBeforeFirstStep, TrainingStop
+from calotype.train.start_weights import check_weights_are_chosen, random_weights_note
+from calotype.train.trainer import Loop, NonFiniteError, StepNews, Watcher
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    step: int
+    samples: int | None
+    """None where `begun` is false."""
+    stopped_early: bool
+    folder: Path
+    unreadable: tuple[str, ...]
+    random_weights: bool = False
+    """Whether the model started from random numbers."""
+    begun: bool = True
+    """False if it was stopped before its first step was over; the same command goes on from `step`."""
+
+
+def run_folder(recipe: Recipe) -> Path:
+    """Where the run keeps everything it writes."""
+    return Path(recipe.checkpoint.folder.replace("{name}", recipe.name))
+
+
+def train(
+    recipe: Recipe,
+    *,
+    device: torch.device | None = None,
+    progress: Progress | None = None,
+    models: Path | None = None,
+    extra_watchers: tuple[Watcher, ...] = (),
+    owns_process: bool = False,
+) -> Outcome:
+    """Train until the recipe's last step or a request to stop; either way the last step is on disk.
+
+    Told to stop before its first step, it ends at once. `owns_process` lets it end the whole process where
+    nothing else would (see `TrainingStop`).
+    """
+    check_weights_are_chosen(recipe)
+    recipe, stop = as_started(recipe), TrainingStop(owns_process=owns_process)
+    try:
+        with stop:
+            stop.leave_if_told()
+            with joined(recipe, device) as process, explained_if_full(recipe, process):
+                return _train(recipe, process, stop, progress, models, extra_watchers)
+    except (StoppedBeforeFirstStep, PeersLostError):
+        # Peers are told to stop as well, and may be gone before this one is.
+        if not stop.in_first_step:
+            raise
+        return _not_begun(recipe)
+
+
+def _train(
+    recipe: Recipe,
+    process: Process,
+    stop: TrainingStop,
+    progress: Progress | None,
+    models: Path | None,
+    extra_watchers: tuple[Watcher, ...],
+) -> Outcome:
+    folder = run_folder(recipe)
+    check_place(recipe.data)
+    with ExitStack() as open_things:
+        ranks = separate_ranks(SAVES_TAKE * recipe.trainer.peer_timeout_s)
+        store = open_things.enter_context(
+            CheckpointStore(folder / "checkpoints", recipe.checkpoint.keep_last, recipe.checkpoint.keep_best)
+        )
+        if process.is_first:
+            store.claim()
+        # Nobody looks for checkpoints while the first still sweeps up what a killed run left behind.
+        ranks.barrier()
+        watched = progress if progress and process.is_first else Silent()
+        model = load_model(recipe, process.device, watched, models)
+        if model.identity.random and process.is_first:
+            _log.warning("%s", random_weights_note(recipe))
+        readings = _readings(recipe, model, process)
+        subject = build_subject(model, recipe)
+        loop = Loop(subject, recipe, process)
+        judge = Judge(recipe, readings)
+        identity = _resume(loop, judge, store, ranks, recipe)
+        if process.is_first and loop.step < recipe.trainer.max_steps:
+            # Now, not after the thousand steps until the first checkpoint.
+            check_room(store.folder, loop.least_bytes())
+        feed = open_things.enter_context(
+            open_training_feed(model, recipe, process, samples_seen=loop.samples, progress=watched)
+        )
+        _same_data(identity, feed.facts.identity)
+        subject.use_empty_text(feed.facts.empty_text)
+        saver = open_things.enter_context(
+            BackgroundSaver(store, rank=ranks.rank, world_size=ranks.world_size, barrier=ranks.barrier)
+        )
+        resumed_step = loop.step if identity else None
+        checkpoints = _Checkpoints(saver, recipe, judge, feed.facts.identity, resumed_step)
+        watchers: list[Watcher] = [stop, judge, *_validation(recipe, loop, needs_of(model, recipe), readings)]
+        watchers += _onlookers(recipe, folder, loop, stop, open_things)
+        if process.is_first:
+            watchers += _watchers(recipe, folder, loop, watched, open_things, readings)
+        unreadable = UnreadableSamples(feed, folder, process.rank)
+        # Also of a run that fails, perhaps because they are too many.
+        open_things.callback(unreadable.keep)
+        watchers += [unreadable, *extra_watchers, checkpoints]
+        try:
+            loop.run(feed, watchers, lambda: process.any(stop.requested))
+        except (CalotypeError, OSError, torch.OutOfMemoryError) as error:
+            # Saving takes all ranks. All saw the same numbers; of anything else only this one knows.
+            if isinstance(error, NonFiniteError) or process.world_size == 1:
+                checkpoints.after_failure(loop)
+            raise
+        checkpoints.last(loop)
+        finished = loop.step >= recipe.trainer.max_steps
+        left_out = tuple(process.gathered(feed.report().names))
+        if not finished and not stop.requested and is_under_torchrun():
+            raise peers_stopped(loop.step, process.rank, process.world_size)
+        return Outcome(
+            loop.step, loop.samples, not finished, folder, left_out, random_weights=model.identity.random
+        )
+
+
+def _not_begun(recipe: Recipe) -> Outcome:
+    folder, part = run_folder(recipe), recipe.checkpoint
+    saved = CheckpointStore(folder / "checkpoints", part.keep_last).list() if part.resume else ()
+    return Outcome(saved[-1].step if saved else 0, None, True, folder, (), begun=False)
+
+
+class _Checkpoints:
+    """Saves every so many steps, and once more at the end if the last step is not on disk yet."""
+
+    def __init__(
+        self,
+        saver: BackgroundSaver,
+        recipe: Recipe,
+        judge: Judge,
+        data_identity: str,
+        resumed_step: int | None,
+    ) -> None:
+        self._saver, self._part, self._judge = saver, recipe.checkpoint, judge
+        self._identity = data_identity
+        self._resumed_step = resumed_step
+
+    def after_step(self, news: StepNews, loop: Loop) -> None:
+        if news.step % self._part.every_steps == 0:
+            save = self._saver.save if self._part.asynchronous else self._saver.save_now
+            judge = self._judge
+            metric, name = judge.metric(news.step), judge.metric_name
+            save(news.step, self._state(loop), {}, metric=metric, metric_name=name)
+
+    def last(self, loop: Loop) -> None:
+        # A save that failed is no reason to lose what was learned since: the disk may have room again.
+        self._saver.settle()
+        is_saved = loop.step in (self._saver.saved_step, self._resumed_step)
+        # Asked of all, because saving takes all and one alone may have failed.
+        if loop.process.any(not is_saved):
+            judge = self._judge
+            metric, name = judge.metric(loop.step), judge.metric_name
+            self._saver.save_now(loop.step, self._state(loop), {}, metric=metric, metric_name=name)
+
+    def after_failure(self, loop: Loop) -> None:
+        """What was learned before it, if it is whole; where that fails too, the first error says more."""
+        if loop.step and loop.is_whole:
+            try:
+                self.last(loop)
+            except (CalotypeError, OSError, torch.OutOfMemoryError) as error:
+                _log.warning("step %d could not be saved either: %s", loop.step, error)
+
+    def _state(self, loop: Loop) -> dict[str, Any] | None:
+        # All ask, because gathering split weights takes all; the first one's answer counts.
+        state = {**loop.state(), "data_identity": self._identity, "judged": self._judge.state()}
+        state["origin"] = origin_of(loop.subject.model, loop.recipe)
+        return state if loop.process.is_first else None
+
+
+def _readings(recipe: Recipe, model: Model, process: Process) -> Readings:
+    # Before there is an optimizer, while the device has room.
+    speed = most_samples_per_s(recipe, model.architecture, process.device) if process.is_first else None
+    return Readings(speed, every_steps=recipe.trainer.log_every_steps)
+
+
+def _validation(recipe: Recipe, loop: Loop, needs: Needs, readings: Readings) -> list[Watcher]:
+    if recipe.validation.data is None:
+        return []
+    validation = Validation(recipe, recipe.validation.data, needs, readings)
+    validation.check(loop)
+    return [validation]
+
+
+def _resume(loop: Loop, judge: Judge, store: CheckpointStore, ranks: Ranks, recipe: Recipe) -> str | None:
+    """Go on from the newest complete checkpoint; the answer is the identity of the data it was made with."""
+    if not recipe.checkpoint.resume:
+        return None
+    found = store.load_newest(ranks.rank, ranks.lowest)
+    if found is None:
+        return None
+    refuse_other(found.shared, loop.subject.parameters(), loop.subject.model, recipe)
+    loop.load_state(found.shared)
+    if "judged" in found.shared:
+        judge.load_state(found.shared["judged"])
+    return str(found.shared["data_identity"])
+
+
+def _same_data(saved: str | None, now: str) -> None:
+    if saved is not None and saved != now:
+        rule = "the list of samples has changed since the checkpoint, so its place in it means nothing now"
+        raise RequestError(
+            [Problem("data", f"{rule}; use another checkpoint.folder, or checkpoint.resume=false")]
+        )
+
+
+def _onlookers(
+    recipe: Recipe, folder: Path, loop: Loop, stop: TrainingStop, open_things: ExitStack
+) -> list[Watcher]:
+    """Those that every process may have."""
+    watchers: list[Watcher] = []
+    if recipe.profile.enabled and loop.process.rank in recipe.profile.ranks:
+        window = ProfileWindow(recipe.profile, folder, loop.process.rank, loop.step + 1)
+        watchers.append(open_things.enter_context(window))
+    if not recipe.logging.sample_every_steps:
+        return watchers
+    if recipe.model.train == "vae":
+        return [*watchers, Reconstructions(recipe, folder / "samples")]
+    return [*watchers, SamplePictures(recipe, folder / "samples", loop.subject, lambda: stop.requested)]
+
+
+def _watchers(
+    recipe: Recipe, folder: Path, loop: Loop, progress: Progress, open_things: ExitStack, readings: Readings
+) -> list[Watcher]:
+    """Those of the first process, which write what all share."""
+    watchers: list[Watcher] = []
+    metrics = MetricsFile(folder / "metrics.jsonl", loop.step + 1, readings)
+    open_things.callback(metrics.close)
+    if recipe.logging.tensorboard:
+        board = TensorBoard(folder / "tensorboard", loop.step + 1, readings)
+        open_things.callback(board.close)
+        watchers.append(board)
+    if recipe.logging.wandb != "off":
+        logged = WandbRun(folder, recipe, readings)
+        open_things.callback(logged.close)
+        watchers.append(logged)
+    return [*watchers, metrics, ProgressBar(progress, recipe, loop.step, readings)]

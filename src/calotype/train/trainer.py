@@ -1,0 +1,304 @@
+"""The training loop: steps, updates, averages, checkpoints, news. Knows nothing of what is trained.
+
+Nothing in it draws random numbers or remembers a position in the data beyond one count, so a resumed run does
+what an uninterrupted one would have done.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from calotype.core.errors import CalotypeError
+from calotype.spec.recipe import Recipe
+from calotype.train.async_readback import Readback
+from calotype.train.compile import compiled
+from calotype.train.cuda_stream import Aside
+from calotype.train.data.types import Batch
+from calotype.train.distributed.fsdp import joined_part, own_part, split, whole
+from calotype.train.distributed.process_group import Process, exchange_after, shared, without_exchange
+from calotype.train.ema import Ema
+from calotype.train.fused_optimizer import OnePass
+from calotype.train.optimizer import (
+    build_optimizer,
+    can_decide_itself,
+    learning_rate,
+    set_learning_rate,
+    step_unless,
+)
+from calotype.train.tasks.base import Loss, Subject
+
+_NAMES_SHOWN = 8
+
+
+class NonFiniteError(CalotypeError):
+    """The loss or the gradient stopped being a number; the loop is as it was before that step."""
+
+
+@dataclass(frozen=True)
+class StepNews:
+    """What is known after one update."""
+
+    step: int
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    samples: int
+    """Seen so far, by all processes."""
+    samples_per_s: float
+    skipped: bool
+    memory_bytes: int
+    figures: Mapping[str, float]
+    """What the subject has to say beside the loss, the mean over all processes."""
+
+
+class Watcher(Protocol):
+    """Told of every update; decides what to keep, draw or save."""
+
+    def after_step(self, news: StepNews, loop: Loop) -> None: ...
+
+
+class Loop:
+    """Everything that moves during training, and how to save and restore it."""
+
+    def __init__(self, subject: Subject, recipe: Recipe, process: Process) -> None:
+        self.subject, self.recipe, self.process = subject, recipe, process
+        # First of all: splitting the weights puts other parameters in the place of those that were there.
+        self._exchanging = shared(subject.network, recipe, process)
+        self._parameters = subject.parameters()
+        ordered = self._ordered()
+        self.optimizer = build_optimizer(ordered, recipe.optimizer)
+        self.ema = Ema([own_part(p) for p in ordered], recipe.ema) if recipe.model.use_ema else None
+        self.network = compiled(self._exchanging, recipe)
+        scaled = recipe.model.precision == "fp16" and not recipe.model.low_precision_weights
+        self.scaler = torch.amp.GradScaler(process.device.type, enabled=scaled)
+        self._decides_itself = can_decide_itself(self.optimizer) and not scaled
+        self._one_pass = OnePass(self.optimizer, self.ema) if recipe.optimizer.one_pass else None
+        self.step, self.samples, self.skips = 0, 0, 0
+        self.is_whole = True
+        """Whether all of it belongs to `step`; where a step fails on its way, nothing has moved yet."""
+        self._ahead: Loss | None = None
+        self._aside = Aside(process.device, wanted=recipe.model.encode_aside)
+        self._names: list[str] = []
+        # A replayed backward pass writes where it wrote before, so gradients that are summed need a place of
+        # their own. It costs a kernel for each of them, and a single micro-batch has nothing to sum.
+        self._keeps_gradients = recipe.model.cuda_graphs and recipe.accumulation > 1
+        if self._keeps_gradients:
+            for parameter in ordered:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def run(self, batches: Iterator[Batch], watchers: Sequence[Watcher], stop: Callable[[], bool]) -> None:
+        """Train to the recipe's last step, or until `stop` says so between two steps."""
+        while self.step < self.recipe.trainer.max_steps and not stop():
+            news = self.update(batches)
+            for watcher in watchers:
+                watcher.after_step(news, self)
+
+    def update(self, batches: Iterator[Batch]) -> StepNews:
+        """One update from `accumulation` micro-batches."""
+        started = time.perf_counter()
+        self.optimizer.zero_grad(set_to_none=not self._keeps_gradients)
+        loss = self._accumulate(batches)
+        self._aside.begin()
+        names, self._names = self._names, []
+        exchange_after(list(self._parameters.values()), self.recipe, self.process)
+        self.scaler.unscale_(self.optimizer)
+        figures = self.subject.figures()
+        means = [self.process.mean(number) for number in (loss, *figures.values())]
+        norm = self._norm()
+        if not self._one_pass:
+            nn.utils.clip_grads_with_norm_(self._parameters.values(), self._limit, norm)
+        numbers = torch.stack([means[0], norm.to(loss), *means[1:]])
+        self.is_whole = False
+        self.samples += self.recipe.model.global_batch_size
+        self.step += 1
+        # From the step alone: nothing to save, and a resumed run follows the recipe as it reads now.
+        rate = learning_rate(self.recipe.optimizer, self.step, self.recipe.trainer.max_steps)
+        set_learning_rate(self.optimizer, rate)
+        # The one place in a step where the host waits for the device. An optimizer that can leave the update
+        # out by itself is asked first, and the next micro-batch is prepared, so that the device has work
+        # while the host looks and goes on.
+        readback = Readback(numbers)
+        left_out = ~numbers[:2].isfinite().all()
+        if self._one_pass:
+            self._one_pass.step(self.step, norm, self._limit, left_out)
+        elif self._decides_itself:
+            step_unless(self.optimizer, left_out)
+        if self.step < self.recipe.trainer.max_steps:
+            self._ahead = self._prepared_ahead(batches)
+        total, size, *others = readback.wait()
+        finite = math.isfinite(total) and math.isfinite(size)
+        if not finite and not (math.isfinite(total) and self._scale_can_fall()):
+            self._leave_out(f"loss {total}, gradient norm {size}, learning rate {rate:g}", names)
+        elif not self._decides_itself:
+            self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if finite and self.ema:
+            (self.ema.count if self._one_pass else self.ema.step)(self.step)
+        self.is_whole = True
+        return StepNews(
+            step=self.step,
+            loss=total,
+            gradient_norm=size,
+            learning_rate=rate,
+            samples=self.samples,
+            samples_per_s=self.recipe.model.global_batch_size / (time.perf_counter() - started),
+            skipped=not finite,
+            memory_bytes=_peak_memory(self.process.device),
+            figures=dict(zip(figures, others, strict=True)),
+        )
+
+    def _accumulate(self, batches: Iterator[Batch]) -> Tensor:
+        count = self.recipe.accumulation
+        total = torch.zeros((), device=self.process.device)
+        self._aside.join()
+        for index in range(count):
+            prepared, self._ahead = self._ahead or self._prepared(batches, index), None
+            if self.recipe.model.cuda_graphs:
+                torch.compiler.cudagraph_mark_step_begin()
+            with without_exchange(self._exchanging, last=index == count - 1):
+                loss = prepared(self.network) / count
+                self.scaler.scale(loss).backward()
+            total += loss.detach()
+        return total
+
+    def _prepared(self, batches: Iterator[Batch], index: int) -> Loss:
+        """The next update's micro-batch of that number."""
+        micro = self.recipe.model.micro_batch_size
+        first = self.samples + (index * self.process.world_size + self.process.rank) * micro
+        batch = next(batches).to(self.process.device, non_blocking=True)
+        self._names += batch.keys
+        return self.subject.prepare(batch, range(first, first + micro))
+
+    def _prepared_ahead(self, batches: Iterator[Batch]) -> Loss:
+        """The next update's first micro-batch; what goes wrong with it is that update's to say."""
+        try:
+            with self._aside.asked():
+                return self._prepared(batches, 0)
+        except Exception as error:
+            failure = error
+
+        def failed(_network: nn.Module) -> Tensor:
+            raise failure
+
+        return failed
+
+    @property
+    def _limit(self) -> float:
+        """Of the gradient's norm."""
+        return self.recipe.optimizer.gradient_clip or math.inf
+
+    def _norm(self) -> Tensor:
+        norm = nn.utils.get_total_norm([p.grad for p in self._parameters.values() if p.grad is not None])
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+    def _scale_can_fall(self) -> bool:
+        """Whether gradients may only be out of range: the scaler leaves such updates out and halves itself.
+
+        Down to one there is something to halve. Below, it would go on for ever and nothing would be learned.
+        """
+        return self.scaler.is_enabled() and self.scaler.get_scale() > 1
+
+    def _leave_out(self, numbers: str, names: Sequence[str]) -> None:
+        """Non-finite numbers never reach the weights: stop, or skip this update if the recipe allows it."""
+        trainer, step = self.recipe.trainer, self.step
+        if trainer.on_non_finite == "skip" and self.skips < trainer.most_skips:
+            self.skips += 1
+            return
+        # What is saved now goes on with this step, by then perhaps with other settings.
+        self.step, self.samples = step - 1, self.samples - self.recipe.model.global_batch_size
+        self.is_whole = True
+        shown = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
+        what = f"step {step}: {numbers}" + (f", samples {shown}" if names else "")
+        if trainer.on_non_finite == "skip":
+            why = f"{self.skips} updates were left out before, trainer.most_skips is {trainer.most_skips}"
+        else:
+            why = f"Set trainer.on_non_finite=skip to leave out up to {trainer.most_skips} updates"
+        fix = "lower optimizer.learning_rate"
+        if self.recipe.model.precision == "fp16":
+            fix += ", or use model.precision=bf16"
+        raise NonFiniteError(f"{what}. The weights are those of step {step - 1}. {why}, or {fix}")
+
+    def least_bytes(self) -> int:
+        """What a checkpoint takes at least, also before there are any moments."""
+        numbers = sum(p.numel() for p in self._parameters.values())
+        weights = sum(p.numel() * p.element_size() for p in self._parameters.values())
+        moments = 2 * numbers if self.recipe.optimizer.name == "adamw8bit" else 2 * weights
+        return weights + moments + (4 * numbers if self.ema else 0)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """The averaged weights in place of the live ones, where the run keeps any."""
+        return self.ema.swapped_in() if self.ema else nullcontext()
+
+    def state(self) -> dict[str, Any]:
+        """Everything a resumed run needs; all processes ask together, split weights come to the first whole.
+
+        The same whatever the strategy, so that a run can go on with another.
+        """
+        first = self.process.is_first
+        optimizer = self.optimizer.state_dict()
+        optimizer["state"] = {
+            index: {name: whole(v, first) if isinstance(v, Tensor) else v for name, v in values.items()}
+            for index, values in optimizer["state"].items()
+        }
+        return {
+            "step": self.step,
+            "samples": self.samples,
+            "skips": self.skips,
+            "parameters": {name: whole(p.detach(), first) for name, p in self._parameters.items()},
+            "optimizer": optimizer,
+            "scaler": self.scaler.state_dict(),
+            "ema": self._whole_averages() if self.ema else None,
+        }
+
+    @torch.no_grad()
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.step, self.samples, self.skips = state["step"], state["samples"], state["skips"]
+        self._ahead, self._names = None, []
+        for name, parameter in self._parameters.items():
+            parameter.copy_(split(state["parameters"][name], parameter))
+        self._load_optimizer(state["optimizer"])
+        if state["scaler"]:
+            # Empty where the run did not scale so far.
+            self.scaler.load_state_dict(state["scaler"])
+        if self.ema and state["ema"]:
+            pairs = zip(state["ema"]["averages"], self._ordered(), strict=True)
+            self.ema.load_state({**state["ema"], "averages": [own_part(split(a, p)) for a, p in pairs]})
+        elif self.ema:
+            self.ema.restart()
+
+    def _load_optimizer(self, state: dict[str, Any]) -> None:
+        ordered = self._ordered()
+        moments = {
+            index: {
+                # Numbers of the whole parameter, such as how often it was updated, are everyone's.
+                name: split(v, ordered[index]) if isinstance(v, Tensor) and v.ndim else v
+                for name, v in values.items()
+            }
+            for index, values in state["state"].items()
+        }
+        # Only the moments are the checkpoint's; how they are used, the recipe says as it reads now.
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+
+    def _whole_averages(self) -> dict[str, Any]:
+        assert self.ema is not None
+        pairs = zip(self.ema.averages, self._ordered(), strict=True)
+        averages = [whole(joined_part(a, p), self.process.is_first) for a, p in pairs]
+        return {**self.ema.state(), "averages": averages}
+
+    def _ordered(self) -> list[nn.Parameter]:
+        """The name order fixes the optimizer's order, so that a checkpoint fits whatever built the module."""
+        return [self._parameters[name] for name in sorted(self._parameters)]
+
+
+def _peak_memory(device: torch.device) -> int:
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0

@@ -1,0 +1,120 @@
+"""Whether an input takes a value, and what becomes of it. Knows one input at a time, nothing of graphs."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from calotype.workflow.node_api import BOOLEAN, COMBO, FLOAT, INT, STRING, Input
+
+MOST_NAMES_SHOWN = 12
+_ELSEWHERE = (" [output]", " [temp]")
+_WORDS = {"true": True, "false": False}
+
+
+class RefusedValueError(ValueError):
+    """A value that an input does not take, with the contract's word for why."""
+
+    def __init__(self, kind: str, rule: str) -> None:
+        self.kind = kind
+        self.rule = rule
+        super().__init__(rule)
+
+
+def accepted(declared: Input, value: object, choices: Sequence[str] = ()) -> Any:
+    """`value` as the node gets it: a number written as text is a number, as in ComfyUI."""
+    convert: Callable[..., Any] | None = _CONVERSIONS.get(declared.type)
+    if declared.type == COMBO:
+        return _chosen(declared, value, choices)
+    if convert is None:
+        return value
+    converted = convert(value)
+    if converted is None:
+        rule = f"{short(value)} is not {_IN_WORDS[declared.type]}"
+        raise RefusedValueError("invalid_input_type", rule)
+    if declared.type in (INT, FLOAT):
+        _check_limits(declared, converted)
+    return converted
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The nearest of the known names in words; some of them when none is near."""
+    names = list(known)
+    # What a name is mistaken for is often its folder or suffix, so the file's own name is compared as well.
+    stems = {_stem(each): each for each in reversed(names)}
+    near = [stems[stem] for stem in difflib.get_close_matches(_stem(name), stems, n=3, cutoff=0.5)]
+    if near:
+        return f"did you mean {' or '.join(repr(each) for each in near)}?"
+    if not names:
+        return "there are none"
+    rest = f" and {len(names) - MOST_NAMES_SHOWN} more" if len(names) > MOST_NAMES_SHOWN else ""
+    return f"there are {', '.join(names[:MOST_NAMES_SHOWN])}{rest}"
+
+
+def _stem(name: str) -> str:
+    return name.rsplit("/", 1)[-1].rsplit("\\", 1)[-1].lower()
+
+
+def _chosen(declared: Input, value: object, choices: Sequence[str]) -> str:
+    if isinstance(value, str):
+        if value in choices:
+            return value
+        # Files written on Windows name folders with backslashes.
+        if value.replace("\\", "/") in choices:
+            return value.replace("\\", "/")
+        if declared.upload and (value.endswith(_ELSEWHERE) or value.removesuffix(" [input]") in choices):
+            return value
+    raise RefusedValueError("value_not_in_list", f"{short(value)} is not one of the choices")
+
+
+def _check_limits(declared: Input, value: float) -> None:
+    if declared.minimum is not None and value < declared.minimum:
+        rule = f"{value} is below the smallest it takes, {declared.minimum}"
+        raise RefusedValueError("value_smaller_than_min", rule)
+    if declared.maximum is not None and value > declared.maximum:
+        rule = f"{value} is above the largest it takes, {declared.maximum}"
+        raise RefusedValueError("value_bigger_than_max", rule)
+
+
+def _whole(value: object) -> int | None:
+    try:
+        if isinstance(value, str):
+            return int(value)
+        return int(value) if isinstance(value, int | float) and value == int(value) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _real(value: object) -> float | None:
+    try:
+        number = float(value) if isinstance(value, str | int | float) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _text(value: object) -> str | None:
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+def _truth(value: object) -> bool | None:
+    if isinstance(value, str):
+        return _WORDS.get(value.strip().lower())
+    return bool(value) if isinstance(value, bool | int | float) else None
+
+
+_CONVERSIONS: dict[str, Callable[[object], object]] = {
+    INT: _whole,
+    FLOAT: _real,
+    STRING: _text,
+    BOOLEAN: _truth,
+}
+_IN_WORDS = {INT: "a whole number", FLOAT: "a finite number", STRING: "text", BOOLEAN: "true or false"}
+
+
+def short(value: object) -> str:
+    """A value as a message shows it."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

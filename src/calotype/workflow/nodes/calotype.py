@@ -1,0 +1,73 @@
+"""Calotype's own nodes."""
+
+from calotype.workflow.node_api import (
+    COMBO,
+    CONDITIONING,
+    IMAGE,
+    INT,
+    LATENT,
+    MODEL,
+    STRING,
+    VAE,
+    Input,
+    NodeClass,
+    Output,
+)
+from calotype.workflow.nodes.inputs import CFG, DENOISE, SAMPLER, SCHEDULER, STEPS, seed
+from calotype.workflow.nodes.lazy import later
+from calotype.workflow.nodes.size_rules import compared, sheet
+
+NODES = (
+    NodeClass(
+        "CalotypePreset",
+        later("calotype", "with_preset"),
+        inputs=(
+            Input("model", MODEL),
+            Input("preset", COMBO, choices=lambda catalogue: catalogue.presets(), help="See the benchmarks."),
+        ),
+        outputs=(Output(MODEL),),
+        title="Choose Preset",
+        help="How the engine runs a model: exactly, quickly, or in little memory.",
+    ),
+    NodeClass(
+        "CalotypeContactSheet",
+        later("calotype", "sheet"),
+        inputs=(
+            Input("images", IMAGE),
+            Input("columns", INT, default=0, minimum=0, maximum=64, help="0 is all in one row."),
+            Input("labels", STRING, default="", multiline=True, help="One line for each column."),
+            Input("caption", STRING, default="", multiline=True),
+        ),
+        outputs=(Output(IMAGE, is_sheet=True),),
+        title="Contact Sheet",
+        help="All pictures of a batch on one.",
+        makes=sheet,
+    ),
+    NodeClass(
+        "CalotypeComparePresets",
+        later("calotype", "compared"),
+        inputs=(
+            Input("model", MODEL),
+            Input(
+                "presets",
+                STRING,
+                default="baseline, fast",
+                help="Names of presets; the first is the measure.",
+            ),
+            seed(),
+            STEPS,
+            CFG,
+            SAMPLER,
+            SCHEDULER,
+            Input("positive", CONDITIONING),
+            Input("negative", CONDITIONING),
+            Input("latent_image", LATENT),
+            Input("vae", VAE),
+            DENOISE,
+        ),
+        outputs=(Output(IMAGE, "pictures"), Output(IMAGE, "sheet", is_sheet=True)),
+        title="Compare Presets",
+        help="The same pictures by several presets, side by side, with what differs.",
+        makes=compared,
+    ),
+)

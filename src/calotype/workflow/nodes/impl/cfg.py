@@ -1,0 +1,111 @@
+"""The clean estimate that a sampler asks for, from everything two CONDITIONINGs say.
+
+Entries of one shape share a UNet evaluation. Where several count at a latent pixel, their estimates are
+averaged by weight. Knows nothing of nodes or samplers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from calotype.engine.denoiser import Guidance, Question
+from calotype.engine.engine import Engine
+from calotype.engine.unet_runner import Network
+from calotype.sampling import Query
+from calotype.workflow.nodes.impl.conditioning_masks import Area, Conditions, Control, Entry
+
+NetworkOf = Callable[[tuple[Control, ...], tuple[int, int]], Network]
+"""Makes the network that listens to ControlNets, for latents of a size."""
+
+
+class Guiding:
+    """Answers queries of one sampling."""
+
+    def __init__(
+        self,
+        conditions: Conditions,
+        cfg: float,
+        network_of: NetworkOf,
+        extra_channels: Tensor | None = None,
+    ) -> None:
+        """`extra_channels` are what an inpainting UNet reads beside the latents."""
+        self._cfg = cfg
+        self._positive = conditions.positive
+        self._negative = [] if math.isclose(cfg, 1.0) else conditions.negative
+        self._extra_channels, self._network_of = extra_channels, network_of
+        # The same object at every step: engines remember by it what does not change.
+        self._alone = _alone(self._positive, self._negative, cfg)
+        self._guidances: dict[Entry, Guidance] = {}
+        self._weights: dict[Entry, Tensor] = {}
+        self._networks: dict[Hashable, Network] = {}
+
+    def answer(self, engine: Engine, query: Query) -> Tensor:
+        """The estimate for a query, by an engine that has the model's LoRAs in use."""
+        if self._alone is not None:
+            return engine.answer([Question(query, self._alone, self._extra_channels)])[0]
+        counting = [entry for entry in (*self._positive, *self._negative) if entry.counts_at(query.sigma)]
+        estimates = self._estimates(engine, query, counting)
+        positive = self._averaged(query.x, self._positive, estimates)
+        if not self._negative:
+            return positive
+        negative = self._averaged(query.x, self._negative, estimates)
+        return negative + self._cfg * (positive - negative)
+
+    def _estimates(self, engine: Engine, query: Query, entries: Sequence[Entry]) -> dict[Entry, Tensor]:
+        together: dict[Hashable, list[Entry]] = defaultdict(list)
+        for entry in entries:
+            shape = query.x.shape[-2:] if entry.area is None else entry.area[:2]
+            together[tuple(shape), tuple(map(id, entry.controls))].append(entry)
+        found: dict[Entry, Tensor] = {}
+        for key, group in together.items():
+            questions = [self._question(query, entry) for entry in group]
+            network = self._network(key, group[0].controls, questions[0])
+            found.update(zip(group, engine.answer(questions, network), strict=True))
+        return found
+
+    def _question(self, query: Query, entry: Entry) -> Question:
+        if entry not in self._guidances:
+            told = entry.told
+            self._guidances[entry] = Guidance(told.prompt, None, 1.0, told.time_ids)
+        area = entry.area or Area.whole(query.x)
+        extra = None if self._extra_channels is None else area.of(self._extra_channels)
+        return Question(query._replace(x=area.of(query.x)), self._guidances[entry], extra)
+
+    def _network(self, key: Hashable, controls: tuple[Control, ...], question: Question) -> Network | None:
+        if not controls:
+            return None
+        if key not in self._networks:
+            height, width = question.query.x.shape[-2:]
+            self._networks[key] = self._network_of(controls, (height, width))
+        return self._networks[key]
+
+    def _averaged(self, x: Tensor, entries: Sequence[Entry], estimates: Mapping[Entry, Tensor]) -> Tensor:
+        """Where nothing counts there is nothing."""
+        total, weights = torch.zeros_like(x), torch.zeros_like(x)
+        for entry in entries:
+            if entry in estimates:
+                area, weight = entry.area or Area.whole(x), self._weight(entry, x)
+                area.of(total).add_(estimates[entry] * weight)
+                area.of(weights).add_(weight)
+        return torch.where(weights != 0, total / weights, 0.0)
+
+    def _weight(self, entry: Entry, x: Tensor) -> Tensor:
+        if entry not in self._weights:
+            self._weights[entry] = entry.weight(x)
+        return self._weights[entry]
+
+
+def _alone(positive: Sequence[Entry], negative: Sequence[Entry], cfg: float) -> Guidance | None:
+    """The usual case, one whole prompt on each side: the engine guides by itself."""
+    if len(positive) != 1 or len(negative) > 1 or not all(e.is_plain for e in (*positive, *negative)):
+        return None
+    told = positive[0].told
+    if not negative:
+        return Guidance(told.prompt, None, 1.0, told.time_ids)
+    other = negative[0].told
+    return Guidance(told.prompt, other.prompt, cfg, told.time_ids, other.time_ids)

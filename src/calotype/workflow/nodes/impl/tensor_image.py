@@ -1,0 +1,71 @@
+"""Between IMAGE and MASK tensors and pictures. Knows nothing of nodes.
+
+An IMAGE is (batch, height, width, channels) and a MASK (batch, height, width), both from 0 to 1.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, ImageSequence
+from torch import Tensor
+
+from calotype.core.errors import Problem, RequestError
+from calotype.engine.vae import NotAPictureError
+from calotype.imaging.image_io import decode_picture
+
+PREVIEW_QUALITY = 90
+MOST_OF_FRAMES = 64 * 1024 * 1024
+"""Pixels of all frames of a file: a small file can hold very many that differ little."""
+
+
+def opened(data: bytes, name: str) -> list[Image.Image]:
+    """All frames of a picture file, held upright; only those of the first one's size."""
+    picture = decode_picture(data, name)
+    number = getattr(picture, "n_frames", 1)
+    if number > 1 and number * picture.width * picture.height > MOST_OF_FRAMES:
+        size = f"{number} frames of {picture.width}×{picture.height}"
+        rule = f"{name[:80]!r} has {size}, the limit is {MOST_OF_FRAMES} pixels in all; send fewer or smaller"
+        raise RequestError([Problem("image", rule)])
+    frames = [ImageOps.exif_transpose(frame.copy()) for frame in ImageSequence.Iterator(picture)]
+    return [_eight_bit(frame) for frame in frames if frame.size == frames[0].size]
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):
+        # Pillow cuts 16-bit greys off at 255 instead of scaling them.
+        return image.convert("I").point(lambda value: value * (1 / 257)).convert("L")
+    return image
+
+
+def pixels_of(image: Image.Image) -> Tensor:
+    """(1, height, width, 3)."""
+    return torch.from_numpy(np.asarray(image.convert("RGB"), np.float32) / 255)[None]
+
+
+def channel_of(image: Image.Image, channel: str) -> Tensor | None:
+    """One of the bands R, G, B and A as (1, height, width); None for the alpha of a picture that has none."""
+    if channel == "A" and not image.has_transparency_data:
+        return None
+    band = image.convert("RGBA").getchannel(channel)
+    return torch.from_numpy(np.asarray(band, np.float32) / 255)[None]
+
+
+def to_pictures(images: Tensor) -> list[Image.Image]:
+    """What a file holds of an IMAGE: like ComfyUI, numbers between two bytes become the lower."""
+    if not bool(torch.isfinite(images).all()):
+        raise NotAPictureError(
+            "the picture came out as NaN or infinity: the numbers outgrew the precision. Use bf16 or fp32 "
+            "(--precision), a VAE made for fp16, or a lower cfg"
+        )
+    values = (images.float() * 255).clamp(0, 255).to(torch.uint8).cpu().numpy()
+    return [Image.fromarray(row.squeeze(-1) if row.shape[-1] == 1 else row) for row in values]
+
+
+def as_jpeg(image: Image.Image) -> bytes:
+    """A small file for a preview."""
+    buffer = BytesIO()
+    image.save(buffer, "JPEG", quality=PREVIEW_QUALITY)
+    return buffer.getvalue()

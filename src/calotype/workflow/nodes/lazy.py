@@ -1,0 +1,20 @@
+"""Nodes whose work is imported when they first run, so that declaring them loads nothing heavy."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from calotype.workflow.node_api import Context, Run
+
+WORK = "calotype.workflow.nodes.impl"
+
+
+def later(module: str, function: str) -> Run:
+    """Runs `function` of a module of `work`."""
+
+    def run(context: Context, **inputs: Any) -> Any:
+        return getattr(import_module(f"{WORK}.{module}"), function)(context, **inputs)
+
+    run.__qualname__ = run.__name__ = f"{module}.{function}"
+    return run

@@ -1,0 +1,66 @@
+"""Pictures as workflows save them: names from a prefix, the graph inside. Knows nothing of where they go."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from calotype.core.errors import Problem, RequestError
+from calotype.core.files import PNG_STRATEGY
+from calotype.core.paths import LONGEST_NAME, check_name
+from calotype.workflow.input_coercion import short
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_TIMES = {"year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M", "second": "%S"}
+_LONGEST_SIDE = 99_999
+_LONGEST_NUMBERS = "_9999999999_99999.png"
+"""The longest text that a host puts behind a prefix: the number of the job, and of its picture."""
+
+
+def filled_prefix(prefix: str, picture: Image) -> str:
+    """A prefix with ComfyUI's `%width%`, `%year%` and the like filled in; it cannot leave its folder."""
+    return _filled(prefix, picture.width, picture.height)
+
+
+def prefix_problem(prefix: str) -> str | None:
+    """Why no picture could be saved under a prefix, or fetched by the name that it would get."""
+    try:
+        _filled(prefix, _LONGEST_SIDE, _LONGEST_SIDE)
+    except RequestError as error:
+        return "; ".join(f"{problem.field}: {problem.message}" for problem in error.problems)
+    return None
+
+
+def _filled(prefix: str, width: int, height: int) -> str:
+    now = datetime.now().astimezone()
+    values = {name: now.strftime(form) for name, form in _TIMES.items()}
+    values |= {"width": str(width), "height": str(height)}
+    for name, value in values.items():
+        prefix = prefix.replace(f"%{name}%", value)
+    check_name("filename_prefix", prefix)
+    # A picture is fetched by folder and name, each of which has to be a usable name by itself.
+    _, _, name = prefix.rpartition("/")
+    check_name("filename_prefix", name)
+    longest = LONGEST_NAME - len(_LONGEST_NUMBERS)
+    if len(os.fsencode(name)) > longest:
+        rule = f"{short(name)} is {len(os.fsencode(name))} bytes long, and numbers are put behind it"
+        raise RequestError([Problem("filename_prefix", f"{rule}; the limit is {longest}", prefix)])
+    return prefix
+
+
+def png_with_graph(picture: Image, prompt: Mapping[str, Any], extra_pnginfo: Mapping[str, Any]) -> bytes:
+    """A PNG file that holds the graph that made it, in the keys that ComfyUI writes and reads."""
+    from PIL.PngImagePlugin import PngInfo  # noqa: PLC0415 - nobody pays for it who saves nothing
+
+    info = PngInfo()
+    for key, value in {"prompt": prompt, **extra_pnginfo}.items():
+        info.add_text(key, json.dumps(value))
+    buffer = BytesIO()
+    picture.save(buffer, "PNG", pnginfo=info, compress_type=PNG_STRATEGY)
+    return buffer.getvalue()
