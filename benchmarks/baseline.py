@@ -35,7 +35,7 @@ from calotype.engine.image_inputs import Inputs
 from calotype.engine.memory_planner import decode_bytes, unet_bytes
 from calotype.engine.torch_info import full_fingerprint
 from calotype.models import catalogue
-from calotype.models.model import Model, assemble, vae_dtype
+from calotype.models.model import Model, load_model, vae_dtype
 from calotype.models.resolve import random_identity
 from calotype.models.weights import RandomWeights
 from calotype.spec.constants import SAMPLERS
@@ -92,7 +92,7 @@ def gpu_model(name: str) -> Model:
     """Seeded random weights of the exact architecture, in fp32."""
     architecture = catalogue.architecture(name)
     identity = random_identity(f"random:{name}", architecture, 0)
-    return assemble(RandomWeights(architecture, 0), identity, dtype=torch.float32, device=DEVICE)
+    return load_model(RandomWeights(architecture, 0), identity, dtype=torch.float32, device=DEVICE)
 
 
 def cast(model: Model, precision: str) -> Model:

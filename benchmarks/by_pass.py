@@ -18,7 +18,7 @@ from typing import Any
 from inference import Work, fill
 
 from calotype.bench.profile.classify import device_kind
-from calotype.engine.presets import CUSTOM, pass_names
+from calotype.engine.presets import CUSTOM_PREFIX, pass_names
 from calotype.spec.records.profile import GROUPS
 
 KINDS = GROUPS[:-1]
@@ -33,10 +33,10 @@ def lists(device: str) -> Iterator[tuple[str, str]]:
     own, *others = [name for name in pass_names("fast", "cuda") if not name.endswith("graph")]
     graphs = [name for name in pass_names("fast", "cuda") if name.endswith("graph")]
     here = pass_names("fast", device)
-    yield own, f"{CUSTOM}{own}"
+    yield own, f"{CUSTOM_PREFIX}{own}"
     for count in range(len(others) + 1):
         names = [name for name in [own, *others[:count], *graphs] if name in here]
-        yield others[count - 1] if count else " and ".join(graphs), f"{CUSTOM}{'+'.join(names)}"
+        yield others[count - 1] if count else " and ".join(graphs), f"{CUSTOM_PREFIX}{'+'.join(names)}"
 
 
 def line(label: str, figures: Mapping[str, Any]) -> str:

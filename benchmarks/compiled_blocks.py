@@ -27,12 +27,12 @@ from inference import small_model
 from torch import Tensor
 
 from calotype.engine.compile.aot_package import read_package
-from calotype.engine.compile.region import Form, Order, Region
-from calotype.engine.compile.subprocess_compiler import Elsewhere
-from calotype.engine.cuda_graphs import Graphed
+from calotype.engine.compile.region import CompileRequest, Region, RegionSignature
+from calotype.engine.compile.subprocess_compiler import SubprocessCompiler
+from calotype.engine.cuda_graphs import CudaGraphed
 from calotype.engine.engine import Engine
 from calotype.engine.image_inputs import Inputs
-from calotype.engine.presets import CUSTOM, networks_of, pass_names
+from calotype.engine.presets import CUSTOM_PREFIX, build_preset, pass_names
 from calotype.engine.torch_info import full_fingerprint
 from calotype.models.model import Model
 from calotype.spec.generate_request import GenerateRequest
@@ -66,8 +66,8 @@ def blocks(model: Model, side: int, batch: int, most: int) -> Iterator[dict[str,
     """The figures of each form of block, those an evaluation spends most on first; so many are compiled."""
     kind = model.device.type
     passes = [name for name in pass_names("fast", kind) if not name.endswith(("graph", "ahead"))]
-    preset, watched = f"{CUSTOM}{'+'.join([*passes, 'compile_blocks'])}", Watched()
-    engine = Engine(model, preset=preset, networks=networks_of(model, preset, runs=watched))
+    preset, watched = f"{CUSTOM_PREFIX}{'+'.join([*passes, 'compile_blocks'])}", Watched()
+    engine = Engine(model, preset=preset, networks=build_preset(model, preset, runs=watched))
     request = engine.resolve(GenerateRequest(prompt=PROMPT, width=side, height=side, steps=2, count=batch))
     engine.advance([engine.begin(request, Inputs(), request.seeds())])
     ours = {
@@ -76,12 +76,12 @@ def blocks(model: Model, side: int, batch: int, most: int) -> Iterator[dict[str,
     }
     costliest = sorted(ours, key=lambda each: -ours[each] * watched.times[each])
     compilers = COMPILERS if kind == "cuda" else 1
-    elsewhere, started = Elsewhere(model, pass_names(preset, kind), compilers), time.monotonic()
+    elsewhere, started = SubprocessCompiler(model, pass_names(preset, kind), compilers), time.monotonic()
 
     def compiled(signature: str) -> Path:
         region, inputs = watched.met[signature]
-        forms = tuple(each if each is None else Form.of(each) for each in inputs)
-        return elsewhere(Order(signature, region, forms))
+        forms = tuple(each if each is None else RegionSignature.of(each) for each in inputs)
+        return elsewhere(CompileRequest(signature, region, forms))
 
     with ThreadPoolExecutor(compilers) as pool:
         files = list(pool.map(compiled, costliest[:most]))
@@ -127,7 +127,7 @@ def milliseconds(function: Callable[..., Any], inputs: tuple[Any, ...], device: 
             started = time.perf_counter()
             function(*inputs)
             return (time.perf_counter() - started) * 1e3
-        graph, found = Graphed(function), []
+        graph, found = CudaGraphed(function), []
         for _ in range(3):
             graph(*inputs)
         for _ in range(TIMES):

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import torch
 
-from calotype.spec.recipe_sections import DataPart
-from calotype.train.data.dataloader import open_feed
-from calotype.train.data.requirements import Needs
+from calotype.spec.recipe_sections import DataConfig
+from calotype.train.data.dataloader import build_dataloader
+from calotype.train.data.requirements import DataRequirements
 
 
 def main() -> None:
@@ -37,18 +37,18 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=40, help="that are timed, after 4 that are not")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     chosen = parser.parse_args()
-    part = DataPart(
+    part = DataConfig(
         kind=chosen.kind, path=chosen.path, num_workers=chosen.workers, in_memory=chosen.in_memory
     )
     print(json.dumps(measured(part, chosen)))
 
 
-def measured(part: DataPart, chosen: argparse.Namespace) -> dict[str, float | int | str | bool]:
+def measured(part: DataConfig, chosen: argparse.Namespace) -> dict[str, float | int | str | bool]:
     device = torch.device(chosen.device)
     # Only the resolution and the device matter to pictures.
-    needs = Needs(chosen.resolution, 4, 8, 77, 768, None, device)
+    needs = DataRequirements(chosen.resolution, 4, 8, 77, 768, None, device)
     started = time.perf_counter()
-    with open_feed(part, needs, micro_batch_size=chosen.micro_batch) as feed:
+    with build_dataloader(part, needs, micro_batch_size=chosen.micro_batch) as feed:
         opened_s = time.perf_counter() - started
         batches = (batch.to(device, non_blocking=True) for batch in feed)
         for _ in islice(batches, 4):

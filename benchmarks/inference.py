@@ -27,16 +27,16 @@ from typing import Any
 import torch
 from baseline import PROMPT, cast, diffusers_pipeline, gpu_model, request_for
 
-from calotype.engine.compile.manager import Workshop
+from calotype.engine.compile.manager import CompileManager
 from calotype.engine.engine import Engine
 from calotype.engine.image_inputs import Inputs
 from calotype.engine.quantization.calibrate import calibrate
 from calotype.engine.torch_info import full_fingerprint
-from calotype.models.model import Model, assemble
+from calotype.models.model import Model, load_model
 from calotype.models.resolve import random_identity
 from calotype.models.weights import RandomWeights
 from calotype.spec.generate_request import GenerateRequest
-from calotype.train.peak_flops import measured_ceiling
+from calotype.train.peak_flops import measured_peak
 
 UNET_TFLOP = {"sd15": 0.803, "sdxl": 6.76}
 """One evaluation of one row at the model's own size, attention included."""
@@ -124,7 +124,7 @@ def measured(work: Work, make: Callable[[], object], device: torch.device) -> di
     median = statistics.median(seconds)
     memory = _memory(device)
     # After the memory was read: it takes some.
-    ceiling = measured_ceiling(device, torch.float16)
+    ceiling = measured_peak(device, torch.float16)
     return {
         "first_call_s": first,
         "seconds": seconds,
@@ -183,7 +183,7 @@ def ours(model: Model, work: Work) -> dict[str, Any]:
 def _compiled(engine: Engine, make: Callable[[], None]) -> dict[str, Any]:
     """Seconds of the first picture, which waits for no compiler, and until nothing is left to compile."""
     runs = engine._networks.runs
-    if not isinstance(runs, Workshop) or not runs.compiles:
+    if not isinstance(runs, CompileManager) or not runs.compiles:
         return {}
     started = time.perf_counter()
     make()
@@ -266,7 +266,7 @@ def small_model(name: str) -> Model:
 
     architecture = shrunk(name)
     identity = random_identity(f"random:{name}", architecture, 0)
-    return assemble(RandomWeights(architecture), identity, dtype=torch.float32, device=torch.device("cpu"))
+    return load_model(RandomWeights(architecture), identity, dtype=torch.float32, device=torch.device("cpu"))
 
 
 def main() -> None:

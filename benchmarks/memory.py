@@ -108,8 +108,8 @@ def _pictures(point: Point, architecture: Any, dtype: Any, device: Any) -> dict[
     import torch
 
     from calotype.engine.engine import Engine
-    from calotype.engine.load import assemble_for
-    from calotype.engine.memory_planner import Budget, Demand, predicted_bytes
+    from calotype.engine.load import load_model_for_preset
+    from calotype.engine.memory_planner import MemoryBudget, MemoryDemand, predicted_bytes
     from calotype.models.resolve import random_identity
     from calotype.models.weights import RandomWeights
 
@@ -121,13 +121,13 @@ def _pictures(point: Point, architecture: Any, dtype: Any, device: Any) -> dict[
 
     started = time.perf_counter()
     identity = random_identity("random:sdxl", architecture, 0)
-    model = assemble_for(point.preset, Zeros(architecture), identity, dtype=dtype, device=device)
+    model = load_model_for_preset(point.preset, Zeros(architecture), identity, dtype=dtype, device=device)
     loaded = _taken(device)
     engine = Engine(model, preset=point.preset)
     predicted = predicted_bytes(
         architecture,
-        Budget(sys.maxsize, "", dtype.itemsize, next(model.vae.parameters()).element_size()),
-        Demand(point.width, point.height, point.batch, batch_size=point.batch, tile_vae=False),
+        MemoryBudget(sys.maxsize, "", dtype.itemsize, next(model.vae.parameters()).element_size()),
+        MemoryDemand(point.width, point.height, point.batch, batch_size=point.batch, tile_vae=False),
         engine._networks.extras,
         text_aside=engine._networks.text_aside,
     )

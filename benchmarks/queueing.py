@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate
 
-from calotype.serve.worker.batch_policy import Sharing
+from calotype.serve.worker.batch_policy import BatchPolicy
 
 REQUESTS = 40_000
 
@@ -96,14 +96,14 @@ TINY_S = 1e-9
 
 
 def as_deployed(server: Server, inside: list[Request], _: float) -> list[Request]:
-    """`Sharing` of a worker, which knows the times."""
+    """`BatchPolicy` of a worker, which knows the times."""
     by_what_is_left = sorted(inside, key=lambda one: one.left)
     return by_what_is_left[: _deployed_rows(server, len(inside))]
 
 
 @cache
 def _deployed_rows(server: Server, inside: int) -> int:
-    sharing = Sharing()
+    sharing = BatchPolicy()
     for number in range(1, inside + 1):
         for _ in range(2):
             sharing.learn(None, number, server.evaluation_s(number))

@@ -13,9 +13,9 @@ from PIL import Image
 from torch import Tensor
 
 from calotype.engine.engine import Engine
-from calotype.engine.image_inputs import gather
-from calotype.engine.load import assemble_for
-from calotype.engine.sampling_run import Run
+from calotype.engine.image_inputs import load_image_inputs
+from calotype.engine.load import load_model_for_preset
+from calotype.engine.sampling_run import SamplingRun
 from calotype.models.architecture import Architecture
 from calotype.models.resolve import random_identity
 from calotype.models.weights import RandomWeights
@@ -33,7 +33,7 @@ def small_engine(
 ) -> Engine:
     """An engine on the shrunk model `name`, or on an architecture made from one."""
     chosen = architecture or shrunk(name)
-    model = assemble_for(
+    model = load_model_for_preset(
         preset,
         RandomWeights(chosen),
         random_identity(f"random:{name}", chosen, 0),
@@ -60,14 +60,14 @@ def begun(
     *,
     image: Image.Image | None = None,
     mask: Image.Image | None = None,
-) -> tuple[Run, GenerateRequest]:
+) -> tuple[SamplingRun, GenerateRequest]:
     """A run of a request given by its knobs, not yet advanced."""
-    asked, inputs = gather({"prompt": "a red apple", **knobs}, image, mask)
+    asked, inputs = load_image_inputs({"prompt": "a red apple", **knobs}, image, mask)
     request = engine.resolve(asked, inputs)
     return engine.begin(request, inputs, request.seeds() if seeds is None else seeds), request
 
 
-def to_the_end(engine: Engine, run: Run) -> Tensor:
+def to_the_end(engine: Engine, run: SamplingRun) -> Tensor:
     """The final latents of a run advanced alone."""
     while not run.done:
         engine.advance([run])

@@ -13,10 +13,10 @@ from PIL import Image
 from calotype.core.errors import NotFoundError
 from calotype.engine.presets import PRESETS
 from calotype.workflow.cache import Cache
-from calotype.workflow.executor import Event, Execution, Failed, Finished
+from calotype.workflow.executor import Event, Executor, Failed, Finished
 from calotype.workflow.file_catalogue import FolderCatalogue
 from calotype.workflow.node_api import Kind, Result, SavedPicture
-from calotype.workflow.nodes.model_provider import KeptEngines, Models
+from calotype.workflow.nodes.model_provider import KeptEngines, NodeModels
 from calotype.workflow.registry import load_registry
 from calotype.workflow.validation import validate
 
@@ -48,7 +48,7 @@ class Host:
 
     def __post_init__(self) -> None:
         engines = KeptEngines(device="cpu", precision="fp32", preset=self.preset, models_folder=self.folder)
-        self.models = Models(engines, device="cpu")
+        self.models = NodeModels(engines, device="cpu")
         self.catalogue = _Catalogue(self.folder, self.inputs)
         self.registry = load_registry()
 
@@ -75,7 +75,7 @@ class Host:
         """All that happens when a graph is run."""
         checked = validate(dict(prompt), self.registry, self.catalogue)
         assert checked.sound, checked.lines()
-        return list(Execution(checked.graph, self.registry, self.cache, self, outputs=checked.outputs))
+        return list(Executor(checked.graph, self.registry, self.cache, self, outputs=checked.outputs))
 
     def run(self, prompt: Mapping[str, Any]) -> tuple[str, ...]:
         """Run a graph to its end; which nodes that took."""

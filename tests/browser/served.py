@@ -16,9 +16,9 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page
 
 import calotype
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentConfig
 from calotype.serve.lifecycle.daemon import deploy, stop
-from calotype.serve.lifecycle.registry import place_of
+from calotype.serve.lifecycle.registry import deployment_dir
 from tests.polling import until
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
@@ -58,9 +58,9 @@ def deployed(folder: Path, **values: Any) -> Iterator[Deployed]:
         patched.setenv("PYTHONPATH", str(Path(calotype.__file__).parents[1]))
         # Small pictures on a machine that others use are made fastest by one thread.
         patched.setenv("OMP_NUM_THREADS", "1")
-        running = deploy(DeploymentPlan.parse(plan))
+        running = deploy(DeploymentConfig.parse(plan))
         try:
-            yield Deployed(running.http, place_of("page").folder, folder / "models")
+            yield Deployed(running.http, deployment_dir("page").folder, folder / "models")
         finally:
             stop(running, at_once=True)
 

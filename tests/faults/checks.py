@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from PIL import Image
 
-from calotype.serve.lifecycle.registry import Place, Running
+from calotype.serve.lifecycle.registry import DeploymentDir, Endpoint
 from tests.faults.ledger import Promises
 
 FILES = {"plan.json", "place.lock", "server.log", "queue"}
@@ -22,7 +22,7 @@ JOURNALS = {"jobs.sqlite-wal", "jobs.sqlite-shm"}
 """Beside the database while it is open, and after a kill until the next start."""
 
 
-def all_jobs(running: Running) -> list[dict[str, Any]]:
+def all_jobs(running: Endpoint) -> list[dict[str, Any]]:
     """Everything it lists, newest first."""
     jobs: list[dict[str, Any]] = []
     with httpx.Client(base_url=running.http, timeout=60, trust_env=False) as client:
@@ -48,7 +48,7 @@ def check_jobs(promises: Promises, jobs: list[dict[str, Any]]) -> None:
         assert listed[key] == then, f"{key} changed after it had ended"
 
 
-def check_pictures(running: Running, jobs: list[dict[str, Any]]) -> None:
+def check_pictures(running: Endpoint, jobs: list[dict[str, Any]]) -> None:
     """Every picture can be read, has the hash that is listed, and is the one that was asked for."""
     with httpx.Client(base_url=running.http, timeout=60, trust_env=False) as client:
         for job in jobs:
@@ -59,7 +59,7 @@ def check_pictures(running: Running, jobs: list[dict[str, Any]]) -> None:
             assert Image.open(BytesIO(data)).getpixel((0, 0)) == job["request"]["seed"] % 256
 
 
-def check_log(place: Place, jobs: list[dict[str, Any]]) -> None:
+def check_log(place: DeploymentDir, jobs: list[dict[str, Any]]) -> None:
     """No job was ended twice: a job's end is one line of the log, or none if the server died before it."""
     ids = {job["id"] for job in jobs}
     ends: Counter[str] = Counter()
@@ -74,7 +74,7 @@ def check_log(place: Place, jobs: list[dict[str, Any]]) -> None:
     assert max(ends.values()) == 1, [job for job, number in ends.items() if number > 1]
 
 
-def check_files(place: Place, jobs: list[dict[str, Any]]) -> None:
+def check_files(place: DeploymentDir, jobs: list[dict[str, Any]]) -> None:
     """Nothing is left but what belongs there."""
     assert {path.name for path in place.folder.iterdir()} == FILES
     assert {path.name for path in place.queue.iterdir()} - JOURNALS == QUEUE

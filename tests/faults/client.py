@@ -21,7 +21,7 @@ import httpx
 
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeStub
-from calotype.serve.lifecycle.registry import Place, Running
+from calotype.serve.lifecycle.registry import DeploymentDir, Endpoint
 from tests.faults import ledger
 
 PAUSE_S = 0.05
@@ -42,7 +42,7 @@ def values_of(key: str, steps: int) -> dict[str, Any]:
 class Asker:
     """Asks for one key after the other."""
 
-    def __init__(self, place: Place, book: ledger.Ledger, steps: int) -> None:
+    def __init__(self, place: DeploymentDir, book: ledger.Ledger, steps: int) -> None:
         self._place, self._book, self._steps = place, book, steps
 
     def see_done(self, key: str, over_http: bool) -> None:
@@ -57,7 +57,7 @@ class Asker:
             except (DownError, httpx.TransportError):
                 time.sleep(PAUSE_S)
 
-    def _by_http(self, running: Running, key: str) -> None:
+    def _by_http(self, running: Endpoint, key: str) -> None:
         with httpx.Client(base_url=running.http, timeout=PATIENCE_S, trust_env=False) as client:
             body = {"request": values_of(key, self._steps)}
             said = client.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
@@ -75,7 +75,7 @@ class Asker:
                 raise DownError
             self._book.note(key=key, job=job)
 
-    def _by_grpc(self, running: Running, key: str) -> None:
+    def _by_grpc(self, running: Endpoint, key: str) -> None:
         assert running.grpc is not None
         asked = pb.Submission(request=pb.GenerateRequest(**values_of(key, self._steps)), idempotency_key=key)
         with grpc.insecure_channel(running.grpc) as channel:
@@ -108,7 +108,7 @@ def main() -> None:
         again.put(key)
     fresh = itertools.count(len(known.meant))
     book = ledger.Ledger(chosen.book)
-    asker = Asker(Place(chosen.folder), book, chosen.steps)
+    asker = Asker(DeploymentDir(chosen.folder), book, chosen.steps)
 
     def work(over_http: bool) -> None:
         while True:

@@ -14,13 +14,15 @@ import grpc
 import httpx
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentConfig
 from calotype.serve.lifecycle.daemon import deploy, stop
-from calotype.serve.lifecycle.registry import Place, Running
+from calotype.serve.lifecycle.registry import DeploymentDir, Endpoint
 from tests.faults.checks import all_jobs, check_pictures
 from tests.polling import until
 
-PLAN = DeploymentPlan.parse({"name": "small", "models": ("emoji",), "devices": ("cpu",), "engine": "nothing"})
+PLAN = DeploymentConfig.parse(
+    {"name": "small", "models": ("emoji",), "devices": ("cpu",), "engine": "nothing"}
+)
 
 
 def ask(client: httpx.Client, prompt: str, *, steps: int = 3, seed: int = 0, **query: str) -> httpx.Response:
@@ -48,7 +50,7 @@ def fill(disk: Path) -> None:
                 continue
 
 
-def remote_health(running: Running) -> int:
+def remote_health(running: Endpoint) -> int:
     """What gRPC's health service says."""
     assert running.grpc is not None
     with grpc.insecure_channel(running.grpc) as channel:
@@ -59,7 +61,7 @@ def remote_health(running: Running) -> int:
 
 def full(disk: Path) -> None:
     """Refuses while it is full, loses nothing, and goes on by itself when there is room."""
-    running = deploy(PLAN, place=Place(disk / "small"))
+    running = deploy(PLAN, place=DeploymentDir(disk / "small"))
     try:
         with httpx.Client(base_url=running.http, timeout=60, trust_env=False) as client:
             first = ask(client, "before", wait="true").raise_for_status().json()

@@ -19,9 +19,9 @@ from select import poll
 
 import httpx
 
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentConfig
 from calotype.serve.lifecycle.daemon import deploy, stop
-from calotype.serve.lifecycle.registry import Place
+from calotype.serve.lifecycle.registry import DeploymentDir
 from tests.faults import checks, ledger
 from tests.polling import until
 
@@ -61,9 +61,9 @@ class Storm:
     _client: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.place = Place(self.folder / "stormy")
+        self.place = DeploymentDir(self.folder / "stormy")
         self.book = self.folder / "promises.jsonl"
-        self.plan = DeploymentPlan.parse(
+        self.plan = DeploymentConfig.parse(
             {
                 "name": "stormy",
                 "models": ("emoji",),

@@ -17,7 +17,7 @@ import calotype
 from calotype.cli.main import run
 from calotype.core.errors import CalotypeError, NotFoundError
 from calotype.serve.lifecycle.daemon import DeployError, stop
-from calotype.serve.lifecycle.registry import all_places, place_of, running_place
+from calotype.serve.lifecycle.registry import all_deployment_dirs, deployment_dir, running_deployment
 from calotype.serve.service import UnavailableError
 from tests.faults.checks import FILES
 from tests.faults.storm import killed
@@ -30,7 +30,7 @@ IDLE = {"engine": "nothing", "devices": ("cpu",)}
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "state"))
     yield tmp_path / "state"
-    for place in all_places():
+    for place in all_deployment_dirs():
         running = place.running()
         if running is not None:
             stop(running, at_once=True)
@@ -67,7 +67,7 @@ def test_a_disk_that_became_read_only_keeps_its_history(state: Path) -> None:
     with calotype.deploy("emoji", name="one", **IDLE) as handle:
         handle.query("a fox")
     calotype.undeploy("one")
-    folder = place_of("one").folder
+    folder = deployment_dir("one").folder
     script = (
         f"mount --bind {folder} {folder} && mount -o remount,bind,ro {folder} && "
         f"{sys.executable} -m calotype.serve.lifecycle {folder}"
@@ -83,7 +83,7 @@ def test_a_disk_that_became_read_only_keeps_its_history(state: Path) -> None:
 def test_a_damaged_database_is_replaced_and_said(capsys: pytest.CaptureFixture[str]) -> None:
     with calotype.deploy("emoji", name="one", **IDLE) as handle:
         lost = handle.query("a fox").job_id
-    place, running = running_place("one")
+    place, running = running_deployment("one")
     killed(running.pid)
     for path in place.queue.glob("jobs.sqlite*"):
         path.write_bytes(b"this is not a database" * 1000)
@@ -98,7 +98,7 @@ def test_a_damaged_database_is_replaced_and_said(capsys: pytest.CaptureFixture[s
         ):
             again.job(lost)
         assert again.status().notices == [said_of(kept, kept.name)]
-    _, running = running_place("one")
+    _, running = running_deployment("one")
     ready = httpx.get(f"{running.http}/readyz", trust_env=False)
     assert (ready.status_code, ready.json()["notices"]) == (200, [said_of(kept, kept.name)])
     assert run(["deployments"]) == 0
@@ -122,7 +122,7 @@ def test_jobs_that_can_be_read_in_a_damaged_database_are_there_after_a_start() -
         fox = handle.query("a fox")
         before = handle.job(fox.job_id)
     calotype.undeploy("one")
-    place = place_of("one")
+    place = deployment_dir("one")
     with (place.queue / "jobs.sqlite").open("r+b") as file:
         file.write(b"\xff" * 4096)
     with calotype.deploy("emoji", name="one", **IDLE) as again:
@@ -135,7 +135,7 @@ def test_a_database_deleted_under_a_running_server_is_noticed_and_comes_back(
 ) -> None:
     with calotype.deploy("emoji", name="one", **IDLE) as handle:
         fox = handle.query("a fox").job_id
-        place, running = running_place("one")
+        place, running = running_deployment("one")
         for path in place.queue.glob("jobs.sqlite*"):
             path.unlink()
         with httpx.Client(base_url=running.http, timeout=60, trust_env=False) as client:
@@ -186,7 +186,7 @@ def test_the_clock_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     jump_to("0")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     with calotype.deploy("emoji", name="one", **IDLE) as handle:
-        _, running = running_place("one")
+        _, running = running_deployment("one")
         with httpx.Client(base_url=running.http, timeout=60, trust_env=False) as client:
             asked = {"request": {"prompt": "fault:slow", "steps": 100, "seed": 1}, "deadline_s": 600.0}
             key = {"Idempotency-Key": "once"}
@@ -207,7 +207,7 @@ def test_the_clock_may_jump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     jump_to("-10000")
     with calotype.deploy("emoji", name="one", **IDLE) as handle:
         ids |= {waiting["id"], handle.query("last").job_id}
-        _, running = running_place("one")
+        _, running = running_deployment("one")
         asked_again = httpx.get(f"{running.http}/v1/jobs/{waiting['id']}", trust_env=False).json()
         assert asked_again["state"] in ("queued", "running", "done")
         assert {job.id for job in handle.jobs()} == ids
@@ -222,7 +222,7 @@ def test_a_disk_that_refuses_at_the_start_is_no_bug(state: Path) -> None:
 
 
 def test_what_a_killed_server_was_writing_is_swept() -> None:
-    place = place_of("one")
+    place = deployment_dir("one")
     place.folder.mkdir(parents=True)
     (place.folder / ".running.json.abc.part").write_text("half of")
     calotype.deploy("emoji", name="one", **IDLE).close()

@@ -14,7 +14,7 @@ from typing import Any
 
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
-from calotype.imaging.image_io import save_picture
+from calotype.imaging.image_io import save_image
 from calotype.spec.generate_request import GenerateRequest
 
 FOLDER = Path(__file__).parent
@@ -53,7 +53,7 @@ def main() -> None:
     engine = open_engine()
     for name, knobs in PICTURES.items():
         made = engine.generate(GenerateRequest.parse(SHARED | knobs))
-        save_picture(made.images[0], FOLDER / f"{name}.png", made.records[0])
+        save_image(made.images[0], FOLDER / f"{name}.png", made.records[0])
 
 
 if __name__ == "__main__":

@@ -22,16 +22,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from calotype.engine.compile.manager import Workshop
+from calotype.engine.compile.manager import CompileManager
 from calotype.engine.engine import Engine
 from calotype.engine.kernels import attention
-from calotype.engine.load import assemble_for
+from calotype.engine.load import load_model_for_preset
 from calotype.engine.passes import Pass
-from calotype.engine.passes.aot_compiled import COMPILED_AHEAD
+from calotype.engine.passes.aot_compiled import AOT_COMPILED
 from calotype.engine.passes.compile_blocks import COMPILE_BLOCKS
 from calotype.engine.passes.compile_whole import COMPILE_WHOLE
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
-from calotype.engine.presets import CUSTOM, pass_names
+from calotype.engine.presets import CUSTOM_PREFIX, pass_names
 from calotype.engine.quantization.calibrate import calibrate
 from calotype.engine.torch_info import full_fingerprint
 from calotype.models.architecture import Architecture
@@ -63,7 +63,7 @@ ROUNDED = {
     "passes:own_forward+channels_last+fused_norms+fp8_convolutions+cuda_graph": 0.3,
 }
 """Relative to the baseline's latents after five steps of random weights in half precision."""
-UNUSUAL = (COMPILED_AHEAD.name, CUDA_GRAPH.name)
+UNUSUAL = (AOT_COMPILED.name, CUDA_GRAPH.name)
 """What `fast` has and a list that compiles has not, or last of all."""
 LARGE: dict[str, tuple[dict[str, Any], int]] = {
     "sd15": ({"block_out_channels": [80, 160, 160, 160], "attention_head_dim": 2}, 512),
@@ -86,7 +86,7 @@ class Bench:
         architecture: Architecture | None = None,
     ) -> Engine:
         architecture = architecture or shrunk(name)
-        model = assemble_for(
+        model = load_model_for_preset(
             preset,
             RandomWeights(architecture),
             random_identity(f"random:{name}", architecture, 0),
@@ -146,11 +146,11 @@ def compiled_makes_the_same_picture(bench: Bench, name: str, compiling: Pass) ->
     """
     usual = [each for each in pass_names("fast", bench.device.type) if each not in UNUSUAL]
     graph = [CUDA_GRAPH.name] if bench.device.type == "cuda" else []
-    preset = CUSTOM + "+".join([*usual, compiling.name, *graph])
+    preset = CUSTOM_PREFIX + "+".join([*usual, compiling.name, *graph])
     with no_tf32():
         plain, engine = (bench.engine(name, each, torch.float32) for each in ("baseline", preset))
         works = engine._networks.runs
-        assert isinstance(works, Workshop)
+        assert isinstance(works, CompileManager)
         before = relative(latents_of(engine, **KNOBS).cpu(), latents_of(plain, **KNOBS).cpu())
         works.finish()
         assert works.changes, "nothing was compiled; the log says why"

@@ -18,10 +18,10 @@ from torch.nn import functional
 
 from calotype.engine.kernels.fp8_conv import (
     Weight,
-    fp8_convolution,
-    in_e4m3,
-    quantised_weight,
+    fp8_conv,
+    quantize_weight,
     runs_kernel_on,
+    to_e4m3,
 )
 from calotype.engine.kernels.fp8_conv import plain as plain_convolution
 from calotype.engine.kernels.group_norm import group_norm
@@ -76,7 +76,7 @@ def convolution_cases(bench: Bench) -> Iterator[Case]:
 
 def _convolutions(exact: Tensor, wide: Tensor, side: int, times: int) -> Iterator[Case]:
     made, channels = wide.shape[:2]
-    x, weight = in_e4m3(exact, FACTOR), quantised_weight(wide, FACTOR)
+    x, weight = to_e4m3(exact, FACTOR), quantize_weight(wide, FACTOR)
     layer = f"{channels}→{made} at {side}²"
 
     def eager(_: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def _convolutions(exact: Tensor, wide: Tensor, side: int, times: int) -> Iterato
 
 def _ways(weight: Weight, exact: Tensor, *, tried: bool) -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
     """As it is done, and with every tile."""
-    yield "as chosen", partial(fp8_convolution, weight=weight, bias=None, dtype=exact.dtype)
+    yield "as chosen", partial(fp8_conv, weight=weight, bias=None, dtype=exact.dtype)
     if not (tried and runs_kernel_on(exact.device)):
         return
     from calotype.engine.kernels.fp8_conv_triton import Tile, launch

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from calotype.engine.kernels.int8_matmul import plain, planned
 from calotype.engine.kernels.int8_tile_config import SQUARE, Plan
-from calotype.engine.kernels.quantize import Quantised
+from calotype.engine.kernels.quantize import Quantized
 from calotype.engine.kernels.quantize import plain as quantised
 from calotype.models import catalogue
 from tests.gpu import apart
@@ -122,14 +122,14 @@ def _microseconds(way: Way, shape: Shape, device: torch.device, dtype: torch.dty
     given, factors = quantised(x, "int8"), quantised(weight, "int8")
 
     def run(values: Tensor) -> Tensor:
-        return planned(Quantised(values, given.scale), factors, bias, dtype, way.plan)
+        return planned(Quantized(values, given.scale), factors, bias, dtype, way.plan)
 
     _compare(run, given, factors, bias, dtype)
     return microseconds(run, (given.values,))
 
 
 def _compare(
-    run: Callable[[Tensor], Tensor], x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype
+    run: Callable[[Tensor], Tensor], x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype
 ) -> None:
     """Raises if a way is not that of one tile to the bit, every time, or that is not torch's product."""
     wanted = planned(x, weight, bias, dtype, TILE.plan)

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calotype.engine.kernels.quantize import LARGEST, Quantised
+from calotype.engine.kernels.quantize import LARGEST, Quantized
 from calotype.engine.torch_info import full_fingerprint
 from tests.gpu import attention, fp8_convolutions, int8_products, pictures, tokens
 from tests.gpu.cases import Bench, Case
@@ -51,7 +51,7 @@ def error_of(case: Case) -> float:
     """Of the first result, beyond what its dtype's rounding explains."""
     found = case.ours(*case.inputs)
     wanted = leaves((case.reference or case.eager)(*(each.float() for each in case.inputs)))[0]
-    if isinstance(found, Quantised):
+    if isinstance(found, Quantized):
         # Half a step of eight bits, measured in the row's largest number, in place of the dtype's rounding.
         largest = wanted.abs().amax(-1, keepdim=True)
         int8 = found.values.dtype == torch.int8

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from calotype.engine.kernels.add import add as add_alone
-from calotype.engine.kernels.group_norm import add_group_norm, group_norm, group_norm_of_pair
+from calotype.engine.kernels.group_norm import add_group_norm, group_norm, group_norm_concat
 from calotype.engine.kernels.upsample import upsample_nearest2x
 from tests.gpu.cases import EPS, Bench, Case, size
 
@@ -65,7 +65,7 @@ def pair_cases(bench: Bench) -> Iterator[Case]:
             a, b = bench.pictures(n, first, side), bench.pictures(n, second, side)
 
             def ours(a: Tensor, b: Tensor, w: Tensor = weight, bias: Tensor = bias) -> tuple[Tensor, Tensor]:
-                return group_norm_of_pair(a, b, w, bias, 32, EPS, silu=True)
+                return group_norm_concat(a, b, w, bias, 32, EPS, silu=True)
 
             def eager(a: Tensor, b: Tensor, w: Tensor = weight, bias: Tensor = bias) -> tuple[Tensor, Tensor]:
                 joined = torch.cat([a, b], 1)
@@ -96,13 +96,13 @@ def _of_sum(name: str, bench: Bench, inputs: tuple[Tensor, ...], num_bytes: int)
 
     def ours(x: Tensor, addend: Tensor, *skip: Tensor) -> tuple[Tensor, Tensor]:
         if skip:
-            return group_norm_of_pair(x, skip[0], *norm, silu=True, addend=addend, extra=extra)
+            return group_norm_concat(x, skip[0], *norm, silu=True, addend=addend, extra=extra)
         return add_group_norm(x, addend, extra, *norm, silu=True)
 
     def apart(x: Tensor, addend: Tensor, *skip: Tensor) -> tuple[Tensor, Tensor]:
         total = add_alone(x.permute(0, 2, 3, 1), addend.permute(0, 2, 3, 1), extra).permute(0, 3, 1, 2)
         if skip:
-            return group_norm_of_pair(total, skip[0], *norm, silu=True)
+            return group_norm_concat(total, skip[0], *norm, silu=True)
         return group_norm(total, *norm, silu=True), total
 
     def reference(x: Tensor, addend: Tensor, *skip: Tensor) -> tuple[Tensor, Tensor]:

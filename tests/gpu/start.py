@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from calotype.core.cuda_init import wake_gpu
+from calotype.core.cuda_init import init_cuda_driver_async
 
 STARTED = "CALOTYPE_STARTED_S"
 """When the process was started, by the clock that all processes of a machine share."""
@@ -40,7 +40,7 @@ def start(chosen: argparse.Namespace) -> dict[str, Any]:
         times[what] = round(time.time() - begun, 3)
 
     # As `calotype generate` and a deployment's worker begin.
-    wake_gpu(chosen.device)
+    init_cuda_driver_async(chosen.device)
     from calotype.engine.load import load
 
     note("imported")

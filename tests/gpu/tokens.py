@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calotype.engine.kernels.geglu import geglu, geglu_quantised
+from calotype.engine.kernels.geglu import geglu, geglu_quantized
 from calotype.engine.kernels.geglu_backward import geglu_backward
-from calotype.engine.kernels.int8_matmul import int8_product
+from calotype.engine.kernels.int8_matmul import int8_matmul
 from calotype.engine.kernels.int8_matmul import plain as plain_product
-from calotype.engine.kernels.layer_norm import add_layer_norm, layer_norm, layer_norm_quantised
-from calotype.engine.kernels.quantize import Kind, Quantised, plain, quantise_rows
+from calotype.engine.kernels.layer_norm import add_layer_norm, layer_norm, layer_norm_quantized
+from calotype.engine.kernels.quantize import Kind, Quantized, plain, quantize_rows
 from tests.gpu.cases import EPS, Bench, Case, size
 
 # (width, side, batch sizes) of transformers
@@ -104,27 +104,27 @@ def quantised_cases(bench: Bench) -> Iterator[Case]:
         x, wide = bench.rows(n, side, width), bench.rows(n, side, 8 * width)
         for kind in KINDS:
 
-            def rows(x: Tensor, kind: Kind = kind) -> Quantised:
-                return quantise_rows(x, kind)
+            def rows(x: Tensor, kind: Kind = kind) -> Quantized:
+                return quantize_rows(x, kind)
 
-            def norm(x: Tensor, w: Tensor = weight, b: Tensor = bias, kind: Kind = kind) -> Quantised:
-                return layer_norm_quantised(x, w, b, EPS, kind)
+            def norm(x: Tensor, w: Tensor = weight, b: Tensor = bias, kind: Kind = kind) -> Quantized:
+                return layer_norm_quantized(x, w, b, EPS, kind)
 
-            def gate(x: Tensor, kind: Kind = kind) -> Quantised:
-                return geglu_quantised(x, kind)
+            def gate(x: Tensor, kind: Kind = kind) -> Quantized:
+                return geglu_quantized(x, kind)
 
             def exact_norm(x: Tensor, w: Tensor = weight, b: Tensor = bias) -> Tensor:
                 return functional.layer_norm(x, x.shape[-1:], w.to(x), b.to(x), EPS)
 
-            def eager_rows(x: Tensor, kind: Kind = kind) -> Quantised:
+            def eager_rows(x: Tensor, kind: Kind = kind) -> Quantized:
                 return plain(x, kind)
 
             def eager_norm(
                 x: Tensor, exact: Callable[..., Tensor] = exact_norm, kind: Kind = kind
-            ) -> Quantised:
+            ) -> Quantized:
                 return plain(exact(x), kind)
 
-            def eager_gate(x: Tensor, kind: Kind = kind) -> Quantised:
+            def eager_gate(x: Tensor, kind: Kind = kind) -> Quantized:
                 return plain(eager_geglu(x), kind)
 
             shape = f"{kind} {n}×{side}²×{width}"
@@ -137,18 +137,18 @@ def quantised_cases(bench: Bench) -> Iterator[Case]:
 def product_cases(bench: Bench) -> Iterator[Case]:
     """Beside torch's own product of whole numbers, with the scaling after it."""
     for width, wide, side, n in PRODUCTS:
-        weight = quantise_rows(bench.numbers(wide, width) / width**0.5, "int8")
+        weight = quantize_rows(bench.numbers(wide, width) / width**0.5, "int8")
         name = f"int8 product {n}×{side}²×{width}→{wide}"
         yield _product(name, bench.rows(n, side, width), weight, bench.numbers(wide))
 
 
-def _product(name: str, x: Tensor, weight: Quantised, bias: Tensor) -> Case:
-    def ours(x: Tensor, multiply: Callable[..., Tensor] = int8_product) -> Tensor:
-        rows = quantise_rows(x.flatten(0, -2), "int8")
+def _product(name: str, x: Tensor, weight: Quantized, bias: Tensor) -> Case:
+    def ours(x: Tensor, multiply: Callable[..., Tensor] = int8_matmul) -> Tensor:
+        rows = quantize_rows(x.flatten(0, -2), "int8")
         return multiply(rows, weight, bias, bias.dtype).unflatten(0, x.shape[:-1])
 
     def exact(x: Tensor) -> Tensor:
-        numbers, factors = (each.values.float() * each.scale for each in (quantise_rows(x, "int8"), weight))
+        numbers, factors = (each.values.float() * each.scale for each in (quantize_rows(x, "int8"), weight))
         return functional.linear(numbers, factors, bias.float())
 
     num_bytes = size(x, weight.values) + size(bias) * x.numel() // x.shape[-1]

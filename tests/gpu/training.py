@@ -22,13 +22,13 @@ import torch
 from calotype.engine.torch_info import full_fingerprint
 from calotype.spec.recipe import Recipe
 from calotype.train.benchmark import BenchmarkPlan, benchmark
-from calotype.train.builders import build_subject, load_model, needs_of
-from calotype.train.data.dataloader import open_feed
+from calotype.train.builders import build_task, load_training_model, requirements_of
+from calotype.train.data.dataloader import build_dataloader
 from calotype.train.data.types import Batch
-from calotype.train.distributed.process_group import joined
+from calotype.train.distributed.process_group import init_process_group
 from calotype.train.recipes import load_recipe
 from calotype.train.train import train
-from calotype.train.trainer import Loop
+from calotype.train.trainer import Trainer
 from tests.small_models import shallow_folder
 from tests.unit.train.runs import assert_same, small_recipe, state_in
 
@@ -50,14 +50,14 @@ class Bench:
         shared = {"data__kind": "synthetic", "trainer__max_steps": 100, "model__precision": "bf16"}
         return small_recipe(self.base, self.folder / "run", **{**shared, **changes})
 
-    def losses(self, poison: int | None = None, **changes: Any) -> tuple[list[float], Loop]:
+    def losses(self, poison: int | None = None, **changes: Any) -> tuple[list[float], Trainer]:
         """Of the first steps of a run with these settings."""
         recipe = self.recipe(**changes)
-        with joined(recipe, self.device) as process:
-            model = load_model(recipe, process.device)
-            loop = Loop(build_subject(model, recipe), recipe, process)
-            needs = needs_of(model, recipe)
-            with open_feed(recipe.data, needs, micro_batch_size=recipe.model.micro_batch_size) as feed:
+        with init_process_group(recipe, self.device) as process:
+            model = load_training_model(recipe, process.device)
+            loop = Trainer(build_task(model, recipe), recipe, process)
+            needs = requirements_of(model, recipe)
+            with build_dataloader(recipe.data, needs, micro_batch_size=recipe.model.micro_batch_size) as feed:
                 loop.subject.use_empty_text(feed.facts.empty_text)
                 batches = (
                     _poisoned(b) if i == poison else b for i, b in enumerate(iter(feed.__next__, None))

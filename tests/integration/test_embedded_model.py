@@ -14,9 +14,9 @@ import diffusers
 import pytest
 import torch
 
-from calotype.bench.quality.classifier import read_recogniser, shipped
-from calotype.bench.quality.generate import made
-from calotype.bench.quality.score import Asked, accuracy, judge
+from calotype.bench.quality.classifier import read_classifier, shipped
+from calotype.bench.quality.generate import generate_images
+from calotype.bench.quality.score import ExpectedLabels, accuracy, score_images
 from calotype.core.progress import CancelToken, Silent
 from calotype.datasets.emoji.npm import EMOJIBASE, FLUENT, NOTO, TWEMOJI, Package
 from calotype.engine.engine import Engine
@@ -32,18 +32,21 @@ ROOT = Path(__file__).parents[2]
 MOST_BYTES = 40_000_000
 
 SAMPLE = (
-    ("an orange heart, noto style, on a light blue background", Asked("1F9E1", "noto", "light blue")),
-    ("a construction worker, noto style, on a purple background", Asked("1F477", "noto", "purple")),
-    ("a red circle, noto style, on a black background", Asked("1F534", "noto", "black")),
-    ("a student, noto style, on a green background", Asked("1F9D1-200D-1F393", "noto", "green")),
-    ("a cook, flat style, on an orange background", Asked("1F9D1-200D-1F373", "fluent", "orange")),
-    ("a mage, flat style, on a blue background", Asked("1F9D9", "fluent", "blue")),
-    ("a superhero, flat style, on a gray background", Asked("1F9B8", "fluent", "gray")),
-    ("a grinning face, flat style, on a teal background", Asked("1F600", "fluent", "teal")),
-    ("a detective, twemoji style, on a pink background", Asked("1F575", "twemoji", "pink")),
-    ("a police officer, twemoji style, on a yellow background", Asked("1F46E", "twemoji", "yellow")),
-    ("a red apple, twemoji style, on a white background", Asked("1F34E", "twemoji", "white")),
-    ("a dog face, twemoji style, on a red background", Asked("1F436", "twemoji", "red")),
+    (
+        "an orange heart, noto style, on a light blue background",
+        ExpectedLabels("1F9E1", "noto", "light blue"),
+    ),
+    ("a construction worker, noto style, on a purple background", ExpectedLabels("1F477", "noto", "purple")),
+    ("a red circle, noto style, on a black background", ExpectedLabels("1F534", "noto", "black")),
+    ("a student, noto style, on a green background", ExpectedLabels("1F9D1-200D-1F393", "noto", "green")),
+    ("a cook, flat style, on an orange background", ExpectedLabels("1F9D1-200D-1F373", "fluent", "orange")),
+    ("a mage, flat style, on a blue background", ExpectedLabels("1F9D9", "fluent", "blue")),
+    ("a superhero, flat style, on a gray background", ExpectedLabels("1F9B8", "fluent", "gray")),
+    ("a grinning face, flat style, on a teal background", ExpectedLabels("1F600", "fluent", "teal")),
+    ("a detective, twemoji style, on a pink background", ExpectedLabels("1F575", "twemoji", "pink")),
+    ("a police officer, twemoji style, on a yellow background", ExpectedLabels("1F46E", "twemoji", "yellow")),
+    ("a red apple, twemoji style, on a white background", ExpectedLabels("1F34E", "twemoji", "white")),
+    ("a dog face, twemoji style, on a red background", ExpectedLabels("1F436", "twemoji", "red")),
 )
 """The usual wording; every background once, every style four times, people, faces, fruit and plain shapes."""
 STEPS = 12
@@ -58,9 +61,9 @@ def sample_of(engine: Engine) -> Accuracy:
         GenerateRequest(prompt=prompt, seed=place, steps=STEPS, cfg=4.0)
         for place, (prompt, _) in enumerate(SAMPLE)
     ]
-    pixels = made(engine, requests, batch_size=None, progress=Silent(), cancel=CancelToken())
-    judge_of = read_recogniser(shipped(), torch.device("cpu"))
-    return accuracy(judge(pixels, [asked for _, asked in SAMPLE], judge_of))
+    pixels = generate_images(engine, requests, batch_size=None, progress=Silent(), cancel=CancelToken())
+    judge_of = read_classifier(shipped(), torch.device("cpu"))
+    return accuracy(score_images(pixels, [asked for _, asked in SAMPLE], judge_of))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 from torch import Tensor
 
-from calotype.bench.quality.generate import made
+from calotype.bench.quality.generate import generate_images
 from calotype.bench.quality.image_metrics import psnr, ssim
 from calotype.core.progress import CancelToken, Silent
 from calotype.engine.load import load
@@ -38,7 +38,7 @@ DIFFERENT_DB = 70.0
 def pictures(preset: str) -> Tensor:
     engine = load("emoji", device="cpu", precision="fp32", preset=preset)
     requests = [GenerateRequest(prompt=prompt, steps=12, cfg=4.0, seed=0) for prompt in PROMPTS]
-    return made(engine, requests, batch_size=None, progress=Silent(), cancel=CancelToken())
+    return generate_images(engine, requests, batch_size=None, progress=Silent(), cancel=CancelToken())
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from calotype.engine.engine import Engine
 from calotype.sampling import NoiseStream
-from calotype.workflow.nodes.model_provider import Models
+from calotype.workflow.nodes.model_provider import NodeModels
 from calotype.workflow.nodes.value_types import ClipValue, ControlNetValue, ModelValue, VaeValue
 from tests.engines import difference, relative, small_engine, with_unet
 from tests.integration.pipelines import (
@@ -71,7 +71,7 @@ class Graph:
 
 def graph_of(**engines: Engine) -> Graph:
     host = Host()
-    host.models = Models(lambda reference, _: engines[reference])
+    host.models = NodeModels(lambda reference, _: engines[reference])
     return Graph(host)
 
 

@@ -8,12 +8,12 @@ from typing import Literal
 
 from calotype.bench.sweep.points import points_of
 from calotype.bench.sweep.ratios import Ratio, by_point, ratio
-from calotype.core.errors import Problem, RequestError, near_matches
+from calotype.core.errors import Problem, RequestError, did_you_mean
 from calotype.engine.passes import Pass
-from calotype.engine.presets import CUSTOM, PASSES, pass_names
+from calotype.engine.presets import CUSTOM_PREFIX, PASSES, pass_names
 from calotype.spec.bench_job import Point
 from calotype.spec.recipe import Recipe
-from calotype.spec.records.measurement import VARIANT, VARIANTS_APART, Measurement, Setting
+from calotype.spec.records.measurement import VARIANT, VARIANT_SEPARATOR, Measurement, Setting
 from calotype.spec.sweep import Sweep
 
 How = Literal["all", "none", "without", "with", "only"]
@@ -42,7 +42,7 @@ def variant_points(sweep: Sweep, variants: Sequence[Variant], device: str | None
     labels: dict[str, list[str]] = {}
     for label, point in made.items():
         labels.setdefault(point.id, []).append(label)
-    return {label: _named(point, VARIANTS_APART.join(labels[point.id])) for label, point in made.items()}
+    return {label: _named(point, VARIANT_SEPARATOR.join(labels[point.id])) for label, point in made.items()}
 
 
 def _named(point: Point, name: str) -> Point:
@@ -85,7 +85,7 @@ class Gain:
         }
 
 
-def gains(
+def measure_gains(
     variants: Sequence[Variant], points: Mapping[str, Point], measurements: Sequence[Measurement]
 ) -> list[Gain]:
     """One gain for each thing that was varied, in order, and at last that of all of them together."""
@@ -137,13 +137,13 @@ def _mib(count: int | None) -> str:
 def pass_variants(preset: str, device_type: str) -> list[Variant]:
     """Everything, nothing, and of each pass that concerns the device: without it, and it alone."""
     names = pass_names(preset, device_type)
-    variants = [Variant("all", None, {"preset": preset}), Variant("none", None, {"preset": CUSTOM})]
+    variants = [Variant("all", None, {"preset": preset}), Variant("none", None, {"preset": CUSTOM_PREFIX})]
     variants += [Variant("without", name, _asked(_without(names, name))) for name in names]
     return variants + [Variant("only", name, _asked(_alone(names, name))) for name in names]
 
 
 def _asked(names: Sequence[str]) -> dict[str, str]:
-    return {"preset": CUSTOM + "+".join(names)}
+    return {"preset": CUSTOM_PREFIX + "+".join(names)}
 
 
 def _without(names: Sequence[str], gone: str) -> list[str]:
@@ -193,7 +193,7 @@ def switch_variants(recipe: Recipe, names: Iterable[str] = ()) -> list[Variant]:
     chosen = list(names) or list(SWITCHES)
     unknown = [name for name in chosen if name not in SWITCHES]
     if unknown:
-        rules = [f"no switch {name!r}; {near_matches(name, SWITCHES)}" for name in unknown]
+        rules = [f"no switch {name!r}; {did_you_mean(name, SWITCHES)}" for name in unknown]
         raise RequestError([Problem("--switches", rule) for rule in rules])
     nothing = {switch.key: switch.off for switch in SWITCHES.values()}
     variants = [Variant("all", None, {}), Variant("none", None, nothing)]

@@ -9,8 +9,8 @@ import torch
 
 from calotype.core.progress import CancelToken, Progress, Silent
 from calotype.engine.device import device_name
-from calotype.engine.device_peaks import own_key, remember
-from calotype.engine.microbenchmarks import Trial, rate, trials_for
+from calotype.engine.device_peaks import peak_key, save_peaks
+from calotype.engine.microbenchmarks import Trial, measure_rate, trials_for
 from calotype.engine.torch_info import full_fingerprint
 from calotype.spec.records.device_peak import CeilingRecord, NoRate, Rate
 
@@ -31,9 +31,9 @@ def measure(
     for trial in todo:
         token.check()
         watcher.describe(f"{trial.what} in {trial.dtype}")
-        found.append(rate(trial, device))
+        found.append(measure_rate(trial, device))
         watcher.advance()
-    name, version, driver = own_key(device_name(device))
+    name, version, driver = peak_key(device_name(device))
     record = CeilingRecord(
         device=name,
         torch=version,
@@ -44,5 +44,5 @@ def measure(
         command=command,
         fingerprint=full_fingerprint().as_dict(),
     )
-    remember(record)
+    save_peaks(record)
     return record

@@ -45,25 +45,25 @@ def recogniser(
     as_json: AsJson = False,
 ) -> None:
     """Train the judge of emoji pictures on the real artwork in DATA, and examine it on the held-out part."""
-    from calotype.bench.quality.classifier_build import Schooling, school
-    from calotype.bench.quality.classifier_train import Lesson
+    from calotype.bench.quality.classifier_build import ClassifierTraining, train_classifier
+    from calotype.bench.quality.classifier_train import TrainingBatch
     from calotype.bench.quality.dataset import EmojiSet
     from calotype.cli.output import print_json
-    from calotype.cli.progress import cancellable, followed
+    from calotype.cli.progress import cancellable, show_progress
     from calotype.engine.device import choose_device, choose_dtype
 
     place = choose_device(device)
     words = ["calotype", "bench", "recogniser", "DATA", "OUT.safetensors", "--epochs", epochs]
     words += ["--batch-size", batch_size, "--seed", seed, "--precision", precision]
-    how = Schooling(
+    how = ClassifierTraining(
         destination=destination,
         command=shlex.join(str(word) for word in words),
-        lesson=Lesson(epochs=epochs, batch_size=batch_size, seed=seed),
+        lesson=TrainingBatch(epochs=epochs, batch_size=batch_size, seed=seed),
         device=place,
         dtype=choose_dtype(precision, place),
     )
-    with followed() as bar, cancellable() as cancel:
-        made = school(EmojiSet(data), how, progress=bar, cancel=cancel)
+    with show_progress() as bar, cancellable() as cancel:
+        made = train_classifier(EmojiSet(data), how, progress=bar, cancel=cancel)
     if as_json:
         print_json(made.record)
         return
@@ -106,13 +106,13 @@ def quality(
     """Measure how good a model's emoji are: recognised, sharp, new, and true to another preset's."""
     from functools import partial
 
-    from calotype.bench.quality.classifier import read_recogniser, shipped
+    from calotype.bench.quality.classifier import read_classifier, shipped
     from calotype.bench.quality.dataset import EmojiSet
     from calotype.bench.quality.run import SUMMARY, QualityPlan, measure
     from calotype.cli.generate_run import check_out
     from calotype.cli.output import print_json
-    from calotype.cli.progress import cancellable, followed, interruptible
-    from calotype.engine.device import choose_device, explained_if_full
+    from calotype.cli.progress import cancellable, interruptible, show_progress
+    from calotype.engine.device import choose_device, explain_out_of_memory
     from calotype.engine.engine import Engine
     from calotype.engine.load import load
     from calotype.spec.generate_request import GenerateRequest
@@ -141,12 +141,12 @@ def quality(
     )
     # Everything but the model first: a typing error should cost no minute.
     check_out(out)
-    real, who = EmojiSet(data), read_recogniser(judge or shipped(), choose_device(device))
+    real, who = EmojiSet(data), read_classifier(judge or shipped(), choose_device(device))
     who.check_made_for(real)
-    with followed() as bar, cancellable() as cancel:
+    with show_progress() as bar, cancellable() as cancel:
 
         def loaded(*, preset: str) -> Engine:
-            with interruptible(), explained_if_full(model):
+            with interruptible(), explain_out_of_memory(model):
                 return load(
                     model,
                     device=device,

@@ -54,7 +54,7 @@ def ablate(
     For instance: calotype bench ablate --preset fast model=random:sdxl size=1024x1024 steps=20, or
     calotype bench ablate --recipe bench-sd1. Goes on where it stopped.
     """
-    from calotype.bench.ablation import gains, variant_points
+    from calotype.bench.ablation import measure_gains, variant_points
     from calotype.bench.sweep.runner import SweepPlan
     from calotype.cli.bench_sweep import how_to, measured
 
@@ -66,7 +66,7 @@ def ablate(
     told = how_to(limit_s, retry_failed, ceiling_tflops, models)
     told |= {"keep_loaded": keep_loaded, "pictures": pictures}
     done = measured(SweepPlan(once, out, rounds=rounds, **told))
-    _show(gains(variants, points, done.measurements), out, as_json)
+    _show(measure_gains(variants, points, done.measurements), out, as_json)
     if done.measurements:
         _plot(preset or str(recipe), out, as_json)
     for reason, names in _failures(done.measurements).items():
@@ -115,11 +115,11 @@ def _failures(measurements: "list[Measurement]") -> dict[str, list[str]]:
 def _show(found: "list[Gain]", out: Path, as_json: bool) -> None:
     from calotype.cli.bench_sweep import print_lines
     from calotype.cli.output import print_json
-    from calotype.core.paths import written_whole
+    from calotype.core.paths import atomic_write
     from calotype.spec.records.train_benchmark import markdown
 
     lines = [gain.cells() for gain in found]
-    with written_whole(out / FILE, "w") as file:
+    with atomic_write(out / FILE, "w") as file:
         file.write(markdown(lines) + "\n")
     if as_json:
         print_json(found)

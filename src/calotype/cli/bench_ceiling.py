@@ -28,27 +28,29 @@ def command(
     """
     from calotype.bench.device_peak import measure
     from calotype.cli.output import print_json
-    from calotype.cli.progress import cancellable, shown
-    from calotype.core.files import append_line
+    from calotype.cli.progress import cancellable, progress_for
+    from calotype.core.files import append_json_line
     from calotype.engine.device import choose_device, device_name
-    from calotype.engine.device_peaks import ceilings_file, remembered
+    from calotype.engine.device_peaks import device_peaks_file, load_peaks
 
     place = choose_device(device)
-    record = None if again else remembered(device_name(place))
+    record = None if again else load_peaks(device_name(place))
     fresh = record is None
     if record is None:
         words = "calotype bench ceiling" + (f" --device {device}" if device else "")
-        with shown() as bar, cancellable() as cancel:
+        with progress_for() as bar, cancellable() as cancel:
             record = measure(place, command=words, progress=bar, cancel=cancel)
     if out:
-        append_line(out, record)
+        append_json_line(out, record)
     if as_json:
         print_json(record)
         return
     _show(record)
     when = f"{record.measured:%Y-%m-%d %H:%M} UTC"
     typer.echo(
-        f"kept in {ceilings_file()}" if fresh else f"measured {when} and remembered; --again measures anew"
+        f"kept in {device_peaks_file()}"
+        if fresh
+        else f"measured {when} and remembered; --again measures anew"
     )
 
 

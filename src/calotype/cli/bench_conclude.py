@@ -50,10 +50,10 @@ def command(
 
 
 def _unknown(option: str, given: list[str], known: list[str]) -> "list[Problem]":
-    from calotype.core.errors import Problem, near_matches
+    from calotype.core.errors import Problem, did_you_mean
 
     wrong = [name for name in given if name not in known]
-    return [Problem(option, f"there is no {name!r}; {near_matches(name, known)}", name) for name in wrong]
+    return [Problem(option, f"there is no {name!r}; {did_you_mean(name, known)}", name) for name in wrong]
 
 
 _SHORT = ("stated", "derived", "follows")

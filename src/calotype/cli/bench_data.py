@@ -33,7 +33,7 @@ def command(
     from calotype.bench.dataloader.measurement import DataPlan, measured
     from calotype.cli.output import print_json
     from calotype.spec.records.measurement import FILE
-    from calotype.train.builders import needs_before_loading
+    from calotype.train.builders import requirements_before_loading
     from calotype.train.recipes import load_recipe
 
     chosen = load_recipe(recipe, overrides or []).recipe
@@ -43,7 +43,7 @@ def command(
     if gpu_samples_per_s is not None:
         words.append(f"--gpu-samples-per-s={gpu_samples_per_s:g}")
     plan = DataPlan(chosen, recipe, shlex.join(words), _counts(workers), out, gpu_samples_per_s)
-    needs = needs_before_loading(chosen, models)
+    needs = requirements_before_loading(chosen, models)
     found = measured(plan, lambda count: read_batches(chosen, needs, count, batches, warmup))
     if as_json:
         print_json([one.model_dump(mode="json", exclude={"fingerprint"}) for one in found])

@@ -60,9 +60,9 @@ def command(
     are measured under your launcher (calotype train --benchmark --record FILE) and added by --with FILE.
     Without a recipe and records it shows what the model makes of published points.
     """
-    from calotype.bench.scaling.predict import Question, study
+    from calotype.bench.scaling.predict import PredictionRequest, study
     from calotype.cli.output import print_json
-    from calotype.core.paths import written_whole
+    from calotype.core.paths import atomic_write
     from calotype.spec.records.scaling import FILE
 
     given = {
@@ -83,9 +83,9 @@ def command(
     known |= {"--latency-us": latency_us, "--spread-ms": spread_ms}
     words += [f"{option}={value:g}" for option, value in known.items() if value is not None]
     words += [f"--with={file}" for file in records or []] + ([f"--links={links}"] if links else [])
-    record = study(found, Question(shlex.join(words), given, asked_nodes, gpus_per_node))
+    record = study(found, PredictionRequest(shlex.join(words), given, asked_nodes, gpus_per_node))
     if out is not None:
-        with written_whole(out / FILE, "w") as file:
+        with atomic_write(out / FILE, "w") as file:
             file.write(record.model_dump_json(indent=1) + "\n")
     if as_json:
         print_json(record.model_dump(mode="json"))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from calotype.bench.serve.run import Phase, ServePlan
     from calotype.bench.serve.targets import Target
     from calotype.core.progress import Progress
-    from calotype.serve.lifecycle.config import DeploymentPlan
+    from calotype.serve.lifecycle.config import DeploymentConfig
     from calotype.spec.records.measurement import Measurement
 
 _LOAD, _REQUEST, _BESIDE = "The load", "What is asked", "Beside it"
@@ -101,10 +101,10 @@ def command(
     what was over by then are in --out. Fails if a request was lost or done twice.
     """
     from calotype.bench.serve.run import ServePlan
-    from calotype.bench.serve.targets import known_deployment, own_deployment, stoppable
-    from calotype.cli.progress import followed
-    from calotype.serve.lifecycle.config import DeploymentPlan
-    from calotype.spec.bench_job import PEERS_SAMPLER
+    from calotype.bench.serve.targets import known_deployment, stoppable, temporary_deployment
+    from calotype.cli.progress import show_progress
+    from calotype.serve.lifecycle.config import DeploymentConfig
+    from calotype.spec.bench_job import BASELINE_SAMPLER
 
     sizes = {"width": width, "height": height}
     plan = ServePlan(
@@ -113,7 +113,7 @@ def command(
         request={
             "steps": steps,
             "cfg": cfg,
-            **PEERS_SAMPLER,
+            **BASELINE_SAMPLER,
             **{name: value for name, value in sizes.items() if value is not None},
         },
         target_s=target,
@@ -123,7 +123,7 @@ def command(
         timeout_s=timeout,
         api_key=api_key,
     )
-    wanted = DeploymentPlan.parse(
+    wanted = DeploymentConfig.parse(
         {
             "name": "bench",
             "models": (model,),
@@ -137,11 +137,11 @@ def command(
     )
     beside = _Beside(plain, _batches(batches) if offline else ())
     _check(wanted, beside)
-    with stoppable(), followed() as bar:
+    with stoppable(), show_progress() as bar:
         if deployment is not None:
             measured = _measure(nullcontext(known_deployment(deployment)), plan, beside, bar, out)
         else:
-            measured = _measure(own_deployment(wanted, bar.describe), plan, beside, bar, out)
+            measured = _measure(temporary_deployment(wanted, bar.describe), plan, beside, bar, out)
     _show(measured, out, as_json)
     if not measured.adds_up:
         raise typer.Exit(1)
@@ -204,11 +204,11 @@ def _load(
 
 def _interface(name: str) -> "Interface":
     from calotype.bench.serve.clients import INTERFACES
-    from calotype.core.errors import Problem, RequestError, near_matches
+    from calotype.core.errors import Problem, RequestError, did_you_mean
 
     found = next((known for known in INTERFACES if known == name), None)
     if found is None:
-        raise RequestError([Problem("interface", f"no interface {name!r}; {near_matches(name, INTERFACES)}")])
+        raise RequestError([Problem("interface", f"no interface {name!r}; {did_you_mean(name, INTERFACES)}")])
     return found
 
 
@@ -224,7 +224,7 @@ def _batches(text: str) -> tuple[int, ...]:
     return found
 
 
-def _check(plan: "DeploymentPlan", beside: _Beside) -> None:
+def _check(plan: "DeploymentConfig", beside: _Beside) -> None:
     from calotype.core.errors import Problem, RequestError
 
     if plan.engine != "calotype" and (beside.plain or beside.batches):
@@ -246,8 +246,8 @@ def _measure(
 
     from calotype.bench.records.store import append
     from calotype.bench.serve.measurement import as_measurement
-    from calotype.bench.serve.run import on_deployment, on_plain
-    from calotype.bench.serve.targets import plain_server
+    from calotype.bench.serve.run import on_baseline, on_deployment
+    from calotype.bench.serve.targets import baseline_server
     from calotype.core.fingerprint import fingerprint
     from calotype.spec.records.measurement import FILE
 
@@ -270,8 +270,8 @@ def _measure(
     if beside.plain:
         bar.start("starting a plain server", 2)
         place = None if wanted.devices[0] == "auto" else wanted.devices[0]
-        with plain_server(wanted.models[0], place, wanted.precision, wanted.models_folder) as url:
-            phases.append(asyncio.run(on_plain(url, plan, bar)))
+        with baseline_server(wanted.models[0], place, wanted.precision, wanted.models_folder) as url:
+            phases.append(asyncio.run(on_baseline(url, plan, bar)))
         finished(phases[-1], device)
     pure = []
     if beside.batches:

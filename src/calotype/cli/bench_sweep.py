@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from calotype.cli.common_options import AsJson, ModelsFolderThere, check_models_folder
-from calotype.cli.launch_options import Asked, File, GpusPerNode, Sets, Where, hand_in, typed
+from calotype.cli.launch_options import File, GpusPerNode, LaunchOptions, Sets, Where, submit_launch, typed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,9 +90,9 @@ def inference(
     settings = {"model": model, "prompt": prompt}
     sweep = _sweeps("inference", words, axes, settings, _counts(rounds, units, warmup))
     points = _points(sweep, against, device)
-    asked = Asked(launch, launch_file, launch_set or (), gpus_per_node=gpus_per_node)
+    asked = LaunchOptions(launch, launch_file, launch_set or (), gpus_per_node=gpus_per_node)
     if asked.elsewhere():
-        hand_in_sweep(asked, context, points, out, as_json)
+        submit_sweep(asked, context, points, out, as_json)
         return
     how = how_to(limit_s, retry_failed, ceiling_tflops, check_models_folder(models))
     how |= {"keep_loaded": keep_loaded, "pictures": pictures}
@@ -129,9 +129,9 @@ def train(
     """
     sweep = _sweeps("train", words, axes, {"recipe": recipe}, _counts(rounds, units, warmup))
     points = _points(sweep, against, device)
-    asked = Asked(launch, launch_file, launch_set or (), gpus_per_node=gpus_per_node)
+    asked = LaunchOptions(launch, launch_file, launch_set or (), gpus_per_node=gpus_per_node)
     if asked.elsewhere():
-        hand_in_sweep(asked, context, points, out, as_json)
+        submit_sweep(asked, context, points, out, as_json)
         return
     how = how_to(limit_s, retry_failed, ceiling_tflops, check_models_folder(models))
     _run(points, _rounds(sweep), out, part, how, as_json)
@@ -146,11 +146,11 @@ def how_to(
     limit_s: float | None, retry_failed: bool, ceiling_tflops: float | None, models: Path | None
 ) -> dict[str, Any]:
     """What a plan is told beside its points; the one place that knows of ceilings."""
-    from calotype.engine.device_peaks import known
+    from calotype.engine.device_peaks import known_peak
 
     told: dict[str, Any] = {"limit_s": limit_s, "retry_failed": retry_failed, "models": models}
     if ceiling_tflops is None:
-        return {**told, "ceiling": known}
+        return {**told, "ceiling": known_peak}
     return {**told, "ceiling": lambda *_: ceiling_tflops, "ceiling_source": "given"}
 
 
@@ -188,7 +188,7 @@ def _points(sweeps: "list[Sweep]", against: str | None, device: str | None) -> "
     """Every point, once; one that two sweeps ask for is called what both call it."""
     from calotype.bench.sweep.points import points_of, with_systems
 
-    peers = parse_peers(against)
+    peers = parse_baselines(against)
     found: dict[str, Point] = {}
     for sweep in sweeps:
         for point in points_of(with_systems(sweep, peers), device=device):
@@ -203,8 +203,8 @@ def _devices(point: "Point") -> int:
     return point.job.recipe.trainer.devices if point.job.kind == "train" else 1
 
 
-def hand_in_sweep(
-    asked: Asked, context: typer.Context, points: "list[Point]", out: Path, as_json: bool
+def submit_sweep(
+    asked: LaunchOptions, context: typer.Context, points: "list[Point]", out: Path, as_json: bool
 ) -> None:
     """The same command as the tasks of an array, one for each point."""
     from calotype.spec.launch import TASK, TASKS
@@ -217,7 +217,7 @@ def hand_in_sweep(
     if context.params["device"] != "cpu":
         spec = asked.with_gpus(spec, most=max(_devices(point) for point in points))
     assert asked.where is not None
-    hand_in(asked.where, spec, as_json)
+    submit_launch(asked.where, spec, as_json)
 
 
 def _rounds(sweeps: "list[Sweep]") -> int:
@@ -237,16 +237,16 @@ def _run(
     show(done, out, as_json)
 
 
-def parse_peers(text: str | None) -> "Sequence[Any]":
+def parse_baselines(text: str | None) -> "Sequence[Any]":
     """Names of peers with commas between."""
-    from calotype.core.errors import Problem, RequestError, near_matches
-    from calotype.spec.bench_job import PEERS
+    from calotype.core.errors import Problem, RequestError, did_you_mean
+    from calotype.spec.bench_job import BASELINES
 
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     problems = [
-        Problem("--against", f"no peer {name!r}; {near_matches(name, PEERS)}", name)
+        Problem("--against", f"no peer {name!r}; {did_you_mean(name, BASELINES)}", name)
         for name in names
-        if name not in PEERS
+        if name not in BASELINES
     ]
     if problems:
         raise RequestError(problems)
@@ -256,9 +256,9 @@ def parse_peers(text: str | None) -> "Sequence[Any]":
 def measured(plan: "SweepPlan") -> "SweepOutcome":
     """Run a plan, with a bar."""
     from calotype.bench.sweep.runner import run_sweep
-    from calotype.cli.progress import followed
+    from calotype.cli.progress import show_progress
 
-    with followed() as bar:
+    with show_progress() as bar:
         return run_sweep(plan, bar)
 
 

@@ -58,11 +58,11 @@ def command(
 
     from calotype.bench.compare.candidates import parse_presets, parse_reference
     from calotype.bench.compare.run import SUMMARY, ComparePlan, compare
-    from calotype.bench.quality.classifier import read_recogniser
+    from calotype.bench.quality.classifier import read_classifier
     from calotype.cli.generate_run import check_out, read_prompts
     from calotype.cli.output import print_json
-    from calotype.cli.progress import cancellable, followed, interruptible
-    from calotype.engine.device import choose_device, choose_dtype, explained_if_full
+    from calotype.cli.progress import cancellable, interruptible, show_progress
+    from calotype.engine.device import choose_device, choose_dtype, explain_out_of_memory
     from calotype.engine.engine import Engine
     from calotype.engine.load import load
     from calotype.spec.generate_request import GenerateRequest
@@ -86,11 +86,11 @@ def command(
         requests=[GenerateRequest.parse({**given, "prompt": text}) for text in texts],
     )
     check_out(out)
-    who = read_recogniser(judge, torch.device("cpu")) if judge else None
-    with followed() as bar, cancellable() as cancel:
+    who = read_classifier(judge, torch.device("cpu")) if judge else None
+    with show_progress() as bar, cancellable() as cancel:
 
         def loaded(*, preset: str, precision: str) -> Engine:
-            with interruptible(), explained_if_full(model):
+            with interruptible(), explain_out_of_memory(model):
                 return load(
                     model,
                     device=device,

@@ -42,12 +42,12 @@ def emoji(
     it. dataset.json says what was made from what. The same command always makes the same bytes.
     """
     from calotype.cli.output import print_json
-    from calotype.cli.progress import followed
+    from calotype.cli.progress import show_progress
     from calotype.datasets.emoji.build import build, gather
     from calotype.datasets.emoji.split import Amounts
 
     ingredients = gather(folder=packages, offline=offline)
-    with followed() as bar:
+    with show_progress() as bar:
         built = build(
             ingredients,
             destination,

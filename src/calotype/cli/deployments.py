@@ -14,12 +14,14 @@ def deployments(as_json: AsJson = False) -> None:
     from rich.table import Column, Table
 
     from calotype.cli.output import console, print_json
-    from calotype.serve.lifecycle.config import DeploymentPlan
+    from calotype.serve.lifecycle.config import DeploymentConfig
     from calotype.serve.lifecycle.readiness import refusal_of
-    from calotype.serve.lifecycle.registry import all_places
+    from calotype.serve.lifecycle.registry import all_deployment_dirs
 
     # One that another version has written is still there, and may be running.
-    found = [(place, place.read("plan.json", DeploymentPlan), place.running()) for place in all_places()]
+    found = [
+        (place, place.read("plan.json", DeploymentConfig), place.running()) for place in all_deployment_dirs()
+    ]
     refusals = {place.name: refusal_of(run) for place, _, run in found if run}
     if as_json:
         print_json(
@@ -60,9 +62,9 @@ def logs(
     import shutil
 
     from calotype.core.errors import NotFoundError
-    from calotype.serve.lifecycle.registry import known_place
+    from calotype.serve.lifecycle.registry import known_deployment
 
-    log = known_place(name).log
+    log = known_deployment(name).log
     if not log.exists():
         raise NotFoundError(
             f"{name!r} has logged nothing yet; in the foreground its log goes to the terminal"
@@ -85,9 +87,9 @@ def undeploy(
     """Stop a deployment: running jobs end first, what waits is there at the next start."""
     from calotype.cli.output import console
     from calotype.serve.lifecycle.daemon import undeploy as stop
-    from calotype.serve.lifecycle.registry import known_place
+    from calotype.serve.lifecycle.registry import known_deployment
 
-    place = known_place(name)
+    place = known_deployment(name)
     with console(stderr=True).status(f"stopping {name}"):
         stop(place, at_once=now, purge=purge)
     typer.echo(f"{name} is stopped" + (" and forgotten" if purge else ""))

@@ -34,10 +34,10 @@ def export(
     read it, with tokenizers, scheduler and configurations; weights of more than 2 GB get a file of their own.
     """
     from calotype.cli.output import print_json
-    from calotype.cli.progress import followed
+    from calotype.cli.progress import show_progress
     from calotype.engine.onnx.export import export as write
 
-    with followed() as bar:
+    with show_progress() as bar:
         differences = write(model, destination, dtype=dtype, check=check, models_folder=models, progress=bar)
     if as_json:
         print_json({"folder": destination, "differences": differences})

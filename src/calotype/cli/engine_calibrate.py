@@ -27,7 +27,7 @@ def command(
     It holds for these very weights, on any device, and is made anew each time it is asked for.
     """
     from calotype.cli.output import print_json
-    from calotype.cli.progress import followed
+    from calotype.cli.progress import show_progress
     from calotype.core.errors import Problem, RequestError
     from calotype.engine.load import load
     from calotype.engine.quantization.calibrate import PROMPTS, calibrate
@@ -40,7 +40,7 @@ def command(
             raise RequestError([Problem("prompts", f"{prompts} cannot be read: {error}")]) from None
         if not chosen:
             raise RequestError([Problem("prompts", f"{prompts} holds no prompt; write one a line")])
-    with followed() as bar:
+    with show_progress() as bar:
         engine = load(
             model,
             device=device,

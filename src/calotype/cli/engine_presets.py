@@ -43,6 +43,6 @@ def _facts(one: "Pass") -> dict[str, Any]:
 
 
 def _where(one: "Pass") -> str | None:
-    from calotype.engine.presets import ON_A_CPU, ON_A_GPU
+    from calotype.engine.presets import CPU_ONLY, GPU_ONLY
 
-    return "cuda" if one.name in ON_A_GPU else "cpu" if one.name in ON_A_CPU else None
+    return "cuda" if one.name in GPU_ONLY else "cpu" if one.name in CPU_ONLY else None

@@ -7,8 +7,8 @@ import typer
 from calotype.cli.common_options import AsJson, ModelsFolder
 
 if TYPE_CHECKING:
-    from calotype.engine.artifacts.store import Artefact
-    from calotype.engine.artifacts.validity import Verdict
+    from calotype.engine.artifacts.store import Artifact
+    from calotype.engine.artifacts.validity import Validity
 
 
 def build(
@@ -30,12 +30,12 @@ def build(
     Triton; for anything else it is not used. What is built already is not built again.
     """
     from calotype.cli.output import print_json
-    from calotype.cli.progress import followed
+    from calotype.cli.progress import show_progress
     from calotype.engine.artifacts.build import build as prepare
     from calotype.engine.artifacts.shapes import parse_shapes
 
     wanted = parse_shapes(shapes)
-    with followed() as bar:
+    with show_progress() as bar:
         built = prepare(
             model,
             preset=preset,
@@ -60,11 +60,11 @@ def build(
 def list_engines(as_json: AsJson = False) -> None:
     """List the engines that are kept, and whether each can be used here."""
     from calotype.cli.output import console, print_json
-    from calotype.engine.artifacts.store import artefacts, engines_dir
-    from calotype.engine.artifacts.validity import here, verdict
+    from calotype.engine.artifacts.store import engines_dir, list_artifacts
+    from calotype.engine.artifacts.validity import check_validity, current_environment
 
-    machine = here()
-    kept = [(one, verdict(one, machine)) for one in artefacts()]
+    machine = current_environment()
+    kept = [(one, check_validity(one, machine)) for one in list_artifacts()]
     if as_json:
         print_json([{**_facts(one), "state": found.state, "reason": found.reason} for one, found in kept])
         return
@@ -91,11 +91,14 @@ def verify(
     """
     from calotype.cli.output import print_json
     from calotype.core.errors import ExitCode
-    from calotype.engine.artifacts.store import artefact, artefacts
-    from calotype.engine.artifacts.validity import here, verdict
+    from calotype.engine.artifacts.store import find_artifact, list_artifacts
+    from calotype.engine.artifacts.validity import check_validity, current_environment
 
-    machine = here()
-    found = [verdict(one, machine) for one in ([artefact(key)] if key is not None else artefacts())]
+    machine = current_environment()
+    found = [
+        check_validity(one, machine)
+        for one in ([find_artifact(key)] if key is not None else list_artifacts())
+    ]
     if as_json:
         print_json(found)
     else:
@@ -115,16 +118,20 @@ def remove(
     from calotype.cli.output import print_json
     from calotype.core.errors import Problem, RequestError
     from calotype.engine.artifacts import store
-    from calotype.engine.artifacts.validity import here, verdict
+    from calotype.engine.artifacts.validity import check_validity, current_environment
 
     if (key is not None) + every + stale != 1:
         raise RequestError([Problem("remove", "needs one of KEY, --all and --stale")])
     if key is not None:
-        keys = [store.artefact(key).key]
+        keys = [store.find_artifact(key).key]
     else:
-        machine = here() if stale else None
-        keys = [one.key for one in store.artefacts() if not machine or verdict(one, machine).state != "ok"]
-        store.remove_abandoned()
+        machine = current_environment() if stale else None
+        keys = [
+            one.key
+            for one in store.list_artifacts()
+            if not machine or check_validity(one, machine).state != "ok"
+        ]
+        store.remove_unfinished()
     for one in keys:
         store.remove(one)
     if as_json:
@@ -133,11 +140,11 @@ def remove(
         typer.echo("\n".join(f"removed {one}" for one in keys) or "nothing to remove")
 
 
-def _facts(one: "Artefact") -> dict[str, Any]:
+def _facts(one: "Artifact") -> dict[str, Any]:
     return {"key": one.key, "folder": one.folder, "description": one.description}
 
 
-def _cells(one: "Artefact") -> list[str]:
+def _cells(one: "Artifact") -> list[str]:
     if one.description is None:
         return ["?"] * 6
     target = one.description.target
@@ -152,5 +159,5 @@ def _cells(one: "Artefact") -> list[str]:
     ]
 
 
-def _sentence(one: "Verdict") -> str:
+def _sentence(one: "Validity") -> str:
     return f"{one.key}: {one.state}" + (f" ({one.reason})" if one.reason else "")

@@ -4,13 +4,13 @@ import re
 import unicodedata
 from pathlib import Path
 
-LONGEST_SLUG = 48
+MAX_SLUG_LENGTH = 48
 
 
 def slug(prompt: str) -> str:
     """The prompt as part of a file name: words of any script, joined by dashes."""
     words = re.findall(r"\w+", unicodedata.normalize("NFKC", prompt))
-    return "-".join(words)[:LONGEST_SLUG].strip("-").lower() or "picture"
+    return "-".join(words)[:MAX_SLUG_LENGTH].strip("-").lower() or "picture"
 
 
 def free_name(folder: Path, prompt: str, kind: str, suffix: str) -> Path:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from calotype.cli.common_options import AsJson, ModelsFolder
-from calotype.spec.constants import PICTURE_FORMATS, PRECISIONS, SAMPLERS, SCHEDULES
+from calotype.spec.constants import IMAGE_FORMATS, PRECISIONS, SAMPLERS, SCHEDULES
 
 _PICTURE, _MODEL, _START, _OUTPUT = "What to make", "Model and machine", "Starting from a picture", "Output"
 
@@ -15,7 +15,7 @@ _COMPLETIONS = {
     "--sampler": SAMPLERS,
     "--schedule": SCHEDULES,
     "--precision": PRECISIONS,
-    "--format": PICTURE_FORMATS,
+    "--format": IMAGE_FORMATS,
 }
 
 
@@ -168,7 +168,7 @@ def command(
 
     The pictures' own files hold the whole request: `--from picture.png` makes one again.
     """
-    from calotype.cli.generate_run import Job, run
+    from calotype.cli.generate_run import GenerateOptions, run
 
     micro = {"original_size": original_size, "crop_top_left": crop, "target_size": target_size}
     knobs = {
@@ -190,7 +190,7 @@ def command(
         "micro": {key: value for key, value in micro.items() if value is not None} or None,
     }
     run(
-        Job(
+        GenerateOptions(
             prompts=tuple(prompts or ()),
             prompts_file=prompts_file,
             knobs={key: value for key, value in knobs.items() if value is not None},

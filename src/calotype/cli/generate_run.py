@@ -16,12 +16,12 @@ import typer
 
 from calotype.cli.filenames import free_name
 from calotype.cli.output import print_json
-from calotype.cli.parsers import MOST_CELLS_A_SIDE, parse_axis, parse_lora, parse_pair
-from calotype.cli.progress import Bar, cancellable, shown
-from calotype.core.cuda_init import wake_gpu
+from calotype.cli.parsers import MAX_CELLS_A_SIDE, parse_axis, parse_lora, parse_pair
+from calotype.cli.progress import Bar, cancellable, progress_for
+from calotype.core.cuda_init import init_cuda_driver_async
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.progress import CancelToken
-from calotype.spec.constants import PICTURE_FORMATS
+from calotype.spec.constants import IMAGE_FORMATS
 from calotype.spec.generate_request import GenerateRequest
 from calotype.spec.records.image import GridAxis, PictureRecord
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Job:
+class GenerateOptions:
     """One command line of `calotype generate`."""
 
     prompts: tuple[str, ...]
@@ -57,14 +57,14 @@ class Job:
     as_json: bool
 
 
-def run(job: Job) -> None:
+def run(job: GenerateOptions) -> None:
     """Everything is checked before the model is loaded: a typing error should cost no minute."""
     record = _read_record(job)
     requests = _requests(job, record)
     axes = [parse_axis(text) for text in job.grid] or _axes_of(record)
-    if job.picture_format not in PICTURE_FORMATS:
+    if job.picture_format not in IMAGE_FORMATS:
         raise RequestError(
-            [Problem("--format", f"{job.picture_format!r} is not one of {', '.join(PICTURE_FORMATS)}")]
+            [Problem("--format", f"{job.picture_format!r} is not one of {', '.join(IMAGE_FORMATS)}")]
         )
     if job.trials is not None:
         _check_trials(job.trials, axes)
@@ -73,13 +73,13 @@ def run(job: Job) -> None:
         _check_sheet(job, requests, axes)
     check_out(job.out)
     written: list[dict[str, Any]] = []
-    with shown() as bar:
+    with progress_for() as bar:
         # Nothing is lost while a model loads, and there are no steps to stop between.
         engine = _load(job, record, bar)
         if record:
             _say_what_changed(record, engine.records(requests[0].with_changes(count=1))[0])
         with cancellable() as cancel:
-            worker = _Worker(engine, job, bar, cancel)
+            worker = _GenerateRun(engine, job, bar, cancel)
             for request in requests:
                 if job.trials:
                     written += worker.trials(request, job.trials)
@@ -93,7 +93,7 @@ def run(job: Job) -> None:
         print_json(written)
 
 
-def _read_record(job: Job) -> PictureRecord | None:
+def _read_record(job: GenerateOptions) -> PictureRecord | None:
     if job.from_picture is None:
         return None
     from calotype.imaging.image_io import read_record
@@ -101,7 +101,7 @@ def _read_record(job: Job) -> PictureRecord | None:
     return read_record(job.from_picture)
 
 
-def _requests(job: Job, record: PictureRecord | None) -> list[GenerateRequest]:
+def _requests(job: GenerateOptions, record: PictureRecord | None) -> list[GenerateRequest]:
     """One request a prompt, each checked; a seed is chosen here if none was given."""
     prompts = list(job.prompts)
     if job.prompts_file:
@@ -161,7 +161,7 @@ def _check_trials(number: int, axes: list[GridAxis]) -> None:
         )
 
 
-def _check_sheet(job: Job, requests: list[GenerateRequest], axes: list[GridAxis]) -> None:
+def _check_sheet(job: GenerateOptions, requests: list[GenerateRequest], axes: list[GridAxis]) -> None:
     problems = []
     if job.grid:
         problems.append(Problem("--sheet", "a --grid is a sheet already; leave one of the two out"))
@@ -172,8 +172,8 @@ def _check_sheet(job: Job, requests: list[GenerateRequest], axes: list[GridAxis]
             Problem("--sheet", "--trials makes the same pictures again; leave one of the two out")
         )
     for number, what in ((len(requests), "prompts"), (requests[0].count, "pictures a prompt")):
-        if number > MOST_CELLS_A_SIDE:
-            rule = f"{number} {what}; a sheet has {MOST_CELLS_A_SIDE} at most each way"
+        if number > MAX_CELLS_A_SIDE:
+            rule = f"{number} {what}; a sheet has {MAX_CELLS_A_SIDE} at most each way"
             problems.append(Problem("--sheet", rule, number))
     if problems:
         raise RequestError(problems)
@@ -195,14 +195,14 @@ def check_out(folder: Path) -> None:
         raise RequestError([Problem("--out", rule)]) from error
 
 
-def _load(job: Job, record: PictureRecord | None, bar: Bar) -> Engine:
-    wake_gpu(job.device)
-    from calotype.engine.device import explained_if_full
+def _load(job: GenerateOptions, record: PictureRecord | None, bar: Bar) -> Engine:
+    init_cuda_driver_async(job.device)
+    from calotype.engine.device import explain_out_of_memory
     from calotype.engine.load import load
 
     same = record if record and job.model is None else None
     name = job.model or (record.model.reference if record else "emoji")
-    with explained_if_full(name):
+    with explain_out_of_memory(name):
         engine = load(
             name,
             device=job.device,
@@ -228,7 +228,7 @@ def _say_what_changed(before: PictureRecord, now: PictureRecord) -> None:
             _say(f"note: the picture was made by {what} with sha256 {old[:12]}…, this one is {new[:12]}…")
 
 
-def _recorded_precision(job: Job, record: PictureRecord | None) -> str | None:
+def _recorded_precision(job: GenerateOptions, record: PictureRecord | None) -> str | None:
     """That of the picture, if it was made on such a device: elsewhere another may be the usual one."""
     if record is None:
         return None
@@ -241,10 +241,10 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-class _Worker:
+class _GenerateRun:
     """Runs requests on one engine and puts the results where they belong."""
 
-    def __init__(self, engine: Engine, job: Job, bar: Bar, cancel: CancelToken) -> None:
+    def __init__(self, engine: Engine, job: GenerateOptions, bar: Bar, cancel: CancelToken) -> None:
         self._engine, self._job, self._bar, self._cancel = engine, job, bar, cancel
         self._for_sheet: list[tuple[Image.Image, PictureRecord]] = []
 
@@ -348,17 +348,17 @@ class _Worker:
     def _write(
         self, image: Image.Image, record: PictureRecord, seconds: float, *, announce: bool = True
     ) -> dict[str, Any]:
-        from calotype.imaging.image_io import holds, save_picture
+        from calotype.imaging.image_io import can_encode, save_image
 
         picture_format = self._job.picture_format
-        if not holds(picture_format, image):
+        if not can_encode(picture_format, image):
             _say(f"note: {image.width}×{image.height} is more than {picture_format} holds; written as png")
             picture_format = "png"
         seed = record.request["seed"]
         sheet = "sheet" if self._job.sheet else "grid"
         kind = sheet if record.grid else f"seed{seed}"
         path = free_name(self._job.out, record.request["prompt"], kind, picture_format)
-        save_picture(image, path, record)
+        save_image(image, path, record)
         if announce and not self._job.as_json:
             prefix = "contact sheet: " if record.grid else ""
             typer.echo(f"{prefix}{path}  ({image.width}×{image.height}, seed {seed}, {seconds:.2f} s)")

@@ -21,9 +21,9 @@ def create(
 ) -> None:
     """Make a key and show it, this once. Without any key, only this machine may ask."""
     from calotype.serve.api_keys import ApiKeys
-    from calotype.serve.lifecycle.registry import place_of
+    from calotype.serve.lifecycle.registry import deployment_dir
 
-    folder = place_of(deployment).folder
+    folder = deployment_dir(deployment).folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ApiKeys(folder).create(name, max_queued=max_queued, pictures_per_minute=pictures_per_minute)
     typer.echo(key)
@@ -39,9 +39,9 @@ def list_keys(deployment: Deployment = _DEFAULT, as_json: AsJson = False) -> Non
 
     from calotype.cli.output import console, print_json
     from calotype.serve.api_keys import ApiKeys
-    from calotype.serve.lifecycle.registry import place_of
+    from calotype.serve.lifecycle.registry import deployment_dir
 
-    kept = ApiKeys(place_of(deployment).folder)
+    kept = ApiKeys(deployment_dir(deployment).folder)
     keys = kept.all()
     if as_json:
         print_json([key.model_dump(mode="json", exclude={"salt", "hash"}) for key in keys])
@@ -61,9 +61,9 @@ def revoke(
 ) -> None:
     """Let nobody in by a key any more."""
     from calotype.serve.api_keys import ApiKeys
-    from calotype.serve.lifecycle.registry import place_of
+    from calotype.serve.lifecycle.registry import deployment_dir
 
-    keys = ApiKeys(place_of(deployment).folder)
+    keys = ApiKeys(deployment_dir(deployment).folder)
     keys.revoke(name)
     typer.echo(f"{name} is let in no more")
     if not keys.all():

@@ -7,7 +7,7 @@ import typer
 
 from calotype.cli import launch_serving
 from calotype.cli.common_options import AsJson
-from calotype.cli.launch_options import Asked, File, GpusPerNode, Nodes, hand_in
+from calotype.cli.launch_options import File, GpusPerNode, LaunchOptions, Nodes, submit_launch
 
 if TYPE_CHECKING:
     from calotype.launch.backend import Backend, JobRecord, JobStatus
@@ -38,7 +38,7 @@ _TAKES_COMMAND = {"ignore_unknown_options": True, "allow_interspersed_args": Fal
 
 
 def _spec(
-    context: typer.Context, words: list[str] | None, asked: Asked, *, ask_cluster: bool
+    context: typer.Context, words: list[str] | None, asked: LaunchOptions, *, ask_cluster: bool
 ) -> "LaunchSpec":
     """The launch of a command as it was typed, or as the file has it, that could run."""
     from calotype.cli.launch_validation import checked
@@ -66,7 +66,7 @@ def render(
     from calotype.launch.registry import open_backend
 
     backend = open_backend(where)
-    asked = Asked(where, launch_file, sets or (), nodes, gpus_per_node)
+    asked = LaunchOptions(where, launch_file, sets or (), nodes, gpus_per_node)
     rendered = backend.render(_spec(context, words, asked, ask_cluster=False))
     for name, text in rendered.files.items():
         if out is not None:
@@ -94,8 +94,8 @@ def submit(
 
     `calotype train RECIPE --launch slurm --nodes 2` does the same.
     """
-    asked = Asked(where, launch_file, sets or (), nodes, gpus_per_node)
-    hand_in(where, _spec(context, words, asked, ask_cluster=True), as_json)
+    asked = LaunchOptions(where, launch_file, sets or (), nodes, gpus_per_node)
+    submit_launch(where, _spec(context, words, asked, ask_cluster=True), as_json)
 
 
 @app.command()

@@ -48,7 +48,7 @@ _OURS = (*OF_A_LAUNCH, "as_json")
 
 
 @dataclass(frozen=True)
-class Asked:
+class LaunchOptions:
     """What was said of a launch on the command line."""
 
     where: str | None
@@ -100,11 +100,11 @@ class Asked:
 
 def job_name(text: str) -> str:
     """Something like `text` that may be a job's name."""
-    from calotype.spec.launch_sections import LONGEST_JOB_NAME
+    from calotype.spec.launch_sections import MAX_JOB_NAME_LENGTH
 
     stem = Path(text).stem if text.endswith((".yaml", ".yml")) else text
-    plain = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:LONGEST_JOB_NAME].strip("-")
-    return plain if plain[:1].isalpha() else f"job-{plain}"[:LONGEST_JOB_NAME].strip("-")
+    plain = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:MAX_JOB_NAME_LENGTH].strip("-")
+    return plain if plain[:1].isalpha() else f"job-{plain}"[:MAX_JOB_NAME_LENGTH].strip("-")
 
 
 def typed(context: typer.Context, leave_out: Sequence[str] = ()) -> tuple[list[str], list[str]]:
@@ -125,7 +125,7 @@ def typed(context: typer.Context, leave_out: Sequence[str] = ()) -> tuple[list[s
     return arguments, options
 
 
-def hand_in(where: str, spec: "LaunchSpec", as_json: bool) -> None:
+def submit_launch(where: str, spec: "LaunchSpec", as_json: bool) -> None:
     """Submit, and say how to go on."""
     from calotype.cli.output import print_json
     from calotype.launch.registry import open_backend

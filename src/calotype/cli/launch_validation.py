@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from calotype.cli.launch_options import OF_A_LAUNCH, Asked
+from calotype.cli.launch_options import OF_A_LAUNCH, LaunchOptions
 
 if TYPE_CHECKING:
     from calotype.spec.launch import LaunchSpec
@@ -18,7 +18,9 @@ _TRAINS = ("run", "precompute")
 """Verbs of `calotype train` whose processes share the work."""
 
 
-def checked(context: typer.Context, spec: "LaunchSpec", asked: Asked, *, ask_cluster: bool) -> "LaunchSpec":
+def checked(
+    context: typer.Context, spec: "LaunchSpec", asked: LaunchOptions, *, ask_cluster: bool
+) -> "LaunchSpec":
     """The launch with a recipe that knows of it, where it trains; raises for a command that could not run.
 
     `context` is of any command of ours.
@@ -43,14 +45,14 @@ def checked(context: typer.Context, spec: "LaunchSpec", asked: Asked, *, ask_clu
 
 def _check_names(context: typer.Context, words: list[str]) -> None:
     """Refuse what is no command of ours, or no verb of one; what follows `train` may be a recipe."""
-    from calotype.core.errors import Problem, RequestError, near_matches
+    from calotype.core.errors import Problem, RequestError, did_you_mean
 
     command, said = context.find_root().command, "calotype"
     for word in words:
         if not isinstance(command, TyperGroup) or said == "calotype train":
             return
         if word not in command.commands:
-            rule = f"{said} has no command {word!r}; {near_matches(word, command.commands)}"
+            rule = f"{said} has no command {word!r}; {did_you_mean(word, command.commands)}"
             raise RequestError([Problem("command", rule, word)])
         command, said = command.commands[word], f"{said} {word}"
     if isinstance(command, TyperGroup):

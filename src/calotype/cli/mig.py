@@ -54,25 +54,25 @@ def plan(
     """Find layouts for WANTS, or prove that there is none and say what would fit."""
     from calotype.cli.mig_tables import plan_json, show_plans
     from calotype.cli.output import console, print_json
-    from calotype.core.errors import Problem, RequestError, near_matches
+    from calotype.core.errors import Problem, RequestError, did_you_mean
     from calotype.mig.driver import gpu_at
     from calotype.mig.layout import EMPTY
     from calotype.mig.measured_speeds import with_records
     from calotype.mig.open_driver import open_driver
     from calotype.mig.performance_model import shipped
-    from calotype.mig.planner import Objective, Question, plans
+    from calotype.mig.planner import Objective, PlanRequest, plans
     from calotype.mig.profiles import model_named
-    from calotype.mig.request_syntax import parse_wants
+    from calotype.mig.request_syntax import parse_requests
 
     if objective not in list(Objective):
-        rule = f"{objective!r} is not an objective; {near_matches(objective, list(Objective))}"
+        rule = f"{objective!r} is not an objective; {did_you_mean(objective, list(Objective))}"
         raise RequestError([Problem("--objective", rule, objective)])
     state = None if on else gpu_at(open_driver(driver), gpu)
     model, existing = (state.model, state.layout) if state else (model_named(on or ""), EMPTY)
     figures = with_records(shipped(), records or ())
-    question = Question(
+    question = PlanRequest(
         gpu=model,
-        wants=parse_wants(wants, model, figures),
+        wants=parse_requests(wants, model, figures),
         figures=figures,
         objective=Objective(objective),
         existing=existing,
@@ -99,11 +99,11 @@ def predict(
     from calotype.mig import performance_model as known
     from calotype.mig.measured_speeds import with_records
     from calotype.mig.profiles import model_named
-    from calotype.mig.request_syntax import parse_wants
+    from calotype.mig.request_syntax import parse_requests
 
     model = model_named(on)
     figures = with_records(known.shipped(), records or ())
-    wants = parse_wants(work, model, figures).fixed
+    wants = parse_requests(work, model, figures).fixed
     if len(wants) != 1 or wants[0].model is None:
         raise RequestError([Problem("WORK", f"{work!r} should be one model, for instance sd15@4", work)])
     want = wants[0]
@@ -174,7 +174,7 @@ def export(
 ) -> None:
     """Write what the GPUs are cut into now."""
     from calotype.core.errors import Problem, RequestError
-    from calotype.core.paths import written_whole
+    from calotype.core.paths import atomic_write
     from calotype.mig.layout_file import saved
     from calotype.mig.mig_parted import as_parted
     from calotype.mig.open_driver import open_driver
@@ -186,7 +186,7 @@ def export(
     if out is None:
         typer.echo(text, nl=False)
         return
-    with written_whole(out, "w") as file:
+    with atomic_write(out, "w") as file:
         file.write(text)
     typer.echo(f"wrote {out}")
 
@@ -198,7 +198,7 @@ def assert_(
     """Check that the GPUs are cut as a file says; ends with 7 when they are not."""
     from calotype.cli.output import print_json
     from calotype.core.errors import ExitCode
-    from calotype.mig.diff import difference
+    from calotype.mig.diff import diff
     from calotype.mig.driver import gpu_at
     from calotype.mig.open_driver import open_driver
 
@@ -206,7 +206,7 @@ def assert_(
     wrong = []
     for index, target in file_targets(opened, source, label).items():
         state = gpu_at(opened, index)
-        wrong += difference(state, target).commands(index)
+        wrong += diff(state, target).commands(index)
     if as_json:
         print_json({"as_described": not wrong, "missing": wrong})
     elif not wrong:

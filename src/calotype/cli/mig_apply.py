@@ -120,19 +120,19 @@ def wanted_layout(driver: "MigDriver", gpu: int, wants: str, *, beside: bool = F
     from calotype.mig.driver import gpu_at
     from calotype.mig.layout import EMPTY, OFF, Layout
     from calotype.mig.performance_model import shipped
-    from calotype.mig.planner import Question, places_for, plans
-    from calotype.mig.request_syntax import parse_wants, profiles_asked
+    from calotype.mig.planner import PlanRequest, places_for, plans
+    from calotype.mig.request_syntax import parse_requests, requested_profiles
 
     words = {"off": OFF, "empty": EMPTY}
     if wants.strip().lower() in words:
         return words[wants.strip().lower()]
     state = gpu_at(driver, gpu)
-    shapes = profiles_asked(wants, state.model, shipped())
+    shapes = requested_profiles(wants, state.model, shipped())
     if shapes is not None and not beside:
         return _with_parts(places_for(state.model, shapes, state.layout, state.busy_layout), state)
     locked = state.layout.slices if beside else ()
-    asked = parse_wants(wants, state.model, shipped())
-    best = plans(Question(state.model, asked, shipped(), existing=state.layout, locked=locked), 1)[0]
+    asked = parse_requests(wants, state.model, shipped())
+    best = plans(PlanRequest(state.model, asked, shipped(), existing=state.layout, locked=locked), 1)[0]
     return _with_parts(Layout(True, best.layout.slices), state)
 
 

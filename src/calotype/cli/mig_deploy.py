@@ -139,9 +139,9 @@ class _Check:
 
     def of(self, each: "Served") -> float:
         """Seconds for a picture in a slice: the middle one, after a first that nobody counts."""
-        from calotype.serve.probe import Outside
+        from calotype.serve.probe import HttpProbe
 
-        outside = Outside(f"http://{self.host}:{each.port}", self.api_key)
+        outside = HttpProbe(f"http://{self.host}:{each.port}", self.api_key)
         if self.patience_s:
             outside.wait_ready(self.patience_s)
         ask = {"steps": self.steps, "seed": 0}
@@ -151,11 +151,11 @@ class _Check:
 
 def _deployed(slices: "Sequence[Served]", shared: dict[str, object], host: str) -> None:
     from calotype.cli.output import console
-    from calotype.serve.lifecycle.config import DeploymentPlan
+    from calotype.serve.lifecycle.config import DeploymentConfig
     from calotype.serve.lifecycle.deploy_many import deploy_together
 
     plans = [
-        DeploymentPlan.parse(
+        DeploymentConfig.parse(
             {
                 "name": each.name,
                 "devices": (each.uuid,),
@@ -171,7 +171,7 @@ def _deployed(slices: "Sequence[Served]", shared: dict[str, object], host: str) 
 
 def _written(slices: "Sequence[Served]", asked: "Deployment", out: Path, aside: bool) -> Path:
     """The two files, and what else a person has to do; `aside` where the answer is a program's."""
-    from calotype.core.paths import written_whole
+    from calotype.core.paths import atomic_write
     from calotype.mig import compose as rendering
 
     script = out / "run.sh"
@@ -179,7 +179,7 @@ def _written(slices: "Sequence[Served]", asked: "Deployment", out: Path, aside: 
         (out / "compose.yaml", rendering.compose_file(slices, asked)),
         (script, rendering.run_script(slices, asked)),
     ):
-        with written_whole(path, "w") as file:
+        with atomic_write(path, "w") as file:
             file.write(text)
         typer.echo(f"wrote {path}", err=aside)
     for each in slices:
@@ -215,12 +215,12 @@ def _run(words: list[str]) -> None:
 
 def _stop(slices: "Sequence[Served]", containers: bool) -> None:
     from calotype.serve.lifecycle.daemon import stop
-    from calotype.serve.lifecycle.registry import place_of
+    from calotype.serve.lifecycle.registry import deployment_dir
 
     for each in slices:
         if containers:
             _run(["docker", "rm", "--force", each.name])
-        elif running := place_of(each.name).running():
+        elif running := deployment_dir(each.name).running():
             stop(running, at_once=False)
         else:
             typer.echo(f"{each.name} does not run")

@@ -13,7 +13,7 @@ from calotype.mig.ascii_diagram import draw, letters
 from calotype.mig.diff import Create, Destroy
 from calotype.mig.profiles import GIB
 
-_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white")
+_COLORS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white")
 
 if TYPE_CHECKING:
     from calotype.mig.apply import Applied
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from calotype.mig.driver import GpuState, Process
     from calotype.mig.layout import Layout
     from calotype.mig.performance_model import Prediction
-    from calotype.mig.planner import Assigned, Plan, Question
+    from calotype.mig.planner import Assigned, Plan, PlanRequest
     from calotype.mig.profiles import GpuModel, Profile
 
 
@@ -64,9 +64,7 @@ def _drawing(gpu: "GpuModel", layout: "Layout") -> Text:
     text = Text("\n".join(draw(gpu, layout)))
     for number, letter in enumerate(letters(layout).values()):
         # Where two cells belong together there is no bar between them.
-        text.highlight_regex(
-            rf"(?<=│){letter} (?: {letter} )*", f"black on {_COLOURS[number % len(_COLOURS)]}"
-        )
+        text.highlight_regex(rf"(?<=│){letter} (?: {letter} )*", f"black on {_COLORS[number % len(_COLORS)]}")
     return text
 
 
@@ -108,7 +106,7 @@ def state_json(state: "GpuState") -> dict[str, Any]:
     }
 
 
-def show_plans(console: Console, question: "Question", found: "Sequence[Plan]") -> None:
+def show_plans(console: Console, question: "PlanRequest", found: "Sequence[Plan]") -> None:
     """The best plan in full, the others beside it as drawings."""
     best = found[0]
     _show_plan(console, question.gpu, best)
@@ -153,7 +151,7 @@ def speed_words(prediction: "Prediction") -> str:
     return f"{prediction.per_s:.1f}/s ({prediction.low_per_s:.1f}–{prediction.high_per_s:.1f}), {share}"
 
 
-def figures_used(question: "Question", plan: "Plan") -> Iterable[str]:
+def figures_used(question: "PlanRequest", plan: "Plan") -> Iterable[str]:
     """Where every figure is from, each once."""
     lines: dict[str, None] = {}
     for part in plan.assigned:

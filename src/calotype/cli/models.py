@@ -102,13 +102,13 @@ def random(
     max_shard_gb: Annotated[float, typer.Option(min=0.001, help="Largest weight file in a folder.")] = 10.0,
 ) -> None:
     """Invent a model: the exact architecture with seeded random weights, for benchmarks and tests."""
-    from calotype.cli.progress import shown
+    from calotype.cli.progress import progress_for
     from calotype.models import catalogue
     from calotype.models.weights import RandomWeights
 
     weights = RandomWeights(catalogue.architecture(name), seed, _torch_dtype(dtype))
     target = destination or Path(f"{name}-random")
-    with shown() as progress:
+    with progress_for() as progress:
         _write(weights, target, max_shard_bytes=int(max_shard_gb * 1e9), progress=progress)
     typer.echo(f"wrote {target}: random weights, pictures from it show nothing", err=True)
 
@@ -157,12 +157,12 @@ def convert(
     models: ModelsFolder = None,
 ) -> None:
     """Convert between ckpt, single safetensors and diffusers folder, in any direction."""
-    from calotype.cli.progress import shown
-    from calotype.models.resolve import find_model
+    from calotype.cli.progress import progress_for
+    from calotype.models.resolve import resolve_model
 
     torch_dtype = _torch_dtype(dtype) if dtype else None
-    found = find_model(source, models=models, config=config)
-    with found.weights as weights, shown() as progress:
+    found = resolve_model(source, models=models, config=config)
+    with found.weights as weights, progress_for() as progress:
         _write(
             weights,
             destination,

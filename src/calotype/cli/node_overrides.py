@@ -12,10 +12,10 @@ from calotype.core.errors import Problem, RequestError
 from calotype.workflow.export_editor import to_workflow
 from calotype.workflow.input_coercion import accepted, nearest
 from calotype.workflow.load import Opened
-from calotype.workflow.node_api import COMBO, Input, NodeClass
+from calotype.workflow.node_api import COMBO, Input, NodeDef
 
 
-def changed(opened: Opened, changes: Sequence[str], registry: Mapping[str, NodeClass]) -> Opened:
+def changed(opened: Opened, changes: Sequence[str], registry: Mapping[str, NodeDef]) -> Opened:
     """The graph with the changes made, and an editor's file that says the same."""
     prompt = deepcopy(opened.prompt)
     problems = []
@@ -34,7 +34,7 @@ def changed(opened: Opened, changes: Sequence[str], registry: Mapping[str, NodeC
     return Opened(prompt, workflow, opened.unnamed)
 
 
-def _change(text: str, prompt: Mapping[str, Any], registry: Mapping[str, NodeClass]) -> tuple[str, str, Any]:
+def _change(text: str, prompt: Mapping[str, Any], registry: Mapping[str, NodeDef]) -> tuple[str, str, Any]:
     where, equals, value = text.partition("=")
     name, dot, key = where.rpartition(".")
     if not equals or not dot:

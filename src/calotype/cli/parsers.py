@@ -6,11 +6,11 @@ Whether a value makes sense is the request's to say.
 import json
 from typing import Any
 
-from calotype.core.errors import Problem, RequestError, near_matches
+from calotype.core.errors import Problem, RequestError, did_you_mean
 from calotype.spec.generate_request import GenerateRequest
 from calotype.spec.records.image import GridAxis
 
-MOST_CELLS_A_SIDE = 64
+MAX_CELLS_A_SIDE = 64
 NOT_VARIED = ("image", "mask", "micro", "loras", "count")
 SHORT_NAMES = {"negative": "negative_prompt", "scheduler": "schedule"}
 
@@ -46,7 +46,7 @@ def parse_axis(text: str) -> GridAxis:
     known = [name for name in GenerateRequest.model_fields if name not in NOT_VARIED]
     if knob not in known:
         raise RequestError(
-            [Problem("--grid", f"{knob!r} is not a knob to vary; {near_matches(knob, known)}", text)]
+            [Problem("--grid", f"{knob!r} is not a knob to vary; {did_you_mean(knob, known)}", text)]
         )
     if not separator or not values_text.strip():
         raise RequestError([Problem("--grid", f"{text!r} names no values; write {knob}=VALUE,VALUE,…", text)])
@@ -63,9 +63,9 @@ def parse_axis(text: str) -> GridAxis:
         values = parts if is_text else [_value(part) for part in parts]
     if not values:
         raise RequestError([Problem("--grid", f"{text!r} names no values; write {knob}=VALUE,VALUE,…", text)])
-    if len(values) > MOST_CELLS_A_SIDE:
+    if len(values) > MAX_CELLS_A_SIDE:
         raise RequestError(
-            [Problem("--grid", f"{len(values)} values of {knob}; a sheet has {MOST_CELLS_A_SIDE} at most")]
+            [Problem("--grid", f"{len(values)} values of {knob}; a sheet has {MAX_CELLS_A_SIDE} at most")]
         )
     return GridAxis(knob=knob, values=values)
 

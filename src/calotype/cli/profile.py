@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calotype.cli.common_options import AsJson, ModelsFolder
-from calotype.spec.constants import USUAL_PRESET
+from calotype.spec.constants import DEFAULT_PRESET
 
 if TYPE_CHECKING:
     from calotype.bench.profile.options import ProfilePlan
@@ -41,7 +41,7 @@ def generate(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Pictures at once; what fits if not said.")
     ] = None,
-    preset: Annotated[str, typer.Option(help="Optimisations.")] = USUAL_PRESET,
+    preset: Annotated[str, typer.Option(help="Optimisations.")] = DEFAULT_PRESET,
     precision: Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")] = None,
     warmup: Annotated[int, typer.Option(min=0, help="So often the same pictures are made before.")] = 2,
     top: Top = 15,
@@ -55,8 +55,8 @@ def generate(
     from calotype.bench.profile.capture_generate import profile_generate
     from calotype.bench.profile.options import ProfilePlan
     from calotype.cli.generate_run import check_out
-    from calotype.cli.progress import cancellable, shown
-    from calotype.engine.device import explained_if_full
+    from calotype.cli.progress import cancellable, progress_for
+    from calotype.engine.device import explain_out_of_memory
     from calotype.engine.load import load
     from calotype.spec.generate_request import GenerateRequest
     from calotype.train.callbacks.profiler import NSYS_VARIABLE
@@ -71,9 +71,9 @@ def generate(
     plan = ProfilePlan(command, out, steps, warmup, marks_only or NSYS_VARIABLE in os.environ)
     request = GenerateRequest.parse({**given, "prompt": prompt})
     check_out(out)
-    with shown() as bar:
+    with progress_for() as bar:
         # Nothing is lost while a model loads, and there are no steps to stop between.
-        with explained_if_full(model):
+        with explain_out_of_memory(model):
             engine = load(
                 model, device=device, precision=precision, preset=preset, models_folder=models, progress=bar
             )
@@ -104,7 +104,7 @@ def train(
     from calotype.bench.profile.capture_train import profile_train
     from calotype.bench.profile.options import ProfilePlan
     from calotype.cli.generate_run import check_out
-    from calotype.cli.progress import cancellable, shown
+    from calotype.cli.progress import cancellable, progress_for
     from calotype.engine.device import choose_device
     from calotype.train.callbacks.profiler import NSYS_VARIABLE
     from calotype.train.recipes import load_recipe
@@ -115,7 +115,7 @@ def train(
     chosen = load_recipe(recipe, overrides or []).recipe
     check_out(out)
     place = choose_device(device) if device else None
-    with shown() as bar, cancellable() as cancel:
+    with progress_for() as bar, cancellable() as cancel:
         record = profile_train(chosen, plan, device=place, progress=bar, cancel=cancel, models=models)
     _finish(record, plan, top, as_json)
 

@@ -90,7 +90,7 @@ class Lines:
 
 
 @contextmanager
-def shown(*, quiet: bool = False) -> Iterator[Bar]:
+def progress_for(*, quiet: bool = False) -> Iterator[Bar]:
     """A bar for as long as the block runs."""
     # All but the bar keep their width: in a narrow terminal the numbers are worth more than it is.
     whole = Column(no_wrap=True)
@@ -107,12 +107,12 @@ def shown(*, quiet: bool = False) -> Iterator[Bar]:
 
 
 @contextmanager
-def followed() -> Iterator[Bar | Lines]:
+def show_progress() -> Iterator[Bar | Lines]:
     """For work of hours: a bar on a terminal, lines elsewhere."""
     if not console(stderr=True).is_terminal:
         yield Lines(lambda text: print(text, file=sys.stderr, flush=True))
         return
-    with shown() as bar:
+    with progress_for() as bar:
         yield bar
 
 

@@ -52,8 +52,8 @@ def command(
     from calotype.cli.generate_run import check_out
     from calotype.cli.output import print_json
     from calotype.cli.parsers import parse_lora
-    from calotype.cli.progress import shown
-    from calotype.core.paths import written_whole
+    from calotype.cli.progress import progress_for
+    from calotype.core.paths import atomic_write
     from calotype.serve.client import client
 
     knobs: dict[str, Any] = {
@@ -70,7 +70,7 @@ def command(
         "loras": [parse_lora(text) for text in lora] if lora else None,
     }
     check_out(out)
-    with client(name, api_key=api_key, certificate=certificate) as deployment, shown() as bar:
+    with client(name, api_key=api_key, certificate=certificate) as deployment, progress_for() as bar:
         seen = 0
         bar.start("queued", 1)
 
@@ -97,7 +97,7 @@ def command(
         )
     paths = [out / f"{answer.job_id}-{index}.png" for index in range(len(answer.files))]
     for path, data in zip(paths, answer.files, strict=True):
-        with written_whole(path) as file:
+        with atomic_write(path) as file:
             file.write(data)
     if as_json:
         print_json({"job": answer.job_id, "files": paths})

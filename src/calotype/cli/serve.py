@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calotype.cli.common_options import AsJson, with_groups
-from calotype.cli.serve_options import ForegroundOptions, ReachOptions, ServingOptions, said
+from calotype.cli.serve_options import ForegroundOptions, ReachOptions, ServingOptions, given_options
 from calotype.cli.serve_options_ray import Engine, RayOptions, chosen_engine
 
 if TYPE_CHECKING:
-    from calotype.serve.lifecycle.config import DeploymentPlan
-    from calotype.serve.lifecycle.registry import Place
+    from calotype.serve.lifecycle.config import DeploymentConfig
+    from calotype.serve.lifecycle.registry import DeploymentDir
 
 Models = Annotated[
     list[str] | None,
@@ -36,15 +36,15 @@ def serve(
     from calotype.cli.output import console
     from calotype.serve.lifecycle.main import log_as_json
     from calotype.serve.lifecycle.plan_checks import check_plan
-    from calotype.serve.lifecycle.readiness_notifier import Kind, News
-    from calotype.serve.lifecycle.registry import place_of
+    from calotype.serve.lifecycle.readiness_notifier import Kind, ReadinessNotifier
+    from calotype.serve.lifecycle.registry import deployment_dir
     from calotype.serve.lifecycle.server import serve as run
 
     plan = _plan(models, name, engine, workers, reach, ray)
-    place = place_of(plan.name)
+    place = deployment_dir(plan.name)
     out = console(stderr=True)
 
-    class Said(News):
+    class Said(ReadinessNotifier):
         """To who sits before the terminal, too."""
 
         def say(self, kind: Kind, text: str = "") -> None:
@@ -77,17 +77,17 @@ def deploy(
 ) -> None:
     """Start a deployment that outlives the shell; returns when it is ready."""
     from calotype.cli.output import console, print_json
-    from calotype.serve.lifecycle.config import DeploymentPlan
+    from calotype.serve.lifecycle.config import DeploymentConfig
     from calotype.serve.lifecycle.daemon import deploy as start
     from calotype.serve.lifecycle.plan_checks import check_plan
-    from calotype.serve.lifecycle.registry import place_of
+    from calotype.serve.lifecycle.registry import deployment_dir
     from calotype.serve.lifecycle.systemd import unit
 
     plan = _plan(models, name, engine, workers, reach, ray)
     if systemd:
-        place = place_of(plan.name)
+        place = deployment_dir(plan.name)
         check_plan(plan, place)
-        if place.read("plan.json", DeploymentPlan) != plan:
+        if place.read("plan.json", DeploymentConfig) != plan:
             with place.held():
                 place.keep_plan(plan)
         typer.echo(unit(plan, place), nl=False)
@@ -95,7 +95,7 @@ def deploy(
     out = console(stderr=True)
     with out.status(f"starting {plan.name}") as line:
         running = start(plan, lambda text: line.update(f"starting {plan.name}: {text}"))
-    _print_notices(place_of(plan.name))
+    _print_notices(deployment_dir(plan.name))
     if as_json:
         print_json(running)
         return
@@ -103,7 +103,7 @@ def deploy(
     typer.echo(f'try: calotype query {plan.name} "a red apple"')
 
 
-def _print_notices(place: "Place") -> None:
+def _print_notices(place: "DeploymentDir") -> None:
     for notice in place.notices():
         typer.echo(f"{place.name}: {notice}", err=True)
 
@@ -115,21 +115,21 @@ def _plan(
     workers: ServingOptions,
     reach: ReachOptions,
     ray: RayOptions,
-) -> "DeploymentPlan":
+) -> "DeploymentConfig":
     from calotype.core.extras import require_extra
 
     # Here, because the server in the background could only write the failure into its log.
     require_extra("serve")
-    from calotype.serve.lifecycle.config import DeploymentPlan
-    from calotype.serve.lifecycle.registry import DEFAULT_NAME, place_of
-    from calotype.serve.model_names import findable
+    from calotype.serve.lifecycle.config import DeploymentConfig
+    from calotype.serve.lifecycle.registry import DEFAULT_NAME, deployment_dir
+    from calotype.serve.model_names import resolvable_names
     from calotype.spec.overrides import merge, parse_overrides
 
     chosen = DEFAULT_NAME if name is None else name
-    if models is None and (place_of(chosen).folder / "plan.json").is_file():
-        models = list(place_of(chosen).plan().models)
-    given = said(workers.as_plan() | chosen_engine(engine, ray))
-    models = [findable(model) for model in models or ["emoji"]]
+    if models is None and (deployment_dir(chosen).folder / "plan.json").is_file():
+        models = list(deployment_dir(chosen).plan().models)
+    given = given_options(workers.as_plan() | chosen_engine(engine, ray))
+    models = [resolvable_names(model) for model in models or ["emoji"]]
     values = {"name": chosen, "models": models, "reached": reach.as_plan(), **given}
     merge(values, parse_overrides(workers.sets or ()))
-    return DeploymentPlan.parse(values)
+    return DeploymentConfig.parse(values)

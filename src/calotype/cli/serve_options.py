@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from calotype.cli.common_options import ModelsFolderThere
-from calotype.spec.constants import USUAL_PRESET
+from calotype.spec.constants import DEFAULT_PRESET
 
 _REACH = "How it is reached"
 
 
-def said(values: dict[str, Any]) -> dict[str, Any]:
+def given_options(values: dict[str, Any]) -> dict[str, Any]:
     """Without what was not said, which is the plan's to decide."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -41,7 +41,9 @@ class ModelOptions:
 class ServingOptions(ModelOptions):
     """What works, and how long it may take."""
 
-    preset: Annotated[str, typer.Option(help="Optimisations; see `calotype engine presets`.")] = USUAL_PRESET
+    preset: Annotated[str, typer.Option(help="Optimisations; see `calotype engine presets`.")] = (
+        DEFAULT_PRESET
+    )
     device: Annotated[
         list[str] | None,
         typer.Option(help="cpu, cuda:N, GPU-…, MIG-… or all; may be given again, a worker each."),
@@ -104,7 +106,7 @@ class ReachOptions:
     ] = None
 
     def as_plan(self) -> dict[str, Any]:
-        return said(
+        return given_options(
             {
                 "host": self.host,
                 "http_port": self.port,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calotype.cli.serve_options import said
+from calotype.cli.serve_options import given_options
 from calotype.core.errors import Problem, RequestError
 
 _PANEL = "Replicas in a Ray cluster (--engine ray)"
@@ -54,12 +54,12 @@ class ReplicaOptions:
         }
         resources = self.replica_resource
         values = {
-            "replicas": said(size) or None,
+            "replicas": given_options(size) or None,
             "gpus_per_replica": self.gpus_per_replica,
             "cpus_per_replica": self.cpus_per_replica,
             "resources": None if resources is None else dict(map(_resource, resources)),
         }
-        return said(values)
+        return given_options(values)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class RayOptions(ReplicaOptions):
     ] = None
 
     def cluster(self) -> dict[str, Any]:
-        return said({"address": self.ray_address}) | super().cluster()
+        return given_options({"address": self.ray_address}) | super().cluster()
 
 
 def chosen_engine(engine: str | None, ray: RayOptions) -> dict[str, Any]:

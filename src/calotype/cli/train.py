@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from calotype.cli.common_options import AsJson, ModelsFolder, ModelsFolderThere, check_models_folder
-from calotype.cli.launch_options import Asked, File, GpusPerNode, Nodes, Sets, Where, typed
+from calotype.cli.launch_options import File, GpusPerNode, LaunchOptions, Nodes, Sets, Where, typed
 from calotype.cli.train_table import table
 
 if TYPE_CHECKING:
@@ -91,11 +91,11 @@ def run(
 
         name = "--record" if record else "--ceiling-tflops"
         raise RequestError([Problem(name, "says something about a benchmark; add --benchmark")])
-    asked = Asked(launch, launch_file, launch_set or (), nodes, gpus_per_node)
+    asked = LaunchOptions(launch, launch_file, launch_set or (), nodes, gpus_per_node)
     if asked.elsewhere():
-        from calotype.cli.train_launch import hand_in_training
+        from calotype.cli.train_launch import submit_training
 
-        hand_in_training(asked, context, as_json)
+        submit_training(asked, context, as_json)
         return
     check_models_folder(models)
     chosen = load_recipe(recipe, overrides or []).recipe
@@ -139,11 +139,11 @@ def _start_others(
 
 
 def _train(recipe: "Recipe", device: "torch.device | None", models: Path | None, as_json: bool) -> None:
-    from calotype.cli.progress import followed
+    from calotype.cli.progress import show_progress
     from calotype.train.signals import end_at_once
     from calotype.train.train import train
 
-    with followed() as bar:
+    with show_progress() as bar:
         outcome = train(recipe, device=device, progress=bar, models=models, owns_process=True)
     if os.environ.get("RANK", "0") == "0":
         _tell(outcome, as_json)  # all ranks end alike; the first says so
@@ -181,10 +181,10 @@ def _benchmark(
     tell_where: bool,
 ) -> None:
     from calotype.cli.output import print_json
-    from calotype.cli.progress import shown
+    from calotype.cli.progress import progress_for
     from calotype.train.benchmark import benchmark
 
-    with shown() as bar:
+    with progress_for() as bar:
         done = benchmark(recipe, plan, device=device, progress=bar, models=models)
     if done.is_first:
         if as_json:
@@ -229,7 +229,7 @@ def precompute(
     autoencoder's distribution. Several devices share the work, as in training.
     """
     from calotype.cli.output import print_json
-    from calotype.cli.progress import shown
+    from calotype.cli.progress import progress_for
     from calotype.train.precompute.run import precompute as encode
     from calotype.train.recipes import load_recipe
     from calotype.train.start_weights import check_encoders_are_chosen
@@ -237,7 +237,7 @@ def precompute(
     chosen, place = load_recipe(recipe, overrides or []).recipe, _place(device)
     check_encoders_are_chosen(chosen)
     _start_others("precompute", context, chosen, as_json)
-    with shown() as bar:
+    with progress_for() as bar:
         done = encode(
             chosen,
             destination,
@@ -313,9 +313,9 @@ def export(
 
 def _print_config(resolved: "ResolvedRecipe", as_json: bool) -> None:
     from calotype.cli.output import console, print_json
-    from calotype.spec.overrides import flat
+    from calotype.spec.overrides import flatten
 
-    values = flat(resolved.recipe.model_dump(mode="json"))
+    values = flatten(resolved.recipe.model_dump(mode="json"))
     if as_json:
         print_json({key: {"value": value, "source": resolved.sources[key]} for key, value in values.items()})
         return

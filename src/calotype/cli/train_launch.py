@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from calotype.cli.launch_options import Asked, hand_in, typed
+from calotype.cli.launch_options import LaunchOptions, submit_launch, typed
 
 if TYPE_CHECKING:
     from calotype.spec.launch import LaunchSpec
@@ -43,7 +43,7 @@ class Training:
         )
 
 
-def hand_in_training(asked: Asked, context: typer.Context, as_json: bool) -> None:
+def submit_training(asked: LaunchOptions, context: typer.Context, as_json: bool) -> None:
     """Tell the recipe of the launch's processes, refuse what does not fit together, and submit."""
     from calotype.spec.launch import FOLDER
 
@@ -52,11 +52,11 @@ def hand_in_training(asked: Asked, context: typer.Context, as_json: bool) -> Non
         options = [*options, f"--record={FOLDER}/{RECORD}"]
     spec, told = fitted(asked.spec(recipe, ["train", recipe]), Training.of(context.params), asked)
     assert asked.where is not None
-    hand_in(asked.where, spec.changed(command=("train", recipe, *overrides, *told, *options)), as_json)
+    submit_launch(asked.where, spec.changed(command=("train", recipe, *overrides, *told, *options)), as_json)
 
 
 def fitted(
-    spec: "LaunchSpec", training: Training, asked: Asked, *, ask_cluster: bool = True
+    spec: "LaunchSpec", training: Training, asked: LaunchOptions, *, ask_cluster: bool = True
 ) -> "tuple[LaunchSpec, list[str]]":
     """The launch as the training wants it, and the overrides that tell the recipe of it.
 
@@ -84,11 +84,11 @@ def fitted(
 
 def _read(training: Training) -> "tuple[ResolvedRecipe, dict[str, int]]":
     """The recipe without what overrides say of devices and nodes, as its batch may have to grow; and that."""
-    from calotype.spec.overrides import flat, parse_overrides
+    from calotype.spec.overrides import flatten, parse_overrides
     from calotype.train.recipes import load_recipe
 
     layout = [word for word in training.overrides if word.partition("=")[0] in (_DEVICES, _NODES)]
-    said = flat(parse_overrides(layout))
+    said = flatten(parse_overrides(layout))
     if not all(isinstance(value, int) and value > 0 for value in said.values()):
         load_recipe(training.recipe, training.overrides)  # raises, with what is wrong
     others = [word for word in training.overrides if word not in layout]

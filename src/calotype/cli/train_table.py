@@ -25,13 +25,13 @@ def table(
     Ours: sd1-grid, sd1-ablation, sd2-base-grid. Rows with several devices start torchrun by themselves.
     """
     from calotype.cli.output import print_json
-    from calotype.cli.progress import followed
+    from calotype.cli.progress import show_progress
     from calotype.train.benchmark_table import TablePlan, run_table, table_of
     from calotype.train.recipes import load_table
 
     given = {"--ceiling-tflops": ceiling_tflops, "--device": device, "--models": models}
     options = tuple(f"{option}={value}" for option, value in given.items() if value is not None)
-    with followed() as bar:
+    with show_progress() as bar:
         done = run_table(TablePlan(load_table(name), out, options, row_limit_s), bar)
     if as_json:
         print_json(done.records)

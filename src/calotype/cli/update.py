@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from calotype.cli.common_options import with_groups
-from calotype.cli.serve_options import ModelOptions, said
+from calotype.cli.serve_options import ModelOptions, given_options
 from calotype.cli.serve_options_ray import ReplicaOptions
 
 
@@ -28,5 +28,5 @@ def update(
 
     changes = {"models": models or None, **run.as_plan(), "cluster": crowd.cluster() or None}
     with console(stderr=True).status(f"updating {name}"):
-        replace(name, **said(changes))
+        replace(name, **given_options(changes))
     typer.echo(f"{name} is updated")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from calotype.cli.common_options import AsJson, ModelsFolder
-from calotype.spec.constants import PRESETS, USUAL_PRESET
+from calotype.spec.constants import DEFAULT_PRESET, PRESETS
 
 
 def command(
@@ -30,7 +30,7 @@ def command(
     preset: Annotated[
         str | None,
         typer.Option(
-            help=f"Optimisations: {', '.join(PRESETS)}. Nodes may choose their own. Default: {USUAL_PRESET}."
+            help=f"Optimisations: {', '.join(PRESETS)}. Nodes may choose their own. Default: {DEFAULT_PRESET}."
         ),
     ] = None,
     precision: Annotated[
@@ -50,10 +50,10 @@ def command(
 
     The pictures hold their workflow: `calotype run picture.png` runs it again.
     """
-    from calotype.cli.workflow_run import Job, run
+    from calotype.cli.workflow_run import WorkflowOptions, run
 
     run(
-        Job(
+        WorkflowOptions(
             workflow=workflow,
             changes=tuple(changes or ()),
             only=tuple(only) if only else None,

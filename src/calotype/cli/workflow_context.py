@@ -9,25 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 from calotype.cli.progress import interruptible
 from calotype.core.errors import NotFoundError
-from calotype.core.paths import resolve_inside, written_whole
+from calotype.core.paths import atomic_write, resolve_inside
 from calotype.workflow.file_catalogue import FolderCatalogue
 from calotype.workflow.input_coercion import nearest
 from calotype.workflow.load import Opened
 from calotype.workflow.node_api import Kind, SavedPicture
-from calotype.workflow.nodes.model_provider import KeptEngines, Models
+from calotype.workflow.nodes.model_provider import KeptEngines, NodeModels
 from calotype.workflow.png_metadata import filled_prefix, png_with_graph
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from calotype.cli.workflow_run import Job
+    from calotype.cli.workflow_run import WorkflowOptions
 
 
 class FolderHost:
     """A `Context` for one run."""
 
     def __init__(
-        self, job: Job, opened: Opened, catalogue: FolderCatalogue, announce: Callable[[str], None]
+        self,
+        job: WorkflowOptions,
+        opened: Opened,
+        catalogue: FolderCatalogue,
+        announce: Callable[[str], None],
     ) -> None:
         engines = KeptEngines(
             device=job.device,
@@ -36,7 +40,7 @@ class FolderHost:
             models_folder=job.models,
             loading=interruptible,
         )
-        self.models = Models(engines, device=job.device, loading=interruptible)
+        self.models = NodeModels(engines, device=job.device, loading=interruptible)
         self.catalogue = catalogue
         self.prompt: Mapping[str, Any] = opened.prompt
         self.extra_pnginfo: Mapping[str, Any] = {"workflow": opened.workflow} if opened.workflow else {}
@@ -60,7 +64,7 @@ class FolderHost:
         stem = Path(filled_prefix(prefix, picture))
         path = _free(self._out / stem)
         encoded = png_with_graph(picture, self.prompt, self.extra_pnginfo)
-        with written_whole(path) as file:
+        with atomic_write(path) as file:
             file.write(encoded)
         self.written.append(path)
         self._announce(f"{path}  ({picture.width}×{picture.height})")

@@ -12,7 +12,7 @@ import typer
 
 from calotype.cli.generate_run import check_out
 from calotype.cli.output import print_json
-from calotype.cli.progress import Bar, cancellable, shown
+from calotype.cli.progress import Bar, cancellable, progress_for
 from calotype.core.errors import (
     CalotypeError,
     CancelledError,
@@ -20,26 +20,26 @@ from calotype.core.errors import (
     NotFoundError,
     Problem,
     RequestError,
-    near_matches,
+    did_you_mean,
 )
 from calotype.core.progress import CancelToken
 from calotype.spec.constants import PRESETS
 from calotype.workflow.input_coercion import nearest
 
 if TYPE_CHECKING:
-    from calotype.workflow.executor import Event, Execution, Failed
+    from calotype.workflow.executor import Event, Executor, Failed
     from calotype.workflow.file_catalogue import FolderCatalogue
     from calotype.workflow.load import Opened
     from calotype.workflow.registry import Registry
     from calotype.workflow.validation import Validation
 
-LARGEST_FILE_BYTES = 2**30
+MAX_FILE_BYTES = 2**30
 EMBEDDED = "emoji"
 SUFFIXES = (".json", ".png", ".webp", ".jpg", ".jpeg")
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkflowOptions:
     """One command line of `calotype run`."""
 
     workflow: Path
@@ -66,7 +66,7 @@ class NodeFailedError(CalotypeError):
         super().__init__(f"node {failed.node} ({failed.class_type}): {message}")
 
 
-def run(job: Job) -> None:
+def run(job: WorkflowOptions) -> None:
     """Everything is checked before a model is loaded."""
     from calotype.cli.node_overrides import changed
     from calotype.workflow.file_catalogue import FolderCatalogue
@@ -78,7 +78,7 @@ def run(job: Job) -> None:
     for left_out in registry.left_out:
         print(f"note: nodes of {left_out.package} are not there: {left_out.reason}", file=sys.stderr)
     if job.preset and job.preset not in PRESETS and not job.preset.startswith("passes:"):
-        rule = f"no preset {job.preset!r}; {near_matches(job.preset, PRESETS)}"
+        rule = f"no preset {job.preset!r}; {did_you_mean(job.preset, PRESETS)}"
         raise RequestError([Problem("--preset", rule)])
     opened = open_workflow(_read(job.workflow), str(job.workflow), registry)
     opened = changed(opened, job.changes, registry)
@@ -103,8 +103,8 @@ def _read(path: Path) -> bytes:
         beside = path.parent.glob("*") if path.parent.is_dir() else ()
         known = nearest(path.name, (each.name for each in beside if each.suffix in SUFFIXES))
         raise NotFoundError(f"no workflow {path}; {known}")
-    if path.stat().st_size > LARGEST_FILE_BYTES:
-        rule = f"{path} is {path.stat().st_size} bytes, the limit is {LARGEST_FILE_BYTES}"
+    if path.stat().st_size > MAX_FILE_BYTES:
+        rule = f"{path} is {path.stat().st_size} bytes, the limit is {MAX_FILE_BYTES}"
         raise RequestError([Problem("workflow", rule)])
     return path.read_bytes()
 
@@ -127,29 +127,29 @@ def _tell(checked: Validation, *, as_json: bool) -> None:
 
 
 def _run(
-    job: Job, opened: Opened, checked: Validation, registry: Registry, catalogue: FolderCatalogue
+    job: WorkflowOptions, opened: Opened, checked: Validation, registry: Registry, catalogue: FolderCatalogue
 ) -> None:
     from calotype.cli.workflow_context import FolderHost
     from calotype.workflow.cache import Cache
-    from calotype.workflow.executor import Execution
+    from calotype.workflow.executor import Executor
 
-    with shown() as bar:
+    with progress_for() as bar:
         bar.start("loading libraries", 1)
         host = FolderHost(job, opened, catalogue, _announced(job))
         # One run: what it does not need any more may go.
-        execution = Execution(checked.graph, registry, Cache(most_entries=0), host, outputs=checked.outputs)
+        execution = Executor(checked.graph, registry, Cache(most_entries=0), host, outputs=checked.outputs)
         with cancellable() as cancel:
             nodes = _followed(execution, opened, bar, cancel, job)
     if job.as_json:
         print_json({"files": host.written, "nodes": nodes})
 
 
-def _announced(job: Job) -> Any:
+def _announced(job: WorkflowOptions) -> Any:
     return (lambda _: None) if job.as_json else typer.echo
 
 
 def _followed(
-    execution: Execution, opened: Opened, bar: Bar, cancel: CancelToken, job: Job
+    execution: Executor, opened: Opened, bar: Bar, cancel: CancelToken, job: WorkflowOptions
 ) -> list[dict[str, Any]]:
     """Seconds of every node, in the order they ran."""
     from calotype.workflow.executor import Failed

@@ -11,7 +11,7 @@ from threading import Thread
 _DRIVER = "libcuda.so.1"
 
 
-def wake_gpu(device: str | None) -> Thread | None:
+def init_cuda_driver_async(device: str | None) -> Thread | None:
     """Begin to wake the GPU that torch will call `device`, or its first where none is said.
 
     What cannot be woken is left for torch to complain of: there may be no GPU, or none of that name.

@@ -99,7 +99,7 @@ class CancelledError(CalotypeError):
     exit_code = ExitCode.CANCELLED
 
 
-def near_matches(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence that names the nearest known names, or all of them when nothing is near."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)

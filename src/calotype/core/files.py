@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 
-def append_line(file: Path, record: BaseModel) -> None:
+def append_json_line(file: Path, record: BaseModel) -> None:
     """Add one record to a file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as out:

@@ -15,7 +15,7 @@ from typing import Any
 
 from calotype.core.hardware import Cpu, Gpu, GpuSurvey, read_cpu, read_memory
 from calotype.core.nvml import NvmlGpus
-from calotype.core.process import answer_of
+from calotype.core.process import command_output
 from calotype.version import VERSION
 
 # Each package with the names it is published under: torch's own builds of triton carry another name.
@@ -72,7 +72,7 @@ class Fingerprint:
 def fingerprint(survey: GpuSurvey | None = None) -> Fingerprint:
     """Describe this machine; pass a `survey` where the driver has been asked already."""
     cards = survey if survey is not None else NvmlGpus().survey()
-    commit, modified = checkout_state(Path(__file__).resolve().parents[1])
+    commit, modified = git_state(Path(__file__).resolve().parents[1])
     return Fingerprint(
         calotype=VERSION,
         commit=commit,
@@ -95,18 +95,18 @@ def package_versions() -> dict[str, str | None]:
     return {name: _first_version(published) for name, published in _PACKAGES.items()}
 
 
-def checkout_state(package: Path) -> tuple[str | None, bool | None]:
+def git_state(package: Path) -> tuple[str | None, bool | None]:
     """Commit and cleanness of the checkout that `package` is the source of.
 
     A package installed inside somebody else's repository must not report that repository's commit.
     """
-    root = answer_of(["git", "rev-parse", "--show-toplevel"], folder=package)
+    root = command_output(["git", "rev-parse", "--show-toplevel"], folder=package)
     if root is None or Path(root).resolve() / "src" / package.name != package:
         return None, None
-    commit = answer_of(["git", "rev-parse", "--verify", "HEAD"], folder=package)
+    commit = command_output(["git", "rev-parse", "--verify", "HEAD"], folder=package)
     if commit is None:
         return None, None
-    changes = answer_of(["git", "status", "--porcelain", "--untracked-files=no"], folder=package)
+    changes = command_output(["git", "status", "--porcelain", "--untracked-files=no"], folder=package)
     return commit, None if changes is None else bool(changes)
 
 

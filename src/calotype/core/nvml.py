@@ -63,7 +63,7 @@ def energy_meter(uuid: str) -> Callable[[], float | None]:
     return joules
 
 
-class _Questions:
+class _NvmlCalls:
     """Asks the driver about one thing and keeps what it refuses, so that one refusal hides nothing else."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ def _trouble(error: pynvml.NVMLError) -> GpuTrouble:
 
 
 def _survey() -> GpuSurvey:
-    questions = _Questions()
+    questions = _NvmlCalls()
     driver = questions.ask("driver", pynvml.nvmlSystemGetDriverVersion)
     cuda = questions.ask("driver's CUDA", pynvml.nvmlSystemGetCudaDriverVersion_v2)
     # NVML writes 12.4 as 12040.
@@ -96,7 +96,7 @@ def _survey() -> GpuSurvey:
 
 
 def _gpu(index: int) -> Gpu:
-    card = _Questions()
+    card = _NvmlCalls()
     handle = card.ask("card", pynvml.nvmlDeviceGetHandleByIndex, index)
     if handle is None:
         return Gpu(index, refusals=tuple(card.refusals))
@@ -121,7 +121,7 @@ def _gpu(index: int) -> Gpu:
     )
 
 
-def _num_sms(card: _Questions, handle: Any, compute_capability: str | None) -> int | None:
+def _num_sms(card: _NvmlCalls, handle: Any, compute_capability: str | None) -> int | None:
     """Multiprocessors of a whole card: NVML tells them outright only for slices."""
     num_cores = card.ask("cores", pynvml.nvmlDeviceGetNumGpuCores, handle)
     if not num_cores or compute_capability is None:
@@ -129,7 +129,7 @@ def _num_sms(card: _Questions, handle: Any, compute_capability: str | None) -> i
     return num_cores // _CORES_PER_SM.get(compute_capability, _CORES_PER_SM_SINCE_AMPERE)
 
 
-def _mig_devices(card: _Questions, handle: Any) -> Iterator[MigDevice]:
+def _mig_devices(card: _NvmlCalls, handle: Any) -> Iterator[MigDevice]:
     for index in range(card.ask("slices", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
         try:
             part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
@@ -141,7 +141,7 @@ def _mig_devices(card: _Questions, handle: Any) -> Iterator[MigDevice]:
         yield _mig_device(card, index, part)
 
 
-def _mig_device(card: _Questions, index: int, part: Any) -> MigDevice:
+def _mig_device(card: _NvmlCalls, index: int, part: Any) -> MigDevice:
     label = f"slice {index}"
     memory = card.ask(f"{label} memory", pynvml.nvmlDeviceGetMemoryInfo, part)
     attributes = card.ask(f"{label} attributes", pynvml.nvmlDeviceGetAttributes, part)

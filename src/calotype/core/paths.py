@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from calotype.core.errors import DISK_FULL_CODES, NotFoundError, Problem, RequestError, near_matches
+from calotype.core.errors import DISK_FULL_CODES, NotFoundError, Problem, RequestError, did_you_mean
 
-LONGEST_NAME = 255
+MAX_NAME_LENGTH = 255
 
 
 def _xdg(variable: str, fallback: str) -> Path:
@@ -49,8 +49,8 @@ def check_name(field: str, name: str) -> str:
     # Halves of characters too, which cannot be written as bytes.
     if not name.isprintable():
         raise refuse("it holds control characters")
-    if len(os.fsencode(name)) > LONGEST_NAME:
-        raise refuse(f"it is {len(os.fsencode(name))} bytes long, the limit is {LONGEST_NAME}")
+    if len(os.fsencode(name)) > MAX_NAME_LENGTH:
+        raise refuse(f"it is {len(os.fsencode(name))} bytes long, the limit is {MAX_NAME_LENGTH}")
     if "\\" in name or "%" in name:
         raise refuse("backslash and percent signs are not allowed")
     if name.startswith(("/", "~")) or (len(name) > 1 and name[1] == ":"):
@@ -85,7 +85,7 @@ def _by_stem(root: Path, name: str) -> Path:
         return root / matches[0]
     if matches:
         raise NotFoundError(f"{name!r} in {root} could be any of: {', '.join(matches)}; add the suffix")
-    raise NotFoundError(f"no {name!r} in {root}; {near_matches(name, stems.values())}")
+    raise NotFoundError(f"no {name!r} in {root}; {did_you_mean(name, stems.values())}")
 
 
 def list_files(root: Path) -> list[str]:
@@ -98,7 +98,7 @@ def list_files(root: Path) -> list[str]:
 
 
 @contextmanager
-def written_whole(path: Path, mode: str = "wb", *, synced: bool = True) -> Iterator[IO[Any]]:
+def atomic_write(path: Path, mode: str = "wb", *, synced: bool = True) -> Iterator[IO[Any]]:
     """Write beside `path` and rename over it at the end: an interrupted write leaves nothing behind.
 
     Not `synced`, a loss of power can leave it empty, until whoever says so has synced it.

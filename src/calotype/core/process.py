@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def born(pid: int) -> int | None:
+def process_start_time(pid: int) -> int | None:
     """When a process was started, in ticks since the machine was; None if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
@@ -18,10 +18,10 @@ def born(pid: int) -> int | None:
     return None if state in ("Z", "X") else int(fields[18])
 
 
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 
 
-def answer_of(command: Sequence[str], *, question: str = "", folder: Path | None = None) -> str | None:
+def command_output(command: Sequence[str], *, question: str = "", folder: Path | None = None) -> str | None:
     """What `command` prints, or None when it is not there, fails, or takes too long.
 
     Git's variables are taken away: inside a hook they would point every git command at the hook's repository.
@@ -39,7 +39,7 @@ def answer_of(command: Sequence[str], *, question: str = "", folder: Path | None
             errors="replace",
             cwd=folder,
             env=environment | {"LC_ALL": "C"},
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

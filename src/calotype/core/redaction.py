@@ -11,7 +11,7 @@ _QUOTED = re.compile(r"(?<=')/[^'\n]+(?=')|(?<=\")/[^\"\n]+(?=\")")
 _BARE = re.compile(r"(?<![\w./:~'\"])/[^\s'\"`,;:()\[\]]+")
 
 
-def told(error: BaseException) -> str:
+def redact_paths(error: BaseException) -> str:
     """The message of an error, for a client."""
     message = str(error)
     if isinstance(error, RequestError):
@@ -20,10 +20,10 @@ def told(error: BaseException) -> str:
     if isinstance(error, ModelFileError):
         # It may have spaces in it, and stands without quotes.
         message = message.replace(error.file, PurePosixPath(error.file).name)
-    return without_places(message)
+    return remove_paths(message)
 
 
-def without_places(text: str) -> str:
+def remove_paths(text: str) -> str:
     """The text with the last part of every path that leads into a folder of this machine."""
     for pattern in (_QUOTED, _BARE):
         text = pattern.sub(lambda found: _name(found[0]), text)

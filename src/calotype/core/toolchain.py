@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from calotype.core.process import answer_of
+from calotype.core.process import command_output
 
 _CXX_TRIAL = "#include <Python.h>\n#include <omp.h>\n#include <vector>\nstd::vector<int> trial;\n"
 _C_TRIAL = "#include <Python.h>\nint trial;\n"
@@ -50,10 +50,10 @@ def read_toolchain() -> Toolchain:
 def _host_compiler(variable: str, names: Sequence[str], flags: Sequence[str], trial: str) -> Compiler | None:
     chosen = shlex.split(os.environ.get(variable, ""))
     for command in [chosen] if chosen else [[name] for name in names]:
-        banner = answer_of([*command, "--version"])
+        banner = command_output([*command, "--version"])
         if banner:
             include = f"-I{sysconfig.get_path('include')}"
-            built = answer_of([*command, *flags, include, "-fsyntax-only", "-"], question=trial)
+            built = command_output([*command, *flags, include, "-fsyntax-only", "-"], question=trial)
             return Compiler(Path(command[-1]).name, version_in(banner), built is not None)
     return None
 
@@ -61,7 +61,7 @@ def _host_compiler(variable: str, names: Sequence[str], flags: Sequence[str], tr
 def _cuda_tool(name: str) -> str | None:
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     for command in [name, *(str(Path(home) / "bin" / name) for home in homes if home)]:
-        banner = answer_of([command, "--version"])
+        banner = command_output([command, "--version"])
         if banner:
             return version_in(banner)
     return None

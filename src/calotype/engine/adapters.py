@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from calotype.core.paths import resolve_inside
 from calotype.engine.prompt_parser import parse_prompt
-from calotype.models.lora import Adapter, AdapterStack, adapter_sha256, read_adapter
+from calotype.models.lora import Adapter, LoraMerger, adapter_sha256, read_adapter
 from calotype.models.model import Model
 from calotype.models.resolve import file_sha256
 from calotype.models.textual_inversion import read_embedding
@@ -27,14 +27,14 @@ Written = tuple[str, Path, tuple[int, ...]]
 """A file or folder of some kind as it was written at some time: one that was written anew is another."""
 
 
-class Resources:
+class AdapterResolver:
     """The model folder as one model sees it."""
 
     def __init__(self, model: Model, folder: Path) -> None:
         self._model = model
         self._folder = folder
         self._opened: dict[Written, Any] = {}
-        self._stack = AdapterStack(model.parts())
+        self._stack = LoraMerger(model.parts())
         self._active: tuple[LoraUse, ...] | None = ()
         self._active_files: list[Written] = []
         self._words: dict[str, Written] = {}

@@ -18,7 +18,7 @@ _CUDA_BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "math": SDPBackend.MATH,
 }
-_LONGEST_REASON = 160
+_MAX_REASON_LENGTH = 160
 _HALF_PRECISION_ERROR = 2e-2
 
 
@@ -32,7 +32,7 @@ class AttentionTrial:
 
 
 @dataclass(frozen=True)
-class _Question:
+class _AttentionCase:
     """Query, key and value, and the answer that plain arithmetic gives in fp32 on the CPU."""
 
     inputs: tuple[torch.Tensor, ...]
@@ -54,18 +54,18 @@ def try_attention(device: str) -> tuple[AttentionTrial, ...]:
 def first_line(message: str) -> str:
     """Torch's messages without their C++ locations and stacks."""
     first = message.strip().partition("\n")[0].partition(" (Triggered internally")[0]
-    return first if len(first) <= _LONGEST_REASON else f"{first[: _LONGEST_REASON - 3]}..."
+    return first if len(first) <= _MAX_REASON_LENGTH else f"{first[: _MAX_REASON_LENGTH - 3]}..."
 
 
-def _question() -> _Question:
+def _question() -> _AttentionCase:
     generator = torch.Generator().manual_seed(0)
     inputs = tuple(torch.randn(1, 2, 64, 64, generator=generator) for _ in range(3))
     query, key, value = inputs
     weights = torch.softmax(query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5, dim=-1)
-    return _Question(inputs, weights @ value)
+    return _AttentionCase(inputs, weights @ value)
 
 
-def _why_not(backend: SDPBackend, question: _Question, device: str, dtype: torch.dtype) -> str | None:
+def _why_not(backend: SDPBackend, question: _AttentionCase, device: str, dtype: torch.dtype) -> str | None:
     """None when `backend` gives the expected answer; otherwise the reason it does not."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

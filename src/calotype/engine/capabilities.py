@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from calotype.core.errors import ModelFileError, Problem, RequestError
 from calotype.engine.image_inputs import Inputs
-from calotype.engine.img2img import reads_mask
+from calotype.engine.img2img import takes_mask_channels
 from calotype.models.model import Model
 from calotype.models.sampling_defaults import ends_at_least_noise, sampling_defaults
 from calotype.sampling import TrainingSchedule, training_schedule
@@ -63,7 +63,7 @@ def schedule_of(model: Model) -> TrainingSchedule:
 def check_model(model: Model) -> None:
     """Refuse a UNet that reads something nobody would give it."""
     latent, reads = model.architecture.latent_channels, int(model.unet.config.in_channels)
-    if reads != latent and not reads_mask(model):
+    if reads != latent and not takes_mask_channels(model):
         known = f"{latent} (text to image) and {2 * latent + 1} (inpainting) are known"
         family = f"; {OTHER_CHANNELS[reads]} models read {reads}" if reads in OTHER_CHANNELS else ""
         rule = f"its UNet reads {reads} channels; {known}{family}"
@@ -78,7 +78,7 @@ def check_model(model: Model) -> None:
         raise ModelFileError(model.identity.reference, rule)
 
 
-def resolve(model: Model, request: GenerateRequest, inputs: Inputs) -> GenerateRequest:
+def resolve_defaults(model: Model, request: GenerateRequest, inputs: Inputs) -> GenerateRequest:
     """Fill in what the model decides, and refuse what it cannot do, every problem at once."""
     native = model.architecture.native_size
     width, height = inputs.size() or (native, native)
@@ -116,5 +116,10 @@ def _beyond(model: Model, request: GenerateRequest) -> list[Problem]:
 def _warn_of_ignored(model: Model, request: GenerateRequest, inputs: Inputs) -> None:
     if request.negative_prompt and request.cfg == 1:
         _log.warning("negative_prompt has no effect at cfg 1, which switches guidance off")
-    if inputs.image is not None and inputs.mask is None and request.strength == 1 and not reads_mask(model):
+    if (
+        inputs.image is not None
+        and inputs.mask is None
+        and request.strength == 1
+        and not takes_mask_channels(model)
+    ):
         _log.warning("the image has no effect at strength 1, which starts from noise alone")

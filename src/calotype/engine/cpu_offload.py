@@ -15,10 +15,10 @@ from torch import nn
 
 
 @contextmanager
-def visiting(network: nn.Module, device: torch.device) -> Iterator[None]:
+def cpu_offload(network: nn.Module, device: torch.device) -> Iterator[None]:
     """Within, the network may be called with inputs on the device."""
     layers = [each for each in network.modules() if each._parameters or each._buffers]
-    stays = [_Stay(layer, device) for layer in layers]
+    stays = [_OnDevice(layer, device) for layer in layers]
     handles = [
         handle
         for layer, stay in zip(layers, stays, strict=True)
@@ -34,7 +34,7 @@ def visiting(network: nn.Module, device: torch.device) -> Iterator[None]:
             handle.remove()
 
 
-class _Stay:
+class _OnDevice:
     """One layer's own tensors, at home and away."""
 
     def __init__(self, layer: nn.Module, device: torch.device) -> None:

@@ -21,30 +21,30 @@ Function = Callable[..., Any]
 """Of tensors, to a tensor or several."""
 Inputs = tuple[Tensor | None, ...]
 
-MOST_GRAPHS = 24
+MAX_GRAPHS = 24
 """Shapes that are kept; the one used least recently goes first."""
 
 
-class Recording(Protocol):
+class GraphReplay(Protocol):
     """A function's kernels for inputs of one shape."""
 
     def replayed(self, inputs: Inputs) -> Any: ...
 
 
-class Graphed:
+class CudaGraphed:
     """A function of tensors on one GPU. Its answer is overwritten by the next call with the same shapes."""
 
     def __init__(
         self,
         function: Function,
-        record: Callable[[Function, Inputs], Recording] | None = None,
+        record: Callable[[Function, Inputs], GraphReplay] | None = None,
         changes: Callable[[], int] = lambda: 0,
     ) -> None:
         """`changes` says how often the function's kernels have become others, and old recordings useless."""
         self._function, self._record = function, record or _Recorder()
         self._changes, self._changed = changes, changes()
         self._seen: set[Hashable] = set()
-        self._recordings: OrderedDict[Hashable, Recording] = OrderedDict()
+        self._recordings: OrderedDict[Hashable, GraphReplay] = OrderedDict()
 
     def __call__(self, *inputs: Tensor | None) -> Any:
         changed = self._changes()
@@ -60,7 +60,7 @@ class Graphed:
                 answer = self._function(*inputs)
                 self._seen.add(key)
                 return answer
-            while len(self._recordings) >= MOST_GRAPHS:
+            while len(self._recordings) >= MAX_GRAPHS:
                 self._recordings.popitem(last=False)
             self._recordings[key] = self._record(self._function, inputs)
         self._recordings.move_to_end(key)
@@ -71,14 +71,14 @@ class Graphed:
         self._recordings.clear()
 
 
-class Graphs:
-    """Whatever one engine has recorded. Calling it makes a function `Graphed`."""
+class CudaGraphPool:
+    """Whatever one engine has recorded. Calling it makes a function `CudaGraphed`."""
 
     def __init__(self) -> None:
-        self._made: WeakSet[Graphed] = WeakSet()
+        self._made: WeakSet[CudaGraphed] = WeakSet()
 
-    def __call__(self, function: Function, changes: Callable[[], int] = lambda: 0) -> Graphed:
-        made = Graphed(function, changes=changes)
+    def __call__(self, function: Function, changes: Callable[[], int] = lambda: 0) -> CudaGraphed:
+        made = CudaGraphed(function, changes=changes)
         self._made.add(made)
         return made
 
@@ -93,7 +93,7 @@ class _Recorder:
     def __init__(self) -> None:
         self._made: WeakSet[_Graph] = WeakSet()
 
-    def __call__(self, function: Function, inputs: Inputs) -> Recording:
+    def __call__(self, function: Function, inputs: Inputs) -> GraphReplay:
         # Of one that lives: memory of graphs that have all gone cannot be recorded into while an answer of
         # theirs is kept. Without any, torch begins anew.
         made = _Graph(function, inputs, next((each.pool for each in self._made), None))

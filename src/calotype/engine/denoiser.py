@@ -16,9 +16,9 @@ from torch import Tensor
 
 from calotype.core.errors import ModelFileError
 from calotype.engine.text_encoder import Conditioning
-from calotype.engine.unet_runner import Network, Row
+from calotype.engine.unet_runner import Row, UNetRunner
 from calotype.models.model import Model
-from calotype.sampling import Query, TrainingSchedule
+from calotype.sampling import DenoiseQuery, TrainingSchedule
 from calotype.sampling.parameterization import PredictionType, scale_input, to_denoised
 
 
@@ -37,10 +37,10 @@ class Guidance:
 
 
 @dataclass(frozen=True)
-class Question:
+class DenoiseInput:
     """A sampler's query with what is needed to answer it."""
 
-    query: Query
+    query: DenoiseQuery
     guidance: Guidance
     extra_channels: Tensor | None = None
     """Mask and masked picture for models that read them beside the latent."""
@@ -53,7 +53,7 @@ class Denoiser:
         self,
         model: Model,
         schedule: TrainingSchedule,
-        network: Network,
+        network: UNetRunner,
         guided_between: tuple[float, float] = (0.0, 1.0),
         *,
         shared_latents: bool = False,
@@ -74,12 +74,12 @@ class Denoiser:
         self._prediction = cast("PredictionType", kind)
 
     @torch.inference_mode()
-    def answer(self, questions: Sequence[Question], *, least_rows: int = 0) -> list[Tensor]:
+    def answer(self, questions: Sequence[DenoiseInput], *, least_rows: int = 0) -> list[Tensor]:
         """The denoised estimate for each question, from one forward pass over all of them.
 
         Rows that are missing to `least_rows` are made up; nobody reads what the network says to them.
         """
-        asked = [_Asked(question, self._schedule, self._guided) for question in questions]
+        asked = [_Rows(question, self._schedule, self._guided) for question in questions]
         guided = [each for each in asked if each.negative]
         positive = [each.positive for each in asked for _ in range(len(each.sample))]
         negative = [each.negative for each in guided if each.negative for _ in range(len(each.sample))]
@@ -109,16 +109,18 @@ class Denoiser:
         ]
 
 
-def _parts(output: Tensor, asked: Sequence[_Asked]) -> Iterator[Tensor]:
+def _parts(output: Tensor, asked: Sequence[_Rows]) -> Iterator[Tensor]:
     """What was said to each, of an output that begins with it."""
     sizes = [len(each.sample) for each in asked]
     return iter(output[: sum(sizes)].split(sizes))
 
 
-class _Asked:
+class _Rows:
     """What one question takes of the batch: a row for each image, and again if guided."""
 
-    def __init__(self, question: Question, schedule: TrainingSchedule, guided: tuple[float, float]) -> None:
+    def __init__(
+        self, question: DenoiseInput, schedule: TrainingSchedule, guided: tuple[float, float]
+    ) -> None:
         self._x, self._sigma, _ = question.query
         self._guidance = guidance = question.guidance
         timestep = schedule.sigma_to_timestep(self._sigma)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from calotype.core.errors import DoesNotFitError, Problem, RequestError, near_matches
+from calotype.core.errors import DoesNotFitError, Problem, RequestError, did_you_mean
 from calotype.core.hardware import read_memory
 from calotype.spec.constants import PRECISIONS
 
@@ -45,7 +45,7 @@ def choose_dtype(wanted: str | None, device: torch.device) -> torch.dtype:
         _log.info("precision: %s, the usual on %s", chosen, device.type)
         return DTYPES[chosen]
     if wanted not in PRECISIONS:
-        rule = f"{wanted[:60]!r} is not known; {near_matches(wanted[:60], PRECISIONS)}"
+        rule = f"{wanted[:60]!r} is not known; {did_you_mean(wanted[:60], PRECISIONS)}"
         raise RequestError([Problem("precision", rule, wanted[:60])])
     return DTYPES[wanted]
 
@@ -64,7 +64,7 @@ _NO_ROOM = ("can't allocate memory", "out of memory", "ALLOC_FAILED")
 """What torch says on a CPU; what CUDA says to who asks it without torch; what its libraries make of that."""
 
 
-def lacks_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that there was no room. torch's own is one of several."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
@@ -72,12 +72,12 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def explained_if_full(model: str) -> Iterator[None]:
+def explain_out_of_memory(model: str) -> Iterator[None]:
     """Say what to do where a model does not fit while it loads."""
     try:
         yield
     except RuntimeError as error:
-        if not lacks_memory(error):
+        if not is_out_of_memory(error):
             raise
         why = str(error).partition("\n")[0]
         fix = "end what else uses the device, choose another with --device, or a smaller model"

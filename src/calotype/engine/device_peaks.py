@@ -11,33 +11,33 @@ from pydantic import ValidationError
 from calotype.core.fingerprint import package_versions
 from calotype.core.hardware import read_cpu
 from calotype.core.nvml import NvmlGpus
-from calotype.core.paths import cache_dir, written_whole
+from calotype.core.paths import atomic_write, cache_dir
 from calotype.spec.records.device_peak import CeilingFile, CeilingRecord
 
 _log = logging.getLogger(__name__)
 
 
-def ceilings_file() -> Path:
+def device_peaks_file() -> Path:
     return cache_dir() / "ceilings.json"
 
 
-def known(device_name: str, dtype: str) -> float | None:
+def known_peak(device_name: str, dtype: str) -> float | None:
     """TFLOP/s (TOP/s for int8) of a large matrix product, as measured before on this machine; never measures.
 
     Or of a convolution, where that is faster. None if it was not, or only with another driver or torch.
     """
-    record = remembered(device_name)
+    record = load_peaks(device_name)
     rates = [record.best(what, dtype) for what in ("matmul", "convolution")] if record else []
     return max((rate for rate in rates if rate is not None), default=None)
 
 
-def remembered(device_name: str) -> CeilingRecord | None:
+def load_peaks(device_name: str) -> CeilingRecord | None:
     """All that was measured of a device with this driver and torch; `cpu` is this machine's processor."""
-    key = own_key(device_name)
+    key = peak_key(device_name)
     return next((record for record in _kept() if record.key == key), None)
 
 
-def own_key(device_name: str) -> tuple[str, str, str | None]:
+def peak_key(device_name: str) -> tuple[str, str, str | None]:
     """A device as it is now: its name, torch's version, the driver's."""
     on_cpu = device_name == "cpu"
     name = f"CPU {read_cpu().model}" if on_cpu else device_name
@@ -45,19 +45,19 @@ def own_key(device_name: str) -> tuple[str, str, str | None]:
     return name, package_versions()["torch"] or "unknown", driver
 
 
-def remember(record: CeilingRecord) -> Path:
+def save_peaks(record: CeilingRecord) -> Path:
     """Keep a record in the place of the last one of its device, driver and torch."""
-    file = ceilings_file()
+    file = device_peaks_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_suffix(".lock")):
         others = [one for one in _kept(said_before=True) if one.key != record.key]
-        with written_whole(file, "w") as out:
+        with atomic_write(file, "w") as out:
             out.write(CeilingFile(devices=[*others, record]).model_dump_json(indent=1) + "\n")
     return file
 
 
 def _kept(*, said_before: bool = False) -> list[CeilingRecord]:
-    file = ceilings_file()
+    file = device_peaks_file()
     if not file.exists():
         return []
     try:

@@ -22,31 +22,31 @@ from torch import Tensor
 from calotype.core.errors import DoesNotFitError, Problem, RequestError
 from calotype.core.paths import models_dir
 from calotype.core.progress import CancelToken, Progress, Silent
-from calotype.engine.adapters import Resources
+from calotype.engine.adapters import AdapterResolver
 from calotype.engine.artifacts.shapes import Shape
-from calotype.engine.capabilities import check_model, resolve, schedule_of
-from calotype.engine.compile.manager import Workshop
-from calotype.engine.denoiser import Denoiser, Guidance, Question
-from calotype.engine.device import free_memory, lacks_memory
-from calotype.engine.image_inputs import Inputs, Source, gather
-from calotype.engine.image_record import records
-from calotype.engine.img2img import start_from
-from calotype.engine.memory_planner import Budget, Demand, Plan, plan
-from calotype.engine.presets import Networks, networks_of
+from calotype.engine.capabilities import check_model, resolve_defaults, schedule_of
+from calotype.engine.compile.manager import CompileManager
+from calotype.engine.denoiser import DenoiseInput, Denoiser, Guidance
+from calotype.engine.device import free_memory, is_out_of_memory
+from calotype.engine.image_inputs import Inputs, Source, load_image_inputs
+from calotype.engine.image_record import image_records
+from calotype.engine.img2img import init_latents
+from calotype.engine.memory_planner import MemoryBudget, MemoryDemand, MemoryPlan, plan_memory
+from calotype.engine.presets import Networks, build_preset
 from calotype.engine.preview import Preview
-from calotype.engine.sampling_run import Run
+from calotype.engine.sampling_run import SamplingRun
 from calotype.engine.text_encoder import Conditioning, TextConditioner
-from calotype.engine.unet_runner import Network
-from calotype.engine.vae import Autoencoder, RawAutoencoder, Shown, image_of, shown
+from calotype.engine.unet_runner import UNetRunner
+from calotype.engine.vae import DecodedImage, RawVae, Vae, to_pil, to_uint8
 from calotype.models.model import Model
 from calotype.sampling import NoiseStream, begin, options_of_run, sigmas_of_run, start_of_run
-from calotype.sampling.noise import noised
+from calotype.sampling.noise import add_scaled_noise
 from calotype.spec.generate_request import GenerateRequest, LoraUse
 from calotype.spec.records.image import PictureRecord
 
 AESTHETIC_SCORES = (6.0, 2.5)
 """What SDXL's refiner is told of the wanted picture, and of the unwanted; as its authors do."""
-MOST_SIZES = 64
+MAX_SIZES = 64
 """Of SDXL's that are remembered."""
 
 _log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class Engine:
         """`compiled` is what an engine was built with; `networks`, if given, stand in for the preset's."""
         check_model(model)
         self.schedule = schedule_of(model)
-        self._networks = networks or networks_of(model, preset, kept=compiled)
+        self._networks = networks or build_preset(model, preset, kept=compiled)
         self._denoiser = Denoiser(
             model,
             self.schedule,
@@ -116,7 +116,7 @@ class Engine:
         )
         self.model = model
         self.preset = preset
-        self._resources = Resources(model, models_folder or models_dir())
+        self._resources = AdapterResolver(model, models_folder or models_dir())
         self._text = TextConditioner(
             model,
             self._resources.embedding,
@@ -124,7 +124,7 @@ class Engine:
             run=self._networks.run_text,
         )
         # The same tensor for the same sizes: networks remember by it what they made of it.
-        self._sizes_row = lru_cache(MOST_SIZES)(partial(_row_of, model.device))
+        self._sizes_row = lru_cache(MAX_SIZES)(partial(_row_of, model.device))
         self._preview = Preview(model, self._networks.decode)
         self._settled = False
 
@@ -141,7 +141,7 @@ class Engine:
     ) -> Generated:
         """Pictures for a request, or for a prompt with the knobs of GenerateRequest by name."""
         values = {"prompt": request} if isinstance(request, str) else request.as_dict()
-        asked, inputs = gather({**values, **knobs}, image, mask)
+        asked, inputs = load_image_inputs({**values, **knobs}, image, mask)
         resolved = self.resolve(asked, inputs)
         chosen = self.plan(resolved, batch_size)
         resolved = resolved.with_changes(tile_vae=chosen.tiled)
@@ -160,9 +160,9 @@ class Engine:
 
     def records(self, request: GenerateRequest) -> list[PictureRecord]:
         """What is remembered of each picture of a resolved request."""
-        return records(self.model, self.preset, request, self._resources.digests(request))
+        return image_records(self.model, self.preset, request, self._resources.digests(request))
 
-    def preview(self, run: Run) -> list[Image.Image]:
+    def preview(self, run: SamplingRun) -> list[Image.Image]:
         """A small glimpse of each picture of a run that has been advanced."""
         assert run.latents is not None
         return self.glimpses(run.latents)
@@ -195,7 +195,7 @@ class Engine:
         """Wait for whatever is compiled behind its back; how much has been since the start, None if nothing
         ever is."""
         runs = self._networks.runs
-        if not isinstance(runs, Workshop) or not runs.compiles:
+        if not isinstance(runs, CompileManager) or not runs.compiles:
             return None
         runs.finish()
         return runs.changes
@@ -224,7 +224,7 @@ class Engine:
                 return EncodedText(positive, negative, rewritten)
             yield
 
-    def answer(self, questions: Sequence[Question], network: Network | None = None) -> list[Tensor]:
+    def answer(self, questions: Sequence[DenoiseInput], network: UNetRunner | None = None) -> list[Tensor]:
         """Clean estimates for questions of one shape, with the LoRAs in use; one UNet evaluation.
 
         `network`, if given, is asked instead of the preset's.
@@ -232,10 +232,10 @@ class Engine:
         denoiser = self._denoiser if network is None else Denoiser(self.model, self.schedule, network)
         return denoiser.answer(questions)
 
-    def autoencoder(self) -> RawAutoencoder:
+    def autoencoder(self) -> RawVae:
         """The model's own, run as the preset says, in its own scale."""
         self._resources.use_vae(None)
-        return RawAutoencoder(self.model.vae, self._networks.decode)
+        return RawVae(self.model.vae, self._networks.decode)
 
     def glimpses(self, latents: Tensor) -> list[Image.Image]:
         """A small picture of each latent."""
@@ -251,14 +251,14 @@ class Engine:
 
     def resolve(self, request: GenerateRequest, inputs: Inputs | None = None) -> GenerateRequest:
         """Fill in what the model decides, and refuse what it cannot do."""
-        return resolve(self.model, request, inputs or Inputs())
+        return resolve_defaults(self.model, request, inputs or Inputs())
 
     @property
     def most_at_once(self) -> int:
         """Pictures in a batch nobody chose the size of, if there is memory for them."""
         return self._networks.most_at_once
 
-    def plan(self, request: GenerateRequest, batch_size: int | None = None) -> Plan:
+    def plan(self, request: GenerateRequest, batch_size: int | None = None) -> MemoryPlan:
         """How a resolved request will fit into memory."""
         if batch_size is not None and batch_size < 1:
             rule = f"{batch_size} is out of range; it must be at least 1"
@@ -267,7 +267,7 @@ class Engine:
         assert request.height
         vae_bytes = next(self.model.vae.parameters()).element_size()
         free, where = free_memory(self.model.device)
-        demand = Demand(
+        demand = MemoryDemand(
             width=request.width,
             height=request.height,
             count=request.count,
@@ -278,12 +278,12 @@ class Engine:
             most_at_once=self._networks.most_at_once,
             prompt_windows=self.num_windows(request),
         )
-        budget = Budget(free, where, self.model.dtype.itemsize, vae_bytes)
+        budget = MemoryBudget(free, where, self.model.dtype.itemsize, vae_bytes)
         extras = self._networks.extras
         if self._settled:
             # What is made of weights is there, and not among the free bytes any more.
             extras = replace(extras, resident_bytes=0)
-        chosen = plan(self.model.architecture, budget, demand, extras)
+        chosen = plan_memory(self.model.architecture, budget, demand, extras)
         if chosen.tiled and request.tile_vae is None:
             _log.info("tiles: a whole decode of %d×%d would not fit", request.width, request.height)
         return chosen
@@ -294,7 +294,7 @@ class Engine:
         inputs: Inputs,
         seeds: Sequence[int],
         text: EncodedText | None = None,
-    ) -> Run:
+    ) -> SamplingRun:
         """Start a batch of a resolved request: text encoded, noise drawn, nothing sampled yet.
 
         `text`: its prompts, where they were encoded in slices. They are encoded again if files that they
@@ -312,13 +312,13 @@ class Engine:
         stream = NoiseStream(seeds, shape, self.model.device)
         noise = stream.initial()
         fitted = inputs.fitted(request.width, request.height)
-        start = start_from(self.model, fitted, noise, tiled=bool(request.tile_vae))
+        start = init_latents(self.model, fitted, noise, tiled=bool(request.tile_vae))
         x = start_of_run(request.schedule, request.sampler, noise, sigmas[0])
         if request.strength < 1:
-            x = noised(start.clean, noise, sigmas[0])
+            x = add_scaled_noise(start.clean, noise, sigmas[0])
         options: dict[str, Any] = {} if request.eta is None else {"eta": request.eta}
         options |= options_of_run(request.schedule, request.sampler)
-        return Run(
+        return SamplingRun(
             begin(request.sampler, x, sigmas, stream.next, **options),
             self._guidance(request, text),
             len(sigmas) - 1,
@@ -327,7 +327,7 @@ class Engine:
             loras=request.loras,
         )
 
-    def advance(self, runs: Sequence[Run]) -> list[Run]:
+    def advance(self, runs: Sequence[SamplingRun]) -> list[SamplingRun]:
         """One UNet evaluation for all runs; returns those that completed a step.
 
         They share a latent shape and LoRAs.
@@ -335,7 +335,7 @@ class Engine:
         answers = self.evaluate(runs)
         return [run for run, answer in zip(runs, answers, strict=True) if run.receive(answer)]
 
-    def evaluate(self, runs: Sequence[Run], *, least_rows: int = 0) -> list[Tensor]:
+    def evaluate(self, runs: Sequence[SamplingRun], *, least_rows: int = 0) -> list[Tensor]:
         """The first half of `advance`: what each run is to receive. Leaves the runs as they are.
 
         Rows up to `least_rows` are filled with ones that nobody reads, so that few shapes are evaluated.
@@ -345,31 +345,31 @@ class Engine:
         self.use_loras(runs[0].loras)
         return self._denoiser.answer([run.question() for run in runs], least_rows=least_rows)
 
-    def finish(self, run: Run, request: GenerateRequest, inputs: Inputs) -> list[Image.Image]:
+    def finish(self, run: SamplingRun, request: GenerateRequest, inputs: Inputs) -> list[Image.Image]:
         """Decode a run that is done."""
         # All are asked for before the first is looked at, which waits for it: a GPU goes on meanwhile.
         decoded = list(self.decode(run, request))
-        return [picture_of(what, inputs) for what in decoded]
+        return [to_generated(what, inputs) for what in decoded]
 
-    def decode(self, run: Run, request: GenerateRequest) -> Iterator[Shown]:
-        """The first half of `finish`: what `picture_of` makes pictures of, one at a time."""
+    def decode(self, run: SamplingRun, request: GenerateRequest) -> Iterator[DecodedImage]:
+        """The first half of `finish`: what `to_generated` makes pictures of, one at a time."""
         assert run.done
         assert run.latents is not None
         # Another request may have begun since, with another VAE.
         self._resources.use_vae(request.vae)
-        autoencoder = Autoencoder(self.model, self._networks.decode)
+        autoencoder = Vae(self.model, self._networks.decode)
         for latent in run.latents:
-            yield shown(autoencoder.decode(latent[None], tiled=bool(request.tile_vae))[0])
+            yield to_uint8(autoencoder.decode(latent[None], tiled=bool(request.tile_vae))[0])
         self._settled = True
 
-    def _steps(self, run: Run, cancel: CancelToken) -> Iterator[None]:
+    def _steps(self, run: SamplingRun, cancel: CancelToken) -> Iterator[None]:
         """Advance a run to its end; one item per completed step, whatever the sampler needed for it."""
         while not run.done:
             cancel.check()
             if self.advance([run]):
                 yield
 
-    def _news(self, run: Run, batch: int, num_batches: int) -> Step:
+    def _news(self, run: SamplingRun, batch: int, num_batches: int) -> Step:
         assert run.latents is not None
         return Step(run.steps_done, run.total_steps, batch, num_batches, run.latents, self._preview)
 
@@ -443,9 +443,9 @@ def _row_of(device: torch.device, *numbers: float) -> Tensor:
     return torch.tensor([numbers], dtype=torch.float32, device=device)
 
 
-def picture_of(what: Shown, inputs: Inputs) -> Image.Image:
+def to_generated(what: DecodedImage, inputs: Inputs) -> Image.Image:
     """The second half of `finish`, which needs no model and computes nothing with torch: for any thread."""
-    image = image_of(what)
+    image = to_pil(what)
     fitted = inputs.fitted(image.width, image.height)
     if fitted.image is None or fitted.mask is None:
         return image
@@ -458,7 +458,7 @@ def _out_of_memory_explained(request: GenerateRequest, device: torch.device) -> 
     try:
         yield
     except RuntimeError as error:
-        if not lacks_memory(error):
+        if not is_out_of_memory(error):
             raise
         torch.cuda.empty_cache()
         on_gpu = device.type == "cuda" or "CUDA" in str(error)

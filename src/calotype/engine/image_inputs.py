@@ -14,8 +14,8 @@ from typing import Any
 from PIL import Image, ImageOps
 
 from calotype.core.errors import Problem, RequestError
-from calotype.imaging.image_io import decode_picture, read_picture_file
-from calotype.spec.generate_request import LARGEST_SIDE, SMALLEST_SIDE, GenerateRequest, ImageInput
+from calotype.imaging.image_io import decode_image, read_image_file
+from calotype.spec.generate_request import MAX_SIDE, MIN_SIDE, GenerateRequest, ImageInput
 
 IN_MEMORY = "(in memory)"
 
@@ -34,7 +34,7 @@ class Inputs:
         """Width and height to make when the request names none: the image's, in whole multiples of 8."""
         if self.image is None:
             return None
-        width, height = (min(max(SMALLEST_SIDE, side // 8 * 8), LARGEST_SIDE) for side in self.image.size)
+        width, height = (min(max(MIN_SIDE, side // 8 * 8), MAX_SIDE) for side in self.image.size)
         return width, height
 
     def fitted(self, width: int, height: int) -> Inputs:
@@ -47,7 +47,7 @@ class Inputs:
         return Inputs(image, mask)
 
 
-def gather(
+def load_image_inputs(
     values: Mapping[str, Any], image: Source | None, mask: Source | None
 ) -> tuple[GenerateRequest, Inputs]:
     """The request of plain values and its pictures, given here or named in the request's own record."""
@@ -68,9 +68,9 @@ def describe(source: Source) -> tuple[Image.Image, ImageInput]:
     if isinstance(source, Image.Image):
         digest = hashlib.sha256(f"{source.mode} {source.size} ".encode() + source.tobytes()).hexdigest()
         return source, ImageInput(path=IN_MEMORY, sha256=digest)
-    data = read_picture_file(Path(source))
+    data = read_image_file(Path(source))
     # Cameras note how they were held instead of turning the picture.
-    image = ImageOps.exif_transpose(decode_picture(data, str(source)))
+    image = ImageOps.exif_transpose(decode_image(data, str(source)))
     return image, ImageInput(path=str(source), sha256=hashlib.sha256(data).hexdigest())
 
 

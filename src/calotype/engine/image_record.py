@@ -15,7 +15,7 @@ from calotype.version import VERSION
 RECORDED_VERSIONS = ("torch", "diffusers", "transformers")
 
 
-def records(
+def image_records(
     model: Model, preset: str, request: GenerateRequest, files: Mapping[str, str]
 ) -> list[PictureRecord]:
     """One record per picture of a resolved request, each for its own seed."""

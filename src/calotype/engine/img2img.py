@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import adaptive_max_pool2d, interpolate
 
 from calotype.engine.image_inputs import Inputs
-from calotype.engine.sampling_run import Keep
-from calotype.engine.vae import Autoencoder, to_pixels
+from calotype.engine.sampling_run import InpaintMask
+from calotype.engine.vae import Vae, to_pixels
 from calotype.models.model import Model
 
 NOTHING = (128, 128, 128)
@@ -22,39 +22,41 @@ NOTHING = (128, 128, 128)
 
 
 @dataclass(frozen=True)
-class Start:
+class InitLatents:
     """What a run begins with beside noise."""
 
     clean: Tensor
     """The given picture's latents, one row per image; zeros when there is none."""
-    keep: Keep | None = None
+    keep: InpaintMask | None = None
     extra_channels: Tensor | None = None
 
 
-def reads_mask(model: Model) -> bool:
+def takes_mask_channels(model: Model) -> bool:
     """Whether the UNet was trained for inpainting: it reads mask and masked picture beside the latent."""
     return int(model.unet.config.in_channels) == 2 * model.architecture.latent_channels + 1
 
 
-def start_from(model: Model, inputs: Inputs, noise: Tensor, *, tiled: bool) -> Start:
+def init_latents(model: Model, inputs: Inputs, noise: Tensor, *, tiled: bool) -> InitLatents:
     """The start for pictures already fitted to the size of the noise."""
-    inpainting = reads_mask(model)
+    inpainting = takes_mask_channels(model)
     if inputs.image is None and not inpainting:
-        return Start(torch.zeros_like(noise))
+        return InitLatents(torch.zeros_like(noise))
     height, width = (side * model.architecture.vae_factor for side in noise.shape[-2:])
-    autoencoder = Autoencoder(model)
+    autoencoder = Vae(model)
     image = inputs.image or Image.new("RGB", (width, height), NOTHING)
     pixels = to_pixels(image)[None].to(noise.device)
     clean = autoencoder.encode(pixels, tiled=tiled).expand_as(noise)
     if inputs.mask is None and not inpainting:
-        return Start(clean)
+        return InitLatents(clean)
     mask = inputs.mask or Image.new("L", (width, height), 255)
     paint = (to_pixels(mask)[None, :1].to(noise.device) + 1) / 2
     if not inpainting:
-        return Start(clean, Keep(clean, noise, interpolate(paint, size=noise.shape[-2:], mode="area")))
+        return InitLatents(
+            clean, InpaintMask(clean, noise, interpolate(paint, size=noise.shape[-2:], mode="area"))
+        )
     # These models were trained on masks of black and white. A latent pixel is painted if any of it is: a thin
     # stroke must not vanish.
     paint = (paint >= 0.5).float()
     masked = autoencoder.encode(pixels * (1 - paint), tiled=tiled).expand_as(noise)
     small = adaptive_max_pool2d(paint, noise.shape[-2:]).expand(len(noise), -1, -1, -1)
-    return Start(clean, extra_channels=torch.cat([small, masked], dim=1))
+    return InitLatents(clean, extra_channels=torch.cat([small, masked], dim=1))

@@ -13,20 +13,20 @@ from pathlib import Path
 import torch
 
 from calotype.core.progress import Progress
-from calotype.engine.artifacts.cache_key import target_of
-from calotype.engine.artifacts.lookup import use_engines
+from calotype.engine.artifacts.cache_key import cache_key_of
+from calotype.engine.artifacts.lookup import use_artifacts
 from calotype.engine.artifacts.shapes import Shape
 from calotype.engine.device import choose_device, choose_dtype, pack_memory
 from calotype.engine.engine import Engine
 from calotype.engine.kernels.triton_warmup import prepare_triton
-from calotype.engine.passes.native_unet import OWN_FORWARD
-from calotype.engine.passes.native_vae_decoder import OWN_DECODER
-from calotype.engine.passes.text_encoder_offload import TEXT_ASIDE
+from calotype.engine.passes.native_unet import NATIVE_UNET
+from calotype.engine.passes.native_vae_decoder import NATIVE_VAE_DECODER
+from calotype.engine.passes.text_encoder_offload import TEXT_ENCODER_OFFLOAD
 from calotype.engine.presets import pass_names, reason_against
-from calotype.models.model import Model, assemble
-from calotype.models.resolve import find_model
+from calotype.models.model import Model, load_model
+from calotype.models.resolve import resolve_model
 from calotype.models.weights import Weights
-from calotype.spec.constants import USUAL_PRESET
+from calotype.spec.constants import DEFAULT_PRESET
 from calotype.spec.records.image import ModelIdentity
 
 _log = logging.getLogger(__name__)
@@ -57,11 +57,11 @@ def load(
     folder = None if models_folder is None else Path(models_folder)
     chosen = choose_device(device)
     dtype = choose_dtype(precision, chosen)
-    found = find_model(model, models=folder, config=config, prediction_type=prediction_type)
+    found = resolve_model(model, models=folder, config=config, prediction_type=prediction_type)
     prepare_triton(chosen)
     with found.weights as weights:
         make = partial(
-            assemble_for,
+            load_model_for_preset,
             weights=weights,
             identity=found.identity,
             dtype=dtype,
@@ -69,20 +69,25 @@ def load(
             outlined=outlined,
             progress=progress,
         )
-        live = make(preset or USUAL_PRESET)
-        if preset is None and (reason := reason_against(live, USUAL_PRESET)):
-            _log.info("preset: baseline, as %s is not for this model: %s", USUAL_PRESET, reason)
+        live = make(preset or DEFAULT_PRESET)
+        if preset is None and (reason := reason_against(live, DEFAULT_PRESET)):
+            _log.info("preset: baseline, as %s is not for this model: %s", DEFAULT_PRESET, reason)
             # Before it is loaded once more: a device may have no room for two.
             del live
             if chosen.type == "cuda":
                 torch.cuda.empty_cache()
             preset, live = "baseline", make("baseline")
-    return engine_on(
-        live, preset=preset or USUAL_PRESET, models_folder=folder, shapes=shapes, warm=warm, progress=progress
+    return build_engine(
+        live,
+        preset=preset or DEFAULT_PRESET,
+        models_folder=folder,
+        shapes=shapes,
+        warm=warm,
+        progress=progress,
     )
 
 
-def engine_on(
+def build_engine(
     live: Model,
     *,
     preset: str,
@@ -92,15 +97,17 @@ def engine_on(
     progress: Progress | None = None,
 ) -> Engine:
     """The engine that `load` makes, of a model that is loaded already."""
-    target = target_of(live.architecture, preset=preset, shapes=shapes, dtype=live.dtype, device=live.device)
-    prepared = use_engines(target)
+    target = cache_key_of(
+        live.architecture, preset=preset, shapes=shapes, dtype=live.dtype, device=live.device
+    )
+    prepared = use_artifacts(target)
     engine = Engine(live, preset=preset, models_folder=models_folder, compiled=prepared.regions)
     if warm:
         engine.warm_up(shapes or prepared.shapes, progress)
     return engine
 
 
-def assemble_for(
+def load_model_for_preset(
     preset: str,
     weights: Weights,
     identity: ModelIdentity,
@@ -112,16 +119,16 @@ def assemble_for(
 ) -> Model:
     """A model where its preset wants it, without ever having been anywhere else, and as it wants it."""
     text_device, passes = None, pass_names(preset, device.type)
-    if TEXT_ASIDE.name in passes:
+    if TEXT_ENCODER_OFFLOAD.name in passes:
         pack_memory(device)
         text_device = torch.device("cpu")
-    return assemble(
+    return load_model(
         weights,
         identity,
         dtype=dtype,
         device=device,
         text_device=text_device,
         # Where both forward passes are ours, the libraries' would be imported for nothing.
-        outlined=outlined and {OWN_FORWARD.name, OWN_DECODER.name}.issubset(passes),
+        outlined=outlined and {NATIVE_UNET.name, NATIVE_VAE_DECODER.name}.issubset(passes),
         progress=progress,
     )

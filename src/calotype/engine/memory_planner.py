@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
 from calotype.core.errors import DoesNotFitError
-from calotype.engine.modules.winograd import LARGEST_BYTES, REACH
+from calotype.engine.modules.winograd import MAX_BYTES, REACH
 from calotype.engine.vae import TILE_PIXELS
 from calotype.models.architecture import Architecture
-from calotype.spec.generate_request import SMALLEST_SIDE
+from calotype.spec.generate_request import MIN_SIDE
 
 WORKSPACE_BYTES = 256 * 2**20
 """What convolution and attention libraries take for themselves."""
 HEADROOM = 0.95
 """Share of free memory that is planned for; the allocator needs some room to cut from."""
-MOST_AT_ONCE = 16
+MAX_AT_ONCE = 16
 """Pictures in a batch nobody chose the size of; more of them gain little and delay the first."""
 
 _OF_PROMPTS = ("attn2.to_k.weight", "attn2.to_v.weight")
@@ -61,7 +61,7 @@ class Extras:
 
 
 @dataclass(frozen=True)
-class Budget:
+class MemoryBudget:
     """What there is to plan with."""
 
     free_bytes: int
@@ -76,7 +76,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Demand:
+class MemoryDemand:
     """What is asked, as far as memory goes."""
 
     width: int
@@ -89,7 +89,7 @@ class Demand:
     """Whether a picture is given, which the autoencoder itself encodes."""
     tile_vae: bool | None = None
     """Whether to encode and decode in tiles; when needed if not said."""
-    most_at_once: int = MOST_AT_ONCE
+    most_at_once: int = MAX_AT_ONCE
     """Pictures at once where nobody says how many."""
     prompt_windows: int = 1
     """Windows of tokens that the longer of both prompts takes."""
@@ -125,7 +125,7 @@ class _Costs:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """How a request will be run so that it fits."""
 
     batch_size: int
@@ -170,7 +170,7 @@ def weight_bytes(
     return sum(count * (vae_dtype_bytes if part == "vae" else dtype_bytes) for part, count in sizes.items())
 
 
-def quantised_bytes(architecture: Architecture) -> int:
+def quantized_bytes(architecture: Architecture) -> int:
     """The transformers' matrices in eight bits, with a scale for each row; keys and values of prompts not."""
     matrices = [
         shape
@@ -203,7 +203,7 @@ def winograd_bytes(architecture: Architecture) -> int:
     return _at_points(architecture.tensor_shapes("unet")) + _at_points(decoder)
 
 
-def wide_convolution_bytes(architecture: Architecture) -> int:
+def onednn_conv_bytes(architecture: Architecture) -> int:
     """The same of the UNet alone, as made and as oneDNN reads them; all its convolutions as oneDNN does."""
     shapes = architecture.tensor_shapes("unet")
     kernels = sum(4 * prod(shape) for shape in shapes.values() if tuple(shape[2:]) == (3, 3))
@@ -215,7 +215,7 @@ def _at_points(shapes: Mapping[str, Sequence[int]]) -> int:
     for name, shape in shapes.items():
         if tuple(shape[2:]) == (3, 3) and "downsamplers" not in name:
             taken = 4 * REACH**2 * shape[0] * shape[1]
-            found += taken if taken <= LARGEST_BYTES else 0
+            found += taken if taken <= MAX_BYTES else 0
     return found
 
 
@@ -226,7 +226,9 @@ def decoder_bytes(architecture: Architecture, dtype_bytes: int) -> int:
     return dtype_bytes * sum(prod(shape) for shape in ours)
 
 
-def plan(architecture: Architecture, budget: Budget, demand: Demand, extras: Extras | None = None) -> Plan:
+def plan_memory(
+    architecture: Architecture, budget: MemoryBudget, demand: MemoryDemand, extras: Extras | None = None
+) -> MemoryPlan:
     """Choose a batch size and whether to use tiles; refuse what cannot fit, naming the largest that would."""
     extras = extras or Extras()
     budget = replace(budget, extras=extras)
@@ -244,10 +246,10 @@ def plan(architecture: Architecture, budget: Budget, demand: Demand, extras: Ext
             f"{_size(usable)} of {budget.where} can be used; the largest batch that fits is {most}"
         )
     batch_size = min(asked, most)
-    return Plan(batch_size, costs.tiled, extras.resident_bytes + costs.peak(batch_size))
+    return MemoryPlan(batch_size, costs.tiled, extras.resident_bytes + costs.peak(batch_size))
 
 
-def most_pixels(architecture: Architecture, budget: Budget) -> int:
+def most_pixels(architecture: Architecture, budget: MemoryBudget) -> int:
     """Of one picture: for a larger one the UNet alone needs more, whatever else is given up."""
     side = 64
     each = unet_bytes(architecture, 1, side, side, budget.dtype_bytes)
@@ -255,14 +257,19 @@ def most_pixels(architecture: Architecture, budget: Budget) -> int:
 
 
 def predicted_bytes(
-    architecture: Architecture, budget: Budget, demand: Demand, extras: Extras, *, text_aside: bool = False
+    architecture: Architecture,
+    budget: MemoryBudget,
+    demand: MemoryDemand,
+    extras: Extras,
+    *,
+    text_aside: bool = False,
 ) -> int:
     """What a device will have given out at the worst moment: weights, activations and workspace."""
     weights = weight_bytes(architecture, budget.dtype_bytes, budget.vae_dtype_bytes, text_aside=text_aside)
-    return weights + plan(architecture, budget, demand, extras).peak_bytes + WORKSPACE_BYTES
+    return weights + plan_memory(architecture, budget, demand, extras).peak_bytes + WORKSPACE_BYTES
 
 
-def _costs(architecture: Architecture, budget: Budget, demand: Demand) -> _Costs:
+def _costs(architecture: Architecture, budget: MemoryBudget, demand: MemoryDemand) -> _Costs:
     factor, rows = architecture.vae_factor, 2 if demand.guided else 1
     latent = (demand.height // factor, demand.width // factor)
     # A sampler's own latents are small beside activations, but there are several.
@@ -282,14 +289,14 @@ def _costs(architecture: Architecture, budget: Budget, demand: Demand) -> _Costs
     return costs
 
 
-def _tiled_bytes(architecture: Architecture, budget: Budget, demand: Demand) -> int:
+def _tiled_bytes(architecture: Architecture, budget: MemoryBudget, demand: MemoryDemand) -> int:
     tile = (min(TILE_PIXELS, demand.height), min(TILE_PIXELS, demand.width))
     canvas = CANVAS_BYTES * demand.height * demand.width
     decode = decode_bytes(architecture, *tile, budget.vae_dtype_bytes)
     return ceil(budget.extras.activations * decode) + canvas
 
 
-def _too_large(architecture: Architecture, budget: Budget, demand: Demand, needed: int) -> str:
+def _too_large(architecture: Architecture, budget: MemoryBudget, demand: MemoryDemand, needed: int) -> str:
     asked = f"{demand.width}×{demand.height} needs about {_size(needed)}"
     if demand.tile_vae is False:
         asked += " without tiles"
@@ -302,22 +309,22 @@ def _too_large(architecture: Architecture, budget: Budget, demand: Demand, neede
     return f"{asked}, {_size(budget.usable_bytes)} of {budget.where} can be used; {advice}"
 
 
-def _largest(architecture: Architecture, budget: Budget, demand: Demand) -> Demand | None:
+def _largest(architecture: Architecture, budget: MemoryBudget, demand: MemoryDemand) -> MemoryDemand | None:
     """The same picture, scaled down until it fits; the longer side is tried in steps of 8 pixels."""
     longer = max(demand.width, demand.height)
     # One step less than the smallest stands for "nothing fits".
-    low, high = SMALLEST_SIDE // 8 - 1, longer // 8
+    low, high = MIN_SIDE // 8 - 1, longer // 8
     while low < high:
         middle = (low + high + 1) // 2
         scaled = _scaled(demand, middle * 8 / longer)
         fits = _costs(architecture, budget, scaled).peak(1) <= budget.usable_bytes
         low, high = (middle, high) if fits else (low, middle - 1)
-    return _scaled(demand, low * 8 / longer) if low * 8 >= SMALLEST_SIDE else None
+    return _scaled(demand, low * 8 / longer) if low * 8 >= MIN_SIDE else None
 
 
-def _scaled(demand: Demand, scale: float) -> Demand:
+def _scaled(demand: MemoryDemand, scale: float) -> MemoryDemand:
     def scaled(side: int) -> int:
-        return max(SMALLEST_SIDE, round(side * scale / 8) * 8)
+        return max(MIN_SIDE, round(side * scale / 8) * 8)
 
     return replace(demand, width=scaled(demand.width), height=scaled(demand.height))
 

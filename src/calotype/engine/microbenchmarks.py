@@ -26,7 +26,7 @@ REPEATS = 10
 _WARM_UP_CALLS = 3
 _SAMPLE_S = 0.02
 """Long enough that starting and stopping the clock is nothing."""
-_MOST_CALLS = 1000
+_MAX_CALLS = 1000
 _SCALE = {"TFLOP/s": 1e12, "TOP/s": 1e12, "GB/s": 1e9}
 _FLOATS = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -84,7 +84,7 @@ def trials_for(device: torch.device, sizes: Sizes | None = None) -> list[Trial]:
     return [*products, *others, _copy(own)]
 
 
-def rate(
+def measure_rate(
     trial: Trial, device: torch.device, *, repeats: int = REPEATS, seconds_of: SecondsOf | None = None
 ) -> Rate | NoRate:
     """Measure one; what cannot be done here is an answer too."""
@@ -115,7 +115,7 @@ def rate(
 def _samples(call: Call, repeats: int, seconds_of: SecondsOf) -> tuple[int, list[float]]:
     seconds_of(call, _WARM_UP_CALLS)
     once = seconds_of(call, 1)
-    calls = max(1, min(_MOST_CALLS, round(_SAMPLE_S / once)))
+    calls = max(1, min(_MAX_CALLS, round(_SAMPLE_S / once)))
     return calls, [seconds_of(call, calls) / calls for _ in range(repeats)]
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate
 
-from calotype.engine.vae import Autoencoder, Decode, plain_decode
+from calotype.engine.vae import Decode, Vae, decode_with_diffusers
 from calotype.models.model import Model
 
 FIT_SIDE = 16
@@ -21,7 +21,7 @@ FIT_ROWS = 4
 class Preview:
     """Latents to small pictures by one matrix."""
 
-    def __init__(self, model: Model, decode: Decode = plain_decode) -> None:
+    def __init__(self, model: Model, decode: Decode = decode_with_diffusers) -> None:
         self._model, self._decode = model, decode
         self._matrix: Tensor | None = None
 
@@ -43,7 +43,7 @@ class Preview:
             coarse = torch.randn(FIT_ROWS, architecture.latent_channels, side, side, generator=generator)
             rows.append(interpolate(coarse, size=(FIT_SIDE, FIT_SIDE), mode="bilinear"))
         latents = torch.cat(rows)
-        pixels = Autoencoder(self._model, self._decode).decode(latents.to(self._model.device), tiled=False)
+        pixels = Vae(self._model, self._decode).decode(latents.to(self._model.device), tiled=False)
         colours = avg_pool2d(pixels, architecture.vae_factor).cpu()
         return torch.linalg.lstsq(_by_pixel(_with_ones(latents)), _by_pixel(colours)).solution
 

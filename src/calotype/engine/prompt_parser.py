@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 STEP_UP = 1.1
-HEAVIEST = 10.0
+MAX_WEIGHT = 10.0
 _BRACKET = re.compile(r"\\[()]|[()]")
 _EXPLICIT = re.compile(r":\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*$")
-_LONGEST_EXPLICIT = 64
+_MAX_EXPLICIT_LENGTH = 64
 _EMBEDDING = re.compile(r"(?:^|(?<=[\s,(]))embedding:([^\s,()]+)")
 
 
 @dataclass(frozen=True)
-class Piece:
+class WeightedText:
     """Some text, or one learned word, and how much it counts."""
 
     text: str
@@ -26,9 +26,9 @@ class Piece:
     is_embedding: bool = False
 
 
-def parse_prompt(prompt: str) -> list[Piece]:
+def parse_prompt(prompt: str) -> list[WeightedText]:
     """The pieces of a prompt in order. A bracket ends a word, as a space would."""
-    pieces: list[Piece] = []
+    pieces: list[WeightedText] = []
     for text, weight in _weighted(prompt):
         pieces += _with_embeddings(_unescape(text), weight)
     return pieces
@@ -44,7 +44,7 @@ def _weighted(prompt: str) -> Iterator[tuple[str, float]]:
         yield prompt[start : min(position, ends[-1])], weights[-1]
         if position in closing:
             end = min(closing[position], ends[-1])
-            explicit = _EXPLICIT.search(prompt, max(position + 1, end - _LONGEST_EXPLICIT), end)
+            explicit = _EXPLICIT.search(prompt, max(position + 1, end - _MAX_EXPLICIT_LENGTH), end)
             ends.append(explicit.start() if explicit else end)
             weights.append(_bounded(float(explicit[1]) if explicit else weights[-1] * STEP_UP))
         elif len(ends) > 1:
@@ -67,18 +67,18 @@ def _closing_brackets(prompt: str) -> dict[int, int]:
 
 
 def _bounded(weight: float) -> float:
-    return max(-HEAVIEST, min(HEAVIEST, weight))
+    return max(-MAX_WEIGHT, min(MAX_WEIGHT, weight))
 
 
 def _unescape(text: str) -> str:
     return text.replace("\\(", "(").replace("\\)", ")")
 
 
-def _with_embeddings(text: str, weight: float) -> list[Piece]:
+def _with_embeddings(text: str, weight: float) -> list[WeightedText]:
     pieces, start = [], 0
     for match in _EMBEDDING.finditer(text):
-        pieces.append(Piece(text[start : match.start()], weight))
-        pieces.append(Piece(match[1], weight, is_embedding=True))
+        pieces.append(WeightedText(text[start : match.start()], weight))
+        pieces.append(WeightedText(match[1], weight, is_embedding=True))
         start = match.end()
-    pieces.append(Piece(text[start:], weight))
+    pieces.append(WeightedText(text[start:], weight))
     return [piece for piece in pieces if piece.text]

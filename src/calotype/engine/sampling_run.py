@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calotype.engine.denoiser import Guidance, Question
-from calotype.sampling import Query, Sampling
-from calotype.sampling.noise import noised
+from calotype.engine.denoiser import DenoiseInput, Guidance
+from calotype.sampling import DenoiseQuery, SamplerGenerator
+from calotype.sampling.noise import add_scaled_noise
 from calotype.spec.generate_request import LoraUse
 
 
 @dataclass(frozen=True)
-class Keep:
+class InpaintMask:
     """The part of a picture that inpainting leaves alone."""
 
     clean: Tensor
@@ -25,24 +25,26 @@ class Keep:
     paint: Tensor
     """1 where the picture is painted anew, 0 where it is kept; latent size."""
 
-    def into_question(self, query: Query) -> Query:
+    def into_question(self, query: DenoiseQuery) -> DenoiseQuery:
         """Outside the mask the model sees the known picture at the same noise level."""
-        return query._replace(x=torch.lerp(noised(self.clean, self.noise, query.sigma), query.x, self.paint))
+        return query._replace(
+            x=torch.lerp(add_scaled_noise(self.clean, self.noise, query.sigma), query.x, self.paint)
+        )
 
     def into_answer(self, denoised: Tensor) -> Tensor:
         return torch.lerp(self.clean, denoised, self.paint)
 
 
-class Run:
+class SamplingRun:
     """One sampling in progress. `latents` is the latest estimate of the result; the result once `done`."""
 
     def __init__(
         self,
-        sampling: Sampling,
+        sampling: SamplerGenerator,
         guidance: Guidance,
         total_steps: int,
         *,
-        keep: Keep | None = None,
+        keep: InpaintMask | None = None,
         extra_channels: Tensor | None = None,
         loras: tuple[LoraUse, ...] = (),
     ) -> None:
@@ -54,16 +56,16 @@ class Run:
         self._guidance = guidance
         self._keep = keep
         self._extra_channels = extra_channels
-        self._query: Query | None = next(sampling)
+        self._query: DenoiseQuery | None = next(sampling)
 
     @property
     def done(self) -> bool:
         return self._query is None
 
-    def question(self) -> Question:
+    def question(self) -> DenoiseInput:
         assert self._query is not None, "a finished run asks nothing"
         query = self._keep.into_question(self._query) if self._keep else self._query
-        return Question(query, self._guidance, self._extra_channels)
+        return DenoiseInput(query, self._guidance, self._extra_channels)
 
     def receive(self, denoised: Tensor) -> bool:
         """Take the answer and go on to the next question; True when that completed a step."""

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from calotype.engine.cpu_offload import visiting
+from calotype.engine.cpu_offload import cpu_offload
 from calotype.engine.prompt_parser import parse_prompt
 from calotype.models.model import Model
 
@@ -144,7 +144,7 @@ class TextConditioner:
         with ExitStack() as visits:
             for index in indices if self._aside else ():
                 if index not in self._on_device:
-                    visits.enter_context(visiting(self._model.text_encoders[index], self._model.device))
+                    visits.enter_context(cpu_offload(self._model.text_encoders[index], self._model.device))
                     self._on_device.add(index)
                     visits.callback(self._on_device.remove, index)
             yield

@@ -18,7 +18,7 @@ LATENT_OVERLAP = 0.25
 
 
 @dataclass(frozen=True)
-class Tiling:
+class TiledVae:
     """How a picture is cut. Sizes are in latent pixels, so that tiles begin where latent pixels do."""
 
     side: int

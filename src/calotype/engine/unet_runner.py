@@ -29,7 +29,7 @@ class Row:
     """Whose row it is: the same object at every step of a sampling, and gone with it."""
 
 
-class Network(Protocol):
+class UNetRunner(Protocol):
     """A model's UNet, however it is run."""
 
     def evaluate(self, sample: Tensor, rows: Sequence[Row]) -> Tensor:
@@ -44,14 +44,14 @@ class Network(Protocol):
         ...
 
 
-class PlainNetwork:
+class DiffusersUNet:
     """diffusers' own forward pass."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
 
     def evaluate(self, sample: Tensor, rows: Sequence[Row]) -> Tensor:
-        context, mask = contexts(rows)
+        context, mask = stack_contexts(rows)
         return self._model.unet(
             sample,
             timesteps(rows, sample.device),
@@ -67,31 +67,35 @@ class PlainNetwork:
 
 def timesteps(rows: Sequence[Row], device: torch.device) -> Tensor:
     """A row's timestep each. Filled on the device from host numbers: nothing waits."""
-    parts = [torch.full((count,), row.timestep, device=device) for row, count in runs(rows)]
+    parts = [torch.full((count,), row.timestep, device=device) for row, count in group_rows(rows)]
     return torch.cat(parts)
 
 
-def contexts(rows: Sequence[Row]) -> tuple[Tensor, Tensor | None]:
+def stack_contexts(rows: Sequence[Row]) -> tuple[Tensor, Tensor | None]:
     """The prompts of all rows, made equally long; the mask says which tokens are not only there for that."""
     lengths = {row.prompt.context.shape[1] for row in rows}
     longest = max(lengths)
-    context = torch.cat([padded(row.prompt, longest).expand(count, -1, -1) for row, count in runs(rows)])
-    return context, said(rows, longest) if len(lengths) > 1 else None
+    context = torch.cat(
+        [pad_rows(row.prompt, longest).expand(count, -1, -1) for row, count in group_rows(rows)]
+    )
+    return context, token_mask(rows, longest) if len(lengths) > 1 else None
 
 
-def padded(prompt: Conditioning, tokens: int) -> Tensor:
+def pad_rows(prompt: Conditioning, tokens: int) -> Tensor:
     return pad(prompt.context, (0, 0, 0, tokens - prompt.context.shape[1]))
 
 
-def repeated(prompt: Conditioning, tokens: int) -> Tensor:
+def repeat_rows(prompt: Conditioning, tokens: int) -> Tensor:
     """The prompt as often as makes so many tokens, which are a multiple of its own."""
     return prompt.context.repeat(1, tokens // prompt.context.shape[1], 1)
 
 
-def said(rows: Sequence[Row], tokens: int) -> Tensor:
+def token_mask(rows: Sequence[Row], tokens: int) -> Tensor:
     """True for tokens of the prompt, False for those that only fill the row."""
     places = torch.arange(tokens, device=rows[0].prompt.context.device)
-    return torch.cat([(places < row.prompt.context.shape[1]).expand(count, -1) for row, count in runs(rows)])
+    return torch.cat(
+        [(places < row.prompt.context.shape[1]).expand(count, -1) for row, count in group_rows(rows)]
+    )
 
 
 def added_conditions(rows: Sequence[Row], dtype: torch.dtype) -> dict[str, Tensor] | None:
@@ -99,7 +103,7 @@ def added_conditions(rows: Sequence[Row], dtype: torch.dtype) -> dict[str, Tenso
     if rows[0].time_ids is None:
         return None
     pooled, ids = [], []
-    for row, count in runs(rows):
+    for row, count in group_rows(rows):
         assert row.prompt.pooled is not None
         assert row.time_ids is not None
         pooled.append(row.prompt.pooled.expand(count, -1))
@@ -108,7 +112,7 @@ def added_conditions(rows: Sequence[Row], dtype: torch.dtype) -> dict[str, Tenso
     return {"text_embeds": torch.cat(pooled).to(dtype), "time_ids": torch.cat(ids)}
 
 
-def runs(rows: Sequence[Row]) -> list[tuple[Row, int]]:
+def group_rows(rows: Sequence[Row]) -> list[tuple[Row, int]]:
     """Rows that follow one another and are the same one, with their number."""
     found: list[tuple[Row, int]] = []
     for row in rows:

@@ -1,6 +1,6 @@
 """Between pictures and latents: encode, decode, and both in tiles when a picture is large.
 
-Knows nothing of noise. An `Autoencoder`'s latents are in the UNet's scale, a `RawAutoencoder`'s in its own.
+Knows nothing of noise. An `Vae`'s latents are in the UNet's scale, a `RawVae`'s in its own.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from torch import Tensor
 
 from calotype.core.errors import CalotypeError
 from calotype.engine.modules.vae_encoder import latent_mean
-from calotype.engine.tiled_vae import Tiling
+from calotype.engine.tiled_vae import TiledVae
 from calotype.models.architecture import vae_factor
 from calotype.models.model import Model
-from calotype.models.skeleton.fallback import Outline
+from calotype.models.skeleton.fallback import Skeleton
 
 TILE_PIXELS = 512
-COLOURS = 3
+COLORS = 3
 
 
-class NotAPictureError(CalotypeError):
+class NotAnImageError(CalotypeError):
     """The model's numbers left the range of numbers."""
 
 
@@ -32,15 +32,15 @@ Decode = Callable[[Any, Tensor], Tensor]
 """From an autoencoder and latents in its scale (fp32) to pixels (fp32)."""
 
 
-def plain_decode(vae: Any, latents: Tensor) -> Tensor:
+def decode_with_diffusers(vae: Any, latents: Tensor) -> Tensor:
     """diffusers' own way."""
     return vae.decode(_as_it_has(vae, latents), return_dict=False)[0].float()
 
 
-class RawAutoencoder:
+class RawVae:
     """A VAE without a model; latents are in its own scale."""
 
-    def __init__(self, vae: Any, decode: Decode = plain_decode) -> None:
+    def __init__(self, vae: Any, decode: Decode = decode_with_diffusers) -> None:
         self._vae, self._decode_with = vae, decode
         self.factor = vae_factor(vae.config)
         """Pixels per latent pixel along one side."""
@@ -48,7 +48,7 @@ class RawAutoencoder:
         self._side = TILE_PIXELS // self.factor
         self._overlap: int | None = None
 
-    def in_tiles(self, side: int, overlap: int) -> RawAutoencoder:
+    def in_tiles(self, side: int, overlap: int) -> RawVae:
         """The same with tiles of another size; both in pixels."""
         changed = copy(self)
         changed._side, changed._overlap = side // self.factor, overlap // self.factor
@@ -57,18 +57,18 @@ class RawAutoencoder:
     @torch.inference_mode()
     def encode(self, pixels: Tensor, *, tiled: bool) -> Tensor:
         """Latents (fp32) of pixels in −1…1; the distribution's mode, so that a picture has one latent."""
-        tiling = Tiling(self._side, self.factor, 1, self._latent_channels, self._overlap)
+        tiling = TiledVae(self._side, self.factor, 1, self._latent_channels, self._overlap)
         return tiling.apply(self._encode, pixels) if tiled else self._encode(pixels)
 
     @torch.inference_mode()
     def decode(self, latents: Tensor, *, tiled: bool) -> Tensor:
         """Pixels (fp32) in about −1…1."""
-        tiling = Tiling(self._side, 1, self.factor, COLOURS, self._overlap)
+        tiling = TiledVae(self._side, 1, self.factor, COLORS, self._overlap)
         return tiling.apply(self._decode, latents) if tiled else self._decode(latents)
 
     def _encode(self, pixels: Tensor) -> Tensor:
         given = _as_it_has(self._vae, pixels)
-        if isinstance(self._vae, Outline):
+        if isinstance(self._vae, Skeleton):
             return latent_mean(self._vae, given).float()
         return self._vae.encode(given).latent_dist.mode().float()
 
@@ -76,11 +76,11 @@ class RawAutoencoder:
         return self._decode_with(self._vae, latents)
 
 
-class Autoencoder:
+class Vae:
     """A model's VAE with its scale."""
 
-    def __init__(self, model: Model, decode: Decode = plain_decode) -> None:
-        self._raw = RawAutoencoder(model.vae, decode)
+    def __init__(self, model: Model, decode: Decode = decode_with_diffusers) -> None:
+        self._raw = RawVae(model.vae, decode)
         # Its own: a separate VAE in the model's place may have another scale.
         self._scale = float(model.vae.config.scaling_factor)
         self._shift = float(model.vae.config.shift_factor or 0.0)
@@ -106,7 +106,7 @@ def _as_it_has(vae: Any, values: Tensor) -> Tensor:
     return values.to(parameter.device, parameter.dtype)
 
 
-class Shown(NamedTuple):
+class DecodedImage(NamedTuple):
     """What a screen is given, still where it was decoded: a quarter of the size to copy from there."""
 
     colours: Tensor
@@ -115,21 +115,21 @@ class Shown(NamedTuple):
     """Whether they mean anything."""
 
 
-def shown(pixels: Tensor) -> Shown:
+def to_uint8(pixels: Tensor) -> DecodedImage:
     """Of one (3, height, width) tensor in −1…1."""
     colours = ((pixels.float() / 2 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8)
-    return Shown(colours.permute(1, 2, 0).contiguous(), torch.isfinite(pixels).all())
+    return DecodedImage(colours.permute(1, 2, 0).contiguous(), torch.isfinite(pixels).all())
 
 
 def to_image(pixels: Tensor) -> Image.Image:
     """A picture from one (3, height, width) tensor in −1…1."""
-    return image_of(shown(pixels))
+    return to_pil(to_uint8(pixels))
 
 
-def image_of(what: Shown) -> Image.Image:
+def to_pil(what: DecodedImage) -> Image.Image:
     """A picture; NaN is refused instead of shown as black."""
     if not bool(what.finite):
-        raise NotAPictureError(
+        raise NotAnImageError(
             "the picture came out as NaN or infinity: the numbers outgrew the precision. Use bf16 or fp32 "
             "(--precision), a VAE made for fp16, or a lower cfg"
         )

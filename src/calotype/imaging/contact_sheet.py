@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 BACKGROUND, INK, FAINT = (255, 255, 255), (24, 24, 27), (113, 113, 122)
 SMALLEST_TEXT, LARGEST_TEXT = 12, 36
-LARGEST_SIDE = 8192
+MAX_SIDE = 8192
 """Pixels that the pictures of a row or column may take together; WebP and viewers end at about twice that."""
 LABEL_SHARE = 1.5
 """How wide labels of rows may be before they are wrapped, as a share of a picture."""
@@ -62,7 +62,7 @@ def contact_sheet(
 
 def _within_reason(cells: Sequence[Sequence[Image.Image]]) -> Sequence[Sequence[Image.Image]]:
     """The pictures, smaller where so many of their size make no file that opens anywhere."""
-    most = LARGEST_SIDE // max(len(cells), *map(len, cells))
+    most = MAX_SIDE // max(len(cells), *map(len, cells))
     if all(max(image.size) <= most for row in cells for image in row):
         return cells
     return [[ImageOps.contain(image, (most, most)) for image in row] for row in cells]

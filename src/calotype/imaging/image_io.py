@@ -16,15 +16,15 @@ from pydantic import ValidationError
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.files import PNG_STRATEGY
-from calotype.core.paths import written_whole
-from calotype.spec.constants import PICTURE_FORMATS
+from calotype.core.paths import atomic_write
+from calotype.spec.constants import IMAGE_FORMATS
 from calotype.spec.records.image import PictureRecord
 
 KEY = "calotype"
 READABLE = ("PNG", "WEBP", "JPEG")
-MOST_PIXELS = 2**27
-LARGEST_FILE_BYTES = 2**30
-LARGEST_SIDES = {"webp": 16_383, "jpeg": 65_500}
+MAX_PIXELS = 2**27
+MAX_FILE_BYTES = 2**30
+MAX_SIDES = {"webp": 16_383, "jpeg": 65_500}
 """Of formats that have a limit, in pixels; that of JPEG is its library's."""
 _JPEG_MARK = f"{KEY}\0".encode()
 _JPEG_PIECE = 65_000
@@ -40,10 +40,10 @@ class TooManyPixelsError(RequestError):
         super().__init__([Problem(field, rule)])
 
 
-def save_picture(image: Image.Image, path: Path, record: PictureRecord, *, quality: int = 95) -> None:
+def save_image(image: Image.Image, path: Path, record: PictureRecord, *, quality: int = 95) -> None:
     """Write a picture with its record inside; whole or not at all. The suffix decides the format."""
-    encoded = encode_picture(image, format_of(path), record, quality=quality)
-    with written_whole(path) as file:
+    encoded = encode_image(image, format_of(path), record, quality=quality)
+    with atomic_write(path) as file:
         file.write(encoded)
 
 
@@ -51,25 +51,21 @@ def format_of(path: Path) -> str:
     """The picture format a file name asks for."""
     suffix = path.suffix.lower().removeprefix(".")
     name = {"jpg": "jpeg"}.get(suffix, suffix)
-    if name not in PICTURE_FORMATS:
-        rule = f"{path.suffix!r} is not one of {', '.join(PICTURE_FORMATS)}"
+    if name not in IMAGE_FORMATS:
+        rule = f"{path.suffix!r} is not one of {', '.join(IMAGE_FORMATS)}"
         raise RequestError([Problem("format", rule, path.suffix)])
     return name
 
 
-def holds(format_name: str, image: Image.Image) -> bool:
+def can_encode(format_name: str, image: Image.Image) -> bool:
     """Whether a file of this format can have so many pixels a side."""
-    return max(image.size) <= LARGEST_SIDES.get(format_name, max(image.size))
+    return max(image.size) <= MAX_SIDES.get(format_name, max(image.size))
 
 
-def encode_picture(
-    image: Image.Image, format_name: str, record: PictureRecord, *, quality: int = 95
-) -> bytes:
+def encode_image(image: Image.Image, format_name: str, record: PictureRecord, *, quality: int = 95) -> bytes:
     """The bytes of a picture file with its record inside."""
-    if not holds(format_name, image):
-        rule = (
-            f"{format_name} holds {LARGEST_SIDES[format_name]} pixels a side, the picture is {image.width}×"
-        )
+    if not can_encode(format_name, image):
+        rule = f"{format_name} holds {MAX_SIDES[format_name]} pixels a side, the picture is {image.width}×"
         raise RequestError([Problem("format", f"{rule}{image.height}; use png", format_name)])
     values = record.model_dump(mode="json")
     text = json.dumps(values, ensure_ascii=False, sort_keys=True)
@@ -98,8 +94,8 @@ def _with_comments(jpeg: bytes, text: bytes) -> bytes:
 
 def read_record(path: Path) -> PictureRecord:
     """The record inside a picture made by Calotype."""
-    with open_picture(path) as image:
-        record = record_in(image, str(path))
+    with open_image(path) as image:
+        record = find_record(image, str(path))
     if record is None:
         raise NotFoundError(
             f"{path} holds no Calotype record; was it made by another program, or edited since?"
@@ -107,7 +103,7 @@ def read_record(path: Path) -> PictureRecord:
     return record
 
 
-def record_in(image: Image.Image, name: str = "the picture") -> PictureRecord | None:
+def find_record(image: Image.Image, name: str = "the picture") -> PictureRecord | None:
     """The record inside an open picture, if it has one."""
     text = _record_text(image)
     if not text:
@@ -136,24 +132,24 @@ def _record_text(image: Image.Image) -> str | bytes | None:
     return json.dumps(values[KEY]) if isinstance(values, dict) and KEY in values else None
 
 
-def open_picture(path: Path) -> Image.Image:
+def open_image(path: Path) -> Image.Image:
     """A picture file given by a user, with all its pixels."""
-    return decode_picture(read_picture_file(path), str(path))
+    return decode_image(read_image_file(path), str(path))
 
 
-def read_picture_file(path: Path) -> bytes:
+def read_image_file(path: Path) -> bytes:
     """The bytes of a file that may be a picture; not of a pipe or a device, and not without end."""
     if not path.is_file():
         raise NotFoundError(f"no picture {path}")
     size = path.stat().st_size
-    if size > LARGEST_FILE_BYTES:
-        rule = f"{path} is {size} bytes, the limit is {LARGEST_FILE_BYTES}"
+    if size > MAX_FILE_BYTES:
+        rule = f"{path} is {size} bytes, the limit is {MAX_FILE_BYTES}"
         raise RequestError([Problem("image", rule)])
     return path.read_bytes()
 
 
-def decode_picture(
-    data: bytes, name: str, *, field: str = "image", most_pixels: int = MOST_PIXELS
+def decode_image(
+    data: bytes, name: str, *, field: str = "image", most_pixels: int = MAX_PIXELS
 ) -> Image.Image:
     """A picture from bytes anyone may have made: a known format, of a size that cannot be a trap."""
     try:

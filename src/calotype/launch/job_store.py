@@ -12,11 +12,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, near_matches
-from calotype.core.paths import check_name, state_dir, written_whole
+from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, did_you_mean
+from calotype.core.paths import atomic_write, check_name, state_dir
 from calotype.launch.backend import LOGS, JobRecord, JobStatus
 from calotype.spec.launch import LaunchSpec
-from calotype.spec.launch_sections import LONGEST_JOB_NAME
+from calotype.spec.launch_sections import MAX_JOB_NAME_LENGTH
 
 FILE = "launch.json"
 _CLAIM = ".claimed"
@@ -28,13 +28,13 @@ def _links() -> Path:
     return state_dir() / "launches"
 
 
-def claimed(spec: LaunchSpec) -> LaunchSpec:
+def claim_folder(spec: LaunchSpec) -> LaunchSpec:
     """The spec under an id that no other job has, with a new folder of its own; both exist afterwards."""
     links = _links()
     links.mkdir(parents=True, exist_ok=True)
     for number in range(1, 100_000):
         ending = f"-{number}"
-        name = spec.name[: LONGEST_JOB_NAME - len(ending)].rstrip("-") + ending
+        name = spec.name[: MAX_JOB_NAME_LENGTH - len(ending)].rstrip("-") + ending
         mine = spec.changed(name=name)
         folder = Path(mine.folder).absolute()
         try:
@@ -72,22 +72,22 @@ def _took(folder: Path) -> bool:
     return True
 
 
-def unclaimed(spec: LaunchSpec) -> None:
+def release_folder(spec: LaunchSpec) -> None:
     """Take back an id whose job was never handed in; the rendered files stay."""
     (_links() / spec.name).unlink(missing_ok=True)
     Path(spec.folder, _CLAIM).unlink(missing_ok=True)
 
 
-def keep(record: JobRecord) -> None:
-    with written_whole(Path(record.folder) / FILE, "w") as file:
+def save_record(record: JobRecord) -> None:
+    with atomic_write(Path(record.folder) / FILE, "w") as file:
         file.write(record.model_dump_json(indent=2) + "\n")
     Path(record.folder, _CLAIM).unlink(missing_ok=True)
 
 
-def keep_end(record: JobRecord, status: JobStatus) -> JobRecord:
+def save_end(record: JobRecord, status: JobStatus) -> JobRecord:
     """The record with how its job ended, on disk too."""
     ended = record.model_copy(update={"ended": status})
-    keep(ended)
+    save_record(ended)
     return ended
 
 
@@ -98,7 +98,7 @@ def find(job_id: str) -> JobRecord:
     link = _links() / check_name("job", job_id)
     if not link.is_symlink():
         known = [record.id for record in all_records()]
-        raise NotFoundError(f"no job {job_id!r}; {near_matches(job_id, known)}")
+        raise NotFoundError(f"no job {job_id!r}; {did_you_mean(job_id, known)}")
     if not (link / FILE).is_file():
         raise NotFoundError(f"job {job_id!r} worked in {link.readlink()}, which has no {FILE} any more")
     return _read(link.readlink())

@@ -16,7 +16,7 @@ from pathlib import Path
 from calotype.core.errors import Problem, RequestError
 from calotype.core.hardware import GpuSource, read_cpu
 from calotype.core.nvml import NvmlGpus
-from calotype.core.process import born
+from calotype.core.process import process_start_time
 from calotype.launch.backend import (
     LOGS,
     SCRIPT_LOG,
@@ -90,7 +90,7 @@ class LocalBackend:
         )
         pid = int(told.stdout)
         # When it began tells it from a later process of that number; one that has ended already began at 0.
-        return f"{pid}:{born(pid) or 0}"
+        return f"{pid}:{process_start_time(pid) or 0}"
 
     def status(self, record: JobRecord) -> JobStatus:
         running, folder = _runs(record), Path(record.folder)
@@ -131,7 +131,7 @@ def _pid(record: JobRecord) -> int:
 
 
 def _runs(record: JobRecord) -> bool:
-    return born(_pid(record)) == (int(record.handle.partition(":")[2]) or -1)
+    return process_start_time(_pid(record)) == (int(record.handle.partition(":")[2]) or -1)
 
 
 def _ended(folder: Path) -> JobStatus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
-from calotype.core.errors import Problem, RequestError, near_matches
+from calotype.core.errors import Problem, RequestError, did_you_mean
 from calotype.launch.backend import Backend
 
 _PLACES = {
@@ -24,7 +24,7 @@ def open_backend(name: str) -> Backend:
     """The back end of this name."""
     if name not in _PLACES:
         raise RequestError(
-            [Problem("--launch", f"no back end {name!r}; {near_matches(name, _PLACES)}", name)]
+            [Problem("--launch", f"no back end {name!r}; {did_you_mean(name, _PLACES)}", name)]
         )
     module, _, kind = _PLACES[name].partition(":")
     return cast("Backend", getattr(import_module(module), kind)())

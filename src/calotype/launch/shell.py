@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from calotype.launch.torchrun import torchrun_options, torchrun_variables
 from calotype.spec.launch import TASK, LaunchSpec
 
-LONGEST_LINE = 100
+MAX_LINE_LENGTH = 100
 
 
 def exports(variables: Mapping[str, str]) -> list[str]:
@@ -48,7 +48,7 @@ def continued(lines: Iterable[Sequence[str]], indent: str = "  ") -> str:
 def _rows(words: Sequence[str]) -> list[str]:
     rows: list[str] = []
     for word in words:
-        if rows and len(rows[-1]) + len(word) < LONGEST_LINE:
+        if rows and len(rows[-1]) + len(word) < MAX_LINE_LENGTH:
             rows[-1] += f" {word}"
         else:
             rows.append(word)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from calotype.core.errors import RequestError
 from calotype.launch.backend import Backend, JobRecord, JobState, JobStatus, LaunchError, Rendered
-from calotype.launch.job_store import claimed, keep, keep_end, unclaimed
+from calotype.launch.job_store import claim_folder, release_folder, save_end, save_record
 from calotype.spec.launch import LaunchSpec
 
 
@@ -28,7 +28,7 @@ def submit(backend: Backend, spec: LaunchSpec) -> tuple[JobRecord, Rendered]:
     problems = backend.check(spec)
     if problems:
         raise RequestError(problems)
-    mine = claimed(spec)
+    mine = claim_folder(spec)
     folder = Path(mine.work_folder)
     try:
         rendered = backend.render(mine)
@@ -36,7 +36,7 @@ def submit(backend: Backend, spec: LaunchSpec) -> tuple[JobRecord, Rendered]:
             (folder / name).write_text(text, encoding="utf-8")
         handle = backend.submit(mine, folder, rendered)
     except BaseException:
-        unclaimed(mine)
+        release_folder(mine)
         raise
     record = JobRecord(
         id=mine.name,
@@ -48,12 +48,12 @@ def submit(backend: Backend, spec: LaunchSpec) -> tuple[JobRecord, Rendered]:
         submitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     try:
-        keep(record)
+        save_record(record)
     except BaseException:
         # Nobody would find it again.
         with suppress(LaunchError):
             backend.cancel(record)
-        unclaimed(mine)
+        release_folder(mine)
         raise
     return record, rendered
 
@@ -64,5 +64,5 @@ def status_of(backend: Backend, record: JobRecord) -> JobStatus:
         return record.ended
     status = backend.status(record)
     if status.state.is_over and status.state is not JobState.LOST:
-        keep_end(record, status)
+        save_end(record, status)
     return status

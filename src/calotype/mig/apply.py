@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calotype.core.errors import CalotypeError, ExitCode
-from calotype.mig.diff import Change, PendingUntilRebootError, Reset, SetMode, back_to, difference, perform
+from calotype.mig.diff import Change, PendingUntilRebootError, Reset, SetMode, apply_change, back_to, diff
 from calotype.mig.driver import DriverError, GpuState, MigDriver, Refusal, gpu_at
 from calotype.mig.layout import Layout, check
 from calotype.mig.layout_file import write_layouts
@@ -48,7 +48,7 @@ class Applied:
 def prepare(state: GpuState, target: Layout) -> Change:
     """The change, refused when the layout breaks a rule or somebody uses what must go."""
     check(state.model, target)
-    change = difference(state, target)
+    change = diff(state, target)
     busy = [
         f"{state.model.by_id(each.profile_id).name} at {each.start} (GPU instance {each.gi_id}) is held by "
         f"process {', '.join(map(str, each.processes))}"
@@ -108,7 +108,7 @@ def apply(driver: MigDriver, gpu: int, target: Layout, save_to: Path) -> Applied
 def _perform(driver: MigDriver, gpu: int, change: Change) -> bool:
     """Make the change; whether it waits for a reboot."""
     try:
-        perform(driver, gpu, change)
+        apply_change(driver, gpu, change)
     except PendingUntilRebootError:
         return True
     return False
@@ -122,7 +122,7 @@ def restore(driver: MigDriver, former: GpuState) -> bool:
                 now = gpu_at(driver, former.index)
                 if _identity(now) == _identity(former):
                     return True
-                perform(driver, former.index, back_to(former, now))
+                apply_change(driver, former.index, back_to(former, now))
                 if _identity(gpu_at(driver, former.index)) == _identity(former):
                     return True
         # Whatever it is: what was done so far is worse than trying again, and the caller says how it ended.

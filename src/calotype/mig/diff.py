@@ -86,7 +86,7 @@ class Change:
 def back_to(former: GpuState, now: GpuState) -> Change:
     """The steps back to a former state. Ids are given in the order of making, so that order is kept too."""
     ids = {(each.start, part.part): part.ci_id for each in former.instances for part in each.compute}
-    change = difference(now, former.layout)
+    change = diff(now, former.layout)
 
     def order(step: Step) -> int:
         return ids.get((step.slice_start, step.part), 0) if isinstance(step, CreateCompute) else 0
@@ -96,7 +96,7 @@ def back_to(former: GpuState, now: GpuState) -> Change:
     return replace(change, steps=(*first, *last))
 
 
-def difference(state: GpuState, target: Layout) -> Change:
+def diff(state: GpuState, target: Layout) -> Change:
     """The steps from `state` to `target`; none when they are the same."""
     wanted = {(part.start, part.profile_id): part for part in target.slices}
     there = {(part.start, part.profile_id): part for part in state.layout.slices}
@@ -145,7 +145,7 @@ def _inside(state: GpuState, instance: Instance, wanted: Slice | None) -> tuple[
     return going, coming
 
 
-def perform(driver: MigDriver, gpu: int, change: Change) -> None:
+def apply_change(driver: MigDriver, gpu: int, change: Change) -> None:
     """Do every step in order; the first refusal ends it."""
     made: dict[int, int] = {}
     for step in change.steps:

@@ -11,22 +11,22 @@ from functools import cache
 from calotype.mig.layout import Layout, Slice, counted, engine_shortage
 from calotype.mig.profiles import GpuModel, Profile, table
 
-Bag = tuple[int, ...]
+Multiset = tuple[int, ...]
 """Profile numbers, sorted; how often each is there matters and where it stands does not."""
 
 
-def bag_of(layout: Layout) -> Bag:
+def multiset_of(layout: Layout) -> Multiset:
     return tuple(sorted(part.profile_id for part in layout.slices))
 
 
 @cache
-def layouts_by_bag(gpu: GpuModel) -> Mapping[Bag, tuple[Layout, ...]]:
+def layouts_by_multiset(gpu: GpuModel) -> Mapping[Multiset, tuple[Layout, ...]]:
     """Every way to cut the GPU, under the set of slices it gives; leftmost starts first."""
-    found: dict[Bag, list[Layout]] = {}
+    found: dict[Multiset, list[Layout]] = {}
     for slices in _cuts(gpu, 0, (), Counter()):
         if engine_shortage(gpu, (gpu.by_id(part.profile_id) for part in slices)) is None:
             layout = Layout(True, slices)
-            found.setdefault(bag_of(layout), []).append(layout)
+            found.setdefault(multiset_of(layout), []).append(layout)
     return {
         bag: tuple(sorted(layouts, key=lambda each: [part.start for part in each.slices]))
         for bag, layouts in found.items()
@@ -50,7 +50,7 @@ def _cuts(
 
 def fitting(gpu: GpuModel, profiles: Iterable[Profile]) -> tuple[Layout, ...]:
     """Every place these slices can have together; none when they do not fit."""
-    return layouts_by_bag(gpu).get(tuple(sorted(p.profile_id for p in profiles)), ())
+    return layouts_by_multiset(gpu).get(tuple(sorted(p.profile_id for p in profiles)), ())
 
 
 def why_not(gpu: GpuModel, profiles: Iterable[Profile]) -> str:
@@ -72,7 +72,7 @@ def _reason(gpu: GpuModel, wanted: list[Profile]) -> str:
 
 def _what_would(gpu: GpuModel, wanted: list[Profile]) -> str:
     bag = Counter(p.profile_id for p in wanted)
-    inside = [Counter(known) for known in layouts_by_bag(gpu) if Counter(known) <= bag]
+    inside = [Counter(known) for known in layouts_by_multiset(gpu) if Counter(known) <= bag]
     most = max(part.total() for part in inside)
 
     def weight(part: Counter[int]) -> int:

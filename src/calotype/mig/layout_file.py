@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.mig.driver import GpuState
 from calotype.mig.layout import ComputePart, Layout, Slice, check
 from calotype.spec.validation_errors import problems_of
@@ -83,7 +83,7 @@ def with_others(file: LayoutFile, former: LayoutFile | None) -> LayoutFile:
 
 
 def write_layouts(path: Path, states: Iterable[GpuState]) -> None:
-    with written_whole(path, "w") as file:
+    with atomic_write(path, "w") as file:
         file.write(saved(states).text())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from calotype.core.errors import Problem, RequestError
-from calotype.mig.performance_model import Figures, Speed, model_of_card
+from calotype.mig.performance_model import PerformanceModel, Speed, model_of_card
 from calotype.spec.records.measurement import FORMAT, Measurement
 from calotype.spec.records.measurement_training import measurement_of
 from calotype.spec.records.train_benchmark import BenchmarkRecord
@@ -22,7 +22,7 @@ from calotype.spec.validation_errors import problems_of
 _log = logging.getLogger(__name__)
 
 
-def with_records(figures: Figures, paths: Iterable[Path]) -> Figures:
+def with_records(figures: PerformanceModel, paths: Iterable[Path]) -> PerformanceModel:
     """The figures and what these files add; what they measured stands in for what came along.
 
     They are `records.jsonl` of `calotype bench inference` and `train`, or what `calotype train --benchmark

@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from yaml import YAMLError  # type: ignore[import-untyped]  # only its error's name is wanted
 
-from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
+from calotype.core.errors import NotFoundError, Problem, RequestError, did_you_mean
 from calotype.mig.driver import GpuState
 from calotype.mig.enumerate import fitting, why_not
 from calotype.mig.layout import EMPTY, OFF, Layout
@@ -82,7 +82,7 @@ def parse_parted(text: str, source: str) -> PartedFile:
 
 def entries_of(file: PartedFile, label: str) -> Sequence[PartedEntry]:
     if label not in file.mig_configs:
-        raise NotFoundError(f"no configuration {label!r}; {near_matches(label, file.mig_configs)}")
+        raise NotFoundError(f"no configuration {label!r}; {did_you_mean(label, file.mig_configs)}")
     return file.mig_configs[label]
 
 
@@ -109,7 +109,7 @@ def _layout(entry: PartedEntry, state: GpuState) -> Layout:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ValidationResult:
     """What the table of GPUs says of one configuration."""
 
     suits: tuple[str, ...]
@@ -118,9 +118,9 @@ class Verdict:
     """What concerns only GPUs that are not in the table."""
 
 
-def validated(file: PartedFile) -> dict[str, Verdict]:
+def validated(file: PartedFile) -> dict[str, ValidationResult]:
     """A verdict for each label; what the GPUs it is meant for cannot be is refused."""
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, ValidationResult] = {}
     problems: list[Problem] = []
     for label, entries in file.mig_configs.items():
         suits: dict[str, None] = {}
@@ -134,7 +134,7 @@ def validated(file: PartedFile) -> dict[str, Verdict]:
             elif not able:
                 why = why_not(meant[0], entry.profiles(meant[0])) if meant else "no one GPU has all of these"
                 problems.append(Problem(label, f"{_words(entry)} cannot be: {why}"))
-        verdicts[label] = Verdict(tuple(suits), tuple(unjudged))
+        verdicts[label] = ValidationResult(tuple(suits), tuple(unjudged))
     if problems:
         raise RequestError(problems)
     return verdicts
@@ -148,7 +148,7 @@ def _meant(entry: PartedEntry) -> tuple[list[GpuModel], str | None]:
     everywhere = {profile.name for gpu in table().values() for profile in gpu.profiles}
     strange = next((name for name in entry.mig_devices if name not in everywhere), None)
     if strange:
-        return [], f"no GPU in the table has {strange!r}; {near_matches(strange, everywhere)}"
+        return [], f"no GPU in the table has {strange!r}; {did_you_mean(strange, everywhere)}"
     return [gpu for gpu in allowed if set(entry.mig_devices) <= {p.name for p in gpu.profiles}], None
 
 

@@ -33,7 +33,7 @@ _REFUSALS = {
 _ABSENT = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT)
 # What NVML writes for a process that is in no slice.
 _NO_INSTANCE = 0xFFFFFFFF
-_MOST_PLACES = 16
+_MAX_PLACES = 16
 
 
 class NvmlDriver:
@@ -177,7 +177,7 @@ def _profile(info: Any, places: list[Any]) -> Profile:
 
 
 def _placements(handle: Any, profile_id: int) -> Iterator[Any]:
-    places, count = (pynvml.c_nvmlGpuInstancePlacement_t * _MOST_PLACES)(), c_uint(_MOST_PLACES)
+    places, count = (pynvml.c_nvmlGpuInstancePlacement_t * _MAX_PLACES)(), c_uint(_MAX_PLACES)
     pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile_id, places, byref(count))
     yield from places[: count.value]
 
@@ -185,7 +185,7 @@ def _placements(handle: Any, profile_id: int) -> Iterator[Any]:
 def _instances(handle: Any, model: GpuModel, processes: list[tuple[int, Process]]) -> Iterator[Instance]:
     uuids = dict(_uuids(handle))
     for profile in model.profiles:
-        found, count = (pynvml.c_nvmlGpuInstance_t * _MOST_PLACES)(), c_uint(_MOST_PLACES)
+        found, count = (pynvml.c_nvmlGpuInstance_t * _MAX_PLACES)(), c_uint(_MAX_PLACES)
         pynvml.nvmlDeviceGetGpuInstances(handle, profile.profile_id, found, byref(count))
         for each in found[: count.value]:
             info = pynvml.nvmlGpuInstanceGetInfo(each)
@@ -212,7 +212,7 @@ def _usual_compute(instance: Any) -> int:
 
 def _compute(instance: Any) -> Iterator[tuple[int, ComputePart]]:
     for profile in _compute_profiles(instance):
-        found, count = (pynvml.c_nvmlComputeInstance_t * _MOST_PLACES)(), c_uint(_MOST_PLACES)
+        found, count = (pynvml.c_nvmlComputeInstance_t * _MAX_PLACES)(), c_uint(_MAX_PLACES)
         pynvml.nvmlGpuInstanceGetComputeInstances(instance, profile.id, found, byref(count))
         for each in found[: count.value]:
             info = pynvml.nvmlComputeInstanceGetInfo_v2(each)

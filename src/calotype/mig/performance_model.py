@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from math import ceil
 
-from calotype.core.errors import NotFoundError, near_matches
+from calotype.core.errors import NotFoundError, did_you_mean
 from calotype.mig.profiles import GIB, GpuModel, Profile, table
 
 CONTEXT_BYTES = GIB // 2
@@ -59,7 +59,7 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Figures:
+class PerformanceModel:
     """Everything that is known of work."""
 
     memory: tuple[ModelMemory, ...]
@@ -87,14 +87,14 @@ class Figures:
             raise NotFoundError(
                 f"{model} was recorded up to batch {most}, not at {batch}; give a record of it"
             )
-        raise NotFoundError(f"nothing is known of {model!r}; {near_matches(model, self.models())}")
+        raise NotFoundError(f"nothing is known of {model!r}; {did_you_mean(model, self.models())}")
 
 
 @cache
-def shipped() -> Figures:
+def shipped() -> PerformanceModel:
     """The figures that come with the package."""
     raw = json.loads((files(__package__) / "figures.json").read_text("utf-8"))
-    return Figures(
+    return PerformanceModel(
         tuple(ModelMemory(**row) for row in raw["memory"]), tuple(Speed(**row) for row in raw["speed"])
     )
 
@@ -131,7 +131,7 @@ class Prediction:
 
 
 def predict(
-    figures: Figures, gpu: GpuModel, profile: Profile, model: str | None, batch: int = 1
+    figures: PerformanceModel, gpu: GpuModel, profile: Profile, model: str | None, batch: int = 1
 ) -> Prediction:
     """The speed of work in a slice: the card's best speed times the slice's share of multiprocessors.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calotype.core.errors import CalotypeError, ExitCode
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 
 UNIT = "calotype-mig.service"
 UNIT_PLACE = Path("etc/systemd/system") / UNIT
@@ -110,7 +110,7 @@ def remove(root: Path) -> Installed:
 
 def _write(path: Path, text: str) -> None:
     try:
-        with written_whole(path, "w") as file:
+        with atomic_write(path, "w") as file:
             file.write(text)
     except PermissionError as error:
         raise PersistError(f"{path}: {error.strerror}; run it as root (sudo), or give --root") from None

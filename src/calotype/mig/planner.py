@@ -10,11 +10,11 @@ from enum import StrEnum
 from functools import cache
 
 from calotype.core.errors import DoesNotFitError
-from calotype.mig.enumerate import Bag, fitting, layouts_by_bag, why_not
+from calotype.mig.enumerate import Multiset, fitting, layouts_by_multiset, why_not
 from calotype.mig.layout import EMPTY, Layout, Slice, counted, profiles_of
-from calotype.mig.performance_model import Figures, Prediction, predict
+from calotype.mig.performance_model import PerformanceModel, Prediction, predict
 from calotype.mig.profiles import GIB, GpuModel, Profile, table
-from calotype.mig.request_syntax import Want, Wants
+from calotype.mig.request_syntax import WorkloadRequest, WorkloadRequests
 
 # Sums of shares that differ by less are the same sum, added in another order.
 _DIGITS = 9
@@ -39,7 +39,7 @@ class Assigned:
 
     slice: Slice
     profile: Profile
-    want: Want | None
+    want: WorkloadRequest | None
     """None: a spare slice."""
     prediction: Prediction
 
@@ -58,21 +58,21 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Question:
+class PlanRequest:
     """What the planner is asked."""
 
     gpu: GpuModel
-    wants: Wants
-    figures: Figures
+    wants: WorkloadRequests
+    figures: PerformanceModel
     objective: Objective = Objective.THROUGHPUT
     existing: Layout = EMPTY
     locked: tuple[Slice, ...] = ()
     """Slices that must stay where they are, beside those that are wanted."""
 
 
-def plans(question: Question, most: int = 3) -> list[Plan]:
+def plans(question: PlanRequest, most: int = 3) -> list[Plan]:
     """The best layouts, each with another set of slices; the first is the one to take."""
-    found = [plan for bag in layouts_by_bag(question.gpu) if (plan := _best_of_bag(question, bag))]
+    found = [plan for bag in layouts_by_multiset(question.gpu) if (plan := _best_of_bag(question, bag))]
     if not found:
         raise DoesNotFitError(_why_not(question))
     # Shapes that differ in media engines alone are no other choice to someone who did not ask for those.
@@ -90,7 +90,7 @@ def places_for(gpu: GpuModel, profiles: Sequence[Profile], existing: Layout, bus
     return max(layouts, key=lambda layout: (_kept(layout, busy), *_place_rank(gpu, layout, existing)))
 
 
-def _rank(question: Question, plan: Plan) -> tuple[object, ...]:
+def _rank(question: PlanRequest, plan: Plan) -> tuple[object, ...]:
     # As many as fit is what was asked for; the objective chooses among the ways to do so.
     filled = len(plan.assigned) if question.wants.filling else 0
     return filled, *_worth(question.objective, plan)
@@ -112,7 +112,7 @@ def _worth(objective: Objective, plan: Plan) -> tuple[object, ...]:
             return plan.kept, *throughput, frugal
 
 
-def _best_of_bag(question: Question, bag: Bag) -> Plan | None:
+def _best_of_bag(question: PlanRequest, bag: Multiset) -> Plan | None:
     """The best plan with exactly these slices, or None when they do not serve."""
     remaining = list(bag)
     for part in question.locked:
@@ -122,7 +122,7 @@ def _best_of_bag(question: Question, bag: Bag) -> Plan | None:
     chosen = _assignment(question, tuple(remaining))
     layouts = [
         layout
-        for layout in layouts_by_bag(question.gpu)[bag]
+        for layout in layouts_by_multiset(question.gpu)[bag]
         if all(any(_same_place(part, other) for other in layout.slices) for part in question.locked)
     ]
     if chosen is None or not layouts:
@@ -131,7 +131,7 @@ def _best_of_bag(question: Question, bag: Bag) -> Plan | None:
     return _plan(question, layout, chosen)
 
 
-def _assignment(question: Question, bag: Bag) -> list[tuple[Want | None, int]] | None:
+def _assignment(question: PlanRequest, bag: Multiset) -> list[tuple[WorkloadRequest | None, int]] | None:
     """Who gets which shape so that the sum of speeds is largest, and of equals the slowest fastest."""
     wants = list(question.wants.fixed)
     spare = len(bag) - len(wants)
@@ -143,7 +143,7 @@ def _assignment(question: Question, bag: Bag) -> list[tuple[Want | None, int]] |
         return None
 
     @cache
-    def best(index: int, left: Bag) -> tuple[float, tuple[float, ...], tuple[int, ...]] | None:
+    def best(index: int, left: Multiset) -> tuple[float, tuple[float, ...], tuple[int, ...]] | None:
         if index == len(wants):
             return 0.0, (), ()
         found = []
@@ -165,7 +165,7 @@ def _assignment(question: Question, bag: Bag) -> list[tuple[Want | None, int]] |
     return [*zip(wants, answer[2], strict=True), *((None, number) for number in spares)]
 
 
-def _share(question: Question, want: Want, profile: Profile) -> float | None:
+def _share(question: PlanRequest, want: WorkloadRequest, profile: Profile) -> float | None:
     """The speed of this work in such a slice, or None when it does not do."""
     if not want.satisfied_by(profile):
         return None
@@ -173,7 +173,7 @@ def _share(question: Question, want: Want, profile: Profile) -> float | None:
     return None if share + 1e-9 < want.least_share else share
 
 
-def _plan(question: Question, layout: Layout, chosen: list[tuple[Want | None, int]]) -> Plan:
+def _plan(question: PlanRequest, layout: Layout, chosen: list[tuple[WorkloadRequest | None, int]]) -> Plan:
     waiting = list(chosen)
     waiting += [(None, part.profile_id) for part in question.locked]
     assigned = []
@@ -221,11 +221,11 @@ def _place_rank(gpu: GpuModel, layout: Layout, existing: Layout) -> tuple[object
     return _kept(layout, existing), max(free, default=0), len(free), [-part.start for part in layout.slices]
 
 
-def _why_not(question: Question) -> str:
+def _why_not(question: PlanRequest) -> str:
     return f"{'; '.join(_reasons(question))}{_elsewhere(question)}"
 
 
-def _reasons(question: Question) -> Iterator[str]:
+def _reasons(question: PlanRequest) -> Iterator[str]:
     gpu, wants = question.gpu, list(question.wants.fixed)
     if question.wants.filling:
         wants.append(question.wants.filling)
@@ -250,14 +250,14 @@ def _reasons(question: Question) -> Iterator[str]:
     yield why_not(gpu, smallest)
 
 
-def _elsewhere(question: Question) -> str:
+def _elsewhere(question: PlanRequest) -> str:
     """Other GPUs with room for the same work; shapes have other names there, so only work is asked."""
     if any(want.profile for want in question.wants.fixed) or question.locked:
         return ""
 
     def serves(gpu: GpuModel) -> bool:
-        asked = Question(gpu, question.wants, question.figures)
-        return any(_best_of_bag(asked, bag) for bag in layouts_by_bag(gpu))
+        asked = PlanRequest(gpu, question.wants, question.figures)
+        return any(_best_of_bag(asked, bag) for bag in layouts_by_multiset(gpu))
 
     roomy = [name for name, gpu in table().items() if name != question.gpu.name and serves(gpu)]
     return f"; it would fit on {', '.join(roomy)}" if roomy else ""

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
-from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
+from calotype.core.errors import NotFoundError, Problem, RequestError, did_you_mean
 
 GIB = 2**30
 # The smallest share of its named size that a listed slice has: 16.00 GiB in 1g.18gb are 0.954 of 18 GB.
@@ -98,7 +98,7 @@ class GpuModel:
         if wanted.isdigit():
             known = ", ".join(f"{p.profile_id} ({p.name})" for p in self.profiles)
             return f"{self.name} has no profile number {wanted}; it has {known}"
-        near = near_matches(wanted, (p.name for p in self.profiles))
+        near = did_you_mean(wanted, (p.name for p in self.profiles))
         others = [name for name, gpu in table().items() if wanted in (p.name for p in gpu.profiles)]
         elsewhere = f" ({', '.join(others)} has it)" if others else ""
         return f"{self.name} has no profile {wanted!r}{elsewhere}; {near}"
@@ -115,7 +115,7 @@ def model_named(name: str) -> GpuModel:
     """The GPU of that name in the table."""
     found = {known.lower(): gpu for known, gpu in table().items()}.get(name.strip().lower())
     if found is None:
-        raise NotFoundError(f"no GPU {name!r} in the table; {near_matches(name, table())}")
+        raise NotFoundError(f"no GPU {name!r} in the table; {did_you_mean(name, table())}")
     return found
 
 

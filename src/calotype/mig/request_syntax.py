@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calotype.core.errors import CalotypeError, Problem, RequestError
-from calotype.mig.performance_model import Figures
+from calotype.mig.performance_model import PerformanceModel
 from calotype.mig.profiles import GIB, GpuModel, Profile
 
 HOW_TO = "write for instance 3×sd15@4, 1×sdxl — or 2g.20gb×3,1g.10gb+me — or 2×24gb/0.4 (memory/speed share)"
@@ -23,7 +23,7 @@ _MODEL = re.compile(r"([\w:.-]+?)(?:\s*@\s*(\d+)|\s+at\s+batch\s+(\d+))?\s*(\+me
 
 
 @dataclass(frozen=True)
-class Want:
+class WorkloadRequest:
     """One slice that must be there: a shape, or what work needs of it."""
 
     label: str
@@ -43,17 +43,17 @@ class Want:
 
 
 @dataclass(frozen=True)
-class Wants:
+class WorkloadRequests:
     """All slices that must be there, and what the rest of the GPU is to be filled with, if anything."""
 
-    fixed: tuple[Want, ...]
-    filling: Want | None = None
+    fixed: tuple[WorkloadRequest, ...]
+    filling: WorkloadRequest | None = None
 
 
-def parse_wants(text: str, gpu: GpuModel, figures: Figures) -> Wants:
+def parse_requests(text: str, gpu: GpuModel, figures: PerformanceModel) -> WorkloadRequests:
     """What the text asks of this GPU."""
-    fixed: list[Want] = []
-    filling: list[Want] = []
+    fixed: list[WorkloadRequest] = []
+    filling: list[WorkloadRequest] = []
     problems: list[Problem] = []
     for item in filter(None, (part.strip() for part in re.split(r"[,;]| and ", text.lower()))):
         try:
@@ -72,12 +72,12 @@ def parse_wants(text: str, gpu: GpuModel, figures: Figures) -> Wants:
         problems.append(Problem("wants", "only one item can be '*' (as many as fit)", text))
     if problems:
         raise RequestError(problems)
-    return Wants(tuple(fixed), filling[0] if filling else None)
+    return WorkloadRequests(tuple(fixed), filling[0] if filling else None)
 
 
-def profiles_asked(text: str, gpu: GpuModel, figures: Figures) -> Sequence[Profile] | None:
+def requested_profiles(text: str, gpu: GpuModel, figures: PerformanceModel) -> Sequence[Profile] | None:
     """The shapes, where the text names nothing but shapes."""
-    wants = parse_wants(text, gpu, figures)
+    wants = parse_requests(text, gpu, figures)
     if wants.filling or any(want.profile is None for want in wants.fixed):
         return None
     return [want.profile for want in wants.fixed if want.profile]
@@ -100,11 +100,11 @@ def _split(item: str, gpu: GpuModel) -> tuple[int | None, str]:
     return int(number), what
 
 
-def _want(what: str, gpu: GpuModel, figures: Figures) -> Want:
+def _want(what: str, gpu: GpuModel, figures: PerformanceModel) -> WorkloadRequest:
     if match := _MEMORY.fullmatch(what):
         return _by_figures(what, *match.groups())
     if _PROFILE.fullmatch(what):
-        return Want(gpu.profile(what).name, profile=gpu.profile(what))
+        return WorkloadRequest(gpu.profile(what).name, profile=gpu.profile(what))
     match = _MODEL.fullmatch(what)
     if match is None:
         raise RequestError([Problem("wants", f"{what!r} is not understood; {HOW_TO}", what)])
@@ -114,13 +114,13 @@ def _want(what: str, gpu: GpuModel, figures: Figures) -> Want:
         raise RequestError([Problem("batch", f"{batch} is out of range; it must be 1 to 4096", batch)])
     needed, source = figures.needed(model, batch)
     label = f"{model}@{batch}{media or ''}"
-    return Want(label, None, needed, 0.0, bool(media), model, batch, source)
+    return WorkloadRequest(label, None, needed, 0.0, bool(media), model, batch, source)
 
 
-def _by_figures(what: str, amount: str, unit: str, share: str | None, media: str | None) -> Want:
+def _by_figures(what: str, amount: str, unit: str, share: str | None, media: str | None) -> WorkloadRequest:
     size = float(amount) * (GIB if unit == "gib" else 1e9)
     least = float(share or 0)
     if size <= 0 or not 0 <= least <= 1:
         rule = f"{what!r}: memory must be more than 0 and the share of the GPU's speed 0 to 1"
         raise RequestError([Problem("wants", rule, what)])
-    return Want(what, None, int(size), least, bool(media))
+    return WorkloadRequest(what, None, int(size), least, bool(media))

@@ -18,7 +18,7 @@ from calotype.mig.smi_parser import QueriedGpu
 
 PROGRAM = "nvidia-smi"
 # A reset of a large card takes half a minute; nothing else takes seconds.
-_PATIENCE_S = 180.0
+_TIMEOUT_S = 180.0
 _WORDS = (
     ("insufficient permissions", Refusal.NO_PERMISSION),
     ("in use by another client", Refusal.IN_USE),
@@ -99,7 +99,7 @@ class SmiDriver:
                 text=True,
                 errors="replace",
                 env=os.environ | {"LC_ALL": "C"},
-                timeout=_PATIENCE_S,
+                timeout=_TIMEOUT_S,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:

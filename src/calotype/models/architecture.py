@@ -16,7 +16,7 @@ from torch import nn
 
 from calotype.core.errors import ModelFileError
 from calotype.models.hf_classes import library_module
-from calotype.models.skeleton import outline_of
+from calotype.models.skeleton import build_skeleton
 
 Family = Literal["sd1", "sd2", "sdxl"]
 
@@ -160,8 +160,8 @@ class Architecture:
         return self._made(part, library_module)
 
     def outline(self, part: str) -> nn.Module:
-        """The same names and shapes without the library, where it can be done without: see `outline_of`."""
-        return self._made(part, lambda config: outline_of(config) or library_module(config))
+        """The same names and shapes without the library, where it can be done without: see `build_skeleton`."""
+        return self._made(part, lambda config: build_skeleton(config) or library_module(config))
 
     def _made(self, part: str, make: Callable[[Mapping[str, Any]], nn.Module]) -> nn.Module:
         config = self.parts()[part]

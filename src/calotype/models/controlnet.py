@@ -19,7 +19,7 @@ from calotype.models.files.open import open_tensors
 from calotype.models.files.sharded import open_weights, present_stem
 from calotype.models.json_file import read_json
 from calotype.models.key_mapping import unet as unet_names
-from calotype.models.key_mapping.prefixes import renamed
+from calotype.models.key_mapping.prefixes import rename_prefixes
 from calotype.models.skeleton.fallback import library_class
 
 CONFIG = "config.json"
@@ -62,7 +62,9 @@ def _state(path: Path, config: Mapping[str, Any], expected: Mapping[str, Any]) -
         names = set(file.keys())
         prefix = ORIGINAL_PREFIX if f"{ORIGINAL_PREFIX}{ORIGINAL_MARK}" in names else ""
         table = original_names(config) if f"{prefix}{ORIGINAL_MARK}" in names else None
-        wanted = {name: prefix + (renamed(name, table) or name) if table else name for name in expected}
+        wanted = {
+            name: prefix + (rename_prefixes(name, table) or name) if table else name for name in expected
+        }
         missing = [there for there in wanted.values() if there not in names]
         if missing:
             rule = f"lacks {len(missing)} tensors of a ControlNet for this model, the first is {missing[0]!r}"

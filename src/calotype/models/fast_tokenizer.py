@@ -22,7 +22,7 @@ class Tokens(NamedTuple):
     input_ids: list[int]
 
 
-class BareTokenizer:
+class FastTokenizer:
     """Text to token ids."""
 
     def __init__(self, description: Mapping[str, Any]) -> None:

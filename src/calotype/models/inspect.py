@@ -11,7 +11,7 @@ from calotype.core.errors import ModelFileError, NotFoundError
 from calotype.core.paths import list_files
 from calotype.models.diffusers_layout import is_model_folder, read_architecture
 from calotype.models.file_detection import BASE_TITLES, FileKind, identify
-from calotype.models.files.finite_check import non_finite_tensors
+from calotype.models.files.finite_check import find_non_finite
 from calotype.models.files.open import open_tensors
 from calotype.models.files.safetensors_reader import TensorFile
 from calotype.models.files.sniff import FileKind as Format
@@ -92,7 +92,7 @@ def _inspect_file(path: Path, file: TensorFile, values: bool) -> Inspection:
         sha256=file.sha256(),
         dtypes=dict(Counter(str(spec.dtype).removeprefix("torch.") for spec in specs.values())),
         metadata=dict(file.metadata),
-        non_finite=tuple(non_finite_tensors(file)) if values else None,
+        non_finite=tuple(find_non_finite(file)) if values else None,
     )
 
 

@@ -9,7 +9,7 @@ from calotype.core.errors import ModelFileError, NotFoundError
 from calotype.models.files.safe_open import open_regular
 from calotype.models.files.safetensors_header import strict_json
 
-LARGEST_CONFIG_BYTES = 64 * 2**20
+MAX_CONFIG_BYTES = 64 * 2**20
 
 
 def read_json(file: Path, *, inside: Path | None = None) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def read_json(file: Path, *, inside: Path | None = None) -> dict[str, Any]:
     return strict_json(file, _read_bytes(file, inside), "it")
 
 
-def read_text(file: Path, *, inside: Path | None = None) -> str:
+def read_text_file(file: Path, *, inside: Path | None = None) -> str:
     """The text of a small file that stands beside configurations."""
     try:
         return _read_bytes(file, inside).decode("utf-8")
@@ -28,10 +28,8 @@ def read_text(file: Path, *, inside: Path | None = None) -> str:
 def _read_bytes(file: Path, inside: Path | None) -> bytes:
     try:
         with open_regular(file, inside=inside) as opened:
-            if opened.size_bytes > LARGEST_CONFIG_BYTES:
-                rule = (
-                    f"has {opened.size_bytes} bytes, the limit for a configuration is {LARGEST_CONFIG_BYTES}"
-                )
+            if opened.size_bytes > MAX_CONFIG_BYTES:
+                rule = f"has {opened.size_bytes} bytes, the limit for a configuration is {MAX_CONFIG_BYTES}"
                 raise ModelFileError(file, rule)
             return opened.read_at(0, opened.size_bytes)
     except NotFoundError:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from calotype.core.errors import ModelFileError
 from calotype.core.progress import Progress, Silent
 from calotype.models.architecture import Architecture, module_name
-from calotype.models.fast_tokenizer import BareTokenizer
+from calotype.models.fast_tokenizer import FastTokenizer
 from calotype.models.tokenizer import build_tokenizer
 from calotype.models.weights import Weights, in_order
 from calotype.spec.records.image import ModelIdentity
@@ -48,7 +48,7 @@ class Model:
         return sum(p.numel() * p.element_size() for p in parameters)
 
 
-def assemble(
+def load_model(
     weights: Weights,
     identity: ModelIdentity,
     *,
@@ -80,7 +80,7 @@ def assemble(
             outlined=outlined,
         )
     unet, vae = modules.pop("unet"), modules.pop("vae")
-    make = BareTokenizer if outlined else build_tokenizer
+    make = FastTokenizer if outlined else build_tokenizer
     return Model(
         architecture=architecture,
         identity=identity,

@@ -15,8 +15,8 @@ from importlib.resources import files as package_files
 from pathlib import Path
 from typing import NamedTuple
 
-from calotype.core.errors import ModelFileError, NotFoundError, Problem, RequestError, near_matches
-from calotype.core.paths import cache_dir, list_files, models_dir, resolve_inside, written_whole
+from calotype.core.errors import ModelFileError, NotFoundError, Problem, RequestError, did_you_mean
+from calotype.core.paths import atomic_write, cache_dir, list_files, models_dir, resolve_inside
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
 from calotype.models.diffusers_layout import is_model_folder, read_architecture
@@ -30,14 +30,14 @@ from calotype.spec.records.image import ModelIdentity
 
 EMBEDDED = "emoji"
 RANDOM = RANDOM_MODEL
-LARGEST_SEED = 2**64 - 1
+MAX_SEED = 2**64 - 1
 FILE_SUFFIXES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 PREDICTION_TYPES = ("epsilon", "v_prediction", "sample")
 WEIGHT_FILES = (".safetensors", ".bin")
 
 
 @dataclass(frozen=True)
-class Found:
+class ResolvedModel:
     """Weights ready to be read, and whose they are."""
 
     weights: AbstractContextManager[Weights]
@@ -51,19 +51,19 @@ class _Place(NamedTuple):
     inside: Path | None = None
 
 
-def find_model(
+def resolve_model(
     reference: str,
     *,
     models: Path | None = None,
     config: Path | None = None,
     prediction_type: str | None = None,
-) -> Found:
+) -> ResolvedModel:
     """Open the model that `reference` means.
 
     `config` describes a single file whose architecture is not a known one; `prediction_type` overrules the
     file.
     """
-    check_description(config, prediction_type)
+    check_reference(config, prediction_type)
 
     def settled(architecture: Architecture) -> Architecture:
         return architecture.predicting(prediction_type)
@@ -82,10 +82,10 @@ def find_model(
         weights = SingleFileWeights(file, architecture)
         identity = _identity(reference, architecture, _remembered(place.path, file.sha256))
         opened.pop_all()  # the weights close the file from here on
-    return Found(weights, identity)
+    return ResolvedModel(weights, identity)
 
 
-def check_description(config: Path | None, prediction_type: str | None) -> None:
+def check_reference(config: Path | None, prediction_type: str | None) -> None:
     """What a user says of a file is looked at before the file is, which would be blamed for it."""
     if prediction_type is not None and prediction_type not in PREDICTION_TYPES:
         rule = f"{prediction_type!r} is not one of {', '.join(PREDICTION_TYPES)}"
@@ -100,27 +100,27 @@ def _refuse_config(reference: str, config: Path | None) -> None:
         raise RequestError([Problem("config", f"{rule}; leave it out", str(config))])
 
 
-def _folder(reference: str, folder: Path, architecture: Architecture) -> Found:
+def _folder(reference: str, folder: Path, architecture: Architecture) -> ResolvedModel:
     with ExitStack() as opened:
         weights = opened.enter_context(FolderWeights(folder, architecture))
         identity = _identity(reference, architecture, folder_sha256(folder))
         opened.pop_all()
-    return Found(weights, identity)
+    return ResolvedModel(weights, identity)
 
 
-def _random(reference: str, settled: Callable[[Architecture], Architecture]) -> Found:
+def _random(reference: str, settled: Callable[[Architecture], Architecture]) -> ResolvedModel:
     name, colon, text = reference.removeprefix(RANDOM).partition(":")
-    plain = text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_SEED))
-    if colon and not (plain and int(text) <= LARGEST_SEED):
-        rule = f"{text[:80]!r} is no seed: a whole number from 0 to {LARGEST_SEED} follows the second colon"
+    plain = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_SEED))
+    if colon and not (plain and int(text) <= MAX_SEED):
+        rule = f"{text[:80]!r} is no seed: a whole number from 0 to {MAX_SEED} follows the second colon"
         raise RequestError([Problem("model", rule, reference)])
     return random_model(reference, settled(catalogue.architecture(name)), int(text) if text else 0)
 
 
-def random_model(reference: str, architecture: Architecture, seed: int) -> Found:
+def random_model(reference: str, architecture: Architecture, seed: int) -> ResolvedModel:
     """Seeded random numbers for an architecture, under the name of `reference`."""
     weights = RandomWeights(architecture, seed)
-    return Found(nullcontext(weights), random_identity(reference, architecture, seed))
+    return ResolvedModel(nullcontext(weights), random_identity(reference, architecture, seed))
 
 
 def random_identity(reference: str, architecture: Architecture, seed: int) -> ModelIdentity:
@@ -135,7 +135,7 @@ def embedded_folder() -> Path:
     return Path(str(package_files("calotype.resources.assets") / EMBEDDED))
 
 
-def _embedded(reference: str, settled: Callable[[Architecture], Architecture]) -> Found:
+def _embedded(reference: str, settled: Callable[[Architecture], Architecture]) -> ResolvedModel:
     folder = embedded_folder()
     if not is_model_folder(folder):
         return _random(f"{RANDOM}{reference}", settled)
@@ -159,7 +159,7 @@ def _place_of(reference: str, models: Path) -> _Place:
             return _Place(snapshot(reference))
         known = [*catalogue.names(), *list_files(checkpoints)]
         places = f"not a file, not in {checkpoints}, not in the catalogue"
-        raise NotFoundError(f"no model {reference!r}: {places}; {near_matches(reference, known)}") from None
+        raise NotFoundError(f"no model {reference!r}: {places}; {did_you_mean(reference, known)}") from None
 
 
 def _exists(reference: str) -> bool:
@@ -222,6 +222,6 @@ def _remembered(file: Path, read: Callable[[], str]) -> str:
         return note.read_text("ascii").strip()
     digest = read()
     # A read-only home costs time on the next start, nothing else.
-    with suppress(OSError), written_whole(note, "w") as out:
+    with suppress(OSError), atomic_write(note, "w") as out:
         out.write(digest)
     return digest

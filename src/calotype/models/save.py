@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from calotype.core.errors import Problem, RequestError
-from calotype.core.paths import name_full_disk, written_whole
+from calotype.core.paths import atomic_write, name_full_disk
 from calotype.core.progress import Progress, Silent
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
@@ -26,7 +26,7 @@ from calotype.models.diffusers_layout import write_layout
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.files.sharded import write_sharded
 from calotype.models.json_file import write_json
-from calotype.models.key_mapping.ldm import correspondences
+from calotype.models.key_mapping.ldm import key_mappings
 from calotype.models.single_file import (
     ARCHITECTURE_KEY,
     CATALOGUE_NAME,
@@ -59,7 +59,7 @@ def write_folder(
     watcher = progress or Silent()
     parts = weights.architecture.parts()
     watcher.start("writing", sum(len(weights.specs(part)) for part in parts))
-    with made_whole(folder) as partial:
+    with write_atomically(folder) as partial:
         write_layout(partial, weights.architecture)
         for part in parts:
             _write_part(weights, part, partial / part, dtype, max_shard_bytes, watcher, metadata)
@@ -77,13 +77,13 @@ def write_vae_folder(
     metadata: Mapping[str, str] = FORMAT,
 ) -> None:
     """Write the autoencoder alone, as diffusers lays it out: its configuration and its weights."""
-    with made_whole(folder) as partial:
+    with write_atomically(folder) as partial:
         write_json(partial / "config.json", dict(weights.architecture.vae))
         _write_part(weights, "vae", partial, dtype, DEFAULT_SHARD_BYTES, Silent(), metadata)
 
 
 @contextmanager
-def made_whole(folder: Path) -> Iterator[Path]:
+def write_atomically(folder: Path) -> Iterator[Path]:
     """A folder to fill, which takes its name when all is well and vanishes when not."""
     refuse_existing(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def write_single_file(
         rule = f"{file.name!r} should end in {' or '.join(SINGLE_FILE_SUFFIXES)}, which says the format"
         raise RequestError([Problem("destination", rule, str(file))])
     refuse_existing(file)
-    rows = {row.original: row for row in correspondences(weights.architecture)}
+    rows = {row.original: row for row in key_mappings(weights.architecture)}
     specs = _original_specs(weights, dtype)
     extra = weights.extra() if keep_extra else None
     if extra is not None:
@@ -146,7 +146,7 @@ def write_single_file(
 
     if file.suffix == ".ckpt":
         tensors = {name: produce(name).contiguous() for name in specs}
-        with written_whole(file) as out:
+        with atomic_write(file) as out:
             told = {**_marks(weights.architecture), **_own_word(weights.architecture)}
             torch.save({"state_dict": {**told, **tensors}}, out)
     else:
@@ -159,7 +159,7 @@ def _original_specs(weights: Weights, dtype: torch.dtype | None) -> dict[str, Te
     here = {part: weights.specs(part) for part in parts}
     shapes = {part: architecture.tensor_shapes(part) for part in parts}
     specs = {}
-    for row in correspondences(architecture):
+    for row in key_mappings(architecture):
         part, piece = row.pieces[0]
         specs[row.original] = _cast(TensorSpec(here[part][piece].dtype, row.original_shape(shapes)), dtype)
     return specs

@@ -22,7 +22,7 @@ ARCHITECTURE_KEY = "calotype.architecture"
 
 In a ckpt, which has none, as a tensor of the text's bytes, if names and shapes of the others do not show it.
 """
-_LONGEST_WORD = 2**20
+_MAX_WORD_LENGTH = 2**20
 PREDICTION_KEY = "modelspec.prediction_type"
 """Where trainers, and our own writer, say what the model predicts."""
 
@@ -121,8 +121,8 @@ def _own_word(file: TensorFile) -> Architecture:
 
 def _bytes_of(file: TensorFile) -> bytes:
     size = prod(file.entry(ARCHITECTURE_KEY).shape)
-    if size > _LONGEST_WORD:
-        raise ValueError(f"it has {size} bytes, the limit is {_LONGEST_WORD}")
+    if size > _MAX_WORD_LENGTH:
+        raise ValueError(f"it has {size} bytes, the limit is {_MAX_WORD_LENGTH}")
     return file.read(ARCHITECTURE_KEY).to(torch.uint8).numpy().tobytes()
 
 

@@ -15,7 +15,7 @@ from calotype.models.architecture import Architecture
 from calotype.models.files.open import open_tensors
 from calotype.models.files.safetensors_reader import TensorFile
 
-MOST_VECTORS = 75
+MAX_VECTORS = 75
 """A prompt has room for 75 tokens between its marks; a longer word could never be said."""
 BY_ENCODER = ("clip_l", "clip_g")
 """What files for SDXL call the vectors of its first and its second encoder."""
@@ -61,8 +61,8 @@ def _names(file: TensorFile) -> list[str]:
 def _vectors(file: TensorFile, name: str) -> Tensor:
     shape = file.entry(name).shape
     count = 1 if len(shape) == 1 else shape[0] if len(shape) == 2 else 0
-    if not 1 <= count <= MOST_VECTORS:
-        rule = f"{name!r} has shape {list(shape)}, expected 1 to {MOST_VECTORS} vectors"
+    if not 1 <= count <= MAX_VECTORS:
+        rule = f"{name!r} has shape {list(shape)}, expected 1 to {MAX_VECTORS} vectors"
         raise ModelFileError(file.path, rule)
     vectors = file.read(name).float().reshape(count, -1)
     if not torch.isfinite(vectors).all():

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.errors import ModelFileError
-from calotype.models.json_file import read_json, read_text, write_json
+from calotype.models.json_file import read_json, read_text_file, write_json
 
 START, END = "<|startoftext|>", "<|endoftext|>"
-USUAL_LENGTH = 77
+DEFAULT_LENGTH = 77
 Merges = list[tuple[str, str]]
 Vocabulary = dict[str, int]
 
@@ -71,7 +71,7 @@ def build_tokenizer(description: Mapping[str, Any]) -> Any:
         vocab=vocab,
         merges=merges,
         pad_token=description.get("pad_token", END),
-        model_max_length=description.get("model_max_length", USUAL_LENGTH),
+        model_max_length=description.get("model_max_length", DEFAULT_LENGTH),
     )
     tokenizer.add_tokens(list(description.get(ADDED, ())))
     return tokenizer
@@ -99,7 +99,7 @@ def read_tokenizer(folder: Path, *, inside: Path | None = None) -> dict[str, Any
         vocab, merges = _read_vocabulary(folder, inside)
         pad = settings.get("pad_token") or END
         pad = pad["content"] if isinstance(pad, dict) else str(pad)
-        longest = int(settings.get("model_max_length", USUAL_LENGTH))
+        longest = int(settings.get("model_max_length", DEFAULT_LENGTH))
         added = _in_order(_read_added(folder, settings, inside), vocab, pad)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise ModelFileError(folder, f"holds no tokenizer that can be read: {error!r}") from error
@@ -127,7 +127,7 @@ def _read_settings(folder: Path, inside: Path | None) -> dict[str, Any]:
 def _read_vocabulary(folder: Path, inside: Path | None) -> tuple[Vocabulary, Merges]:
     slow, fast = folder / "vocab.json", folder / "tokenizer.json"
     if slow.exists():
-        lines = read_text(folder / "merges.txt", inside=inside).splitlines()
+        lines = read_text_file(folder / "merges.txt", inside=inside).splitlines()
         if lines and lines[0].startswith("#version"):
             lines = lines[1:]
         return read_json(slow, inside=inside), [_parse_merge(line) for line in lines if line]
@@ -176,7 +176,7 @@ def write_tokenizer(folder: Path, description: Mapping[str, Any]) -> None:
         "eos_token": END,
         "unk_token": END,
         "pad_token": description.get("pad_token", END),
-        "model_max_length": description.get("model_max_length", USUAL_LENGTH),
+        "model_max_length": description.get("model_max_length", DEFAULT_LENGTH),
         "do_lower_case": True,
         "add_prefix_space": False,
     }

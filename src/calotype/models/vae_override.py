@@ -25,7 +25,7 @@ from calotype.models.files.open import open_tensors
 from calotype.models.files.sharded import open_weights
 from calotype.models.hub import link_boundary
 from calotype.models.json_file import read_json
-from calotype.models.key_mapping.ldm import VAE, Correspondence, vae_correspondences
+from calotype.models.key_mapping.ldm import VAE, KeyMapping, vae_key_mappings
 from calotype.models.model import load_part, vae_dtype
 from calotype.models.resolve import configured_sha256, file_sha256
 from calotype.models.weights import (
@@ -34,8 +34,8 @@ from calotype.models.weights import (
     TensorSpec,
     Weights,
     check_shapes,
+    current_key,
     stem_present,
-    todays_name,
 )
 
 CONFIG = "config.json"
@@ -51,7 +51,7 @@ class _VaeWeights:
         self._tensors = tensors
         names = tensors.names()
         # Old diffusers files have other names for the attention; original ones are not touched by this.
-        self._actual = {todays_name(name, "vae"): name for name in names}
+        self._actual = {current_key(name, "vae"): name for name in names}
         rows = _rows(architecture, dialect, prefixed=any(name.startswith(VAE) for name in names))
         self._rows = {row.pieces[0][1]: row for row in rows}
         shapes = {"vae": architecture.tensor_shapes("vae")}
@@ -78,10 +78,10 @@ class _VaeWeights:
         return None
 
 
-def _rows(architecture: Architecture, dialect: str, *, prefixed: bool) -> list[Correspondence]:
+def _rows(architecture: Architecture, dialect: str, *, prefixed: bool) -> list[KeyMapping]:
     if dialect == "diffusers":
-        return [Correspondence(name, (("vae", name),)) for name in architecture.tensor_shapes("vae")]
-    return vae_correspondences(architecture, VAE if prefixed else "")
+        return [KeyMapping(name, (("vae", name),)) for name in architecture.tensor_shapes("vae")]
+    return vae_key_mappings(architecture, VAE if prefixed else "")
 
 
 def read_vae(
@@ -110,7 +110,7 @@ def read_vae(
 
 
 @contextmanager
-def with_vae(weights: Weights, path: Path) -> Iterator[Weights]:
+def override_vae(weights: Weights, path: Path) -> Iterator[Weights]:
     """The same weights with the autoencoder in `path` in place of their own."""
     with _opened(path, weights.architecture) as vae:
         yield _Replaced(weights, vae)

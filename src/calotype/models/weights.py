@@ -30,14 +30,14 @@ from calotype.models.files.safetensors_reader import TensorFile
 from calotype.models.files.sharded import open_weights, present_stem
 from calotype.models.hub import link_boundary
 from calotype.models.key_mapping import vae as vae_naming
-from calotype.models.key_mapping.ldm import correspondences, usual_name
+from calotype.models.key_mapping.ldm import key_mappings, usual_name
 from calotype.models.single_file import ARCHITECTURE_KEY
 
 EXTRA_STEM = "calotype_extra"
 """Tensors of an original file that a diffusers folder has no place for (EMA copies, schedules) are kept under
 this name beside the parts, so that converting back loses nothing."""
 
-MOST_AHEAD = 16
+MAX_AHEAD = 16
 """Tensors that are made at the same time; a large model's largest has 0.25 GB while it is."""
 
 DIFFUSERS_STEM, TRANSFORMERS_STEM, OLD_TRANSFORMERS_STEM = "diffusion_pytorch_model", "model", "pytorch_model"
@@ -133,7 +133,7 @@ class FolderWeights(_Closing):
                 reader = files.enter_context(open_weights(place, stem_present(place, part), inside=inside))
                 self._tensors[part] = FileTensors(reader)
                 self._names[part] = {
-                    todays_name(name, part): name for name in reader if not _is_derived(name)
+                    current_key(name, part): name for name in reader if not _is_derived(name)
                 }
                 found = {name: spec.shape for name, spec in self.specs(part).items()}
                 check_shapes(place, architecture.tensor_shapes(part), found)
@@ -159,9 +159,9 @@ def stem_present(place: Path, part: str) -> str:
     return present_stem(place, [f"{stem}{variant}" for variant in ("", ".fp16") for stem in stems])
 
 
-def todays_name(name: str, part: str) -> str:
+def current_key(name: str, part: str) -> str:
     """The published name of a tensor that older or newer libraries wrote under another one."""
-    return vae_naming.todays_name(name) if part == "vae" else published_name(name, part)
+    return vae_naming.current_key(name) if part == "vae" else published_name(name, part)
 
 
 def _is_derived(name: str) -> bool:
@@ -180,7 +180,7 @@ class SingleFileWeights(_Closing):
         self._cut: dict[str, dict[int, Tensor]] = {}
         with ExitStack() as files:
             files.enter_context(file)
-            self._rows = {row.original: row for row in correspondences(architecture, self._actual)}
+            self._rows = {row.original: row for row in key_mappings(architecture, self._actual)}
             self._where = {
                 piece: (row, i) for row in self._rows.values() for i, piece in enumerate(row.pieces)
             }
@@ -265,7 +265,7 @@ def in_order(weights: Weights, part: str) -> Iterator[tuple[str, Tensor]]:
     random ones, and a file is read while what was read before travels to a GPU.
     """
     names = list(weights.specs(part))
-    ahead = min(MOST_AHEAD, os.cpu_count() or 1)
+    ahead = min(MAX_AHEAD, os.cpu_count() or 1)
     with ThreadPoolExecutor(ahead) as threads:
         under_way: deque[Future[Tensor]] = deque()
         for place, name in enumerate(names):

@@ -8,16 +8,16 @@ models, prompts or guidance.
 from calotype.sampling.api import begin, sample
 from calotype.sampling.noise import NoiseStream
 from calotype.sampling.noise_schedule import TrainingSchedule, training_schedule
-from calotype.sampling.protocol import Query, Sampling
+from calotype.sampling.protocol import DenoiseQuery, SamplerGenerator
 from calotype.sampling.run_sigmas import SCHEDULES, options_of_run, sigmas_of_run, start_of_run
 from calotype.sampling.samplers import SAMPLERS
 
 __all__ = [
     "SAMPLERS",
     "SCHEDULES",
+    "DenoiseQuery",
     "NoiseStream",
-    "Query",
-    "Sampling",
+    "SamplerGenerator",
     "TrainingSchedule",
     "begin",
     "options_of_run",

@@ -13,14 +13,14 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from calotype.sampling.protocol import NoiseSource, Query, Sampling
+from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerator
 from calotype.sampling.samplers import SAMPLERS
 from calotype.sampling.samplers.uni_pc import Solver
 
 Denoise = Callable[[Tensor, float], Tensor]
 """(x, sigma) -> the estimate of the clean latent, shaped like x and in its dtype."""
 
-Callback = Callable[[Query, Tensor], None]
+Callback = Callable[[DenoiseQuery, Tensor], None]
 """Called with each query and its answer."""
 
 _OPTION_LIMITS: dict[str, tuple[float, float]] = {
@@ -42,7 +42,7 @@ def begin(
     sigmas: Sequence[float],
     noise: NoiseSource = no_noise,
     **options: float | int | str,
-) -> Sampling:
+) -> SamplerGenerator:
     """A sampler ready to start: `next()` gives its first query, `send(denoised)` each further one.
 
     It ends with StopIteration, whose value is the final latent; at once if there are fewer than two sigmas.
@@ -92,7 +92,7 @@ def count_evaluations(sampler: str, sigmas: Sequence[float], **options: float | 
     nothing = torch.empty(0)
     num_evaluations = 0
 
-    def count(_query: Query, _denoised: Tensor) -> None:
+    def count(_query: DenoiseQuery, _denoised: Tensor) -> None:
         nonlocal num_evaluations
         num_evaluations += 1
 

@@ -63,12 +63,12 @@ class NoiseStream:
         return host.to(self._device, non_blocking=pinned)
 
 
-def noised(clean: Tensor, noise: Tensor, sigma: float) -> Tensor:
+def add_scaled_noise(clean: Tensor, noise: Tensor, sigma: float) -> Tensor:
     """The clean latents at noise level sigma: where image-to-image starts."""
     return clean + noise * sigma
 
 
-def from_noise_alone(noise: Tensor, sigma: float) -> Tensor:
+def starts_from_pure_noise(noise: Tensor, sigma: float) -> Tensor:
     """Where text-to-image starts: noise with the variance that noised latents of unit variance have at sigma.
 
     The model then sees exactly `noise` as its scaled input, as it did at the last training timestep.

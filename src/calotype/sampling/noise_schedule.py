@@ -17,8 +17,8 @@ BetaSchedule = Literal["linear", "scaled_linear", "squaredcos_cap_v2"]
 
 # With no signal at all the last sigma would be infinite. This is the smallest positive half-precision number,
 # and what models trained for zero terminal SNR are run with elsewhere.
-_LEAST_SIGNAL_VARIANCE = 2.0**-24
-_MOST_TIMESTEPS = 100_000
+_MIN_SIGNAL_VARIANCE = 2.0**-24
+_MAX_TIMESTEPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def training_schedule(
     ends_at_least_noise: bool = False,
 ) -> TrainingSchedule:
     """Build a model's schedule from its configuration. The defaults are Stable Diffusion 1, 2 and XL's."""
-    if not 2 <= num_train_timesteps <= _MOST_TIMESTEPS:
-        raise ValueError(f"num_train_timesteps is {num_train_timesteps}, not from 2 to {_MOST_TIMESTEPS}")
+    if not 2 <= num_train_timesteps <= _MAX_TIMESTEPS:
+        raise ValueError(f"num_train_timesteps is {num_train_timesteps}, not from 2 to {_MAX_TIMESTEPS}")
     betas = _betas(beta_schedule, beta_start, beta_end, num_train_timesteps)
     if not all(0.0 < beta < 1.0 for beta in betas):
         raise ValueError(f"betas lie between 0 and 1, not from {beta_start} to {beta_end}")
@@ -123,5 +123,5 @@ def _without_final_signal(signal_variances: Sequence[float]) -> list[float]:
     first, last = amplitudes[0], amplitudes[-1]
     rescaled = [((amplitude - last) * first / (first - last)) ** 2 for amplitude in amplitudes]
     # On a steep schedule the last but one may be smaller than that already.
-    least = _LEAST_SIGNAL_VARIANCE if rescaled[-2] > _LEAST_SIGNAL_VARIANCE else rescaled[-2] / 4
+    least = _MIN_SIGNAL_VARIANCE if rescaled[-2] > _MIN_SIGNAL_VARIANCE else rescaled[-2] / 4
     return [*rescaled[:-1], least]

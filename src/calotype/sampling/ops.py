@@ -12,7 +12,7 @@ from torch import Tensor
 from calotype.sampling.protocol import NoiseSource
 
 
-def toward(x: Tensor, denoised: Tensor, sigma: float, sigma_next: float) -> Tensor:
+def step_to(x: Tensor, denoised: Tensor, sigma: float, sigma_next: float) -> Tensor:
     """Carry x from sigma to sigma_next along the straight line that ends in `denoised` at sigma 0.
 
     This is the probability-flow ODE solved exactly for a model whose estimate does not change on the way.
@@ -21,7 +21,7 @@ def toward(x: Tensor, denoised: Tensor, sigma: float, sigma_next: float) -> Tens
     return torch.lerp(denoised, x, sigma_next / sigma)
 
 
-def slope(x: Tensor, denoised: Tensor, sigma: float) -> Tensor:
+def derivative(x: Tensor, denoised: Tensor, sigma: float) -> Tensor:
     """dx/dsigma of the probability-flow ODE, which is also the model's estimate of the noise."""
     return (x - denoised) / sigma
 

@@ -1,6 +1,6 @@
 """What a sampler says to whoever runs it: the question it asks the model, and the types around it.
 
-A sampler is a generator function. It yields a `Query` each time it needs the model's estimate of the clean
+A sampler is a generator function. It yields a `DenoiseQuery` each time it needs the model's estimate of the clean
 latent, is sent that estimate, and returns the final latent. So the loop belongs to the caller: a server
 holds many generators, gathers their queries, answers all of them with one UNet call (one timestep per row)
 and sends each its part. Samplers that evaluate the model twice a step batch with those that evaluate it
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 
-class Query(NamedTuple):
+class DenoiseQuery(NamedTuple):
     """A request for the model's estimate of the clean latent behind `x`."""
 
     x: Tensor
@@ -26,11 +26,11 @@ class Query(NamedTuple):
     """Index of the schedule interval this evaluation belongs to, from 0. Several queries may share one."""
 
 
-Sampling = Generator[Query, Tensor, Tensor]
+SamplerGenerator = Generator[DenoiseQuery, Tensor, Tensor]
 """A sampler under way: yields queries, is sent denoised latents, returns the last latent."""
 
 NoiseSource = Callable[[], Tensor]
 """Gives fresh standard normal noise, shaped like x and on its device, each time it is called."""
 
-Sampler = Callable[..., Sampling]
+Sampler = Callable[..., SamplerGenerator]
 """`(x, sigmas, noise, **options) -> Sampling`. Options are keyword-only and have defaults."""

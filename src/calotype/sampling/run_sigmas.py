@@ -8,7 +8,7 @@ from calotype.sampling.a1111_schedules import (
     a1111_sigmas,
     starts_from_sigma,
 )
-from calotype.sampling.noise import from_noise_alone
+from calotype.sampling.noise import starts_from_pure_noise
 from calotype.sampling.noise_schedule import TrainingSchedule
 from calotype.sampling.sigma_schedules import SCHEDULES as COMFYUI_SCHEDULES
 from calotype.sampling.sigma_schedules import Schedule, Sigmas, check_run, sigmas_for
@@ -46,4 +46,4 @@ def start_of_run(schedule: str, sampler: str, noise: Tensor, sigma: float) -> Te
     """Where text-to-image starts at the first sigma of a run."""
     if schedule in A1111_SCHEDULES and starts_from_sigma(sampler):
         return noise * sigma
-    return from_noise_alone(noise, sigma)
+    return starts_from_pure_noise(noise, sigma)

@@ -23,8 +23,8 @@ from typing import Annotated
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
-from calotype.core.paths import check_name, written_whole
+from calotype.core.errors import NotFoundError, Problem, RequestError, did_you_mean
+from calotype.core.paths import atomic_write, check_name
 from calotype.serve.service import QueueFullError, UnavailableError
 from calotype.spec.validation_errors import problems_of
 
@@ -36,7 +36,7 @@ MARK_NAME = "keys-required"
 LOCAL = "local"
 """Who asks without a key; no key can have this name."""
 PREFIX = "calotype"
-LONGEST_TOKEN = 200
+MAX_TOKEN_LENGTH = 200
 
 
 class ApiKey(BaseModel):
@@ -117,7 +117,7 @@ class ApiKeys:
             found = [key for key in _valid(keys) if key.name == name]
             if not found:
                 raise NotFoundError(
-                    f"no key {name!r}; {near_matches(name, [key.name for key in _valid(keys)])}"
+                    f"no key {name!r}; {did_you_mean(name, [key.name for key in _valid(keys)])}"
                 )
             at = keys.index(found[0])
             keys[at] = found[0].model_copy(update={"revoked_at": time.time()})
@@ -142,7 +142,7 @@ class ApiKeys:
 
     def check(self, token: str) -> str | None:
         """The client that a key lets in. Takes as long for a wrong secret as for a right one."""
-        _, _, rest = token[:LONGEST_TOKEN].partition("-")
+        _, _, rest = token[:MAX_TOKEN_LENGTH].partition("-")
         key_id, _, secret = rest.partition("-")
         key = next((key for key in _valid(self._current()) if key.id == key_id), None)
         salt, expected = (key.salt, key.hash) if key else ("", _hashed("", ""))
@@ -192,7 +192,7 @@ class ApiKeys:
         with FileLock(self._path.with_suffix(".lock")):
             keys = list(self._read())
             yield keys
-            with written_whole(self._path, "w") as file:
+            with atomic_write(self._path, "w") as file:
                 file.write(_KeyFile(keys=tuple(keys)).model_dump_json(indent=1))
             self._path.chmod(0o600)
         self._keys, self._seen, self._problem = tuple(keys), self._stamp(), None
@@ -204,7 +204,7 @@ class ApiKeys:
         if self._mark.exists():
             return
         try:
-            with written_whole(self._mark, "w") as file:
+            with atomic_write(self._mark, "w") as file:
                 file.write(f"{self._path}\n")
         except OSError as error:
             # This process requires keys all the same; the next one sees the key file.

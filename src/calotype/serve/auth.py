@@ -42,7 +42,7 @@ class ForbiddenError(CalotypeError):
 
 
 @dataclass(frozen=True)
-class Caller:
+class Client:
     """A client that was let in."""
 
     name: str
@@ -92,13 +92,13 @@ class Access:
         """Why the kept keys cannot be read now."""
         return self._keys.problem() if self._keys else None
 
-    def caller(self, token: str | None) -> Caller:
+    def caller(self, token: str | None) -> Client:
         """The client with this token."""
         if self._loopback_only and not self.has_keys:
-            return Caller(LOCAL, admin=True)
+            return Client(LOCAL, admin=True)
         name = self._keys.check(token) if self._keys and token else None
         if name is not None:
-            return Caller(name, admin=name in self._admins)
+            return Client(name, admin=name in self._admins)
         if token:
             raise UnknownClientError("this API key is not known here")
         raise UnknownClientError(
@@ -106,7 +106,7 @@ class Access:
         )
 
 
-class Visit:
+class Session:
     """A client that was let in, for answers that go on for so long that its key may be revoked meanwhile."""
 
     def __init__(self, access: Access, token: str | None) -> None:

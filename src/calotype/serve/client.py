@@ -22,9 +22,9 @@ from PIL import Image
 from calotype.core.errors import CalotypeError, DoesNotFitError, NotFoundError, Problem, RequestError
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import CalotypeStub
-from calotype.serve.lifecycle.registry import running_place
+from calotype.serve.lifecycle.registry import running_deployment
 from calotype.serve.log_format import REQUEST_ID
-from calotype.serve.request_parsing import ask, told_as
+from calotype.serve.request_parsing import parse_submission, rename_error_fields
 from calotype.serve.service import DamagedPictureError, QueueFullError, UnavailableError
 from calotype.serve.tls import identity_at
 from calotype.spec.generate_request import GenerateRequest
@@ -32,13 +32,13 @@ from calotype.spec.generate_request import GenerateRequest
 API_KEY = "CALOTYPE_API_KEY"
 NO_LIMIT = -1
 PING_EVERY_MS = 30_000
-UNHEARD_MS = 10_000
+KEEPALIVE_TIMEOUT_MS = 10_000
 """How long the other machine may leave unconfirmed that anything reached it."""
 PING_TIMEOUT_MS = 60_000
 """What stands between here and there may confirm everything and hand on nothing, and then only an unanswered
 ping tells; but on a slow line the answer waits behind the pictures."""
 
-Given = bytes | str | Path | Image.Image
+ImageArgument = bytes | str | Path | Image.Image
 """A picture to start from: the bytes of a file, its path, or an image."""
 
 
@@ -90,7 +90,7 @@ class Client:
             ("grpc.max_send_message_length", NO_LIMIT),
             # Nothing else tells a network that was lost from a job that takes long.
             ("grpc.keepalive_time_ms", PING_EVERY_MS),
-            ("grpc.keepalive_timeout_ms", UNHEARD_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
             ("grpc.http2.max_pings_without_data", 0),
         ]
@@ -118,8 +118,8 @@ class Client:
         self,
         prompt: str | GenerateRequest,
         *,
-        image: Given | None = None,
-        mask: Given | None = None,
+        image: ImageArgument | None = None,
+        mask: ImageArgument | None = None,
         model: str | None = None,
         preset: str | None = None,
         priority: int | None = None,
@@ -152,8 +152,8 @@ class Client:
         self,
         prompt: str | GenerateRequest,
         *,
-        image: Given | None = None,
-        mask: Given | None = None,
+        image: ImageArgument | None = None,
+        mask: ImageArgument | None = None,
         model: str | None = None,
         preset: str | None = None,
         priority: int | None = None,
@@ -217,7 +217,7 @@ def client(name: str, *, api_key: str | None = None, certificate: str | Path | N
     if ":" in name:
         trusted = None if certificate is None else _bytes_of("certificate", certificate)
         return Client(name, api_key=api_key, certificate=trusted)
-    place, running = running_place(name)
+    place, running = running_deployment(name)
     if running.grpc is None:
         raise NotFoundError(f"deployment {name!r} has no gRPC interface; ask it over HTTP at {running.http}")
     own = place.plan().reached.tls_certificate
@@ -229,8 +229,8 @@ def client(name: str, *, api_key: str | None = None, certificate: str | Path | N
 
 def _submission(
     prompt: str | GenerateRequest,
-    image: Given | None,
-    mask: Given | None,
+    image: ImageArgument | None,
+    mask: ImageArgument | None,
     knobs: Mapping[str, Any],
     how: Mapping[str, Any],
 ) -> pb.Submission:
@@ -244,8 +244,8 @@ def _submission(
         made = pb.Submission(request=pb.GenerateRequest(**values), **how)
     except (TypeError, ValueError) as error:
         # What the wire has no way to say breaks a rule of jobs, which are told by name and all at once.
-        with told_as({}):
-            ask({**how, "request": values})
+        with rename_error_fields({}):
+            parse_submission({**how, "request": values})
         raise RequestError([Problem("request", f"cannot be sent: {error}")]) from None
     for field, given in (("image", image), ("mask", mask)):
         if given is not None:
@@ -253,7 +253,7 @@ def _submission(
     return made
 
 
-def _bytes_of(field: str, given: Given) -> bytes:
+def _bytes_of(field: str, given: ImageArgument) -> bytes:
     if isinstance(given, bytes):
         return given
     if isinstance(given, str | Path):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from calotype.serve.auth import LOCAL, Caller
+from calotype.serve.auth import LOCAL, Client
 from calotype.serve.service import UnavailableError
 from calotype.serve.settings import as_address
 
@@ -50,7 +50,7 @@ class ClientShares:
                 del self._held[client]
 
 
-def share_of(caller: Caller, host: str) -> str:
+def share_of(caller: Client, host: str) -> str:
     """In whose share a request counts: that of its key, or that of its address where there are no keys."""
     return address_group(host) if caller.name == LOCAL else repr(caller.name)
 

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import Any
 
-from calotype.serve.auth import Caller
+from calotype.serve.auth import Client
 from calotype.serve.service import Status, WorkerStatus
 
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.~/:<])/(?:[^\s/'\"`,;:()<>|]+/)*([^\s/'\"`,;:()<>|]+)/?")
@@ -24,12 +24,12 @@ def names_only(value: Any) -> Any:
     return value
 
 
-def visible(caller: Caller, value: Any) -> Any:
+def visible(caller: Client, value: Any) -> Any:
     """Plain values as this client may see them."""
     return value if caller.admin else names_only(value)
 
 
-def visible_status(caller: Caller, status: Status) -> Status:
+def visible_status(caller: Client, status: Status) -> Status:
     """The status of a deployment as this client may see it."""
     if caller.admin:
         return status

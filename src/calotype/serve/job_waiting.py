@@ -13,13 +13,15 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import anyio
 
 from calotype.core.errors import CalotypeError
-from calotype.serve.auth import Caller
-from calotype.serve.request_parsing import Asked
+from calotype.serve.auth import Client
+from calotype.serve.request_parsing import ParsedRequest
 from calotype.serve.service import Service
 from calotype.spec.job import Job, JobNews
 
 
-async def submit(service: Service, caller: Caller, asked: Asked, *, waited_for: bool = False) -> Job:
+async def submit_shielded(
+    service: Service, caller: Client, asked: ParsedRequest, *, waited_for: bool = False
+) -> Job:
     """Hand a job in, to the end whoever leaves meanwhile: half of that would be a job which nobody begins.
 
     `waited_for`: one who leaves would have waited for it, so it is given up then.
@@ -33,12 +35,12 @@ async def submit(service: Service, caller: Caller, asked: Asked, *, waited_for: 
         with anyio.CancelScope(shield=True), contextlib.suppress(CalotypeError):
             job = await handing_in
             if waited_for:
-                await give_up(service, job)
+                await cancel_abandoned(service, job)
         raise
 
 
 @contextlib.asynccontextmanager
-async def watching(
+async def subscribe(
     service: Service, job_id: str, *, previews: bool = False
 ) -> AsyncIterator[AsyncIterator[JobNews]]:
     """News of a job; the service is told at once when nobody reads on."""
@@ -51,14 +53,14 @@ async def watching(
                 await source.aclose()
 
 
-async def news(service: Service, job: Job, *, previews: bool = False) -> AsyncGenerator[JobNews]:
+async def stream_job(service: Service, job: Job, *, previews: bool = False) -> AsyncGenerator[JobNews]:
     """News of a job up to its end, for a reader that may leave at any time. Close it when done."""
-    async with _unless_it_leaves(service, job), watching(service, job.id, previews=previews) as source:
+    async with _unless_it_leaves(service, job), subscribe(service, job.id, previews=previews) as source:
         async for item in source:
             yield item
 
 
-async def ended(service: Service, job: Job) -> Job:
+async def wait_for_job(service: Service, job: Job) -> Job:
     """The job once it has ended, for a client that may leave at any time."""
     async with _unless_it_leaves(service, job):
         return await service.wait(job.id)
@@ -75,11 +77,11 @@ async def _unless_it_leaves(service: Service, job: Job) -> AsyncIterator[None]:
     except BaseException:
         # The reader's leaving cancels everything here, which must not include this.
         with anyio.CancelScope(shield=True):
-            await give_up(service, job)
+            await cancel_abandoned(service, job)
         raise
 
 
-async def give_up(service: Service, job: Job) -> None:
+async def cancel_abandoned(service: Service, job: Job) -> None:
     """Cancel a job whose client has left, unless it may come back for it."""
     if job.idempotency_key is None:
         with contextlib.suppress(CalotypeError):

@@ -29,11 +29,11 @@ def begin_request(given: str | None) -> str:
     return name
 
 
-ABOUT = ("job_id", "client")
+REQUEST_FIELDS = ("job_id", "client")
 """What a line is about, where whoever logs it says so by `extra`."""
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """Log records as JSON, one a line, with the id of the request they belong to."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -44,7 +44,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             **({"request_id": request_id()} if request_id() else {}),
-            **{name: getattr(record, name) for name in ABOUT if hasattr(record, name)},
+            **{name: getattr(record, name) for name in REQUEST_FIELDS if hasattr(record, name)},
             **getattr(record, "values", {}),
         }
         if record.exc_info:

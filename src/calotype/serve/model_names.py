@@ -11,7 +11,7 @@ def served_name(model: str) -> str:
     return Path(model).name if Path(model).is_absolute() else model
 
 
-def findable(model: str) -> str:
+def resolvable_names(model: str) -> str:
     """A path that means the same wherever the server is started; a name as it is."""
     # Too long, with a NUL, of a user who does not exist: whoever looks for it says which.
     with suppress(OSError, ValueError, RuntimeError):

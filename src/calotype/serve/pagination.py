@@ -14,12 +14,12 @@ from calotype.spec.job import Job
 _END = re.compile(r"~(\d{1,18})", re.ASCII)
 
 
-def end_of(jobs: Sequence[Job]) -> str:
+def cursor_after(jobs: Sequence[Job]) -> str:
     """What the next page comes before."""
     return f"~{jobs[-1].sequence}"
 
 
-def sequence_in(before: str) -> int | None:
+def parse_cursor(before: str) -> int | None:
     """The last job's number, where a page's end is said; None where it is a job's id."""
     found = _END.fullmatch(before)
     return int(found[1]) if found else None

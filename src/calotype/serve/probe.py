@@ -23,7 +23,7 @@ class NoAnswerError(CalotypeError):
 
 
 @dataclass(frozen=True)
-class Outside:
+class HttpProbe:
     """A server as other programs see it."""
 
     url: str

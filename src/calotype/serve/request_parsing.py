@@ -19,7 +19,7 @@ from calotype.spec.validation_errors import problems_of
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedRequest:
     """A job to hand in, with the picture files that belong to it."""
 
     submission: Submission
@@ -27,7 +27,9 @@ class Asked:
     mask: bytes | None = None
 
 
-def ask(values: Mapping[str, Any], image: bytes | None = None, mask: bytes | None = None) -> Asked:
+def parse_submission(
+    values: Mapping[str, Any], image: bytes | None = None, mask: bytes | None = None
+) -> ParsedRequest:
     """A submission of plain values, with a seed drawn if none is given; RequestError lists every problem."""
     request = values.get("request")
     problems = list(_bad_names(values, request))
@@ -40,7 +42,7 @@ def ask(values: Mapping[str, Any], image: bytes | None = None, mask: bytes | Non
         problems += problems_of(Submission, error)
     if problems:
         raise RequestError(problems)
-    return Asked(submission, image, mask)
+    return ParsedRequest(submission, image, mask)
 
 
 def seed_for(idempotency_key: str | None) -> int:
@@ -52,7 +54,7 @@ def seed_for(idempotency_key: str | None) -> int:
 
 
 @contextmanager
-def told_as(names: Mapping[str, str]) -> Iterator[None]:
+def rename_error_fields(names: Mapping[str, str]) -> Iterator[None]:
     """Problems in the words of an interface that calls fields otherwise."""
     try:
         yield

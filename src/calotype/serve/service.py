@@ -70,7 +70,7 @@ class Status:
 
 
 @dataclass(frozen=True)
-class Happening:
+class JobEvent:
     """Something that happened to a job: it changed its state, or one of its nodes went on."""
 
     job: Job
@@ -130,7 +130,7 @@ class Service(Protocol):
         """What a running job looked like last; nothing at first, as asking has it made for some seconds."""
         ...
 
-    def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[Happening]]:
+    def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[JobEvent]]:
         """Whatever happens to jobs from here on; first what workflows that run have come to.
 
         A slow reader misses steps; one that is far behind is left, and has to look again.

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from calotype.core.errors import NotFoundError
 from calotype.serve.service import UnavailableError
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def identity_at(url: str, certificate: Path) -> Identity:
         context.check_hostname = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         with (
-            socket.create_connection((where.hostname, where.port), PATIENCE_S) as plain,
+            socket.create_connection((where.hostname, where.port), TIMEOUT_S) as plain,
             context.wrap_socket(plain) as secure,
         ):
             found: Any = secure.getpeercert()

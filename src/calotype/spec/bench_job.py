@@ -14,9 +14,9 @@ from calotype.spec.recipe import Recipe
 from calotype.spec.records.measurement import Setting, identity_of
 
 OURS = "calotype"
-PEERS = ("diffusers-eager", "diffusers-compile")
+BASELINES = ("diffusers-eager", "diffusers-compile")
 """The plain diffusers pipeline or training loop, as it is and with torch.compile."""
-PEERS_SAMPLER = {"sampler": "euler", "schedule": "normal"}
+BASELINE_SAMPLER = {"sampler": "euler", "schedule": "normal"}
 """At which diffusers' pipeline visits the same noise levels as ours."""
 OURS_ALONE = {
     "inference": ("preset",),

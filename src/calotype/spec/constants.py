@@ -63,7 +63,7 @@ RANDOM_MODEL = "random:"
 
 PRESETS = ("baseline", "fast", "max-throughput", "int8", "int8-static", "fp8", "low-memory", "cached")
 
-USUAL_PRESET = "fast"
+DEFAULT_PRESET = "fast"
 """Where nobody names one."""
 
 LOSSY_PRESETS = ("int8", "int8-static", "fp8", "cached")
@@ -71,4 +71,4 @@ LOSSY_PRESETS = ("int8", "int8-static", "fp8", "cached")
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 
-PICTURE_FORMATS = ("png", "webp", "jpeg")
+IMAGE_FORMATS = ("png", "webp", "jpeg")

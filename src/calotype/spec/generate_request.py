@@ -20,15 +20,15 @@ from pydantic import (
     model_validator,
 )
 
-from calotype.core.errors import Problem, RequestError, near_matches
+from calotype.core.errors import Problem, RequestError, did_you_mean
 from calotype.spec.constants import SAMPLERS, SCHEDULES
-from calotype.spec.validation_errors import problems_of, shown
+from calotype.spec.validation_errors import problems_of, short_repr
 
-SMALLEST_SIDE = 16
-LARGEST_SIDE = 16384
-LARGEST_SEED = 2**64 - 1
-LONGEST_PROMPT = 20_000
-MOST_LORAS = 64
+MIN_SIDE = 16
+MAX_SIDE = 16384
+MAX_SEED = 2**64 - 1
+MAX_PROMPT_LENGTH = 20_000
+MAX_LORAS = 64
 
 
 MODEL_DECIDES = ("steps", "cfg", "sampler", "schedule")
@@ -36,14 +36,14 @@ MODEL_DECIDES = ("steps", "cfg", "sampler", "schedule")
 
 
 def _side(pixels: int) -> int:
-    nearest = round(min(max(pixels, SMALLEST_SIDE), LARGEST_SIDE) / 8) * 8
+    nearest = round(min(max(pixels, MIN_SIDE), MAX_SIDE) / 8) * 8
     if pixels != nearest:
-        rule = f"is not a multiple of 8 from {SMALLEST_SIDE} to {LARGEST_SIDE}; the nearest is {nearest}"
-        raise ValueError(f"{shown(pixels)} {rule}")
+        rule = f"is not a multiple of 8 from {MIN_SIDE} to {MAX_SIDE}; the nearest is {nearest}"
+        raise ValueError(f"{short_repr(pixels)} {rule}")
     return pixels
 
 
-_SIDE_SCHEMA = {"minimum": SMALLEST_SIDE, "maximum": LARGEST_SIDE, "multipleOf": 8}
+_SIDE_SCHEMA = {"minimum": MIN_SIDE, "maximum": MAX_SIDE, "multipleOf": 8}
 Side = Annotated[int, AfterValidator(_side), Field(json_schema_extra=_SIDE_SCHEMA)]
 Pixels = Annotated[int, Field(ge=1, le=65536)]
 Offset = Annotated[int, Field(ge=0, le=65536)]
@@ -106,7 +106,7 @@ class GenerateRequest(_Frozen):
     """If not given, the one that the model's scheduler configuration names."""
     schedule: str = "karras"
     """If not given, the timestep spacing that the model's scheduler configuration names."""
-    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     """Seed of the first picture; the next has the next seed."""
     count: Annotated[int, Field(ge=1, le=10_000)] = 1
     """How many pictures."""
@@ -114,7 +114,7 @@ class GenerateRequest(_Frozen):
     """Share of fresh noise in ancestral and SDE samplers and ddim; the sampler's own if not said."""
     clip_skip: Annotated[int, Field(ge=0, le=12)] = 0
     """Text encoder layers to leave out at the end, beyond what the model was trained with."""
-    loras: Annotated[tuple[LoraUse, ...], Field(strict=False, max_length=MOST_LORAS)] = ()
+    loras: Annotated[tuple[LoraUse, ...], Field(strict=False, max_length=MAX_LORAS)] = ()
     vae: str | None = None
     """File name inside the model folder's `vae/` to use instead of the model's own."""
     image: ImageInput | None = None
@@ -132,8 +132,8 @@ class GenerateRequest(_Frozen):
     def _usable_text(cls, text: str | None) -> str | None:
         if text is None:
             return None
-        if len(text) > LONGEST_PROMPT:
-            raise ValueError(f"is {len(text)} characters long, the limit is {LONGEST_PROMPT}")
+        if len(text) > MAX_PROMPT_LENGTH:
+            raise ValueError(f"is {len(text)} characters long, the limit is {MAX_PROMPT_LENGTH}")
         if "\0" in text:
             raise ValueError(f"holds a NUL character at position {text.index(chr(0))}; remove it")
         try:
@@ -169,7 +169,7 @@ class GenerateRequest(_Frozen):
 
     def seeds(self) -> list[int]:
         """One seed per picture, counting up and around."""
-        return [(self.seed + i) & LARGEST_SEED for i in range(self.count)]
+        return [(self.seed + i) & MAX_SEED for i in range(self.count)]
 
     def with_changes(self, **changes: object) -> GenerateRequest:
         """A checked copy with some values replaced."""
@@ -192,7 +192,7 @@ class GenerateRequest(_Frozen):
 
 def _known(name: str, names: tuple[str, ...]) -> str:
     if name not in names:
-        raise ValueError(f"{shown(name)} is not known; {near_matches(name[:60], names)}")
+        raise ValueError(f"{short_repr(name)} is not known; {did_you_mean(name[:60], names)}")
     return name
 
 
@@ -206,5 +206,5 @@ def _contradictions(values: Mapping[str, Any]) -> list[Problem]:
     strength = values.get("strength")
     if isinstance(strength, int | float) and strength < 1:
         rule = "says how far to leave a given image; give `image` too, or leave it out"
-        found.append(Problem("strength", f"{shown(strength)} {rule}", strength))
+        found.append(Problem("strength", f"{short_repr(strength)} {rule}", strength))
     return found

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from calotype.core.errors import near_matches
+from calotype.core.errors import did_you_mean
 from calotype.spec.constants import PRESETS
 from calotype.spec.generate_request import GenerateRequest
-from calotype.spec.validation_errors import shown
+from calotype.spec.validation_errors import short_repr
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 FINAL_STATES: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})
@@ -52,8 +52,8 @@ def known_preset(name: str) -> str:
     """The name; a ValueError if no preset has it."""
     if name in PRESETS:
         return name
-    nearest, known = near_matches(name[:60], PRESETS), f"known: {', '.join(sorted(PRESETS))}"
-    raise ValueError(f"{shown(name)} is no preset; {nearest}{'' if nearest == known else f' {known}'}")
+    nearest, known = did_you_mean(name[:60], PRESETS), f"known: {', '.join(sorted(PRESETS))}"
+    raise ValueError(f"{short_repr(name)} is no preset; {nearest}{'' if nearest == known else f' {known}'}")
 
 
 class JobFailure(_Frozen):

@@ -13,20 +13,20 @@ from pydantic import Field, ValidationError, model_validator
 
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.launch_sections import (
-    MOST_GPUS_IN_A_NODE,
+    MAX_GPUS_IN_A_NODE,
     Count,
     Duration,
     Image,
     JobName,
-    KubernetesPart,
+    KubernetesConfig,
+    LaunchSection,
     Line,
     Memory,
     MountText,
-    NetworkPart,
-    Part,
+    NetworkConfig,
     Path,
-    RayPart,
-    SlurmPart,
+    RayConfig,
+    SlurmConfig,
     VariableName,
     duration_s,
     memory_mib,
@@ -40,7 +40,7 @@ FOLDER = "{folder}"
 """In a command: the work folder."""
 
 
-class LaunchSpec(Part):
+class LaunchSpec(LaunchSection):
     """A job."""
 
     name: JobName = "calotype"
@@ -54,7 +54,7 @@ class LaunchSpec(Part):
     nodes: Annotated[int, Field(ge=1, le=4096)] = 1
     min_nodes: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Carry on with as few nodes as this when some are lost; all of them if not said."""
-    gpus_per_node: Annotated[int, Field(ge=0, le=MOST_GPUS_IN_A_NODE)] = 0
+    gpus_per_node: Annotated[int, Field(ge=0, le=MAX_GPUS_IN_A_NODE)] = 0
     processes_per_node: Annotated[int, Field(ge=1, le=256)] | None = None
     """One for each GPU, or a single one without GPUs, if not said."""
     cpus_per_node: Count | None = None
@@ -89,10 +89,10 @@ class LaunchSpec(Part):
     array_at_once: Count | None = None
     """So many of them at the same time; as many as there is room for if not said."""
 
-    network: NetworkPart = NetworkPart()
-    slurm: SlurmPart = SlurmPart()
-    kubernetes: KubernetesPart = KubernetesPart()
-    ray: RayPart = RayPart()
+    network: NetworkConfig = NetworkConfig()
+    slurm: SlurmConfig = SlurmConfig()
+    kubernetes: KubernetesConfig = KubernetesConfig()
+    ray: RayConfig = RayConfig()
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:

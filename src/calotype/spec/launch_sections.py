@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from calotype.spec.validation_errors import shown
+from calotype.spec.validation_errors import short_repr
 
-LONGEST_JOB_NAME = 40
+MAX_JOB_NAME_LENGTH = 40
 """Back ends add to it, and Kubernetes takes 63 characters in all."""
-MOST_GPUS_IN_A_NODE = 16
+MAX_GPUS_IN_A_NODE = 16
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _NO_TIME = "is no time; write 30m, 12h or 2d, HH:MM:SS, or D-HH:MM:SS"
 _MIB = {"M": 1, "G": 1024, "T": 1024 * 1024}
@@ -30,7 +30,7 @@ def _matching(pattern: str, rule: str) -> AfterValidator:
 
     def check(text: str) -> str:
         if not form.fullmatch(text):
-            raise ValueError(f"{shown(text)} {rule}")
+            raise ValueError(f"{short_repr(text)} {rule}")
         return text
 
     return AfterValidator(check)
@@ -39,7 +39,7 @@ def _matching(pattern: str, rule: str) -> AfterValidator:
 def _one_line(text: str) -> str:
     if _NOT_ON_A_LINE.search(text):
         raise ValueError(
-            f"{shown(text)} holds a line break or control character; write it on one line without"
+            f"{short_repr(text)} holds a line break or control character; write it on one line without"
         )
     return text
 
@@ -69,8 +69,8 @@ Line = Annotated[str, BeforeValidator(_as_text), AfterValidator(_one_line)]
 JobName = Annotated[
     str,
     _matching(
-        rf"[a-z]([-a-z0-9]{{0,{LONGEST_JOB_NAME - 2}}}[a-z0-9])?",
-        f"is no job name; use 1 to {LONGEST_JOB_NAME} lower-case letters, digits and '-', first a letter, "
+        rf"[a-z]([-a-z0-9]{{0,{MAX_JOB_NAME_LENGTH - 2}}}[a-z0-9])?",
+        f"is no job name; use 1 to {MAX_JOB_NAME_LENGTH} lower-case letters, digits and '-', first a letter, "
         "last no '-'",
     ),
 ]
@@ -107,11 +107,11 @@ def duration_s(text: str) -> int:
     else:
         clock = re.fullmatch(r"(?:(\d{1,4})-)?(\d{1,3}):([0-5]\d):([0-5]\d)", text)
         if not clock:
-            raise ValueError(f"{shown(text)} {_NO_TIME}")
+            raise ValueError(f"{short_repr(text)} {_NO_TIME}")
         days, hours, minutes, rest = (int(part or 0) for part in clock.groups())
         seconds = ((days * 24 + hours) * 60 + minutes) * 60 + rest
     if not seconds:
-        raise ValueError(f"{shown(text)} is no time at all; give the job at least a second")
+        raise ValueError(f"{short_repr(text)} is no time at all; give the job at least a second")
     return seconds
 
 
@@ -119,7 +119,9 @@ def memory_mib(text: str) -> int:
     """Mebibytes in `512M`, `64G` or `2T`; units are binary."""
     found = re.fullmatch(r"(\d{1,7})([MGT])", text)
     if not found or not int(found[1]):
-        raise ValueError(f"{shown(text)} is no memory; write for instance 512M, 64G or 2T (units of 1024)")
+        raise ValueError(
+            f"{short_repr(text)} is no memory; write for instance 512M, 64G or 2T (units of 1024)"
+        )
     return int(found[1]) * _MIB[found[2]]
 
 
@@ -137,13 +139,13 @@ Duration = Annotated[str, BeforeValidator(_as_seconds), AfterValidator(_checked_
 Memory = Annotated[str, AfterValidator(_checked_memory)]
 
 
-class Part(BaseModel):
+class LaunchSection(BaseModel):
     """Of a launch: frozen and strict, each key with what it means below it."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class Mount(Part):
+class Mount(LaunchSection):
     """A folder of the outside world inside the container. Written `SOURCE:TARGET` or `SOURCE:TARGET:ro`."""
 
     source: Annotated[
@@ -170,14 +172,14 @@ def _as_mount(value: Any) -> Any:
     _one_line(value)
     found = re.fullmatch(r"(pvc:[^:]+|[^:]+):([^:]+)(:ro)?", value)
     if not found:
-        raise ValueError(f"{shown(value)} is no mount; write SOURCE:TARGET or SOURCE:TARGET:ro")
+        raise ValueError(f"{short_repr(value)} is no mount; write SOURCE:TARGET or SOURCE:TARGET:ro")
     return Mount(source=found[1], target=found[2], read_only=bool(found[3]))
 
 
 MountText = Annotated[Mount, BeforeValidator(_as_mount)]
 
 
-class NetworkPart(Part):
+class NetworkConfig(LaunchSection):
     """How processes reach each other."""
 
     interface: (
@@ -202,7 +204,7 @@ class NetworkPart(Part):
     """Where the first node waits for the others. If not said 29500, on Slurm a port of the job's own."""
 
 
-class SlurmPart(Part):
+class SlurmConfig(LaunchSection):
     """What only Slurm knows."""
 
     partition: Word | None = None
@@ -243,7 +245,7 @@ LabelValue = Annotated[
 ]
 
 
-class PodPlacement(Part):
+class PodPlacement(LaunchSection):
     """Where pods go on a Kubernetes cluster and what they may use there."""
 
     namespace: Label = "default"
@@ -264,7 +266,7 @@ class PodPlacement(Part):
     """Of /dev/shm, which data workers and NCCL use; it counts as the pod's memory."""
 
 
-class KubernetesPart(PodPlacement):
+class KubernetesConfig(PodPlacement):
     """What only Kubernetes knows."""
 
     kind: Literal["TrainJob", "PyTorchJob"] = "TrainJob"
@@ -275,7 +277,7 @@ class KubernetesPart(PodPlacement):
     """Pages of 2 MiB for EFA, for instance `5G`; with FI_EFA_USE_HUGE_PAGE=1 in the environment."""
 
 
-class RayPart(Part):
+class RayConfig(LaunchSection):
     """What only Ray knows."""
 
     address: (

@@ -52,12 +52,12 @@ def merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
             into[key] = dict(value) if isinstance(value, Mapping) else value
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested values under dotted keys."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
+            found |= flatten(value, f"{prefix}{key}.")
         else:
             found[f"{prefix}{key}"] = value
     return found

@@ -12,42 +12,42 @@ from pydantic import ValidationError, model_validator
 
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.recipe_sections import (
-    ENCODED_BEFOREHAND,
-    CheckpointPart,
-    DataPart,
-    EmaPart,
-    LoggingPart,
-    LoraPart,
-    ModelPart,
-    ObjectivePart,
-    OptimizerPart,
-    Part,
-    ProfilePart,
-    TextualInversionPart,
-    TrainerPart,
-    VaePart,
-    ValidationPart,
+    PRECOMPUTED_FORMATS,
+    CheckpointConfig,
+    DataConfig,
+    EmaConfig,
+    LoggingConfig,
+    LoraConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    ProfileConfig,
+    RecipeSection,
+    TextualInversionConfig,
+    TrainerConfig,
+    VaeConfig,
+    ValidationConfig,
 )
 from calotype.spec.validation_errors import problems_of
 
 
-class Recipe(Part):
+class Recipe(RecipeSection):
     """A whole training run."""
 
     name: str = "run"
-    model: ModelPart = ModelPart()
-    objective: ObjectivePart = ObjectivePart()
-    optimizer: OptimizerPart = OptimizerPart()
-    ema: EmaPart = EmaPart()
-    data: DataPart = DataPart()
-    validation: ValidationPart = ValidationPart()
-    trainer: TrainerPart = TrainerPart()
-    checkpoint: CheckpointPart = CheckpointPart()
-    logging: LoggingPart = LoggingPart()
-    profile: ProfilePart = ProfilePart()
-    lora: LoraPart = LoraPart()
-    textual_inversion: TextualInversionPart = TextualInversionPart()
-    vae: VaePart = VaePart()
+    model: ModelConfig = ModelConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    ema: EmaConfig = EmaConfig()
+    data: DataConfig = DataConfig()
+    validation: ValidationConfig = ValidationConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    logging: LoggingConfig = LoggingConfig()
+    profile: ProfileConfig = ProfileConfig()
+    lora: LoraConfig = LoraConfig()
+    textual_inversion: TextualInversionConfig = TextualInversionConfig()
+    vae: VaeConfig = VaeConfig()
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -124,12 +124,12 @@ class Recipe(Part):
             "lora.text_encoder=true": ("captions", self.model.train == "lora" and self.lora.text_encoder),
         }
         for setting, (needed, applies) in settings.items():
-            if applies and self.data.kind in ENCODED_BEFOREHAND:
+            if applies and self.data.kind in PRECOMPUTED_FORMATS:
                 rule = f"{setting} needs {needed}, and {self.data.kind} brings only what was made of them"
                 raise ValueError(f"data.kind: {rule}; use folder, shards, mds or synthetic")
         held_out = self.validation.data
         # Captions are kept beside what was made of them, and being looked at is not being trained.
-        if self.model.train == "vae" and held_out and held_out.kind in ENCODED_BEFOREHAND:
+        if self.model.train == "vae" and held_out and held_out.kind in PRECOMPUTED_FORMATS:
             rule = f"model.train=vae needs pictures, and {held_out.kind} brings only what was made of them"
             raise ValueError(f"validation.data.kind: {rule}; use folder, shards, mds or synthetic")
         if self.model.train == "vae" and self.data.keep_latents:

@@ -17,19 +17,19 @@ Momentum = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-ENCODED_BEFOREHAND = ("precomputed", "synthetic_latents")
+PRECOMPUTED_FORMATS = ("precomputed", "synthetic_latents")
 """Kinds of data that bring latents and text embeddings along."""
 SYNTHETIC_KINDS = ("synthetic", "synthetic_latents")
 """Kinds of data that are made up on the device."""
 
 
-class Part(BaseModel):
+class RecipeSection(BaseModel):
     """Of a recipe: frozen and strict, each key with what it means below it."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class ModelPart(Part):
+class ModelConfig(RecipeSection):
     """What is trained, and in which numbers."""
 
     base: str = "emoji"
@@ -69,7 +69,7 @@ class ModelPart(Part):
     use_ema: bool = True
 
 
-class ObjectivePart(Part):
+class ObjectiveConfig(RecipeSection):
     """What the network is asked for."""
 
     prediction_type: Literal["epsilon", "v_prediction"] | None = None
@@ -81,7 +81,7 @@ class ObjectivePart(Part):
     """Share of captions replaced by the empty one, so that guidance has something to subtract."""
 
 
-class OptimizerPart(Part):
+class OptimizerConfig(RecipeSection):
     name: Literal["adamw", "adamw8bit"] = "adamw"
     learning_rate: Positive = 1e-4
     betas: tuple[Momentum, Momentum] = (0.9, 0.999)
@@ -99,7 +99,7 @@ class OptimizerPart(Part):
     """Largest norm of the gradient; 0 leaves it alone."""
 
 
-class EmaPart(Part):
+class EmaConfig(RecipeSection):
     """The running average of the weights, which is what is exported."""
 
     decay: Share = 0.9999
@@ -109,7 +109,7 @@ class EmaPart(Part):
     device: Literal["same", "cpu"] = "same"
 
 
-class DataPart(Part):
+class DataConfig(RecipeSection):
     kind: Literal["synthetic", "synthetic_latents", "folder", "shards", "precomputed", "mds"] = "synthetic"
     path: str | None = None
     """Folder of pictures and captions; shards as `name-{000..099}.tar`, local, http(s), s3, gs or az; with
@@ -154,10 +154,10 @@ class DataPart(Part):
         return self
 
 
-class ValidationPart(Part):
+class ValidationConfig(RecipeSection):
     """The loss on samples that are not trained on, with the averaged weights; the same draws each time."""
 
-    data: DataPart | None = None
+    data: DataConfig | None = None
     """Where they come from, with the keys of `data`; without it nothing is validated."""
     every_steps: Count = 1000
     """Checkpoints that are judged by it are validated too."""
@@ -171,7 +171,7 @@ class ValidationPart(Part):
         return self
 
 
-class TrainerPart(Part):
+class TrainerConfig(RecipeSection):
     max_steps: Count = 1000
     devices: Count = 1
     nodes: Count = 1
@@ -196,7 +196,7 @@ class TrainerPart(Part):
     """With `skip`: how many updates may be left out before the run stops."""
 
 
-class CheckpointPart(Part):
+class CheckpointConfig(RecipeSection):
     folder: str = "runs/{name}"
     every_steps: Count = 1000
     keep_last: Count = 3
@@ -212,7 +212,7 @@ class CheckpointPart(Part):
     """Go on from the newest complete checkpoint in the folder, if there is one."""
 
 
-class LoggingPart(Part):
+class LoggingConfig(RecipeSection):
     tensorboard: bool = False
     wandb: Literal["off", "offline", "online"] = "off"
     """Weights & Biases: into the run's folder alone (`true` means that too), or to its server as well."""
@@ -229,7 +229,7 @@ class LoggingPart(Part):
         return {False: "off", True: "offline"}[value] if isinstance(value, bool) else value
 
 
-class ProfilePart(Part):
+class ProfileConfig(RecipeSection):
     """A window of steps to look into."""
 
     enabled: bool = False
@@ -246,7 +246,7 @@ class ProfilePart(Part):
         return self
 
 
-class LoraPart(Part):
+class LoraConfig(RecipeSection):
     rank: Count = 16
     alpha: Positive | None = None
     """As the rank if not said."""
@@ -257,7 +257,7 @@ class LoraPart(Part):
     dialect: Literal["diffusers", "kohya"] = "diffusers"
 
 
-class TextualInversionPart(Part):
+class TextualInversionConfig(RecipeSection):
     word: str = "learned"
     """What the learned word will be called; `embedding:NAME` in prompts. Captions that do not name it become
     "a photo of NAME"."""
@@ -265,7 +265,7 @@ class TextualInversionPart(Part):
     initial_word: str = "object"
 
 
-class VaePart(Part):
+class VaeConfig(RecipeSection):
     """How an autoencoder's pictures are judged. Every term is a mean over the numbers of a picture."""
 
     reconstruction: Literal["l1", "mse", "charbonnier"] = "l1"

@@ -12,15 +12,15 @@ from pydantic import Field, ValidationError, model_validator
 
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.launch_sections import (
-    MOST_GPUS_IN_A_NODE,
+    MAX_GPUS_IN_A_NODE,
     Count,
     Image,
     JobName,
     Label,
+    LaunchSection,
     Line,
     Memory,
     MountText,
-    Part,
     PodPlacement,
     VariableName,
     Word,
@@ -32,7 +32,7 @@ from calotype.spec.validation_errors import problems_of
 Replicas = Annotated[int, Field(ge=1, le=1000)]
 
 
-class ServingSpec(Part):
+class ServingSpec(LaunchSection):
     """A server and its replicas."""
 
     name: JobName = "calotype"
@@ -46,7 +46,7 @@ class ServingSpec(Part):
     """Grow to so many while jobs wait; never if not said."""
     waiting_jobs: Count = 4
     """How many a replica may have waiting, on average, before there are more replicas."""
-    gpus: Annotated[int, Field(ge=0, le=MOST_GPUS_IN_A_NODE)] = 1
+    gpus: Annotated[int, Field(ge=0, le=MAX_GPUS_IN_A_NODE)] = 1
     """Of each replica, or slices of a GPU; a worker each."""
     cpus: Count = 4
     memory: Memory = "32G"

@@ -31,7 +31,7 @@ class Summary(BaseModel):
     max: float
 
 
-def summarise(values: Sequence[float]) -> Summary:
+def summarize(values: Sequence[float]) -> Summary:
     """Mean, spread and percentiles; refuses an empty list and what is not finite."""
     if not values:
         raise ValueError("nothing was measured: a summary needs at least one number")

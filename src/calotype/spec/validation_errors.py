@@ -11,9 +11,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from calotype.core.errors import Problem, near_matches
+from calotype.core.errors import Problem, did_you_mean
 
-LONGEST_SHOWN = 60
+MAX_SHOWN_LENGTH = 60
 _COMPARISONS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 _NUMBERS = {"finite_number": "a finite number", "int_parsing": "a whole number", "float_parsing": "a number"}
@@ -30,23 +30,23 @@ def problem_of_one(field: str, error: ValidationError) -> Problem:
     return Problem(field, _message(details), _reportable(details.get("input")))
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value for a message: short, whatever was sent."""
     # Python refuses to print integers past some thousand digits.
     if isinstance(value, int) and value.bit_length() > 256:
         return f"an integer of {value.bit_length()} bits"
     text = repr(value)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
+    return text if len(text) <= MAX_SHOWN_LENGTH else f"{text[: MAX_SHOWN_LENGTH - 1]}…"
 
 
 def _problem(model: type[BaseModel], details: Mapping[str, Any]) -> Problem:
     location = details["loc"]
     if details["type"] == "extra_forbidden":
-        key = str(location[-1])[:LONGEST_SHOWN]
-        message = f"is not a known setting; {near_matches(key, _fields_at(model, location[:-1]))}"
+        key = str(location[-1])[:MAX_SHOWN_LENGTH]
+        message = f"is not a known setting; {did_you_mean(key, _fields_at(model, location[:-1]))}"
     else:
         message = _message(details)
-    field = ".".join(str(part)[:LONGEST_SHOWN] for part in location)
+    field = ".".join(str(part)[:MAX_SHOWN_LENGTH] for part in location)
     return Problem(field, message, _reportable(details.get("input")))
 
 
@@ -57,13 +57,13 @@ def _message(details: Mapping[str, Any]) -> str:
             return "is required"
         case "greater_than_equal" | "greater_than" | "less_than_equal" | "less_than":
             rule = ", ".join(f"{_COMPARISONS[key]} {limit}" for key, limit in context.items())
-            return f"{shown(value)} is out of range; it must be {rule}"
+            return f"{short_repr(value)} is out of range; it must be {rule}"
         case "finite_number" | "int_parsing" | "float_parsing" as kind:
-            return f"{shown(value)} is not {_NUMBERS[kind]}"
+            return f"{short_repr(value)} is not {_NUMBERS[kind]}"
         case "value_error":
             return str(context["error"])
         case _:
-            return f"{shown(value)}: {details['msg'][0].lower()}{details['msg'][1:]}"
+            return f"{short_repr(value)}: {details['msg'][0].lower()}{details['msg'][1:]}"
 
 
 def _reportable(value: object) -> object:
@@ -72,7 +72,7 @@ def _reportable(value: object) -> object:
         return value
     if isinstance(value, int) and value.bit_length() <= 64:
         return value
-    return value if isinstance(value, str) and len(value) <= LONGEST_SHOWN else shown(value)
+    return value if isinstance(value, str) and len(value) <= MAX_SHOWN_LENGTH else short_repr(value)
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:

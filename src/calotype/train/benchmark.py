@@ -21,20 +21,20 @@ import torch
 
 from calotype.core.errors import CalotypeError, ExitCode, Problem, RequestError
 from calotype.core.hardware import read_cpu
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.core.progress import Progress, Silent
 from calotype.engine.torch_info import full_fingerprint
 from calotype.spec.recipe import Recipe
 from calotype.spec.records.train_benchmark import BenchmarkRecord, DeviceMemory, Window
-from calotype.train.builders import build_subject, load_model, open_training_feed
-from calotype.train.distributed.process_group import Process, as_started, joined
+from calotype.train.builders import build_task, build_training_dataloader, load_training_model
+from calotype.train.distributed.process_group import Rank, apply_elastic_world_size, init_process_group
 from calotype.train.flops import training_tflop
-from calotype.train.oom import explained
-from calotype.train.peak_flops import measured_ceiling
+from calotype.train.oom import out_of_memory_help
+from calotype.train.peak_flops import measured_peak
 from calotype.train.tasks.base import DTYPES
 from calotype.train.timing import all_memory, own_memory, timed, window_of
 from calotype.train.train import run_folder
-from calotype.train.trainer import Loop
+from calotype.train.trainer import Trainer
 
 _log = logging.getLogger(__name__)
 
@@ -108,17 +108,17 @@ def benchmark(
     models: Path | None = None,
 ) -> Benchmarked:
     """Measure, and write the record if the plan names a file; never raises for what the run itself does."""
-    recipe = as_started(recipe)
+    recipe = apply_elastic_world_size(recipe)
     _warn_of_ignored(recipe)
     started = time.time()
-    with joined(recipe, device) as process:
+    with init_process_group(recipe, device) as process:
         watched = progress if progress and process.is_first else Silent()
         found = _Findings()
         try:
             _measure(recipe, plan, process, found, watched, models)
         except torch.OutOfMemoryError:
             found.outcome, found.exit_code = "OOM", ExitCode.DOES_NOT_FIT
-            found.message, found.memory = str(explained(recipe, process)), own_memory(process)
+            found.message, found.memory = str(out_of_memory_help(recipe, process)), own_memory(process)
         except Exception as error:
             _note(error, found, process)
         # The model is gone by now: asking the device about itself must not fail for want of memory.
@@ -128,12 +128,12 @@ def benchmark(
         began = datetime.fromtimestamp(started, UTC)
         record = _record(recipe, plan, found, process).model_copy(update={"started_at": began})
         if plan.record_file and not _told_already(plan.record_file, found, process, started):
-            with written_whole(plan.record_file, "w") as file:
+            with atomic_write(plan.record_file, "w") as file:
                 file.write(record.model_dump_json(indent=1) + "\n")
         return Benchmarked(record, found.exit_code, process.is_first)
 
 
-def _told_already(file: Path, found: _Findings, process: Process, started: float) -> bool:
+def _told_already(file: Path, found: _Findings, process: Rank, started: float) -> bool:
     """Whether the record is another process's to write.
 
     One that fails writes whoever it is, since the first may wait for it in vain. Once it is gone the others
@@ -145,7 +145,7 @@ def _told_already(file: Path, found: _Findings, process: Process, started: float
     return follows and file.exists() and file.stat().st_mtime >= started
 
 
-def _note(error: Exception, found: _Findings, process: Process) -> None:
+def _note(error: Exception, found: _Findings, process: Rank) -> None:
     known = isinstance(error, CalotypeError)
     found.outcome, found.memory = "Error!", own_memory(process)
     found.message = str(error) if known else f"{type(error).__name__}: {error}"
@@ -171,17 +171,17 @@ def _warn_of_ignored(recipe: Recipe) -> None:
 def _measure(
     recipe: Recipe,
     plan: BenchmarkPlan,
-    process: Process,
+    process: Rank,
     found: _Findings,
     progress: Progress,
     models: Path | None,
 ) -> None:
-    model = load_model(recipe, process.device, progress, models)
+    model = load_training_model(recipe, process.device, progress, models)
     tflop = training_tflop(model.architecture, recipe)
     _find_ceiling(recipe, plan, process, found, counted=tflop is not None)
-    subject = build_subject(model, recipe)
-    loop = Loop(subject, recipe, process)
-    feed = open_training_feed(model, recipe, process, progress=progress)
+    subject = build_task(model, recipe)
+    loop = Trainer(subject, recipe, process)
+    feed = build_training_dataloader(model, recipe, process, progress=progress)
     with feed:
         subject.use_empty_text(feed.facts.empty_text)
         progress.start("warm-up", plan.warmup_steps)
@@ -197,18 +197,18 @@ def _measure(
 
 
 def _find_ceiling(
-    recipe: Recipe, plan: BenchmarkPlan, process: Process, found: _Findings, *, counted: bool
+    recipe: Recipe, plan: BenchmarkPlan, process: Rank, found: _Findings, *, counted: bool
 ) -> None:
     """Measured only where it leads to an MFU, and before there is an optimizer, while there is room."""
     given = plan.ceiling_tflops or recipe.trainer.ceiling_tflops
     if given:
         found.ceiling_tflops, found.ceiling_source = given, "given"
     elif counted and process.is_first:
-        found.ceiling_tflops = measured_ceiling(process.device, DTYPES[recipe.model.precision])
+        found.ceiling_tflops = measured_peak(process.device, DTYPES[recipe.model.precision])
         found.ceiling_source = None if found.ceiling_tflops is None else "measured"
 
 
-def _record(recipe: Recipe, plan: BenchmarkPlan, found: _Findings, process: Process) -> BenchmarkRecord:
+def _record(recipe: Recipe, plan: BenchmarkPlan, found: _Findings, process: Rank) -> BenchmarkRecord:
     on_gpu = process.device.type == "cuda"
     # Others would open every device of the machine just to say the same again.
     speaks = process.is_first or found.outcome != "OK"

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from calotype.core.errors import RequestError
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.core.progress import Progress
 from calotype.spec.benchmark_table import BenchmarkTable
 from calotype.spec.recipe import Recipe
@@ -64,9 +64,9 @@ def run_table(plan: TablePlan, progress: Progress) -> TableOutcome:
             if record is None:
                 return TableOutcome(records, finished=False)
             records[row.name] = record
-            with written_whole(plan.folder / TABLE, "w") as file:
+            with atomic_write(plan.folder / TABLE, "w") as file:
                 file.write(table_of(records) + "\n")
-            with written_whole(plan.folder / FILE, "w") as file:
+            with atomic_write(plan.folder / FILE, "w") as file:
                 file.writelines(m.model_dump_json() + "\n" for m in measurements_of(records))
             progress.advance()
     return TableOutcome(records, finished=True)
@@ -163,7 +163,7 @@ class _Row:
             memory=[],
             fingerprint={},
         )
-        with written_whole(self._file, "w") as file:
+        with atomic_write(self._file, "w") as file:
             file.write(record.model_dump_json(indent=1) + "\n")
         return record
 

@@ -16,30 +16,30 @@ from calotype.core.paths import models_dir, resolve_inside
 from calotype.core.progress import Progress
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
-from calotype.models.model import Model, assemble, vae_dtype
-from calotype.models.resolve import RANDOM, Found, find_model, random_model
-from calotype.models.vae_override import vae_sha256, with_vae
+from calotype.models.model import Model, load_model, vae_dtype
+from calotype.models.resolve import RANDOM, ResolvedModel, random_model, resolve_model
+from calotype.models.vae_override import override_vae, vae_sha256
 from calotype.spec.recipe import Recipe
-from calotype.train.data.dataloader import Feed, open_feed
-from calotype.train.data.requirements import Needs
-from calotype.train.distributed.process_group import Process
-from calotype.train.encode import picture_moments
-from calotype.train.tasks.base import DTYPES, Subject, UnetSubject
-from calotype.train.tasks.lora import LoraSubject
-from calotype.train.tasks.text_encoders import TextAndUnetSubject
-from calotype.train.tasks.textual_inversion import InversionSubject
-from calotype.train.tasks.vae import VaeSubject
+from calotype.train.data.dataloader import DataLoader, build_dataloader
+from calotype.train.data.requirements import DataRequirements
+from calotype.train.distributed.process_group import Rank
+from calotype.train.encode import image_moments
+from calotype.train.tasks.base import DTYPES, TrainTask, UNetTask
+from calotype.train.tasks.lora import LoraTask
+from calotype.train.tasks.text_encoders import TextAndUNetTask
+from calotype.train.tasks.textual_inversion import TextualInversionTask
+from calotype.train.tasks.vae import VaeTask
 
-SUBJECTS: dict[str, Callable[[Model, Recipe], Subject]] = {
-    "unet": UnetSubject,
-    "unet_and_text": TextAndUnetSubject,
-    "lora": LoraSubject,
-    "textual_inversion": InversionSubject,
-    "vae": VaeSubject,
+SUBJECTS: dict[str, Callable[[Model, Recipe], TrainTask]] = {
+    "unet": UNetTask,
+    "unet_and_text": TextAndUNetTask,
+    "lora": LoraTask,
+    "textual_inversion": TextualInversionTask,
+    "vae": VaeTask,
 }
 
 
-def load_model(
+def load_training_model(
     recipe: Recipe, device: torch.device, progress: Progress | None = None, models: Path | None = None
 ) -> Model:
     """The model with what is trained in full precision (unless the recipe says no) and the rest in the run's.
@@ -48,8 +48,8 @@ def load_model(
     """
     found = _found(recipe, models)
     vae = _vae_path(recipe, models)
-    with found.weights as own, with_vae(own, vae) if vae else nullcontext(own) as weights:
-        model = assemble(weights, found.identity, dtype=torch.float32, device=device, progress=progress)
+    with found.weights as own, override_vae(own, vae) if vae else nullcontext(own) as weights:
+        model = load_model(weights, found.identity, dtype=torch.float32, device=device, progress=progress)
     model.vae_sha256 = vae_sha256(vae) if vae else None
     # Sampling and export ask the architecture what the network was taught.
     model.architecture = _taught(model.architecture, recipe)
@@ -66,10 +66,10 @@ def load_model(
     return model
 
 
-def _found(recipe: Recipe, models: Path | None) -> Found:
+def _found(recipe: Recipe, models: Path | None) -> ResolvedModel:
     part = recipe.model
     if part.weights == "pretrained" or (part.base.startswith(RANDOM) and part.width == 1):
-        return find_model(part.base, models=models)
+        return resolve_model(part.base, models=models)
     if part.base not in catalogue.names():
         rule = f"random needs a catalogue name in model.base, which is {part.base!r}"
         raise RequestError([Problem("model.weights", f"{rule}; say pretrained to start from its weights")])
@@ -102,27 +102,27 @@ def _cast(module: nn.Module, dtype: torch.dtype) -> None:
     nn.Module.to(module, dtype)
 
 
-def build_subject(model: Model, recipe: Recipe) -> Subject:
+def build_task(model: Model, recipe: Recipe) -> TrainTask:
     """What the recipe trains."""
     return SUBJECTS[recipe.model.train](model, recipe)
 
 
-def needs_of(model: Model, recipe: Recipe) -> Needs:
+def requirements_of(model: Model, recipe: Recipe) -> DataRequirements:
     """What the data has to look like for this model."""
     made_by = model.identity.sha256
     needs = _needs(model.architecture, recipe, model.device)
     return replace(needs, vae_hash=model.vae_sha256 or made_by, text_hash=made_by)
 
 
-def needs_before_loading(recipe: Recipe, models: Path | None = None) -> Needs:
+def requirements_before_loading(recipe: Recipe, models: Path | None = None) -> DataRequirements:
     """The same for who only reads the data: on the CPU, whatever model latents were made by."""
     with _found(recipe, models).weights as weights:
         return _needs(weights.architecture, recipe, torch.device("cpu"))
 
 
-def _needs(architecture: Architecture, recipe: Recipe, device: torch.device) -> Needs:
+def _needs(architecture: Architecture, recipe: Recipe, device: torch.device) -> DataRequirements:
     projected = [c for c in architecture.text_encoders if c["_class_name"].endswith("WithProjection")]
-    return Needs(
+    return DataRequirements(
         resolution=recipe.model.resolution or architecture.native_size,
         latent_channels=architecture.latent_channels,
         vae_factor=architecture.vae_factor,
@@ -133,17 +133,17 @@ def _needs(architecture: Architecture, recipe: Recipe, device: torch.device) -> 
     )
 
 
-def open_training_feed(
-    model: Model, recipe: Recipe, process: Process, *, samples_seen: int = 0, progress: Progress | None = None
-) -> Feed:
+def build_training_dataloader(
+    model: Model, recipe: Recipe, process: Rank, *, samples_seen: int = 0, progress: Progress | None = None
+) -> DataLoader:
     """This process's share of what the recipe trains on."""
-    return open_feed(
+    return build_dataloader(
         recipe.data,
-        needs_of(model, recipe),
+        requirements_of(model, recipe),
         rank=process.rank,
         world_size=process.world_size,
         micro_batch_size=recipe.model.micro_batch_size,
         samples_seen=samples_seen,
-        encode=partial(picture_moments, model),
+        encode=partial(image_moments, model),
         progress=progress,
     )

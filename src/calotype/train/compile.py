@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from calotype.engine.passes.channel_sum_group_norm import use_channel_sums
+from calotype.engine.passes.channel_sum_group_norm import use_channel_sum_group_norm
 from calotype.engine.passes.channels_last import use_channels_last
-from calotype.engine.passes.fused_geglu_backward import use_gate_gradients
-from calotype.engine.passes.unscaled_attention_processor import use_plain_attention
-from calotype.engine.passes.vae_attention import use_wide_attention
+from calotype.engine.passes.fused_geglu_backward import use_fused_geglu_backward
+from calotype.engine.passes.unscaled_attention_processor import use_unscaled_attention
+from calotype.engine.passes.vae_attention import use_vae_attention
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
 
@@ -28,7 +28,7 @@ _TRAINED_OPTIONS = {**_OPTIONS, "realize_reads_threshold": 6}
 _ENCODER_OPTIONS = {**_OPTIONS, "realize_reads_threshold": 3}
 
 
-def arrange(model: Model, recipe: Recipe) -> None:
+def apply_passes(model: Model, recipe: Recipe) -> None:
     """Lay out the networks as the recipe's switches want them; the numbers they compute stay the same."""
     if recipe.model.channels_last:
         use_channels_last(model.unet)
@@ -36,23 +36,23 @@ def arrange(model: Model, recipe: Recipe) -> None:
         # On one H200 a compiled channels-last encoder takes 3/5 of the eager one's time; eager, channels last
         # makes it slower: the two belong together. The same goes for sums over channels.
         use_channels_last(model.vae.encoder)
-        use_channel_sums(model.vae.encoder)
-        use_wide_attention(model.vae.encoder)
+        use_channel_sum_group_norm(model.vae.encoder)
+        use_vae_attention(model.vae.encoder)
         model.vae.encoder.compile(options=dict(_ENCODER_OPTIONS))
-        use_plain_attention(model.unet)
+        use_unscaled_attention(model.unet)
         if recipe.model.train in ("unet", "unet_and_text"):
             # A LoRA wraps or follows the projections, whose weights would be asked behind its back.
-            use_gate_gradients(model.unet)
+            use_fused_geglu_backward(model.unet)
         if recipe.model.channels_last:
-            use_channel_sums(model.unet)
+            use_channel_sum_group_norm(model.unet)
 
 
-def arrange_autoencoder(vae: nn.Module, recipe: Recipe) -> None:
+def apply_vae_passes(vae: nn.Module, recipe: Recipe) -> None:
     """The same for an autoencoder that is trained."""
     if recipe.model.channels_last:
         use_channels_last(vae)
         if recipe.model.compile:
-            use_channel_sums(vae)
+            use_channel_sum_group_norm(vae)
 
 
 def compiled(network: nn.Module, recipe: Recipe) -> nn.Module:

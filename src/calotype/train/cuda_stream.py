@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 
-class Aside:
+class SideStream:
     """A stream of its own; without a GPU, or if nobody wants one, everything runs in its turn.
 
     Memory taken here is given back to this stream alone. So `begin` has to come after the last reader of what

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from calotype.spec.recipe_sections import EmaPart
+from calotype.spec.recipe_sections import EmaConfig
 
 
 class Ema:
     """Averages of a list of parameters, in fp32 whatever the parameters are in."""
 
-    def __init__(self, parameters: Sequence[Tensor], part: EmaPart) -> None:
+    def __init__(self, parameters: Sequence[Tensor], part: EmaConfig) -> None:
         self._parameters = list(parameters)
         self._part = part
         self.num_updates = 0

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from calotype.models.model import Model
 
-_LARGEST_INDEX = 2**31 - 1
-_MOST_CAPTIONS = 2**19
+_MAX_INDEX = 2**31 - 1
+_MAX_CAPTIONS = 2**19
 """Whose tokens are remembered: some 300 MB with 77 tokens each."""
 _ROWS: WeakKeyDictionary[Any, dict[str, bytes]] = WeakKeyDictionary()
 """Token numbers by tokenizer and caption, as bytes, which take the least memory and time to put together.
@@ -22,10 +22,10 @@ Captions come again every epoch, and a small model's step is over before a batch
 @torch.no_grad()
 def encode_captions(model: Model, captions: Sequence[str]) -> tuple[Tensor, Tensor | None]:
     """Context and pooled embedding of each caption, cut at one window as the models were trained."""
-    return encode_tokens(model, tokenise(model, captions))
+    return encode_tokens(model, tokenize(model, captions))
 
 
-def tokenise(model: Model, captions: Sequence[str]) -> list[Tensor]:
+def tokenize(model: Model, captions: Sequence[str]) -> list[Tensor]:
     """Token numbers of the captions, one tensor per text encoder."""
     found = [_token_rows(tokenizer, captions) for tokenizer in model.tokenizers]
     if model.device.type == "cuda":
@@ -37,7 +37,7 @@ def tokenise(model: Model, captions: Sequence[str]) -> list[Tensor]:
 def _token_rows(tokenizer: Any, captions: Sequence[str]) -> Tensor:
     rows = _ROWS.setdefault(tokenizer, {})
     new = [caption for caption in dict.fromkeys(captions) if caption not in rows]
-    if len(rows) + len(new) > _MOST_CAPTIONS:
+    if len(rows) + len(new) > _MAX_CAPTIONS:
         rows.clear()
         new = list(dict.fromkeys(captions))
     if new:
@@ -64,13 +64,13 @@ def encode_tokens(model: Model, tokens: Sequence[Tensor]) -> tuple[Tensor, Tenso
 
 
 @torch.no_grad()
-def encode_pictures(model: Model, pixels: Tensor, posterior: Tensor) -> Tensor:
+def encode_images(model: Model, pixels: Tensor, posterior: Tensor) -> Tensor:
     """Latents drawn from the autoencoder's distribution with the given noise, in the UNet's scale."""
-    return drawn_latents(model, picture_moments(model, pixels), posterior)
+    return sample_latents(model, image_moments(model, pixels), posterior)
 
 
 @torch.no_grad()
-def picture_moments(model: Model, pixels: Tensor) -> Tensor:
+def image_moments(model: Model, pixels: Tensor) -> Tensor:
     """What the autoencoder makes of each picture: mean and deviation of its latents, in its own precision."""
     at_once = _most_at_once(pixels, model.vae.config.block_out_channels[0])
     parts = pixels.to(next(model.vae.parameters()).dtype).split(at_once)
@@ -78,7 +78,7 @@ def picture_moments(model: Model, pixels: Tensor) -> Tensor:
     return torch.cat([torch.stack([each.mean, each.std], dim=1) for each in found])
 
 
-def drawn_latents(model: Model, moments: Tensor, posterior: Tensor) -> Tensor:
+def sample_latents(model: Model, moments: Tensor, posterior: Tensor) -> Tensor:
     """Latents of these moments for this noise, in the UNet's scale."""
     config = model.vae.config
     mean, deviation = moments.float().unbind(dim=1)
@@ -92,5 +92,5 @@ def _most_at_once(pixels: Tensor, widest: int) -> int:
     The encoder's first layers hold `widest` numbers for each pixel. While their places can be counted in 32
     bits a compiled kernel does so; past that, every address costs it twice.
     """
-    most = max(1, _LARGEST_INDEX // (widest * pixels[0, 0].numel()))
+    most = max(1, _MAX_INDEX // (widest * pixels[0, 0].numel()))
     return next(size for size in range(min(most, len(pixels)), 0, -1) if len(pixels) % size == 0)

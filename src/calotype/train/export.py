@@ -23,15 +23,15 @@ from calotype.models.save import (
 )
 from calotype.models.weights import NamedTensors, TensorSpec
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import build_subject, load_model
-from calotype.train.checkpoint import CheckpointStore
+from calotype.train.builders import build_task, load_training_model
+from calotype.train.checkpoint import CheckpointManager
 from calotype.train.checkpoint.compatibility import refuse_other
 from calotype.train.latent_scale import latent_deviation
 from calotype.train.start_weights import check_weights_are_chosen, weights_metadata
-from calotype.train.tasks.lora import LoraSubject
+from calotype.train.tasks.lora import LoraTask
 from calotype.train.tasks.text_encoders import by_part
-from calotype.train.tasks.textual_inversion import InversionSubject
-from calotype.train.tasks.vae import VaeSubject
+from calotype.train.tasks.textual_inversion import TextualInversionTask
+from calotype.train.tasks.vae import VaeTask
 from calotype.train.train import run_folder
 
 SAMPLES_FOR_SCALE = 1024
@@ -81,7 +81,7 @@ def export(
     refuse_existing(destination)
     check_weights_are_chosen(recipe)
     _check_suffix(recipe, destination)
-    with CheckpointStore(run_folder(recipe) / "checkpoints", recipe.checkpoint.keep_last) as store:
+    with CheckpointManager(run_folder(recipe) / "checkpoints", recipe.checkpoint.keep_last) as store:
         path = store.best() if best else store.newest()
         if path is None:
             which = "no checkpoint with a metric" if best else "no checkpoint"
@@ -95,13 +95,13 @@ def export(
     whole = recipe.model.model_copy(update={"precision": "fp32", "low_precision_weights": False})
     cpu = torch.device("cpu")
     place = device if device and recipe.model.train == "vae" else cpu
-    model = load_model(recipe.model_copy(update={"model": whole}), place, models=models)
-    subject = build_subject(model, recipe)
+    model = load_training_model(recipe.model_copy(update={"model": whole}), place, models=models)
+    subject = build_task(model, recipe)
     refuse_other(state, subject.parameters(), model, recipe, with_moments=False)
     metadata = weights_metadata(recipe, model.identity)
-    if isinstance(subject, LoraSubject | InversionSubject):
+    if isinstance(subject, LoraTask | TextualInversionTask):
         subject.export(destination, tensors, metadata)
-    elif isinstance(subject, VaeSubject):
+    elif isinstance(subject, VaeTask):
         _scale(model, recipe, tensors, samples)
         made = LiveWeights(model, {"vae": tensors})
         write_vae_folder(made, destination, dtype=choose_dtype(dtype, cpu), metadata=metadata)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from calotype.models.architecture import Architecture
 from calotype.spec.recipe import Recipe
-from calotype.spec.recipe_sections import ENCODED_BEFOREHAND
+from calotype.spec.recipe_sections import PRECOMPUTED_FORMATS
 
 # TFLOP for each sample at the model's own size.
 _UNET = {"sd15": 0.803, "sd2-base": 0.804, "sdxl": 6.76}
@@ -26,4 +26,4 @@ def training_tflop(architecture: Architecture, recipe: Recipe) -> float | None:
     unet = 3 * _UNET[name]
     text = (3 if recipe.trains_text_encoders else 1) * _TEXT[name]
     pictures = 0.0 if recipe.data.keep_latents else _VAE_ENCODE[size]
-    return unet if recipe.data.kind in ENCODED_BEFOREHAND else unet + text + pictures
+    return unet if recipe.data.kind in PRECOMPUTED_FORMATS else unet + text + pictures

@@ -21,7 +21,7 @@ def clip_factor(norm: Tensor, limit: float) -> Tensor:
     return (limit / (norm + 1e-6)).clamp(max=1.0)
 
 
-class OnePass:
+class FusedOptimizer:
     """One update of an AdamW with a single group of parameters, and of their averages."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, ema: Ema | None) -> None:

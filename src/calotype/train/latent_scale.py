@@ -9,8 +9,8 @@ import torch
 from calotype.core.errors import CalotypeError
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import needs_of
-from calotype.train.data.dataloader import open_feed
+from calotype.train.builders import requirements_of
+from calotype.train.data.dataloader import build_dataloader
 
 
 @torch.no_grad()
@@ -22,7 +22,9 @@ def latent_deviation(model: Model, recipe: Recipe, num_samples: int) -> float:
     """
     total = torch.zeros(3, dtype=torch.float64, device=model.device)
     part = recipe.data.model_copy(update={"in_memory": False})
-    feed = open_feed(part, needs_of(model, recipe), micro_batch_size=recipe.model.micro_batch_size)
+    feed = build_dataloader(
+        part, requirements_of(model, recipe), micro_batch_size=recipe.model.micro_batch_size
+    )
     with feed:
         left = min(num_samples, feed.facts.num_samples or num_samples)
         while left > 0:

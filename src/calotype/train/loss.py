@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from calotype.sampling import TrainingSchedule
-from calotype.spec.recipe_sections import ObjectivePart
+from calotype.spec.recipe_sections import ObjectiveConfig
 
 
 @dataclass(frozen=True)
-class Question:
+class LossInput:
     """A noisy latent, the timestep it is at, and the right answer."""
 
     noisy: Tensor
@@ -29,7 +29,7 @@ class Objective:
     """Makes questions from clean latents, and judges answers."""
 
     def __init__(
-        self, part: ObjectivePart, prediction_type: str, schedule: TrainingSchedule, device: torch.device
+        self, part: ObjectiveConfig, prediction_type: str, schedule: TrainingSchedule, device: torch.device
     ) -> None:
         self._part = part
         self._prediction = prediction_type
@@ -40,16 +40,16 @@ class Objective:
         self._weights = self._timestep_weights(sigmas).float().to(device)
         self.num_timesteps = len(schedule.sigmas)
 
-    def ask(self, clean: Tensor, noise: Tensor, timesteps: Tensor, offset: Tensor | None = None) -> Question:
+    def ask(self, clean: Tensor, noise: Tensor, timesteps: Tensor, offset: Tensor | None = None) -> LossInput:
         """The question for each sample. `offset` is one number per sample and channel, for offset noise."""
         if offset is not None:
             noise = noise + self._part.offset_noise * offset[..., None, None]
         signal, deviation = (table[timesteps][:, None, None, None] for table in (self._signal, self._noise))
         noisy = signal * clean + deviation * noise
         target = noise if self._prediction == "epsilon" else signal * noise - deviation * clean
-        return Question(noisy, timesteps, target, self._weights[timesteps])
+        return LossInput(noisy, timesteps, target, self._weights[timesteps])
 
-    def loss(self, answer: Tensor, question: Question) -> Tensor:
+    def loss(self, answer: Tensor, question: LossInput) -> Tensor:
         """Mean over the batch of each sample's weighted squared error."""
         errors = (answer.float() - question.target.float()).square().flatten(1).mean(1)
         return (errors * question.weights).mean()

@@ -9,13 +9,13 @@ import torch
 from calotype.models.architecture import Architecture
 from calotype.spec.recipe import Recipe
 from calotype.train.flops import training_tflop
-from calotype.train.peak_flops import measured_ceiling
+from calotype.train.peak_flops import measured_peak
 from calotype.train.tasks.base import DTYPES
-from calotype.train.trainer import StepNews
+from calotype.train.trainer import StepMetrics
 
 
 @dataclass
-class Readings:
+class Metrics:
     """Gathers the numbers of each step for all who watch."""
 
     most_samples_per_s: float | None = None
@@ -25,12 +25,12 @@ class Readings:
     every_steps: int = 1
     """How often those who keep numbers want them."""
 
-    def wanted(self, news: StepNews) -> bool:
+    def wanted(self, news: StepMetrics) -> bool:
         """Whether a step's numbers should be kept; what is rare always is."""
         rare = news.skipped or news.step in self.validation_losses
         return rare or news.step % self.every_steps == 0
 
-    def of(self, news: StepNews) -> dict[str, float]:
+    def of(self, news: StepMetrics) -> dict[str, float]:
         """By name; figures of the subject, `mfu` and `validation_loss` only where there are any."""
         values = asdict(news)
         values |= values.pop("figures")
@@ -46,5 +46,5 @@ def most_samples_per_s(recipe: Recipe, architecture: Architecture, device: torch
     tflop = training_tflop(architecture, recipe)
     if tflop is None or device.type != "cuda":
         return None
-    ceiling = recipe.trainer.ceiling_tflops or measured_ceiling(device, DTYPES[recipe.model.precision])
+    ceiling = recipe.trainer.ceiling_tflops or measured_peak(device, DTYPES[recipe.model.precision])
     return None if ceiling is None else ceiling * recipe.num_processes / tflop

@@ -9,21 +9,21 @@ import torch
 
 from calotype.core.errors import DoesNotFitError
 from calotype.spec.recipe import Recipe
-from calotype.train.distributed.process_group import Process
+from calotype.train.distributed.process_group import Rank
 
-_MOST_SAID = 3
+_MAX_SAID = 3
 
 
 @contextmanager
-def explained_if_full(recipe: Recipe, process: Process) -> Iterator[None]:
+def explain_out_of_memory(recipe: Recipe, process: Rank) -> Iterator[None]:
     """Say what to lower, wherever memory ends."""
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise explained(recipe, process) from error
+        raise out_of_memory_help(recipe, process) from error
 
 
-def explained(recipe: Recipe, process: Process) -> DoesNotFitError:
+def out_of_memory_help(recipe: Recipe, process: Rank) -> DoesNotFitError:
     """Out of memory, with what to lower that is not yet as low as it goes."""
     peak = torch.cuda.max_memory_allocated(process.device) / 2**30 if process.device.type == "cuda" else 0
     model, micro = recipe.model, recipe.model.micro_batch_size
@@ -34,5 +34,5 @@ def explained(recipe: Recipe, process: Process) -> DoesNotFitError:
         "set trainer.strategy=fsdp": recipe.num_processes > 1 and recipe.trainer.strategy != "fsdp",
         "lower model.resolution": True,
     }
-    helpful = [text for text, helps in advice.items() if helps][:_MOST_SAID]
+    helpful = [text for text, helps in advice.items() if helps][:_MAX_SAID]
     return DoesNotFitError(f"out of GPU memory after {peak:.1f} GiB; {', or '.join(helpful)}")

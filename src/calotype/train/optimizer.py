@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from calotype.core.extras import MissingExtraError
-from calotype.spec.recipe_sections import OptimizerPart
+from calotype.spec.recipe_sections import OptimizerConfig
 
 
-def build_optimizer(parameters: Sequence[nn.Parameter], part: OptimizerPart) -> torch.optim.Optimizer:
+def build_optimizer(parameters: Sequence[nn.Parameter], part: OptimizerConfig) -> torch.optim.Optimizer:
     """AdamW as the recipe says."""
     settings = {
         "lr": part.learning_rate,
@@ -34,7 +34,7 @@ def _eight_bit(parameters: Sequence[nn.Parameter], settings: dict[str, object]) 
     return AdamW8bit(parameters, **settings)
 
 
-def learning_rate(part: OptimizerPart, step: int, max_steps: int) -> float:
+def learning_rate(part: OptimizerConfig, step: int, max_steps: int) -> float:
     """The rate of update number `step` (from 1): a linear warm-up, then constant, linear or cosine."""
     done = step - 1
     if done < part.warmup_steps:

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from calotype.core.errors import NotFoundError, RequestError, near_matches
+from calotype.core.errors import NotFoundError, RequestError, did_you_mean
 from calotype.spec.benchmark_table import BenchmarkTable
-from calotype.spec.overrides import flat, merge, parse_overrides, parse_yaml
+from calotype.spec.overrides import flatten, merge, parse_overrides, parse_yaml
 from calotype.spec.recipe import Recipe, with_tuples
 from calotype.spec.validation_errors import problems_of
 
@@ -64,10 +64,10 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
     sources: dict[str, str] = {}
     for layer_source, layer in layers:
         merge(values, layer)
-        sources |= dict.fromkeys(flat(layer), layer_source)
+        sources |= dict.fromkeys(flatten(layer), layer_source)
     recipe = Recipe.parse(values)
     return ResolvedRecipe(
-        recipe, {key: sources.get(key, DEFAULT) for key in flat(recipe.model_dump(mode="json"))}
+        recipe, {key: sources.get(key, DEFAULT) for key in flatten(recipe.model_dump(mode="json"))}
     )
 
 
@@ -114,5 +114,5 @@ def _read(name: str, what: str) -> tuple[str | bytes, str]:
     if path.suffix in (".yaml", ".yml") and path.is_file():
         return path.read_bytes(), str(path)
     raise NotFoundError(
-        f"no {what} {name!r}: not a YAML file and not one of ours; {near_matches(name, ours)}"
+        f"no {what} {name!r}: not a YAML file and not one of ours; {did_you_mean(name, ours)}"
     )

@@ -22,7 +22,7 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 @dataclass(frozen=True)
-class Draws:
+class SampleNoise:
     """One row per sample."""
 
     noise: Tensor
@@ -34,7 +34,7 @@ class Draws:
     drop_caption: Tensor
 
 
-def draw(
+def sample_noise(
     run_seed: int,
     positions: Sequence[int],
     latent_shape: tuple[int, int, int],
@@ -42,7 +42,7 @@ def draw(
     num_timesteps: int,
     caption_dropout: float,
     device: torch.device,
-) -> Draws:
+) -> SampleNoise:
     """The draws of the samples at these places in the run, made on `device`."""
     count, channels, size = len(positions), latent_shape[0], math.prod(latent_shape)
     # One pair of uniform numbers for timestep and caption, then pairs that become normal.
@@ -54,7 +54,7 @@ def draw(
     normal = _normal(first[:, 1:], second[:, 1:])
     noise, posterior, offset = normal[:, : 2 * size + channels].split([size, size, channels], dim=1)
     shape = (count, *latent_shape)
-    return Draws(noise.reshape(shape), posterior.reshape(shape), offset, timesteps, drop)
+    return SampleNoise(noise.reshape(shape), posterior.reshape(shape), offset, timesteps, drop)
 
 
 def _uniform_pairs(keys: Tensor, count: int) -> tuple[Tensor, Tensor]:

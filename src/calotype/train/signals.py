@@ -35,7 +35,7 @@ class StoppedBeforeFirstStep(BaseException):
     """Told to stop while there was nothing to lose. No error, so that nobody on the way handles it as one."""
 
 
-class ShelteringStop(StopSignal):
+class SignalShelter(StopSignal):
     """Processes that are started within do not get the signals; the flag is set all the same."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class ShelteringStop(StopSignal):
         """Called in the thread that listens, even while the main one is in code that is not Python's."""
 
 
-class TrainingStop(ShelteringStop):
+class TrainingStop(SignalShelter):
     """Told to stop before the first step, the main thread leaves by `StoppedBeforeFirstStep`.
 
     If it cannot (it waits in code that is not Python's, for the device, a peer or another thread), a stop

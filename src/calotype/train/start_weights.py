@@ -5,7 +5,7 @@ from __future__ import annotations
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.constants import RANDOM_MODEL
 from calotype.spec.recipe import Recipe
-from calotype.spec.recipe_sections import ENCODED_BEFOREHAND, SYNTHETIC_KINDS
+from calotype.spec.recipe_sections import PRECOMPUTED_FORMATS, SYNTHETIC_KINDS
 from calotype.spec.records.image import ModelIdentity
 
 _FINE_TUNING = {
@@ -60,7 +60,7 @@ def _reason_to_choose(recipe: Recipe) -> str | None:
     kind, data = recipe.model.train, recipe.data.kind
     if kind in _FINE_TUNING:
         return f"training {_FINE_TUNING[kind]} on random numbers makes nothing of use"
-    if data in SYNTHETIC_KINDS or (kind == "unet" and data in ENCODED_BEFOREHAND):
+    if data in SYNTHETIC_KINDS or (kind == "unet" and data in PRECOMPUTED_FORMATS):
         return None
     if kind == "vae":
         return "an autoencoder of random numbers is trained from scratch only on purpose"

@@ -16,9 +16,9 @@ from calotype.core.nvml import energy_meter
 from calotype.core.progress import Progress
 from calotype.spec.recipe import Recipe
 from calotype.spec.records.train_benchmark import DeviceMemory, Window
-from calotype.train.data.dataloader import Feed
-from calotype.train.distributed.process_group import Process
-from calotype.train.trainer import Loop
+from calotype.train.data.dataloader import DataLoader
+from calotype.train.distributed.process_group import Rank
+from calotype.train.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Timed:
     energy_j: float | None = None
 
 
-def timed(loop: Loop, feed: Feed, steps: int, progress: Progress) -> Timed:
+def timed(loop: Trainer, feed: DataLoader, steps: int, progress: Progress) -> Timed:
     """Train for so many steps by the clock, from one synchronisation of the device to another."""
     on_gpu = loop.process.device.type == "cuda"
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)] if on_gpu else []
@@ -62,13 +62,13 @@ def timed(loop: Loop, feed: Feed, steps: int, progress: Progress) -> Timed:
     return Timed(seconds, host, device, losses, energy_j)
 
 
-def _energy_meter(process: Process) -> Callable[[], float | None]:
+def _energy_meter(process: Rank) -> Callable[[], float | None]:
     if process.device.type != "cuda" or process.world_size > 1:
         return lambda: None
     return energy_meter(f"GPU-{torch.cuda.get_device_properties(process.device).uuid}")
 
 
-def _synchronize(process: Process) -> None:
+def _synchronize(process: Rank) -> None:
     if process.device.type == "cuda":
         torch.cuda.synchronize(process.device)
 
@@ -94,7 +94,7 @@ def window_of(timed: Timed, recipe: Recipe, tflop: float | None, ceiling: float 
     )
 
 
-def own_memory(process: Process) -> list[DeviceMemory]:
+def own_memory(process: Rank) -> list[DeviceMemory]:
     """Of this process's device; nothing on the CPU."""
     device = process.device
     if device.type != "cuda":
@@ -108,7 +108,7 @@ def own_memory(process: Process) -> list[DeviceMemory]:
     ]
 
 
-def all_memory(process: Process) -> list[DeviceMemory]:
+def all_memory(process: Rank) -> list[DeviceMemory]:
     """Of every device of the run; all processes ask together."""
     if process.world_size == 1:
         return own_memory(process)

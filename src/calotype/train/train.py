@@ -14,32 +14,37 @@ from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.core.progress import Progress, Silent
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import build_subject, load_model, needs_of, open_training_feed
-from calotype.train.callbacks.bad_samples import UnreadableSamples
-from calotype.train.callbacks.best_metric import Judge
+from calotype.train.builders import (
+    build_task,
+    build_training_dataloader,
+    load_training_model,
+    requirements_of,
+)
+from calotype.train.callbacks.bad_samples import BadSampleCallback
+from calotype.train.callbacks.best_metric import BestMetric
 from calotype.train.callbacks.loggers import MetricsFile, ProgressBar, TensorBoard
 from calotype.train.callbacks.profiler import ProfileWindow
 from calotype.train.callbacks.reconstructions import Reconstructions
-from calotype.train.callbacks.sample_images import SamplePictures
+from calotype.train.callbacks.sample_images import SampleImages
 from calotype.train.callbacks.validation import Validation
 from calotype.train.callbacks.wandb import WandbRun
 from calotype.train.checkpoint import (
     BackgroundSaver,
-    CheckpointStore,
+    CheckpointManager,
     Ranks,
-    check_room,
+    check_free_space,
     separate_ranks,
 )
 from calotype.train.checkpoint.compatibility import origin_of, refuse_other
 from calotype.train.data.factory import check_place
-from calotype.train.data.requirements import Needs
-from calotype.train.distributed.failure import SAVES_TAKE, PeersLostError, is_under_torchrun, peers_stopped
-from calotype.train.distributed.process_group import Process, as_started, joined
-from calotype.train.metrics import Readings, most_samples_per_s
-from calotype.train.oom import explained_if_full
+from calotype.train.data.requirements import DataRequirements
+from calotype.train.distributed.failure import SAVES_TAKE, RanksLostError, is_under_torchrun, peers_stopped
+from calotype.train.distributed.process_group import Rank, apply_elastic_world_size, init_process_group
+from calotype.train.metrics import Metrics, most_samples_per_s
+from calotype.train.oom import explain_out_of_memory
 from calotype.train.signals import StoppedBeforeFirstStep, TrainingStop
 from calotype.train.start_weights import check_weights_are_chosen, random_weights_note
-from calotype.train.trainer import Loop, NonFiniteError, StepNews, Watcher
+from calotype.train.trainer import Callback, NonFiniteError, StepMetrics, Trainer
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +76,7 @@ def train(
     device: torch.device | None = None,
     progress: Progress | None = None,
     models: Path | None = None,
-    extra_watchers: tuple[Watcher, ...] = (),
+    extra_watchers: tuple[Callback, ...] = (),
     owns_process: bool = False,
 ) -> Outcome:
     """Train until the recipe's last step or a request to stop; either way the last step is on disk.
@@ -80,13 +85,13 @@ def train(
     nothing else would (see `TrainingStop`).
     """
     check_weights_are_chosen(recipe)
-    recipe, stop = as_started(recipe), TrainingStop(owns_process=owns_process)
+    recipe, stop = apply_elastic_world_size(recipe), TrainingStop(owns_process=owns_process)
     try:
         with stop:
             stop.leave_if_told()
-            with joined(recipe, device) as process, explained_if_full(recipe, process):
+            with init_process_group(recipe, device) as process, explain_out_of_memory(recipe, process):
                 return _train(recipe, process, stop, progress, models, extra_watchers)
-    except (StoppedBeforeFirstStep, PeersLostError):
+    except (StoppedBeforeFirstStep, RanksLostError):
         # Peers are told to stop as well, and may be gone before this one is.
         if not stop.in_first_step:
             raise
@@ -95,37 +100,39 @@ def train(
 
 def _train(
     recipe: Recipe,
-    process: Process,
+    process: Rank,
     stop: TrainingStop,
     progress: Progress | None,
     models: Path | None,
-    extra_watchers: tuple[Watcher, ...],
+    extra_watchers: tuple[Callback, ...],
 ) -> Outcome:
     folder = run_folder(recipe)
     check_place(recipe.data)
     with ExitStack() as open_things:
         ranks = separate_ranks(SAVES_TAKE * recipe.trainer.peer_timeout_s)
         store = open_things.enter_context(
-            CheckpointStore(folder / "checkpoints", recipe.checkpoint.keep_last, recipe.checkpoint.keep_best)
+            CheckpointManager(
+                folder / "checkpoints", recipe.checkpoint.keep_last, recipe.checkpoint.keep_best
+            )
         )
         if process.is_first:
             store.claim()
         # Nobody looks for checkpoints while the first still sweeps up what a killed run left behind.
         ranks.barrier()
         watched = progress if progress and process.is_first else Silent()
-        model = load_model(recipe, process.device, watched, models)
+        model = load_training_model(recipe, process.device, watched, models)
         if model.identity.random and process.is_first:
             _log.warning("%s", random_weights_note(recipe))
         readings = _readings(recipe, model, process)
-        subject = build_subject(model, recipe)
-        loop = Loop(subject, recipe, process)
-        judge = Judge(recipe, readings)
+        subject = build_task(model, recipe)
+        loop = Trainer(subject, recipe, process)
+        judge = BestMetric(recipe, readings)
         identity = _resume(loop, judge, store, ranks, recipe)
         if process.is_first and loop.step < recipe.trainer.max_steps:
             # Now, not after the thousand steps until the first checkpoint.
-            check_room(store.folder, loop.least_bytes())
+            check_free_space(store.folder, loop.least_bytes())
         feed = open_things.enter_context(
-            open_training_feed(model, recipe, process, samples_seen=loop.samples, progress=watched)
+            build_training_dataloader(model, recipe, process, samples_seen=loop.samples, progress=watched)
         )
         _same_data(identity, feed.facts.identity)
         subject.use_empty_text(feed.facts.empty_text)
@@ -134,11 +141,15 @@ def _train(
         )
         resumed_step = loop.step if identity else None
         checkpoints = _Checkpoints(saver, recipe, judge, feed.facts.identity, resumed_step)
-        watchers: list[Watcher] = [stop, judge, *_validation(recipe, loop, needs_of(model, recipe), readings)]
+        watchers: list[Callback] = [
+            stop,
+            judge,
+            *_validation(recipe, loop, requirements_of(model, recipe), readings),
+        ]
         watchers += _onlookers(recipe, folder, loop, stop, open_things)
         if process.is_first:
             watchers += _watchers(recipe, folder, loop, watched, open_things, readings)
-        unreadable = UnreadableSamples(feed, folder, process.rank)
+        unreadable = BadSampleCallback(feed, folder, process.rank)
         # Also of a run that fails, perhaps because they are too many.
         open_things.callback(unreadable.keep)
         watchers += [unreadable, *extra_watchers, checkpoints]
@@ -161,7 +172,7 @@ def _train(
 
 def _not_begun(recipe: Recipe) -> Outcome:
     folder, part = run_folder(recipe), recipe.checkpoint
-    saved = CheckpointStore(folder / "checkpoints", part.keep_last).list() if part.resume else ()
+    saved = CheckpointManager(folder / "checkpoints", part.keep_last).list() if part.resume else ()
     return Outcome(saved[-1].step if saved else 0, None, True, folder, (), begun=False)
 
 
@@ -172,7 +183,7 @@ class _Checkpoints:
         self,
         saver: BackgroundSaver,
         recipe: Recipe,
-        judge: Judge,
+        judge: BestMetric,
         data_identity: str,
         resumed_step: int | None,
     ) -> None:
@@ -180,14 +191,14 @@ class _Checkpoints:
         self._identity = data_identity
         self._resumed_step = resumed_step
 
-    def after_step(self, news: StepNews, loop: Loop) -> None:
+    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
         if news.step % self._part.every_steps == 0:
             save = self._saver.save if self._part.asynchronous else self._saver.save_now
             judge = self._judge
             metric, name = judge.metric(news.step), judge.metric_name
             save(news.step, self._state(loop), {}, metric=metric, metric_name=name)
 
-    def last(self, loop: Loop) -> None:
+    def last(self, loop: Trainer) -> None:
         # A save that failed is no reason to lose what was learned since: the disk may have room again.
         self._saver.settle()
         is_saved = loop.step in (self._saver.saved_step, self._resumed_step)
@@ -197,7 +208,7 @@ class _Checkpoints:
             metric, name = judge.metric(loop.step), judge.metric_name
             self._saver.save_now(loop.step, self._state(loop), {}, metric=metric, metric_name=name)
 
-    def after_failure(self, loop: Loop) -> None:
+    def after_failure(self, loop: Trainer) -> None:
         """What was learned before it, if it is whole; where that fails too, the first error says more."""
         if loop.step and loop.is_whole:
             try:
@@ -205,20 +216,20 @@ class _Checkpoints:
             except (CalotypeError, OSError, torch.OutOfMemoryError) as error:
                 _log.warning("step %d could not be saved either: %s", loop.step, error)
 
-    def _state(self, loop: Loop) -> dict[str, Any] | None:
+    def _state(self, loop: Trainer) -> dict[str, Any] | None:
         # All ask, because gathering split weights takes all; the first one's answer counts.
         state = {**loop.state(), "data_identity": self._identity, "judged": self._judge.state()}
         state["origin"] = origin_of(loop.subject.model, loop.recipe)
         return state if loop.process.is_first else None
 
 
-def _readings(recipe: Recipe, model: Model, process: Process) -> Readings:
+def _readings(recipe: Recipe, model: Model, process: Rank) -> Metrics:
     # Before there is an optimizer, while the device has room.
     speed = most_samples_per_s(recipe, model.architecture, process.device) if process.is_first else None
-    return Readings(speed, every_steps=recipe.trainer.log_every_steps)
+    return Metrics(speed, every_steps=recipe.trainer.log_every_steps)
 
 
-def _validation(recipe: Recipe, loop: Loop, needs: Needs, readings: Readings) -> list[Watcher]:
+def _validation(recipe: Recipe, loop: Trainer, needs: DataRequirements, readings: Metrics) -> list[Callback]:
     if recipe.validation.data is None:
         return []
     validation = Validation(recipe, recipe.validation.data, needs, readings)
@@ -226,7 +237,9 @@ def _validation(recipe: Recipe, loop: Loop, needs: Needs, readings: Readings) ->
     return [validation]
 
 
-def _resume(loop: Loop, judge: Judge, store: CheckpointStore, ranks: Ranks, recipe: Recipe) -> str | None:
+def _resume(
+    loop: Trainer, judge: BestMetric, store: CheckpointManager, ranks: Ranks, recipe: Recipe
+) -> str | None:
     """Go on from the newest complete checkpoint; the answer is the identity of the data it was made with."""
     if not recipe.checkpoint.resume:
         return None
@@ -249,10 +262,10 @@ def _same_data(saved: str | None, now: str) -> None:
 
 
 def _onlookers(
-    recipe: Recipe, folder: Path, loop: Loop, stop: TrainingStop, open_things: ExitStack
-) -> list[Watcher]:
+    recipe: Recipe, folder: Path, loop: Trainer, stop: TrainingStop, open_things: ExitStack
+) -> list[Callback]:
     """Those that every process may have."""
-    watchers: list[Watcher] = []
+    watchers: list[Callback] = []
     if recipe.profile.enabled and loop.process.rank in recipe.profile.ranks:
         window = ProfileWindow(recipe.profile, folder, loop.process.rank, loop.step + 1)
         watchers.append(open_things.enter_context(window))
@@ -260,14 +273,14 @@ def _onlookers(
         return watchers
     if recipe.model.train == "vae":
         return [*watchers, Reconstructions(recipe, folder / "samples")]
-    return [*watchers, SamplePictures(recipe, folder / "samples", loop.subject, lambda: stop.requested)]
+    return [*watchers, SampleImages(recipe, folder / "samples", loop.subject, lambda: stop.requested)]
 
 
 def _watchers(
-    recipe: Recipe, folder: Path, loop: Loop, progress: Progress, open_things: ExitStack, readings: Readings
-) -> list[Watcher]:
+    recipe: Recipe, folder: Path, loop: Trainer, progress: Progress, open_things: ExitStack, readings: Metrics
+) -> list[Callback]:
     """Those of the first process, which write what all share."""
-    watchers: list[Watcher] = []
+    watchers: list[Callback] = []
     metrics = MetricsFile(folder / "metrics.jsonl", loop.step + 1, readings)
     open_things.callback(metrics.close)
     if recipe.logging.tensorboard:

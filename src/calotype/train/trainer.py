@@ -21,12 +21,17 @@ from calotype.core.errors import CalotypeError
 from calotype.spec.recipe import Recipe
 from calotype.train.async_readback import Readback
 from calotype.train.compile import compiled
-from calotype.train.cuda_stream import Aside
+from calotype.train.cuda_stream import SideStream
 from calotype.train.data.types import Batch
 from calotype.train.distributed.fsdp import joined_part, own_part, split, whole
-from calotype.train.distributed.process_group import Process, exchange_after, shared, without_exchange
+from calotype.train.distributed.process_group import (
+    Rank,
+    no_gradient_sync,
+    sync_gradients_after,
+    wrap_ddp_or_fsdp,
+)
 from calotype.train.ema import Ema
-from calotype.train.fused_optimizer import OnePass
+from calotype.train.fused_optimizer import FusedOptimizer
 from calotype.train.optimizer import (
     build_optimizer,
     can_decide_itself,
@@ -34,7 +39,7 @@ from calotype.train.optimizer import (
     set_learning_rate,
     step_unless,
 )
-from calotype.train.tasks.base import Loss, Subject
+from calotype.train.tasks.base import LossFn, TrainTask
 
 _NAMES_SHOWN = 8
 
@@ -44,7 +49,7 @@ class NonFiniteError(CalotypeError):
 
 
 @dataclass(frozen=True)
-class StepNews:
+class StepMetrics:
     """What is known after one update."""
 
     step: int
@@ -60,19 +65,19 @@ class StepNews:
     """What the subject has to say beside the loss, the mean over all processes."""
 
 
-class Watcher(Protocol):
+class Callback(Protocol):
     """Told of every update; decides what to keep, draw or save."""
 
-    def after_step(self, news: StepNews, loop: Loop) -> None: ...
+    def after_step(self, news: StepMetrics, loop: Trainer) -> None: ...
 
 
-class Loop:
+class Trainer:
     """Everything that moves during training, and how to save and restore it."""
 
-    def __init__(self, subject: Subject, recipe: Recipe, process: Process) -> None:
+    def __init__(self, subject: TrainTask, recipe: Recipe, process: Rank) -> None:
         self.subject, self.recipe, self.process = subject, recipe, process
         # First of all: splitting the weights puts other parameters in the place of those that were there.
-        self._exchanging = shared(subject.network, recipe, process)
+        self._exchanging = wrap_ddp_or_fsdp(subject.network, recipe, process)
         self._parameters = subject.parameters()
         ordered = self._ordered()
         self.optimizer = build_optimizer(ordered, recipe.optimizer)
@@ -81,12 +86,12 @@ class Loop:
         scaled = recipe.model.precision == "fp16" and not recipe.model.low_precision_weights
         self.scaler = torch.amp.GradScaler(process.device.type, enabled=scaled)
         self._decides_itself = can_decide_itself(self.optimizer) and not scaled
-        self._one_pass = OnePass(self.optimizer, self.ema) if recipe.optimizer.one_pass else None
+        self._one_pass = FusedOptimizer(self.optimizer, self.ema) if recipe.optimizer.one_pass else None
         self.step, self.samples, self.skips = 0, 0, 0
         self.is_whole = True
         """Whether all of it belongs to `step`; where a step fails on its way, nothing has moved yet."""
-        self._ahead: Loss | None = None
-        self._aside = Aside(process.device, wanted=recipe.model.encode_aside)
+        self._ahead: LossFn | None = None
+        self._aside = SideStream(process.device, wanted=recipe.model.encode_aside)
         self._names: list[str] = []
         # A replayed backward pass writes where it wrote before, so gradients that are summed need a place of
         # their own. It costs a kernel for each of them, and a single micro-batch has nothing to sum.
@@ -95,21 +100,21 @@ class Loop:
             for parameter in ordered:
                 parameter.grad = torch.zeros_like(parameter)
 
-    def run(self, batches: Iterator[Batch], watchers: Sequence[Watcher], stop: Callable[[], bool]) -> None:
+    def run(self, batches: Iterator[Batch], watchers: Sequence[Callback], stop: Callable[[], bool]) -> None:
         """Train to the recipe's last step, or until `stop` says so between two steps."""
         while self.step < self.recipe.trainer.max_steps and not stop():
             news = self.update(batches)
             for watcher in watchers:
                 watcher.after_step(news, self)
 
-    def update(self, batches: Iterator[Batch]) -> StepNews:
+    def update(self, batches: Iterator[Batch]) -> StepMetrics:
         """One update from `accumulation` micro-batches."""
         started = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=not self._keeps_gradients)
         loss = self._accumulate(batches)
         self._aside.begin()
         names, self._names = self._names, []
-        exchange_after(list(self._parameters.values()), self.recipe, self.process)
+        sync_gradients_after(list(self._parameters.values()), self.recipe, self.process)
         self.scaler.unscale_(self.optimizer)
         figures = self.subject.figures()
         means = [self.process.mean(number) for number in (loss, *figures.values())]
@@ -144,7 +149,7 @@ class Loop:
         if finite and self.ema:
             (self.ema.count if self._one_pass else self.ema.step)(self.step)
         self.is_whole = True
-        return StepNews(
+        return StepMetrics(
             step=self.step,
             loss=total,
             gradient_norm=size,
@@ -164,13 +169,13 @@ class Loop:
             prepared, self._ahead = self._ahead or self._prepared(batches, index), None
             if self.recipe.model.cuda_graphs:
                 torch.compiler.cudagraph_mark_step_begin()
-            with without_exchange(self._exchanging, last=index == count - 1):
+            with no_gradient_sync(self._exchanging, last=index == count - 1):
                 loss = prepared(self.network) / count
                 self.scaler.scale(loss).backward()
             total += loss.detach()
         return total
 
-    def _prepared(self, batches: Iterator[Batch], index: int) -> Loss:
+    def _prepared(self, batches: Iterator[Batch], index: int) -> LossFn:
         """The next update's micro-batch of that number."""
         micro = self.recipe.model.micro_batch_size
         first = self.samples + (index * self.process.world_size + self.process.rank) * micro
@@ -178,7 +183,7 @@ class Loop:
         self._names += batch.keys
         return self.subject.prepare(batch, range(first, first + micro))
 
-    def _prepared_ahead(self, batches: Iterator[Batch]) -> Loss:
+    def _prepared_ahead(self, batches: Iterator[Batch]) -> LossFn:
         """The next update's first micro-batch; what goes wrong with it is that update's to say."""
         try:
             with self._aside.asked():

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from calotype.workflow.graph import Graph, Link
-from calotype.workflow.node_api import Context, NodeClass
+from calotype.workflow.node_api import Context, NodeDef
 
-MOST_ENTRIES = 256
-MOST_BYTES = 4 * 2**30
+MAX_ENTRIES = 256
+MAX_BYTES = 4 * 2**30
 
 
 class Cache:
     """Outputs by key, bounded by number and by the memory of the tensors and pictures in them."""
 
-    def __init__(self, most_entries: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_entries: int = MAX_ENTRIES, most_bytes: int = MAX_BYTES) -> None:
         self._most_entries, self._most_bytes = most_entries, most_bytes
         self._kept: OrderedDict[str, _Entry] = OrderedDict()
         self.num_bytes = 0
@@ -72,7 +72,7 @@ class _Entry:
 
 
 def keys(
-    graph: Graph, order: tuple[str, ...], registry: Mapping[str, NodeClass], context: Context
+    graph: Graph, order: tuple[str, ...], registry: Mapping[str, NodeDef], context: Context
 ) -> dict[str, str]:
     """A key for each node, in an order where every one follows those it needs.
 
@@ -99,7 +99,7 @@ def keys(
     return found
 
 
-def _changes(known: NodeClass, inputs: Mapping[str, Any], context: Context) -> str | None:
+def _changes(known: NodeDef, inputs: Mapping[str, Any], context: Context) -> str | None:
     if known.changes is None:
         return None
     written = {name: value for name, value in inputs.items() if not isinstance(value, Link)}

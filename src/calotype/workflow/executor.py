@@ -19,11 +19,11 @@ from calotype.workflow.cache import Cache, keys
 from calotype.workflow.graph import Graph, Link, Node, walk
 from calotype.workflow.input_coercion import RefusedValueError, accepted
 from calotype.workflow.limits import GraphLimits
-from calotype.workflow.node_api import COMBO, Context, NodeClass, Result, Returned, Step
+from calotype.workflow.node_api import COMBO, Context, NodeDef, Result, Returned, Step
 from calotype.workflow.object_info import choices_of
 
 
-class NotYetError(Exception):
+class NotReadyError(Exception):
     """What a node needs is in use; it can run when that is free."""
 
 
@@ -59,11 +59,11 @@ class Progressed:
 
 
 @dataclass(frozen=True)
-class Postponed:
+class Deferred:
     """A node could not run yet. Whoever goes on has it tried again, from its beginning."""
 
     node: str
-    error: NotYetError = field(repr=False, compare=False)
+    error: NotReadyError = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -95,16 +95,16 @@ class Failed:
     """For hosts that treat some errors differently; its frames are cleared, so it keeps no memory alive."""
 
 
-Event = Started | Cached | Executing | Progressed | Postponed | Executed | Finished | Failed
+Event = Started | Cached | Executing | Progressed | Deferred | Executed | Finished | Failed
 
 
-class Execution(Iterator[Event]):
+class Executor(Iterator[Event]):
     """One run of a checked graph for some of its outputs."""
 
     def __init__(
         self,
         graph: Graph,
-        registry: Mapping[str, NodeClass],
+        registry: Mapping[str, NodeDef],
         cache: Cache,
         context: Context,
         *,
@@ -200,9 +200,9 @@ class Execution(Iterator[Event]):
         yield Executing(node.id)
         try:
             result = yield from self._result(known, node)
-        except NotYetError as error:
+        except NotReadyError as error:
             _forget_frames(error)
-            yield Postponed(node.id, error)
+            yield Deferred(node.id, error)
             return None
         # A package that exits must not end a server; Ctrl-C and closing are something else.
         except (Exception, SystemExit) as error:
@@ -211,7 +211,7 @@ class Execution(Iterator[Event]):
         yield Executed(node.id, result.ui)
         return None
 
-    def _given(self, known: NodeClass, node: Node, name: str) -> Any:
+    def _given(self, known: NodeDef, node: Node, name: str) -> Any:
         """None for a lazy input that was not needed; a linked number is checked like a written one."""
         given = node.inputs[name]
         if not isinstance(given, Link):
@@ -227,7 +227,7 @@ class Execution(Iterator[Event]):
         except RefusedValueError as refused:
             raise ValueError(f"{name}, from node {given.node}: {refused.rule}") from None
 
-    def _result(self, known: NodeClass, node: Node) -> Generator[Event, None, Result]:
+    def _result(self, known: NodeDef, node: Node) -> Generator[Event, None, Result]:
         given = {name: self._given(known, node, name) for name in node.inputs}
         if self._limits is not None:
             self._limits.check_given(known, given)
@@ -283,7 +283,7 @@ def _forget_frames(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-def _complain(known: NodeClass, outputs: object) -> NoReturn:
+def _complain(known: NodeDef, outputs: object) -> NoReturn:
     declared = ", ".join(output.type for output in known.outputs) or "none"
     got = f"{len(outputs)} of them" if isinstance(outputs, tuple) else f"a {type(outputs).__name__}"
     raise TypeError(f"{known.name} returned {got}, it declares a tuple of {len(known.outputs)}: {declared}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from calotype.workflow.graph import Graph, Link, Node, parse, walk
 from calotype.workflow.import_editor import SEEDS, widgets_of
-from calotype.workflow.node_api import ANY, Input, NodeClass
+from calotype.workflow.node_api import ANY, Input, NodeDef
 
 JSON = dict[str, Any]
 WIDTH, GAP = 320, 80
@@ -20,7 +20,7 @@ _TITLE, _ROW, _TEXT, _PICTURE = 40, 26, 120, 240
 
 
 def to_workflow(
-    prompt: Mapping[str, Any], registry: Mapping[str, NodeClass], like: Mapping[str, Any] | None = None
+    prompt: Mapping[str, Any], registry: Mapping[str, NodeDef], like: Mapping[str, Any] | None = None
 ) -> JSON:
     """An editor's file with every node in its place; where `like` is one, in the place it has there.
 
@@ -60,7 +60,7 @@ class _Drawing:
     """Numbers links as they are met; every output learns of the links that leave it."""
 
     graph: Graph
-    registry: Mapping[str, NodeClass]
+    registry: Mapping[str, NodeDef]
     links: list[list[Any]] = field(default_factory=list)
     _leaving: dict[Link, list[int]] = field(default_factory=dict)
 
@@ -84,7 +84,7 @@ class _Drawing:
             "widgets_values": values,
         }
 
-    def _linkable(self, node: Node, known: NodeClass | None) -> list[Input]:
+    def _linkable(self, node: Node, known: NodeDef | None) -> list[Input]:
         """Inputs with a socket: all that are no widgets, and widgets that a link was drawn to."""
         linked = {name for name, _ in node.links()}
         if known is None:
@@ -100,7 +100,7 @@ class _Drawing:
         socket: JSON = {"name": declared.name, "type": declared.type, "link": number}
         return socket | ({"widget": {"name": declared.name}} if declared.is_widget else {})
 
-    def _outputs(self, name: str, known: NodeClass | None) -> list[JSON]:
+    def _outputs(self, name: str, known: NodeDef | None) -> list[JSON]:
         # The same list that links are added to, as nodes further down are met.
         links = [
             self._leaving.setdefault(Link(name, slot), [])
@@ -113,7 +113,7 @@ class _Drawing:
         ]
 
 
-def _values(node: Node, known: NodeClass | None) -> Any:
+def _values(node: Node, known: NodeDef | None) -> Any:
     """In the editor's order; by name where the order is not known."""
     written = {name: value for name, value in node.inputs.items() if not isinstance(value, Link)}
     if known is None:
@@ -128,7 +128,7 @@ def _values(node: Node, known: NodeClass | None) -> Any:
     return values
 
 
-def _height(known: NodeClass | None, sockets: list[JSON], values: Any) -> int:
+def _height(known: NodeDef | None, sockets: list[JSON], values: Any) -> int:
     outputs = len(known.outputs) if known else 0
     texts = sum(one.multiline for one in known.inputs) if known else 0
     pictures = sum(one.upload for one in known.inputs) if known else 0

@@ -11,7 +11,7 @@ from calotype.spec.constants import SAMPLERS, SCHEDULES
 from calotype.workflow.input_coercion import nearest
 
 WEIGHTS = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
-PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+IMAGES = (".png", ".jpg", ".jpeg", ".webp")
 _FOLDER_MARK = "model_index.json"
 
 
@@ -58,7 +58,7 @@ class FolderCatalogue:
         return sorted(
             path.relative_to(self._inputs).as_posix()
             for path in found
-            if path.suffix.lower() in PICTURES and not path.name.startswith(".") and path.is_file()
+            if path.suffix.lower() in IMAGES and not path.name.startswith(".") and path.is_file()
         )
 
     def samplers(self) -> Sequence[str]:

@@ -21,7 +21,7 @@ from calotype.workflow.editor_schema import (
     Level,
     Subgraph,
 )
-from calotype.workflow.node_api import ANY, Input, NodeClass
+from calotype.workflow.node_api import ANY, Input, NodeDef
 
 JSON = dict[str, Any]
 REROUTE, PRIMITIVE = "Reroute", "PrimitiveNode"
@@ -31,14 +31,14 @@ CONTROLS = ("fixed", "increment", "decrement", "randomize", "increment-wrap")
 SEEDS = ("seed", "noise_seed")
 """Editors draw new numbers for inputs of these names whatever the node declares."""
 DEEPEST = 16
-MOST_SUBGRAPHS = 1000
+MAX_SUBGRAPHS = 1000
 _INSIDE_IN, _INSIDE_OUT = "-10", "-20"
 """The nodes that stand for a subgraph's own inputs and outputs inside it."""
 _OWN = "-1"
 """In place of a node inside: the subgraph's own input."""
 
 
-def to_prompt(workflow: object, registry: Mapping[str, NodeClass]) -> JSON:
+def to_prompt(workflow: object, registry: Mapping[str, NodeDef]) -> JSON:
     """The API format of an editor's file. Unknown nodes keep their name, for validation to report."""
     file = EditorFile.read(workflow)
     subgraphs = {one.id: one for one in file.definitions.subgraphs} if file.definitions else {}
@@ -50,7 +50,7 @@ def to_prompt(workflow: object, registry: Mapping[str, NodeClass]) -> JSON:
     return {name: _converted(scope, node, registry) for name, scope, node in _runnable(top)}
 
 
-def unnamed_values(workflow: object, registry: Mapping[str, NodeClass]) -> list[Problem]:
+def unnamed_values(workflow: object, registry: Mapping[str, NodeDef]) -> list[Problem]:
     """Nodes with values that `to_prompt` cannot carry over: files list values without the names of inputs.
 
     Only the declaration of a node has the names, so this concerns unknown nodes.
@@ -108,9 +108,9 @@ class _Scope:
         if subgraph is None:
             return None
         if node.id not in self._below:
-            if self.prefix.count(":") >= DEEPEST or next(self.numbers) >= MOST_SUBGRAPHS:
+            if self.prefix.count(":") >= DEEPEST or next(self.numbers) >= MAX_SUBGRAPHS:
                 rule = f"subgraphs lie more than {DEEPEST} deep or hold themselves, or are more than "
-                rule += f"{MOST_SUBGRAPHS}; unpack some in the editor"
+                rule += f"{MAX_SUBGRAPHS}; unpack some in the editor"
                 raise RequestError([Problem(f"node {self.prefix}{node.id}", rule)])
             self._below[node.id] = _Scope(subgraph, self.subgraphs, (self, node))
         return self._below[node.id]
@@ -187,7 +187,7 @@ def _passed_through(node: EditorNode, output: int) -> int | None:
     return next((socket.link for socket in nearest if kind in (socket.type, ANY)), None)
 
 
-def _converted(scope: _Scope, node: EditorNode, registry: Mapping[str, NodeClass]) -> JSON:
+def _converted(scope: _Scope, node: EditorNode, registry: Mapping[str, NodeDef]) -> JSON:
     known = registry.get(node.type)
     inputs = _widget_values(node, known)
     for socket in node.inputs:
@@ -200,7 +200,7 @@ def _converted(scope: _Scope, node: EditorNode, registry: Mapping[str, NodeClass
     return {"class_type": node.type, "inputs": inputs, "_meta": {"title": title}}
 
 
-def _widget_values(node: EditorNode, known: NodeClass | None) -> JSON:
+def _widget_values(node: EditorNode, known: NodeDef | None) -> JSON:
     values = node.widgets_values
     declared = widgets_of(known) if known else []
     names = [one.name for one in declared]
@@ -234,6 +234,6 @@ def _placed(names: Sequence[str], values: Sequence[Any], drawn: set[str]) -> Ite
         yield place, name, value
 
 
-def widgets_of(node: NodeClass) -> list[Input]:
+def widgets_of(node: NodeDef) -> list[Input]:
     """The inputs an editor shows as widgets, in its order: required ones first."""
     return sorted((one for one in node.inputs if one.is_widget), key=lambda one: one.optional)

@@ -9,7 +9,7 @@ from typing import Any
 
 from calotype.workflow.node_api import BOOLEAN, COMBO, FLOAT, INT, STRING, Input
 
-MOST_NAMES_SHOWN = 12
+MAX_NAMES_SHOWN = 12
 _ELSEWHERE = (" [output]", " [temp]")
 _WORDS = {"true": True, "false": False}
 
@@ -49,8 +49,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"did you mean {' or '.join(repr(each) for each in near)}?"
     if not names:
         return "there are none"
-    rest = f" and {len(names) - MOST_NAMES_SHOWN} more" if len(names) > MOST_NAMES_SHOWN else ""
-    return f"there are {', '.join(names[:MOST_NAMES_SHOWN])}{rest}"
+    rest = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return f"there are {', '.join(names[:MAX_NAMES_SHOWN])}{rest}"
 
 
 def _stem(name: str) -> str:

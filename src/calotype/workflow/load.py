@@ -16,10 +16,10 @@ from PIL import Image, UnidentifiedImageError
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.workflow.import_editor import to_prompt, unnamed_values
-from calotype.workflow.node_api import NodeClass
+from calotype.workflow.node_api import NodeDef
 
 JSON = dict[str, Any]
-PICTURE_FORMATS = ("PNG", "WEBP", "JPEG")
+IMAGE_FORMATS = ("PNG", "WEBP", "JPEG")
 _STARTS = (b"\x89PNG", b"RIFF", b"\xff\xd8")
 _KEYS = ("prompt", "workflow")
 _EXIF_FOLDER = 0x8769
@@ -35,14 +35,14 @@ class Opened:
     """Values of the editor's file that are missing in the graph: the names of their inputs are unknown."""
 
 
-def open_workflow(data: bytes, name: str, registry: Mapping[str, NodeClass]) -> Opened:
+def open_workflow(data: bytes, name: str, registry: Mapping[str, NodeDef]) -> Opened:
     """The workflow in some bytes; `name` is for messages."""
     if data.startswith(_STARTS):
         return _from_parts(_in_picture(data, name), name, registry)
     return _from_json(_parsed(data, name), name, registry)
 
 
-def _from_json(value: object, name: str, registry: Mapping[str, NodeClass]) -> Opened:
+def _from_json(value: object, name: str, registry: Mapping[str, NodeDef]) -> Opened:
     if not isinstance(value, dict):
         raise RequestError([Problem("workflow", f"{name} holds no JSON object of nodes")])
     if isinstance(value.get("nodes"), list):
@@ -58,7 +58,7 @@ def _from_json(value: object, name: str, registry: Mapping[str, NodeClass]) -> O
     raise RequestError([Problem("workflow", rule)])
 
 
-def _from_parts(parts: Mapping[str, JSON], name: str, registry: Mapping[str, NodeClass]) -> Opened:
+def _from_parts(parts: Mapping[str, JSON], name: str, registry: Mapping[str, NodeDef]) -> Opened:
     """`prompt` is what ran, so it goes first; editors change `workflow` after a run."""
     if "prompt" in parts:
         return Opened(parts["prompt"], parts.get("workflow"))
@@ -95,7 +95,7 @@ def _noted(data: bytes, name: str) -> tuple[dict[str, str], bool]:
         with warnings.catch_warnings():
             # Only the notes beside the pixels are read.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data), formats=PICTURE_FORMATS) as image:
+            with Image.open(io.BytesIO(data), formats=IMAGE_FORMATS) as image:
                 return dict(_notes(image)), "calotype" in image.info
     # Damaged files make Pillow's readers raise nearly anything.
     except Exception as error:

@@ -1,6 +1,6 @@
 """What a node declares and what a host offers to it: all that a package of nodes needs to know.
 
-A node is a value (`NodeClass`) with a plain function to run. The host owns the loop: a node with long work
+A node is a value (`NodeDef`) with a plain function to run. The host owns the loop: a node with long work
 is a generator that yields a `Step` between two bits of it. Closing it cancels, and a server does other
 work in between, just as with samplers. Knows nothing of graphs, files or torch.
 
@@ -39,7 +39,7 @@ ANY = "*"
 WIDGETS = (STRING, INT, FLOAT, BOOLEAN, COMBO)
 """Types whose value may be written into the graph. All others come by a link."""
 
-LARGEST_SEED = 2**64 - 1
+MAX_SEED = 2**64 - 1
 
 Kind = Literal["output", "temp"]
 """Pictures to keep, and previews."""
@@ -107,7 +107,7 @@ class Context(Protocol):
 
 
 @dataclass(frozen=True)
-class Extent:
+class OutputSize:
     """How much an IMAGE, MASK or LATENT holds: so many pictures of one size, in pixels."""
 
     count: int = 1
@@ -190,7 +190,7 @@ Run = Callable[..., Returned | Generator[Step, None, Returned]]
 
 
 @dataclass(frozen=True)
-class NodeClass:
+class NodeDef:
     """A kind of node. A mistake in the declaration is a ValueError where it is made."""
 
     name: str
@@ -211,7 +211,7 @@ class NodeClass:
     """What else the outputs depend on, such as a file's digest; gets the values written in the graph."""
     check: Callable[[Catalogue, InputValues], str | None] | None = None
     """A problem with the values written in the graph, found before anything runs."""
-    makes: Callable[[InputValues], Sequence[Extent | None]] | None = None
+    makes: Callable[[InputValues], Sequence[OutputSize | None]] | None = None
     """How much each output will hold, asked before it runs; gets extents for pictures, masks and latents.
 
     For nodes that may make more or larger ones than they are given: a server then refuses what is too much
@@ -240,7 +240,7 @@ class NodeClass:
         return next((declared for declared in self.inputs if declared.name == name), None)
 
 
-def _check_words(node: NodeClass) -> None:
+def _check_words(node: NodeDef) -> None:
     """Packages are often written without types, and what they declare ends in JSON."""
     if not isinstance(node.name, str) or not node.name:
         raise ValueError(f"a node needs a name, not {node.name!r}")
@@ -260,7 +260,7 @@ def _check_words(node: NodeClass) -> None:
         raise ValueError(f"{node.name}: {wrong[0]!r} stands where text belongs")
 
 
-def _check_input(node: NodeClass, declared: Input) -> None:
+def _check_input(node: NodeDef, declared: Input) -> None:
     where = f"{node.name}.{declared.name}"
     words = (declared.name, declared.type, declared.help)
     if not all(isinstance(word, str) for word in words) or not declared.name or not declared.type:

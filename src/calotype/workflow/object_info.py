@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from calotype.workflow.node_api import COMBO, STRING, Catalogue, Input, NodeClass
+from calotype.workflow.node_api import COMBO, STRING, Catalogue, Input, NodeDef
 
 JSON = dict[str, Any]
 
 
-def describe_all(registry: Mapping[str, NodeClass], catalogue: Catalogue) -> JSON:
+def describe_all(registry: Mapping[str, NodeDef], catalogue: Catalogue) -> JSON:
     """Every node by name."""
     return {name: describe(node, catalogue) for name, node in registry.items()}
 
 
-def describe(node: NodeClass, catalogue: Catalogue) -> JSON:
+def describe(node: NodeDef, catalogue: Catalogue) -> JSON:
     """One node: its inputs with limits and choices, its outputs, where it stands in the menu."""
     required = [declared for declared in node.inputs if not declared.optional]
     optional = [declared for declared in node.inputs if declared.optional]

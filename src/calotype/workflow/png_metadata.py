@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from calotype.core.errors import Problem, RequestError
 from calotype.core.files import PNG_STRATEGY
-from calotype.core.paths import LONGEST_NAME, check_name
+from calotype.core.paths import MAX_NAME_LENGTH, check_name
 from calotype.workflow.input_coercion import short
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 _TIMES = {"year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M", "second": "%S"}
-_LONGEST_SIDE = 99_999
-_LONGEST_NUMBERS = "_9999999999_99999.png"
+_MAX_SIDE_LENGTH = 99_999
+_MAX_NUMBERS_LENGTH = "_9999999999_99999.png"
 """The longest text that a host puts behind a prefix: the number of the job, and of its picture."""
 
 
@@ -31,7 +31,7 @@ def filled_prefix(prefix: str, picture: Image) -> str:
 def prefix_problem(prefix: str) -> str | None:
     """Why no picture could be saved under a prefix, or fetched by the name that it would get."""
     try:
-        _filled(prefix, _LONGEST_SIDE, _LONGEST_SIDE)
+        _filled(prefix, _MAX_SIDE_LENGTH, _MAX_SIDE_LENGTH)
     except RequestError as error:
         return "; ".join(f"{problem.field}: {problem.message}" for problem in error.problems)
     return None
@@ -47,7 +47,7 @@ def _filled(prefix: str, width: int, height: int) -> str:
     # A picture is fetched by folder and name, each of which has to be a usable name by itself.
     _, _, name = prefix.rpartition("/")
     check_name("filename_prefix", name)
-    longest = LONGEST_NAME - len(_LONGEST_NUMBERS)
+    longest = MAX_NAME_LENGTH - len(_MAX_NUMBERS_LENGTH)
     if len(os.fsencode(name)) > longest:
         rule = f"{short(name)} is {len(os.fsencode(name))} bytes long, and numbers are put behind it"
         raise RequestError([Problem("filename_prefix", f"{rule}; the limit is {longest}", prefix)])

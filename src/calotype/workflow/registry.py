@@ -1,6 +1,6 @@
 """Which nodes there are: ours, and those of installed packages. Knows nothing of what they do.
 
-A package offers nodes by an entry point in the group `calotype.nodes` that names a sequence of `NodeClass`.
+A package offers nodes by an entry point in the group `calotype.nodes` that names a sequence of `NodeDef`.
 One that cannot be used is left out as a whole and remembered with the reason; the others are as they were.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, distributions
 
-from calotype.workflow.node_api import NodeClass
+from calotype.workflow.node_api import NodeDef
 
 GROUP = "calotype.nodes"
 _OURS = "calotype.workflow.nodes"
@@ -25,14 +25,14 @@ class LeftOut:
     reason: str
 
 
-class Registry(Mapping[str, NodeClass]):
+class Registry(Mapping[str, NodeDef]):
     """Nodes by name."""
 
-    def __init__(self, nodes: Iterable[NodeClass] = (), left_out: Iterable[LeftOut] = ()) -> None:
+    def __init__(self, nodes: Iterable[NodeDef] = (), left_out: Iterable[LeftOut] = ()) -> None:
         self._nodes = {node.name: node for node in nodes}
         self.left_out = tuple(left_out)
 
-    def __getitem__(self, name: str) -> NodeClass:
+    def __getitem__(self, name: str) -> NodeDef:
         return self._nodes[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -44,7 +44,7 @@ class Registry(Mapping[str, NodeClass]):
 
 def load_registry() -> Registry:
     """Our nodes and those of every installed package."""
-    nodes: dict[str, NodeClass] = {node.name: node for node in importlib.import_module(_OURS).NODES}
+    nodes: dict[str, NodeDef] = {node.name: node for node in importlib.import_module(_OURS).NODES}
     left_out: list[LeftOut] = []
     for point in _entry_points(left_out):
         try:
@@ -79,9 +79,9 @@ def _named(point: EntryPoint) -> str:
     return f"{package} ({point.name} = {point.value})"
 
 
-def _offered(point: EntryPoint, taken: Mapping[str, NodeClass]) -> list[NodeClass]:
+def _offered(point: EntryPoint, taken: Mapping[str, NodeDef]) -> list[NodeDef]:
     offered = point.load()
-    if not isinstance(offered, Sequence) or not all(isinstance(node, NodeClass) for node in offered):
+    if not isinstance(offered, Sequence) or not all(isinstance(node, NodeDef) for node in offered):
         raise TypeError(f"{point.value} is not a sequence of NodeClass but {type(offered).__name__}")
     names = [node.name for node in offered]
     twice = sorted({name for name in names if name in taken or names.count(name) > 1})

@@ -13,10 +13,10 @@ from typing import Any, TypedDict
 
 from calotype.workflow.graph import BadLink, Cycle, Graph, Link, Node, Walk, parse, walk
 from calotype.workflow.input_coercion import RefusedValueError, accepted, nearest, short
-from calotype.workflow.node_api import ANY, COMBO, Catalogue, Input, NodeClass
+from calotype.workflow.node_api import ANY, COMBO, Catalogue, Input, NodeDef
 from calotype.workflow.object_info import choices_of, describe_input
 
-MOST_SUGGESTIONS = 100
+MAX_SUGGESTIONS = 100
 _MESSAGES = {
     "bad_linked_input": "A link leads nowhere",
     "custom_validation_failed": "The node does not take these values",
@@ -82,7 +82,7 @@ class Validation:
 
 def validate(
     prompt: object,
-    registry: Mapping[str, NodeClass],
+    registry: Mapping[str, NodeDef],
     catalogue: Catalogue,
     only: Collection[str] | None = None,
 ) -> Validation:
@@ -115,7 +115,7 @@ def validate(
     return _outcome(graph, nodes, ends, reached, checking.faults, fatal)
 
 
-def _ends(graph: Graph, registry: Mapping[str, NodeClass], only: Collection[str] | None) -> tuple[str, ...]:
+def _ends(graph: Graph, registry: Mapping[str, NodeDef], only: Collection[str] | None) -> tuple[str, ...]:
     def wanted(node: Node) -> bool:
         known = registry.get(node.class_type)
         return known is not None and (known.is_output if only is None else node.id in only)
@@ -172,7 +172,7 @@ def _outputs_above(graph: Graph, ends: Sequence[str], reached: Walk) -> dict[str
 class _Checking:
     """Gathers faults, and asks for each list of names once however many nodes choose from it."""
 
-    registry: Mapping[str, NodeClass]
+    registry: Mapping[str, NodeDef]
     catalogue: Catalogue
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     _lists: dict[object, list[str]] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class _Checking:
         """What else could be meant; not for the hundredth name, since comparing many with many takes long."""
         key = name, id(known)
         if key not in self._near:
-            if len(self._near) >= MOST_SUGGESTIONS:
+            if len(self._near) >= MAX_SUGGESTIONS:
                 return ""
             self._near[key] = f"; {nearest(name, known)}"
         return self._near[key]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from calotype.bench.quality.classifier import Recogniser
-from calotype.bench.quality.classifier_build import Schooling, school
-from calotype.bench.quality.classifier_train import Lesson
+from calotype.bench.quality.classifier import Classifier
+from calotype.bench.quality.classifier_build import ClassifierTraining, train_classifier
+from calotype.bench.quality.classifier_train import TrainingBatch
 from calotype.bench.quality.dataset import EmojiSet
 from calotype.datasets.emoji.manifest import Built
 from calotype.models.save import write_folder
@@ -34,8 +34,10 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def taught(real: EmojiSet, weights: Path) -> Recogniser:
-    return school(real, Schooling(weights, "taught by a test", Lesson(epochs=5, batch_size=32), CPU))
+def taught(real: EmojiSet, weights: Path) -> Classifier:
+    return train_classifier(
+        real, ClassifierTraining(weights, "taught by a test", TrainingBatch(epochs=5, batch_size=32), CPU)
+    )
 
 
 @pytest.fixture(scope="session")

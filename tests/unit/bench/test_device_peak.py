@@ -36,32 +36,32 @@ def _no_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("measured although it was known")
 
-    monkeypatch.setattr(device_peak, "rate", refuse)
+    monkeypatch.setattr(device_peak, "measure_rate", refuse)
 
 
 def test_measured_once_and_known_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert device_peaks.known("cpu", "fp32") is None
+    assert device_peaks.known_peak("cpu", "fp32") is None
     record = device_peak.measure(CPU)
     _no_measuring(monkeypatch)
     assert record.device.startswith("CPU ")
     fastest = max(record.best("matmul", "fp32") or 0, record.best("convolution", "fp32") or 0)
-    assert device_peaks.known("cpu", "fp32") == fastest == device_peaks.known(record.device, "fp32")
-    assert device_peaks.known("cpu", "fp8") is None
-    assert device_peaks.known("another device", "fp32") is None
+    assert device_peaks.known_peak("cpu", "fp32") == fastest == device_peaks.known_peak(record.device, "fp32")
+    assert device_peaks.known_peak("cpu", "fp8") is None
+    assert device_peaks.known_peak("another device", "fp32") is None
 
 
 def test_another_driver_or_torch_is_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
     record = device_peak.measure(CPU)
     card = record.model_copy(update={"device": "A GPU", "driver": "580.1", "torch": "2.99"})
-    device_peaks.remember(card)
-    assert device_peaks.known("A GPU", "fp32") is None
+    device_peaks.save_peaks(card)
+    assert device_peaks.known_peak("A GPU", "fp32") is None
     monkeypatch.setattr(device_peaks, "package_versions", lambda: {"torch": "2.99"})
-    assert device_peaks.known("A GPU", "fp32") is None
+    assert device_peaks.known_peak("A GPU", "fp32") is None
     monkeypatch.setattr(NvmlGpus, "survey", lambda _: GpuSurvey(driver="580.1"))
-    assert device_peaks.known("A GPU", "fp32") == card.rates[0].best
+    assert device_peaks.known_peak("A GPU", "fp32") == card.rates[0].best
     # What is measured anew takes the old one's place, and only that.
-    device_peaks.remember(card.model_copy(update={"rates": []}))
-    kept = json.loads(device_peaks.ceilings_file().read_text())["devices"]
+    device_peaks.save_peaks(card.model_copy(update={"rates": []}))
+    kept = json.loads(device_peaks.device_peaks_file().read_text())["devices"]
     assert [(one["device"], len(one["rates"])) for one in kept] == [(record.device, 4), ("A GPU", 0)]
 
 
@@ -82,14 +82,14 @@ def test_the_command_measures_shows_and_appends(calotype: Calotype, tmp_path: Pa
 def test_a_damaged_cache_is_said_and_measured_again(
     calotype: Calotype, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = device_peaks.ceilings_file()
+    file = device_peaks.device_peaks_file()
     file.parent.mkdir(parents=True)
     file.write_text('{"format": "calotype.ceilings.1", "devices": [{"dev')
-    assert device_peaks.known("cpu", "fp32") is None
+    assert device_peaks.known_peak("cpu", "fp32") is None
     assert f"{file} is damaged" in caplog.text
     done = calotype("bench", "ceiling", "--device", "cpu")
     assert (done.code, "kept in" in done.out) == (0, True)
-    assert device_peaks.known("cpu", "fp32") is not None
+    assert device_peaks.known_peak("cpu", "fp32") is not None
 
 
 def test_a_device_that_is_not_here_is_refused(calotype: Calotype) -> None:

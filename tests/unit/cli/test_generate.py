@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from calotype.core.errors import ExitCode
 from calotype.engine.engine import Engine
-from calotype.imaging.image_io import LARGEST_SIDES
+from calotype.imaging.image_io import MAX_SIDES
 from tests.unit.cli.conftest import Calotype
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
@@ -146,7 +146,7 @@ def test_a_prompt_on_a_sheet_may_look_like_a_number(calotype: Calotype) -> None:
 def test_a_sheet_that_its_format_cannot_hold_is_not_lost(
     calotype: Calotype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(LARGEST_SIDES, "webp", 150)
+    monkeypatch.setitem(MAX_SIDES, "webp", 150)
     knobs = (*SMALL, "--seed", 3, "--format", "webp")
     seen = calotype("generate", "x", *knobs, "--grid", "cfg=1,7.5,11")
     assert seen.code == ExitCode.OK, seen.err

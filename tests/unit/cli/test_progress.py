@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from calotype.cli import progress as module
-from calotype.cli.progress import Lines, followed, shown
+from calotype.cli.progress import Lines, progress_for, show_progress
 from calotype.core.progress import Progress
 from calotype.spec.recipe import Recipe
 from calotype.train.callbacks.loggers import ProgressBar
-from calotype.train.metrics import Readings
-from calotype.train.trainer import StepNews
+from calotype.train.metrics import Metrics
+from calotype.train.trainer import StepMetrics
 
 
 class _Loop:
@@ -26,15 +26,15 @@ def train_one_step(progress: Progress) -> None:
     """What a large run on eight devices says."""
     recipe = Recipe.parse({"name": "bench-sd2-base", "trainer": {"max_steps": 100_000}})
     loop: Any = _Loop()
-    news = StepNews(1, 0.1234, 1.0, 1e-4, 0, 2385.31, False, 141 * 2**30, {})
-    ProgressBar(progress, recipe, 0, Readings(5000.0)).after_step(news, loop)
+    news = StepMetrics(1, 0.1234, 1.0, 1e-4, 0, 2385.31, False, 141 * 2**30, {})
+    ProgressBar(progress, recipe, 0, Metrics(5000.0)).after_step(news, loop)
 
 
 def test_all_numbers_fit_into_a_hundred_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = io.StringIO()
     terminal = Console(file=drawn, force_terminal=True, width=100, color_system=None)
     monkeypatch.setattr(module, "console", lambda **_: terminal)
-    with shown() as bar:
+    with progress_for() as bar:
         train_one_step(bar)
         bar._progress.refresh()
     said = "loss 0.1234  2385.3 samples/s (298.2 each)  141 GiB  MFU 48%"
@@ -68,7 +68,7 @@ def test_work_that_describes_nothing_says_how_far_it_is_once_it_takes_long() -> 
 
 
 def test_where_nobody_watches_training_writes_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with followed() as progress:
+    with show_progress() as progress:
         train_one_step(progress)
     said = "loss 0.1234  2385.3 samples/s (298.2 each)  141 GiB  MFU 48%"
     assert capsys.readouterr().err == f"1/100000  {said}\n"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from calotype.core.cuda_init import wake_gpu
+from calotype.core.cuda_init import init_cuda_driver_async
 
 _SOURCE = Path(__file__).with_name("stand_in_cuda.c")
-_WAKE = "import sys; from calotype.core.cuda_init import wake_gpu; wake_gpu(*sys.argv[1:] or [None]).join()"
+_WAKE = "import sys; from calotype.core.cuda_init import init_cuda_driver_async; wake_gpu(*sys.argv[1:] or [None]).join()"
 _GENERATE = """
 import sys
 from calotype.cli import generating
@@ -78,7 +78,7 @@ def test_asks_the_driver_for_the_context_that_torch_will_use(
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:x", "cuda:-1", "gpu"])
 def test_leaves_alone_what_is_no_gpu(device: str) -> None:
-    assert wake_gpu(device) is None
+    assert init_cuda_driver_async(device) is None
 
 
 def test_says_nothing_where_there_is_no_driver(tmp_path: Path) -> None:

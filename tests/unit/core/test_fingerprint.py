@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from calotype.cli.output import plain
-from calotype.core.fingerprint import checkout_state, fingerprint, package_versions
+from calotype.core.fingerprint import fingerprint, git_state, package_versions
 from calotype.core.hardware import GpuSurvey, MigDevice, MigMode
-from calotype.core.process import answer_of
+from calotype.core.process import command_output
 from calotype.engine.torch_info import full_fingerprint
 from tests.unit.cli.doctor.machines import H200
 
@@ -58,7 +58,7 @@ def test_it_is_the_same_twice() -> None:
 
 def git(folder: Path, *arguments: str) -> None:
     identity = ["-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
-    assert answer_of(["git", *identity, *arguments], folder=folder) is not None
+    assert command_output(["git", *identity, *arguments], folder=folder) is not None
 
 
 @pytest.fixture
@@ -71,18 +71,18 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_a_checkout_without_commits(checkout: Path) -> None:
-    assert checkout_state(checkout) == (None, None)
+    assert git_state(checkout) == (None, None)
 
 
 def test_a_checkout_tells_its_commit_and_its_changes(checkout: Path) -> None:
     git(checkout, "add", ".")
     git(checkout, "commit", "--quiet", "-m", "first")
-    commit, modified = checkout_state(checkout)
+    commit, modified = git_state(checkout)
     assert commit is not None
     assert re.fullmatch(r"[0-9a-f]{40,64}", commit)
     assert modified is False
     (checkout / "__init__.py").write_text("two = 2\n")
-    assert checkout_state(checkout) == (commit, True)
+    assert git_state(checkout) == (commit, True)
 
 
 def test_an_installed_package_does_not_take_the_commit_around_it(checkout: Path) -> None:
@@ -90,17 +90,17 @@ def test_an_installed_package_does_not_take_the_commit_around_it(checkout: Path)
     git(checkout, "commit", "--quiet", "-m", "first")
     installed = checkout.parents[1] / ".venv" / "site-packages" / "calotype"
     installed.mkdir(parents=True)
-    assert checkout_state(installed) == (None, None)
+    assert git_state(installed) == (None, None)
 
 
 def test_a_hooks_variables_do_not_mislead(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(checkout, "add", ".")
     git(checkout, "commit", "--quiet", "-m", "first")
-    expected = checkout_state(checkout)
+    expected = git_state(checkout)
     monkeypatch.setenv("GIT_DIR", str(checkout / "nowhere"))
-    assert checkout_state(checkout) == expected != (None, None)
+    assert git_state(checkout) == expected != (None, None)
 
 
 def test_without_git_there_is_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert checkout_state(checkout) == (None, None)
+    assert git_state(checkout) == (None, None)

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from calotype.core.errors import ModelFileError, NotFoundError, Problem, RequestError
-from calotype.core.redaction import told, without_places
+from calotype.core.redaction import redact_paths, remove_paths
 
 
 def test_files_have_names_and_no_places(tmp_path: Path) -> None:
     folder = tmp_path / "my models"
     error = ModelFileError(folder / "a b.ckpt", "is cut short")
     assert str(folder) in str(error)
-    assert told(error) == "a b.ckpt: is cut short"
-    assert told(NotFoundError(f"no 'x' in {tmp_path}/loras; did you mean 'y'?")) == (
+    assert redact_paths(error) == "a b.ckpt: is cut short"
+    assert redact_paths(NotFoundError(f"no 'x' in {tmp_path}/loras; did you mean 'y'?")) == (
         "no 'x' in loras; did you mean 'y'?"
     )
-    assert told(OSError(28, "No space left on device", str(folder / "part"))) == (
+    assert redact_paths(OSError(28, "No space left on device", str(folder / "part"))) == (
         "[Errno 28] No space left on device: 'part'"
     )
 
@@ -35,15 +35,15 @@ def test_files_have_names_and_no_places(tmp_path: Path) -> None:
     ],
 )
 def test_what_only_looks_like_a_path_stays(text: str) -> None:
-    assert without_places(text) == text
+    assert remove_paths(text) == text
 
 
 def test_what_a_client_sent_is_shown_as_it_was_sent(tmp_path: Path) -> None:
     error = RequestError([Problem("model", f"{str(tmp_path)!r} is not a usable name", str(tmp_path))])
-    assert str(tmp_path) in told(error)
+    assert str(tmp_path) in redact_paths(error)
 
 
 def test_lines_of_a_traceback_too(tmp_path: Path) -> None:
-    assert without_places(f'  File "{tmp_path}/lib/node.py", line 3, in run\n') == (
+    assert remove_paths(f'  File "{tmp_path}/lib/node.py", line 3, in run\n') == (
         '  File "node.py", line 3, in run\n'
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.core.process import answer_of
+from calotype.core.process import command_output
 from calotype.core.toolchain import read_toolchain, version_in
 
 
@@ -70,8 +70,8 @@ def test_the_compiler_that_builds_the_stand_in_builds_extensions() -> None:
 
 def test_a_failing_program_answers_nothing(tools: Path) -> None:
     put_compiler(tools, "failing", builds=False)
-    assert answer_of(["failing"]) is None
-    assert answer_of(["absent"]) is None
+    assert command_output(["failing"]) is None
+    assert command_output(["absent"]) is None
     (tools / "not-a-program").write_bytes(b"\x00")
     (tools / "not-a-program").chmod(0o755)
-    assert answer_of(["not-a-program"]) is None
+    assert command_output(["not-a-program"]) is None

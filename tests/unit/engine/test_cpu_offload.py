@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from calotype.engine.cpu_offload import visiting
+from calotype.engine.cpu_offload import cpu_offload
 from calotype.engine.engine import Engine
 from calotype.engine.text_encoder import TextConditioner
 from tests.engines import small_engine
@@ -26,7 +26,7 @@ def test_text_encoders_are_away_layer_by_layer(name: str, request: pytest.Fixtur
         def look(*_: object, encoder: nn.Module = encoder, away: list[int] = away) -> None:
             away.append(sum(each.is_meta for each in encoder.parameters()))
 
-        with visiting(encoder, AWAY):
+        with cpu_offload(encoder, AWAY):
             watched = [layer.register_forward_hook(look) for layer in layers]
             answer = encoder(ids.to(AWAY), output_hidden_states=True)
             for each in watched:
@@ -51,7 +51,7 @@ def test_buffers_go_with_their_layer() -> None:
             return x + self.shift
 
     layer = Shifted()
-    with visiting(layer, AWAY):
+    with cpu_offload(layer, AWAY):
         layer(torch.zeros(2, device=AWAY))
     layer(torch.zeros(2))
     assert layer.seen == [AWAY, torch.device("cpu")]
@@ -60,7 +60,7 @@ def test_buffers_go_with_their_layer() -> None:
 def test_what_was_away_is_at_home_after_an_error() -> None:
     network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     before = list(network.parameters())
-    with pytest.raises(RuntimeError), visiting(network, AWAY):
+    with pytest.raises(RuntimeError), cpu_offload(network, AWAY):
         network(torch.zeros(1, 3, device=AWAY))
     assert all(one is other for one, other in zip(network.parameters(), before, strict=True))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from calotype.engine.cuda_graphs import MOST_GRAPHS, Function, Graphed, Inputs, Recording
+from calotype.engine.cuda_graphs import MAX_GRAPHS, CudaGraphed, Function, GraphReplay, Inputs
 
 
 class Tape:
@@ -27,17 +27,17 @@ class Tape:
         return self._function(*inputs)
 
 
-def noted() -> tuple[Graphed, list[str]]:
+def noted() -> tuple[CudaGraphed, list[str]]:
     events: list[str] = []
 
     def doubled(x: Tensor, _: Tensor | None) -> Tensor:
         events.append(f"run {x.numel()}")
         return x * 2
 
-    def record(function: Function, inputs: Inputs) -> Recording:
+    def record(function: Function, inputs: Inputs) -> GraphReplay:
         return Tape(function, inputs, events)
 
-    return Graphed(doubled, record), events
+    return CudaGraphed(doubled, record), events
 
 
 def test_a_shape_is_run_then_recorded_then_replayed() -> None:
@@ -59,7 +59,7 @@ def test_another_layout_or_an_input_more_is_another_recording() -> None:
 
 def test_the_shape_used_least_recently_is_recorded_again() -> None:
     graphed, events = noted()
-    for size in range(1, MOST_GRAPHS + 2):
+    for size in range(1, MAX_GRAPHS + 2):
         graphed(torch.zeros(size), None)
         graphed(torch.zeros(size), None)
         graphed(torch.zeros(1), None)
@@ -79,7 +79,7 @@ def test_a_shape_that_found_no_room_is_run_before_it_is_recorded() -> None:
             raise torch.OutOfMemoryError("no room")
         return x
 
-    graphed = Graphed(function, lambda function, inputs: Tape(function, inputs, events))
+    graphed = CudaGraphed(function, lambda function, inputs: Tape(function, inputs, events))
     with pytest.raises(torch.OutOfMemoryError):
         graphed(torch.zeros(3))
     room = True
@@ -128,7 +128,7 @@ def test_graphs_share_memory_with_those_that_live_and_never_with_those_that_have
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Capture)
     monkeypatch.setattr(torch.cuda, "graph", captured)
     monkeypatch.setattr(Capture, "pools", [])
-    graphed = Graphed(lambda x: x * 2)
+    graphed = CudaGraphed(lambda x: x * 2)
     for size in (1, 1, 2, 2):
         kept = graphed(torch.zeros(size))
     graphed.let_go()
@@ -150,10 +150,10 @@ def test_kernels_that_became_others_are_recorded_anew() -> None:
         events.append(f"run {changes}")
         return x + changes
 
-    def record(function: Function, inputs: Inputs) -> Recording:
+    def record(function: Function, inputs: Inputs) -> GraphReplay:
         return Tape(function, inputs, events)
 
-    graphed = Graphed(function, record, changes=lambda: changes)
+    graphed = CudaGraphed(function, record, changes=lambda: changes)
     for _ in range(2):
         graphed(torch.zeros(3))
     changes = 1

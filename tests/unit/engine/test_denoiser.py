@@ -8,11 +8,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from calotype.engine.denoiser import Denoiser, Guidance, Question
+from calotype.engine.denoiser import DenoiseInput, Denoiser, Guidance
 from calotype.engine.engine import Engine
 from calotype.engine.text_encoder import Conditioning
 from calotype.engine.unet_runner import Row
-from calotype.sampling import Query
+from calotype.sampling import DenoiseQuery
 
 
 class Overwriting:
@@ -34,6 +34,6 @@ def test_the_next_evaluation_does_not_overwrite_an_answer(engine: Engine) -> Non
     architecture = replace(engine.model.architecture, scheduler=scheduler)
     denoiser = Denoiser(replace(engine.model, architecture=architecture), engine.schedule, Overwriting())
     prompt = Conditioning(torch.zeros(1, 2, 4), None)
-    question = Question(Query(torch.zeros(2, 4, 8, 8), 1.0, 0), Guidance(prompt, None, cfg=1.0))
+    question = DenoiseInput(DenoiseQuery(torch.zeros(2, 4, 8, 8), 1.0, 0), Guidance(prompt, None, cfg=1.0))
     first, second = (denoiser.answer([question])[0] for _ in range(2))
     assert (float(first.mean()), float(second.mean())) == (1.0, 2.0)

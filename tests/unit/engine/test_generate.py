@@ -21,8 +21,8 @@ from calotype.core.progress import CancelToken
 from calotype.engine import vae
 from calotype.engine.engine import Engine, Step
 from calotype.engine.load import load
-from calotype.engine.vae import NotAPictureError
-from calotype.models.lora import AdapterStack
+from calotype.engine.vae import NotAnImageError
+from calotype.models.lora import LoraMerger
 from calotype.spec.constants import SAMPLERS
 from calotype.spec.generate_request import GenerateRequest
 from tests.engines import difference, mean_difference, small_engine, with_scheduler, with_unet
@@ -168,7 +168,7 @@ def test_a_setting_that_is_ignored_warns(engine: Engine, caplog: pytest.LogCaptu
 def test_numbers_that_run_away_are_an_error_not_a_black_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = small_engine("emoji")
     broken.model.unet.conv_out.bias.fill_(torch.nan)
-    with pytest.raises(NotAPictureError, match=r"NaN or infinity.*Use bf16 or fp32"):
+    with pytest.raises(NotAnImageError, match=r"NaN or infinity.*Use bf16 or fp32"):
         broken.generate("an apple", **SIZE, steps=1)
 
 
@@ -247,5 +247,5 @@ def test_the_adapter_stack_is_the_only_one_to_change_weights(engine: Engine) -> 
     """Generating leaves every weight as it was."""
     before = {name: value.clone() for name, value in engine.model.unet.state_dict().items()}
     engine.generate("an apple", **SIZE, steps=1)
-    AdapterStack(engine.model.parts()).use([])
+    LoraMerger(engine.model.parts()).use([])
     assert all(torch.equal(value, before[name]) for name, value in engine.model.unet.state_dict().items())

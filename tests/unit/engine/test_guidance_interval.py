@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from calotype.engine.denoiser import Denoiser, Guidance, Question
+from calotype.engine.denoiser import DenoiseInput, Denoiser, Guidance
 from calotype.engine.engine import Engine
 from calotype.engine.passes.guidance_interval import GUIDANCE_INTERVAL, INTERVAL
-from calotype.engine.presets import put_together
+from calotype.engine.presets import build_networks
 from calotype.engine.text_encoder import Conditioning
 from calotype.engine.unet_runner import Row
-from calotype.sampling import Query
+from calotype.sampling import DenoiseQuery
 
 
 class Told:
@@ -31,15 +31,15 @@ class Told:
 
 def test_the_negative_prompt_is_asked_inside_the_interval_only(engine: Engine) -> None:
     network = Told()
-    between = put_together(engine.model, (GUIDANCE_INTERVAL,)).guided_between
+    between = build_networks(engine.model, (GUIDANCE_INTERVAL,)).guided_between
     denoiser = Denoiser(engine.model, engine.schedule, network, between)
     positive, negative = (Conditioning(torch.full((1, 2, 4), float(n)), None) for n in (1, -1))
     last = len(engine.schedule.sigmas) - 1
     answers = []
     for share in (0.0, INTERVAL[0] + 0.01, 0.5, INTERVAL[1] - 0.01, 1.0):
         sigma = engine.schedule.timestep_to_sigma(share * last)
-        query = Query(torch.zeros(3, 4, 8, 8), sigma, 0)
-        (answer,) = denoiser.answer([Question(query, Guidance(positive, negative, cfg=4.0))])
+        query = DenoiseQuery(torch.zeros(3, 4, 8, 8), sigma, 0)
+        (answer,) = denoiser.answer([DenoiseInput(query, Guidance(positive, negative, cfg=4.0))])
         answers.append(answer)
     assert network.rows == [3, 6, 6, 6, 3]
     # Of v-prediction at x = 0, the estimate is −σ/√(σ²+1) times the answer: 1 alone, 7 with guidance.

@@ -10,7 +10,7 @@ from PIL import ExifTags, Image
 
 from calotype.core.errors import NotFoundError, RequestError
 from calotype.engine.engine import Engine
-from calotype.engine.image_inputs import Inputs, describe, gather, reopen
+from calotype.engine.image_inputs import Inputs, describe, load_image_inputs, reopen
 from tests.engines import difference
 
 
@@ -95,7 +95,7 @@ def test_a_picture_is_found_again_by_its_record(tmp_path: Path) -> None:
 def test_a_picture_that_was_never_in_a_file_must_be_given_again() -> None:
     _, noted = describe(picture())
     with pytest.raises(RequestError, match="image: the record's picture was never in a file; give it again"):
-        gather({"prompt": "x", "image": noted.model_dump()}, None, None)
+        load_image_inputs({"prompt": "x", "image": noted.model_dump()}, None, None)
 
 
 def test_pictures_in_memory_are_told_apart() -> None:

@@ -9,8 +9,8 @@ from PIL import Image
 
 from calotype.engine.engine import Engine
 from calotype.engine.image_inputs import Inputs
-from calotype.engine.img2img import start_from
-from calotype.engine.vae import Autoencoder, to_pixels
+from calotype.engine.img2img import init_latents
+from calotype.engine.vae import Vae, to_pixels
 from calotype.sampling import NoiseStream
 from tests.engines import begun, difference, mean_difference, small_engine, with_unet
 from tests.small_models import shrunk
@@ -40,7 +40,7 @@ def test_the_start_is_the_picture_at_the_schedules_noise(engine: Engine) -> None
     run, request = begun(engine, {"strength": 0.5, "steps": 4}, [3], image=photo())
     assert (request.width, request.height) == (48, 32)
     query = run.question().query
-    clean = Autoencoder(engine.model).encode(to_pixels(photo())[None], tiled=False)
+    clean = Vae(engine.model).encode(to_pixels(photo())[None], tiled=False)
     noise = NoiseStream([3], (4, 8, 12)).initial()
     assert torch.allclose(query.x, clean + noise * query.sigma, atol=1e-5)
     assert run.total_steps == 4
@@ -90,7 +90,7 @@ def test_a_black_mask_keeps_everything_and_a_white_one_nothing(engine: Engine) -
 def test_the_model_sees_the_kept_part_while_it_paints(engine: Engine) -> None:
     """Outside the mask each question holds the known picture at that question's noise."""
     run, _ = begun(engine, {"steps": 3, "sampler": "heun"}, [5], image=photo(), mask=left_half())
-    clean = Autoencoder(engine.model).encode(to_pixels(photo())[None], tiled=False)
+    clean = Vae(engine.model).encode(to_pixels(photo())[None], tiled=False)
     noise = NoiseStream([5], (4, 8, 12)).initial()
     while not run.done:
         query = run.question().query
@@ -114,7 +114,7 @@ def test_what_is_painted_depends_on_what_is_kept(engine: Engine) -> None:
 
 def test_an_inpainting_unet_reads_mask_and_masked_picture(inpainting: Engine) -> None:
     noise = NoiseStream([1, 2], (4, 8, 12)).initial()
-    start = start_from(inpainting.model, Inputs(photo(), left_half()), noise, tiled=False)
+    start = init_latents(inpainting.model, Inputs(photo(), left_half()), noise, tiled=False)
     assert start.keep is None
     assert start.extra_channels is not None
     assert start.extra_channels.shape == (2, 5, 8, 12)
@@ -122,14 +122,14 @@ def test_an_inpainting_unet_reads_mask_and_masked_picture(inpainting: Engine) ->
     assert torch.equal(mask[0, 0, 0], torch.tensor([1.0] * 6 + [0.0] * 6))
     hidden = to_pixels(photo())[None].clone()
     hidden[..., :24] = 0
-    assert torch.allclose(masked[:1], Autoencoder(inpainting.model).encode(hidden, tiled=False), atol=1e-5)
+    assert torch.allclose(masked[:1], Vae(inpainting.model).encode(hidden, tiled=False), atol=1e-5)
 
 
 def test_a_thin_stroke_is_painted_too(inpainting: Engine) -> None:
     stroke = Image.new("L", (48, 32), 0)
     stroke.putpixel((20, 9), 255)
     noise = NoiseStream([1], (4, 8, 12)).initial()
-    start = start_from(inpainting.model, Inputs(photo(), stroke), noise, tiled=False)
+    start = init_latents(inpainting.model, Inputs(photo(), stroke), noise, tiled=False)
     assert start.extra_channels is not None
     expected = torch.zeros(8, 12)
     expected[2, 5] = 1

@@ -21,10 +21,10 @@ from calotype.core.errors import NotFoundError
 from calotype.engine import load as loading
 from calotype.engine.compile.region import Region
 from calotype.engine.engine import Engine
-from calotype.engine.load import assemble_for, load
+from calotype.engine.load import load, load_model_for_preset
 from calotype.models.model import Model
 from calotype.models.save import write_folder
-from calotype.models.skeleton.fallback import Outline
+from calotype.models.skeleton.fallback import Skeleton
 from calotype.models.weights import RandomWeights
 from tests.engines import difference, with_unet
 from tests.small_models import shrunk, shrunk_folder
@@ -94,8 +94,8 @@ def _pair(folder: Path, name: str) -> tuple[Engine, Engine]:
 def test_where_the_forward_passes_are_ours_the_modules_are_too(folder: Path) -> None:
     ours, theirs = _pair(folder, "sd15")
     assert ours.model.outlined
-    assert isinstance(ours.model.unet, Outline)
-    assert isinstance(ours.model.vae, Outline)
+    assert isinstance(ours.model.unet, Skeleton)
+    assert isinstance(ours.model.vae, Skeleton)
     plain = load(str(folder / "sd15-0"), device="cpu", precision="fp32", preset="passes:own_forward")
     for model in (theirs.model, plain.model):
         assert not model.outlined
@@ -118,11 +118,11 @@ def test_a_preset_that_nobody_named_is_fast_where_the_model_can_be_run_so(
         # A device may have no room for two.
         gc.collect()
         assert not alive
-        live = assemble_for(*given, **how)
+        live = load_model_for_preset(*given, **how)
         alive.add(live.unet)
         return live
 
-    monkeypatch.setattr(loading, "assemble_for", counted)
+    monkeypatch.setattr(loading, "load_model_for_preset", counted)
     plainly = load(str(tmp_path / "unusual"), device="cpu")
     assert plainly.preset == "baseline"
     assert isinstance(plainly.model.unet, UNet2DConditionModel)
@@ -142,7 +142,7 @@ def test_pictures_are_the_same_whoever_built_the_modules(folder: Path) -> None:
     for prompt, knobs in brought:
         made = [engine.generate(prompt, **ASKED, **knobs).images[0] for engine in (ours, theirs)]
         assert difference(*made) == 0, knobs
-    assert isinstance(ours.model.vae, Outline)
+    assert isinstance(ours.model.vae, Skeleton)
 
 
 def test_sdxl_too(folder: Path) -> None:

@@ -22,27 +22,27 @@ from calotype.engine.engine import Engine
 from calotype.engine.load import load
 from calotype.engine.memory_planner import (
     HEADROOM,
-    MOST_AT_ONCE,
+    MAX_AT_ONCE,
     UNJOINED_FACTOR,
     WORKSPACE_BYTES,
-    Budget,
-    Demand,
     Extras,
+    MemoryBudget,
+    MemoryDemand,
     decode_bytes,
     decoder_bytes,
     fp8_convolution_bytes,
     most_pixels,
-    plan,
+    onednn_conv_bytes,
+    plan_memory,
     predicted_bytes,
     prompt_bytes,
-    quantised_bytes,
+    quantized_bytes,
     unet_bytes,
     weight_bytes,
-    wide_convolution_bytes,
     winograd_bytes,
 )
-from calotype.engine.modules.int8_linear import QuantisedLinear
-from calotype.engine.modules.onednn_conv import packed_weights
+from calotype.engine.modules.int8_linear import Int8Linear
+from calotype.engine.modules.onednn_conv import pack_weights
 from calotype.engine.modules.ops import Operations
 from calotype.engine.modules.vae_decoder import Decoder
 from calotype.engine.presets import PRESETS
@@ -64,13 +64,13 @@ MEASURED = [
 ]
 
 
-def budget(gib: float) -> Budget:
-    return Budget(int(gib * GIB), "GPU memory", dtype_bytes=2, vae_dtype_bytes=4)
+def budget(gib: float) -> MemoryBudget:
+    return MemoryBudget(int(gib * GIB), "GPU memory", dtype_bytes=2, vae_dtype_bytes=4)
 
 
-def refusal(gib: float, demand: Demand, extras: Extras | None = None) -> str:
+def refusal(gib: float, demand: MemoryDemand, extras: Extras | None = None) -> str:
     with pytest.raises(DoesNotFitError) as caught:
-        plan(SDXL, budget(gib), demand, extras)
+        plan_memory(SDXL, budget(gib), demand, extras)
     return str(caught.value)
 
 
@@ -82,52 +82,55 @@ def test_what_is_refused_at_the_door_never_fits_and_not_much_else_is_let_in(
     pixels = most_pixels(SDXL, budget(gib))
     unit = (pixels / (sides[0] * sides[1])) ** 0.5
     width, height = (ceil(1.01 * unit * side / 8) * 8 for side in sides)
-    refusal(gib, Demand(width, height, guided=False, tile_vae=True))
+    refusal(gib, MemoryDemand(width, height, guided=False, tile_vae=True))
     if sides == (1, 1) and gib > 1:
         side = int((0.9 * pixels) ** 0.5) // 8 * 8
-        assert plan(SDXL, budget(gib), Demand(side, side, guided=False)).batch_size == 1
+        assert plan_memory(SDXL, budget(gib), MemoryDemand(side, side, guided=False)).batch_size == 1
 
 
 @pytest.mark.parametrize("gib", [0.6, 1, 2.5, 6, 11.3])
 @pytest.mark.parametrize(
     "demand",
     [
-        Demand(16384, 16384),
-        Demand(16384, 12000, guided=False),
-        Demand(12000, 16384),
-        Demand(16384, 7200),
-        Demand(4096, 4096, tile_vae=False),
-        Demand(16384, 16384, tile_vae=True),
+        MemoryDemand(16384, 16384),
+        MemoryDemand(16384, 12000, guided=False),
+        MemoryDemand(12000, 16384),
+        MemoryDemand(16384, 7200),
+        MemoryDemand(4096, 4096, tile_vae=False),
+        MemoryDemand(16384, 16384, tile_vae=True),
     ],
 )
-def test_the_largest_that_is_named_fits_and_a_little_more_does_not(gib: float, demand: Demand) -> None:
+def test_the_largest_that_is_named_fits_and_a_little_more_does_not(gib: float, demand: MemoryDemand) -> None:
     message = refusal(gib, demand)
     named = re.search(r"the largest picture of this shape that fits is (\d+)×(\d+)$", message)
     assert named, message
     fits = replace(demand, width=int(named[1]), height=int(named[2]))
-    assert plan(SDXL, budget(gib), fits).peak_bytes <= budget(gib).usable_bytes
+    assert plan_memory(SDXL, budget(gib), fits).peak_bytes <= budget(gib).usable_bytes
     assert fits.width / fits.height == pytest.approx(demand.width / demand.height, rel=0.1)
     refusal(gib, replace(fits, width=fits.width + 16, height=fits.height + 16))
 
 
 def test_a_very_long_picture_keeps_its_least_height() -> None:
-    message = refusal(0.3, Demand(16384, 16))
+    message = refusal(0.3, MemoryDemand(16384, 16))
     assert re.search(r"fits is \d+×16$", message), message
 
 
 def test_a_refusal_says_what_is_needed_and_what_there_is() -> None:
-    message = refusal(4, Demand(8192, 8192))
+    message = refusal(4, MemoryDemand(8192, 8192))
     assert re.match(
         r"8192×8192 needs about \d+\.\d GiB, 3\.5 GiB of GPU memory can be used; the largest", message
     )
 
 
 def test_without_any_memory_that_is_said() -> None:
-    assert "not even the smallest picture of this shape fits" in refusal(0.2, Demand(512, 512))
+    assert "not even the smallest picture of this shape fits" in refusal(0.2, MemoryDemand(512, 512))
 
 
 def test_a_large_picture_in_little_memory_is_decoded_in_tiles() -> None:
-    roomy, tight = plan(SDXL, budget(40), Demand(2048, 2048)), plan(SDXL, budget(8), Demand(2048, 2048))
+    roomy, tight = (
+        plan_memory(SDXL, budget(40), MemoryDemand(2048, 2048)),
+        plan_memory(SDXL, budget(8), MemoryDemand(2048, 2048)),
+    )
     assert not roomy.tiled
     assert tight.tiled
     assert tight.peak_bytes < roomy.peak_bytes
@@ -137,48 +140,51 @@ def test_a_large_picture_in_little_memory_is_decoded_in_tiles() -> None:
 @pytest.mark.parametrize("extras", [Extras(), Extras(graphed=True), Extras(activations=1.7)])
 def test_a_picture_smaller_than_one_that_fits_does_too(gib: float, extras: Extras) -> None:
     for side in range(2304, 1024, -64):
-        assert plan(SDXL, budget(gib), Demand(side, side), extras).peak_bytes <= budget(gib).usable_bytes
+        assert (
+            plan_memory(SDXL, budget(gib), MemoryDemand(side, side), extras).peak_bytes
+            <= budget(gib).usable_bytes
+        )
 
 
 def test_tiles_make_room_for_the_batch_that_is_asked_for() -> None:
-    usable, asked = budget(16).usable_bytes, Demand(1536, 1536, count=8, batch_size=8)
-    whole = plan(SDXL, budget(100), asked, Extras(graphed=True))
+    usable, asked = budget(16).usable_bytes, MemoryDemand(1536, 1536, count=8, batch_size=8)
+    whole = plan_memory(SDXL, budget(100), asked, Extras(graphed=True))
     assert not whole.tiled
     assert whole.peak_bytes > usable
-    found = plan(SDXL, budget(16), asked, Extras(graphed=True))
+    found = plan_memory(SDXL, budget(16), asked, Extras(graphed=True))
     assert (found.batch_size, found.tiled) == (8, True)
 
 
 def test_tiles_can_be_asked_for_and_refused() -> None:
-    assert plan(SDXL, budget(40), Demand(2048, 2048, tile_vae=True)).tiled
-    assert "2048×2048 needs about" in refusal(8, Demand(2048, 2048, tile_vae=False))
-    assert "without tiles" in refusal(8, Demand(2048, 2048, tile_vae=False))
+    assert plan_memory(SDXL, budget(40), MemoryDemand(2048, 2048, tile_vae=True)).tiled
+    assert "2048×2048 needs about" in refusal(8, MemoryDemand(2048, 2048, tile_vae=False))
+    assert "without tiles" in refusal(8, MemoryDemand(2048, 2048, tile_vae=False))
 
 
 @pytest.mark.parametrize("gib", [4, 10, 24])
 def test_the_largest_batch_that_is_named_fits_and_one_more_does_not(gib: float) -> None:
-    demand = Demand(1024, 1024, count=10_000, batch_size=5000)
+    demand = MemoryDemand(1024, 1024, count=10_000, batch_size=5000)
     named = re.search(r"batch size 5000 .* the largest batch that fits is (\d+)$", refusal(gib, demand))
     assert named
     largest = int(named[1])
-    assert plan(SDXL, budget(gib), replace(demand, batch_size=largest)).batch_size == largest
+    assert plan_memory(SDXL, budget(gib), replace(demand, batch_size=largest)).batch_size == largest
     refusal(gib, replace(demand, batch_size=largest + 1))
 
 
 def test_a_batch_nobody_chose_is_what_fits() -> None:
-    assert plan(SDXL, budget(100), Demand(512, 512, count=100)).batch_size == MOST_AT_ONCE
-    assert plan(SDXL, budget(100), Demand(512, 512, count=3)).batch_size == 3
-    assert 1 <= plan(SDXL, budget(6), Demand(1536, 1536, count=100)).batch_size < MOST_AT_ONCE
+    assert plan_memory(SDXL, budget(100), MemoryDemand(512, 512, count=100)).batch_size == MAX_AT_ONCE
+    assert plan_memory(SDXL, budget(100), MemoryDemand(512, 512, count=3)).batch_size == 3
+    assert 1 <= plan_memory(SDXL, budget(6), MemoryDemand(1536, 1536, count=100)).batch_size < MAX_AT_ONCE
 
 
 def test_a_batch_larger_than_the_count_is_the_count() -> None:
-    assert plan(SDXL, budget(6), Demand(1024, 1024, count=1, batch_size=1000)).batch_size == 1
+    assert plan_memory(SDXL, budget(6), MemoryDemand(1024, 1024, count=1, batch_size=1000)).batch_size == 1
 
 
 def test_guidance_doubles_the_rows() -> None:
     assert unet_bytes(SDXL, 2, 128, 128, 2) == pytest.approx(2 * unet_bytes(SDXL, 1, 128, 128, 2), abs=1)
-    unguided = plan(SDXL, budget(24), Demand(1024, 1024, guided=False))
-    assert unguided.peak_bytes <= plan(SDXL, budget(24), Demand(1024, 1024)).peak_bytes
+    unguided = plan_memory(SDXL, budget(24), MemoryDemand(1024, 1024, guided=False))
+    assert unguided.peak_bytes <= plan_memory(SDXL, budget(24), MemoryDemand(1024, 1024)).peak_bytes
 
 
 def test_a_decode_grows_with_the_picture_and_the_precision() -> None:
@@ -233,10 +239,10 @@ class TestWhatPassesTake:
         engine = small_engine("sdxl", preset="int8")
         latents_of(engine, width=128, height=128, steps=1)
         told: list[Any] = engine._networks.unet._on_change  # type: ignore[attr-defined]
-        [linear] = [each.__self__ for each in told if isinstance(each.__self__, QuantisedLinear)]
+        [linear] = [each.__self__ for each in told if isinstance(each.__self__, Int8Linear)]
         made = [weight.quantised for weight in linear._weights.values()]
         taken = sum(each.values.nbytes + each.scale.nbytes for each in made)
-        assert quantised_bytes(engine.model.architecture) == taken
+        assert quantized_bytes(engine.model.architecture) == taken
 
     def test_convolutions_in_eight_bits(self) -> None:
         passes = "passes:own_forward+channels_last+fused_norms+fp8_convolutions"
@@ -262,11 +268,11 @@ class TestWhatPassesTake:
         )
         unet = engine.model.unet
         region = Region("unet", unet, unet.forward)
-        ours = packed_weights(region)
+        ours = pack_weights(region)
         opaque = sum(4 * each.numel() for each in ours if each.is_mkldnn)
         at_points = sum(each.nbytes for _, each in unet.named_buffers())
         assert at_points > 0
-        assert wide_convolution_bytes(engine.model.architecture) == opaque + at_points
+        assert onednn_conv_bytes(engine.model.architecture) == opaque + at_points
         assert engine._networks.extras.resident_bytes == opaque + at_points
 
     def test_keys_and_values_of_a_long_prompt(self) -> None:
@@ -302,36 +308,41 @@ class TestWhatPassesTake:
 
     def test_sdxl(self) -> None:
         # Its transformers have 2.0 of the UNet's 2.6 milliard weights.
-        assert quantised_bytes(SDXL) == pytest.approx(2.0e9, rel=0.1)
+        assert quantized_bytes(SDXL) == pytest.approx(2.0e9, rel=0.1)
         assert winograd_bytes(SDXL) < 0.5 * GIB
 
     def test_resident_bytes_leave_less_for_pictures(self) -> None:
-        demand = Demand(1024, 1024, count=1000, batch_size=None, most_at_once=1000)
-        usual = plan(SDXL, budget(24), demand)
-        less = plan(SDXL, budget(24), demand, Extras(resident_bytes=8 * GIB))
-        same = plan(SDXL, budget(24 - 8 / HEADROOM), demand)
+        demand = MemoryDemand(1024, 1024, count=1000, batch_size=None, most_at_once=1000)
+        usual = plan_memory(SDXL, budget(24), demand)
+        less = plan_memory(SDXL, budget(24), demand, Extras(resident_bytes=8 * GIB))
+        same = plan_memory(SDXL, budget(24 - 8 / HEADROOM), demand)
         assert less.batch_size == same.batch_size < usual.batch_size
         assert less.peak_bytes == same.peak_bytes + 8 * GIB
-        message = refusal(6, Demand(2048, 2048), Extras(resident_bytes=5 * GIB))
+        message = refusal(6, MemoryDemand(2048, 2048), Extras(resident_bytes=5 * GIB))
         assert "0.4 GiB of GPU memory can be used" in message
 
     def test_a_graph_keeps_its_activations_while_a_picture_is_decoded(self) -> None:
-        usual, graphed = plan(SDXL, budget(40), Demand(1024, 1024)), Extras(graphed=True)
-        found = plan(SDXL, budget(40), Demand(1024, 1024), graphed)
+        usual, graphed = plan_memory(SDXL, budget(40), MemoryDemand(1024, 1024)), Extras(graphed=True)
+        found = plan_memory(SDXL, budget(40), MemoryDemand(1024, 1024), graphed)
         decode = decode_bytes(SDXL, 1024, 1024, 4)
         assert usual.peak_bytes == decode
         assert decode < found.peak_bytes < 2 * decode
-        named = re.search(r"the largest picture .* is (\d+)×(\d+)$", refusal(6, Demand(4096, 4096), graphed))
+        named = re.search(
+            r"the largest picture .* is (\d+)×(\d+)$", refusal(6, MemoryDemand(4096, 4096), graphed)
+        )
         assert named
-        fits = Demand(int(named[1]), int(named[2]))
-        assert plan(SDXL, budget(6), fits, graphed).peak_bytes <= budget(6).usable_bytes
+        fits = MemoryDemand(int(named[1]), int(named[2]))
+        assert plan_memory(SDXL, budget(6), fits, graphed).peak_bytes <= budget(6).usable_bytes
         refusal(6, replace(fits, width=fits.width + 16, height=fits.height + 16), graphed)
 
     def test_prompts_kept_for_every_row_leave_room_for_fewer_pictures(self) -> None:
         each = prompt_bytes(SDXL, 2)
         assert each == pytest.approx(25.6e6, rel=0.01), "77 tokens, keys and values, 70 layers"
-        many = Demand(512, 512, count=1000, most_at_once=1000)
-        usual, fewer = plan(SDXL, budget(24), many), plan(SDXL, budget(24), many, Extras(prompt_bytes=each))
+        many = MemoryDemand(512, 512, count=1000, most_at_once=1000)
+        usual, fewer = (
+            plan_memory(SDXL, budget(24), many),
+            plan_memory(SDXL, budget(24), many, Extras(prompt_bytes=each)),
+        )
         assert fewer.batch_size < usual.batch_size
         assert fewer.peak_bytes <= budget(24).usable_bytes
         with_one_more = replace(many, count=fewer.batch_size + 1, batch_size=fewer.batch_size + 1)
@@ -342,10 +353,10 @@ class TestWhatPassesTake:
     def test_our_decoder_is_planned_for_in_its_own_precision(self) -> None:
         # SDXL's autoencoder is in fp32 beside a UNet in fp16, our decoder is not.
         ours = Extras(decoder_dtype_bytes=2)
-        assert plan(SDXL, budget(40), Demand(1024, 1024), ours).peak_bytes == decode_bytes(
+        assert plan_memory(SDXL, budget(40), MemoryDemand(1024, 1024), ours).peak_bytes == decode_bytes(
             SDXL, 1024, 1024, 2
         )
-        given = plan(SDXL, budget(40), Demand(1024, 1024, encodes=True), ours)
+        given = plan_memory(SDXL, budget(40), MemoryDemand(1024, 1024, encodes=True), ours)
         assert given.peak_bytes == decode_bytes(SDXL, 1024, 1024, 4)
 
 
@@ -376,7 +387,7 @@ class TestLowMemory:
         asked, published = entry.settings, first(entry, "peak_memory")
         assert published is not None
         assert published.unit == "GB"
-        demand = Demand(asked.width, asked.height, asked.batch, batch_size=asked.batch, tile_vae=False)
+        demand = MemoryDemand(asked.width, asked.height, asked.batch, batch_size=asked.batch, tile_vae=False)
         predicted = predicted_bytes(SDXL, budget(1000), demand, LOW_MEMORY, text_aside=True)
         # The figure is of the whole card, where a process takes something before it has done anything.
         assert predicted + CONTEXT_BYTES <= published.value * 1e9
@@ -386,7 +397,7 @@ class TestLowMemory:
     )
     def test_what_was_measured_is_a_little_less_than_the_estimate(self, row: Any) -> None:
         point = row["point"]
-        demand = Demand(
+        demand = MemoryDemand(
             point["width"], point["height"], point["batch"], batch_size=point["batch"], tile_vae=False
         )
         predicted = predicted_bytes(SDXL, budget(1000), demand, LOW_MEMORY, text_aside=True)

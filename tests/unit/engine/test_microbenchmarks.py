@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calotype.engine.microbenchmarks import Call, Sizes, matmul, rate, trials_for
+from calotype.engine.microbenchmarks import Call, Sizes, matmul, measure_rate, trials_for
 from calotype.spec.records.device_peak import NoRate, Rate
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -28,7 +28,7 @@ class Clock:
 def test_the_best_and_the_median_of_samples_after_a_warm_up() -> None:
     # The warm-up, however quick, and the call that tells how many make a sample do not count.
     clock = Clock(1e-9, 0.002, 0.004, 0.001, 0.002)
-    found = rate(matmul("fp32", TINY), CPU, repeats=3, seconds_of=clock)
+    found = measure_rate(matmul("fp32", TINY), CPU, repeats=3, seconds_of=clock)
     assert isinstance(found, Rate)
     assert clock.counts == [3, 1, 10, 10, 10]
     assert found.calls == 10
@@ -50,7 +50,7 @@ def test_the_work_of_every_kind_is_counted_as_a_loop_would() -> None:
 
 
 def test_everything_runs_by_the_real_clock() -> None:
-    found = [rate(trial, CPU, repeats=2) for trial in trials_for(CPU, TINY)]
+    found = [measure_rate(trial, CPU, repeats=2) for trial in trials_for(CPU, TINY)]
     assert [one.what for one in found if isinstance(one, Rate)] == [
         "matmul",
         "convolution",
@@ -72,7 +72,7 @@ def test_what_a_device_cannot_do_is_an_answer() -> None:
         raise NotImplementedError("no eight bits here\nstack")
 
     trial = matmul("fp8", TINY)
-    found = rate(type(trial)(**{**vars(trial), "prepare": prepare}), CPU)
+    found = measure_rate(type(trial)(**{**vars(trial), "prepare": prepare}), CPU)
     assert found == NoRate(what="matmul", dtype="fp8", reason="no eight bits here")
 
 
@@ -87,7 +87,7 @@ def test_the_numbers_are_noise_and_nobody_elses_draws_change() -> None:
         return count * 1.0
 
     for trial in trials_for(CPU, TINY):
-        rate(trial, CPU, repeats=1, seconds_of=clock)
+        measure_rate(trial, CPU, repeats=1, seconds_of=clock)
         assert seen[-1].std() > 0.1
     assert torch.equal(torch.random.get_rng_state(), before)
 
@@ -101,6 +101,6 @@ def test_the_precision_of_products_is_put_back() -> None:
         return 1.0
 
     for dtype in ("fp32", "tf32"):
-        rate(matmul(dtype, TINY), CPU, repeats=1, seconds_of=clock)
+        measure_rate(matmul(dtype, TINY), CPU, repeats=1, seconds_of=clock)
     assert (inside[0], inside[-1]) == ("highest", "high")
     assert torch.get_float32_matmul_precision() == before

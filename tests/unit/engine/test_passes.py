@@ -14,11 +14,14 @@ from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
-from calotype.engine.passes.channel_sum_group_norm import ChannelSumNorm, use_channel_sums
+from calotype.engine.passes.channel_sum_group_norm import ChannelSumNorm, use_channel_sum_group_norm
 from calotype.engine.passes.channels_last import doubled, use_channels_last
-from calotype.engine.passes.fused_geglu_backward import use_gate_gradients
-from calotype.engine.passes.unscaled_attention_processor import PlainAttention, use_plain_attention
-from calotype.engine.passes.vae_attention import WideAttention, use_wide_attention
+from calotype.engine.passes.fused_geglu_backward import use_fused_geglu_backward
+from calotype.engine.passes.unscaled_attention_processor import (
+    UnscaledAttentionProcessor,
+    use_unscaled_attention,
+)
+from calotype.engine.passes.vae_attention import VaeAttention, use_vae_attention
 from tests.small_models import shrunk
 
 FAMILIES = ("sd15", "sd2-base", "sdxl")
@@ -59,7 +62,7 @@ def test_channels_last_and_channel_sums_give_the_same_answers_and_gradients(name
     plain = network(name)
     changed = copy.deepcopy(plain)
     use_channels_last(changed)
-    use_channel_sums(changed)
+    use_channel_sum_group_norm(changed)
     assert [n for n, _ in changed.named_parameters()] == [n for n, _ in plain.named_parameters()]
     assert changed.state_dict().keys() == plain.state_dict().keys()
     wanted, found = asked(plain), asked(changed)
@@ -74,7 +77,7 @@ def test_an_autoencoder_with_channel_sums_gives_the_same_pictures_and_gradients(
     plain = AutoencoderKL.from_config(dict(shrunk("sd15").vae)).train()
     changed = copy.deepcopy(plain)
     use_channels_last(changed)
-    use_channel_sums(changed)
+    use_channel_sum_group_norm(changed)
     picture = torch.randn(2, 3, 32, 32)
     wanted, found = (vae(picture).sample for vae in (plain, changed))
     assert_near(found, wanted, 1e-5)
@@ -89,7 +92,7 @@ def test_gradients_need_the_picture_before_a_norm_and_the_one_behind_its_silu_an
     """Four of a block with two norms; kept in single precision, what is between them were two more."""
     torch.manual_seed(0)
     block = ResnetBlock2D(in_channels=32, out_channels=32, temb_channels=16)
-    use_channel_sums(block)
+    use_channel_sum_group_norm(block)
     picture = torch.randn(2, 32, 16, 16, requires_grad=True)
     kept: list[int] = []
 
@@ -108,8 +111,8 @@ def test_gradients_need_the_picture_before_a_norm_and_the_one_behind_its_silu_an
 def test_plain_attention_gives_the_same_answers_and_gradients(name: str) -> None:
     plain = network(name)
     changed = copy.deepcopy(plain)
-    use_plain_attention(changed)
-    assert all(isinstance(each, PlainAttention) for each in changed.attn_processors.values())
+    use_unscaled_attention(changed)
+    assert all(isinstance(each, UnscaledAttentionProcessor) for each in changed.attn_processors.values())
     wanted, found = asked(plain), asked(changed)
     torch.testing.assert_close(found, wanted)
     for one, other in zip(gradients(found, changed), gradients(wanted, plain), strict=True):
@@ -130,7 +133,7 @@ def gate(width: int = 16) -> GEGLU:
 def test_gate_gradients_are_the_usual_ones(name: str) -> None:
     plain = network(name)
     changed = copy.deepcopy(plain)
-    use_gate_gradients(changed)
+    use_fused_geglu_backward(changed)
     gates = [part for part in changed.modules() if isinstance(part, GEGLU)]
     assert gates
     assert all("forward" in vars(part) for part in gates)
@@ -145,7 +148,7 @@ def test_gate_gradients_are_the_usual_ones(name: str) -> None:
 def test_a_gate_is_compiled_in_one_piece_with_one_operation_for_its_gradient(autocast: bool) -> None:
     plain = gate()
     changed = copy.deepcopy(plain)
-    use_gate_gradients(changed)
+    use_fused_geglu_backward(changed)
     seen: list[str] = []
 
     def look(graph: torch.fx.GraphModule, _inputs: Any) -> Any:
@@ -173,7 +176,7 @@ def test_a_layer_that_does_more_than_its_weights_say_keeps_its_forward() -> None
     other, without = gate(), GEGLU(16, 32, bias=False)
     other.proj = Noted(16, 64)
     for part in (other, without):
-        use_gate_gradients(part)
+        use_fused_geglu_backward(part)
         assert "forward" not in vars(part)
 
 
@@ -241,8 +244,8 @@ def wide_encoder() -> Any:
 def test_wide_attention_is_the_usual_one(side: int) -> None:
     encoder = wide_encoder()
     [attention] = encoder.mid_block.attentions
-    use_wide_attention(encoder)
-    assert isinstance(attention.processor, WideAttention)
+    use_vae_attention(encoder)
+    assert isinstance(attention.processor, VaeAttention)
     picture = torch.randn(1, 288, side, side)
     with torch.no_grad():
         found = attention(picture, temb=None)

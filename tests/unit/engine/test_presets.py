@@ -15,13 +15,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from calotype.core.errors import NotFoundError
 from calotype.engine.engine import Engine
 from calotype.engine.modules import onednn, ops
-from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes import NetworkBuilder, Pass
 from calotype.engine.passes.attention import CUDNN_ATTENTION, FLASH_ATTENTION
-from calotype.engine.passes.hopper_attention import OWN_ATTENTION
-from calotype.engine.passes.large_batch import LARGE_BATCHES
-from calotype.engine.presets import PASSES, PRESETS, networks_of, pass_names, put_together
+from calotype.engine.passes.hopper_attention import HOPPER_ATTENTION
+from calotype.engine.passes.large_batch import LARGE_BATCH
+from calotype.engine.presets import PASSES, PRESETS, build_networks, build_preset, pass_names
 from calotype.engine.quantization.calibrate import calibrate
-from calotype.engine.unet_runner import PlainNetwork
+from calotype.engine.unet_runner import DiffusersUNet
 from calotype.models.model import Model
 from calotype.spec.generate_request import GenerateRequest
 from tests.engines import begun, difference, latents_of, relative, small_engine
@@ -36,7 +36,7 @@ def noted(name: str, applied: list[str], lacks: str | None = None) -> Pass:
     def missing(_: Model) -> str | None:
         return lacks
 
-    def apply(assembly: Assembly) -> None:
+    def apply(assembly: NetworkBuilder) -> None:
         applied.append(f"{name} on {assembly.model.architecture.name}")
 
     return Pass(name, "exact", missing, apply)
@@ -45,7 +45,7 @@ def noted(name: str, applied: list[str], lacks: str | None = None) -> Pass:
 def test_passes_are_applied_in_order(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     applied: list[str] = []
     monkeypatch.setitem(PRESETS, "two", (noted("first", applied), noted("second", applied)))
-    assert isinstance(networks_of(engine.model, "two").unet, PlainNetwork)
+    assert isinstance(build_preset(engine.model, "two").unet, DiffusersUNet)
     assert applied == ["first on shrunk-emoji", "second on shrunk-emoji"]
 
 
@@ -56,18 +56,18 @@ def test_a_pass_that_cannot_be_applied_says_what_it_lacks(
     passes = (noted("first", applied), noted("odd", applied, lacks="this GPU is too small"))
     monkeypatch.setitem(PRESETS, "odd", passes)
     with pytest.raises(NotFoundError, match="preset 'odd' needs the pass 'odd', and this GPU is too small"):
-        networks_of(engine.model, "odd")
+        build_preset(engine.model, "odd")
     assert applied == []
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest(engine: Engine) -> None:
     with pytest.raises(NotFoundError, match=r"no preset 'fats'; .*fast"):
-        networks_of(engine.model, "fats")
+        build_preset(engine.model, "fats")
 
 
 def test_passes_that_somebody_named_are_not_left_out(engine: Engine) -> None:
     with pytest.raises(NotFoundError, match="'cuda_graph', and CUDA graphs need a GPU"):
-        networks_of(engine.model, "passes:own_forward+cuda_graph")
+        build_preset(engine.model, "passes:own_forward+cuda_graph")
     assert pass_names("passes:own_forward+channels_last+winograd", "cuda")[-1] == "winograd"
     assert "winograd" not in pass_names("fast", "cuda")
 
@@ -86,7 +86,7 @@ def test_passes_that_somebody_named_are_not_left_out(engine: Engine) -> None:
 )
 def test_passes_that_do_not_go_together_are_refused(engine: Engine, passes: str, said: str) -> None:
     with pytest.raises(NotFoundError, match=said):
-        networks_of(engine.model, f"passes:{passes}")
+        build_preset(engine.model, f"passes:{passes}")
 
 
 REPLACING = (
@@ -130,7 +130,7 @@ def test_any_two_passes_make_the_picture(one: str, other: str, calibrated: Model
     """In whichever order they are named."""
     asked: dict[str, Any] = {**SIZE, "prompt": "an apple", "cfg": 1.0}
     plain = latents_of(Engine(calibrated), **asked)
-    both = Engine(calibrated, networks=networks_of(calibrated, named(one, other)))
+    both = Engine(calibrated, networks=build_preset(calibrated, named(one, other)))
     # Measured: at most 0.07, with fp8 convolutions.
     assert relative(latents_of(both, **asked), plain) < 0.15
 
@@ -138,7 +138,7 @@ def test_any_two_passes_make_the_picture(one: str, other: str, calibrated: Model
 @pytest.mark.parametrize(("one", "other"), [pair for pair in PAIRS if not together(*pair)])
 def test_or_they_are_refused(one: str, other: str, calibrated: Model) -> None:
     with pytest.raises(NotFoundError, match=r"do not go together|builds on"):
-        networks_of(calibrated, named(one, other))
+        build_preset(calibrated, named(one, other))
 
 
 def test_the_baseline_is_no_pass_at_all() -> None:
@@ -161,7 +161,7 @@ def test_max_throughput_is_fast_in_larger_batches() -> None:
 def test_passes_stand_behind_those_they_build_on(
     preset: str, wide: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onednn, "worth_it", lambda: wide)
+    monkeypatch.setattr(onednn, "is_faster_here", lambda: wide)
     names = [one.name for one in PRESETS[preset]]
     assert len(set(names)) == len(names)
     for place, one in enumerate(PRESETS[preset]):
@@ -176,10 +176,10 @@ def test_a_preset_has_the_arithmetic_that_suits_the_processor(monkeypatch: pytes
         names = pass_names(preset, device)
         return [name for name in names if name in {"winograd", "wide_products", "wide_convolutions"}]
 
-    monkeypatch.setattr(onednn, "worth_it", lambda: False)
+    monkeypatch.setattr(onednn, "is_faster_here", lambda: False)
     assert arithmetic("fast") == arithmetic("max-throughput") == arithmetic("int8") == ["winograd"]
     assert arithmetic("fp8") == arithmetic("low-memory") == []
-    monkeypatch.setattr(onednn, "worth_it", lambda: True)
+    monkeypatch.setattr(onednn, "is_faster_here", lambda: True)
     assert arithmetic("fast") == arithmetic("max-throughput") == ["wide_products", "wide_convolutions"]
     assert arithmetic("int8") == arithmetic("fp8") == ["wide_products"]
     assert arithmetic("low-memory") == arithmetic("fast", "cuda") == []
@@ -190,7 +190,7 @@ def test_a_preset_has_the_arithmetic_that_suits_the_processor(monkeypatch: pytes
 def test_fast_makes_the_picture_of_the_baseline(
     name: str, wide: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onednn, "worth_it", lambda: wide)
+    monkeypatch.setattr(onednn, "is_faster_here", lambda: wide)
     plain, fast = small_engine(name), small_engine(name, preset="fast")
     asked: dict[str, Any] = {**SIZE, "seed": 3, "count": 2, "negative_prompt": "a pear", "cfg": 5.0}
     wanted = plain.generate("a red apple", **asked)
@@ -254,7 +254,7 @@ def test_attention_is_asked_of_the_kernel_that_was_named(
         return sdpa_kernel(backends, **how)
 
     monkeypatch.setattr("calotype.engine.passes.attention.sdpa_kernel", noting)
-    assembly = Assembly(engine.model)
+    assembly = NetworkBuilder(engine.model)
     one.apply(assembly)
     query, key, value = torch.randn(3, 2, 4, 9, 16)
     wanted = ops.attention(query, key, value, None)
@@ -264,15 +264,15 @@ def test_attention_is_asked_of_the_kernel_that_was_named(
 
 
 def test_our_own_attention_leaves_the_rest_as_it_was(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    assembly = Assembly(engine.model)
+    assembly = NetworkBuilder(engine.model)
     FLASH_ATTENTION.apply(assembly)
-    OWN_ATTENTION.apply(assembly)
+    HOPPER_ATTENTION.apply(assembly)
     query, key, value = torch.randn(3, 2, 4, 9, 16)
     ours = torch.zeros(())
     monkeypatch.setattr("calotype.engine.kernels.attention.attention", lambda *_: ours)
     wanted = ops.attention(query, key, value, None)
     torch.testing.assert_close(assembly.operations.attention(query, key, value, None), wanted)
-    monkeypatch.setattr("calotype.engine.kernels.attention.suits", lambda *_: True)
+    monkeypatch.setattr("calotype.engine.kernels.attention.supports", lambda *_: True)
     assert assembly.operations.attention(query, key, value, None) is ours
     mask = torch.ones(2, 1, 9, 9, dtype=torch.bool)
     torch.testing.assert_close(assembly.operations.attention(query, key, value, mask), wanted)
@@ -280,12 +280,12 @@ def test_our_own_attention_leaves_the_rest_as_it_was(engine: Engine, monkeypatch
 
 def test_our_own_attention_says_what_it_needs(engine: Engine) -> None:
     with pytest.raises(NotFoundError, match="'own_attention', and its kernel is for GPUs"):
-        networks_of(engine.model, "passes:own_forward+own_attention")
+        build_preset(engine.model, "passes:own_forward+own_attention")
     with pytest.raises(NotFoundError, match="'own_attention' builds on 'own_forward'"):
-        networks_of(engine.model, "passes:own_attention")
+        build_preset(engine.model, "passes:own_attention")
 
 
 def test_large_batches_make_more_pictures_at_once(engine: Engine) -> None:
-    large = Engine(engine.model, networks=put_together(engine.model, (LARGE_BATCHES,)))
+    large = Engine(engine.model, networks=build_networks(engine.model, (LARGE_BATCH,)))
     many = engine.resolve(GenerateRequest.parse({"prompt": "", "width": 16, "height": 16, "count": 100}))
     assert (engine.plan(many).batch_size, large.plan(many).batch_size) == (16, 64)

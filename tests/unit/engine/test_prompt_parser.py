@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calotype.engine.prompt_parser import HEAVIEST, parse_prompt
-from calotype.spec.generate_request import LONGEST_PROMPT
+from calotype.engine.prompt_parser import MAX_WEIGHT, parse_prompt
+from calotype.spec.generate_request import MAX_PROMPT_LENGTH
 
 
 def parsed(prompt: str) -> list[tuple[str, float]]:
@@ -34,7 +34,7 @@ def parsed(prompt: str) -> list[tuple[str, float]]:
         ("(a:b:1.2)", [("a:b", 1.2)]),
         ("(a:b)", [("a:b", 1.1)]),
         ("a:1.2", [("a:1.2", 1)]),
-        ("(red:99)", [("red", HEAVIEST)]),
+        ("(red:99)", [("red", MAX_WEIGHT)]),
     ],
 )
 def test_brackets_weigh_what_they_hold(prompt: str, pieces: list[tuple[str, float]]) -> None:
@@ -83,16 +83,16 @@ def test_learned_words_are_told_from_text() -> None:
     ]
 
 
-@pytest.mark.parametrize("prompt", ["(" * LONGEST_PROMPT, "(a" * (LONGEST_PROMPT // 2), "((a)" * 5000])
+@pytest.mark.parametrize("prompt", ["(" * MAX_PROMPT_LENGTH, "(a" * (MAX_PROMPT_LENGTH // 2), "((a)" * 5000])
 def test_brackets_without_end_have_an_end(prompt: str) -> None:
     """Neither the interpreter's stack nor the weight may run away."""
-    assert all(abs(piece.weight) <= HEAVIEST for piece in parse_prompt(prompt))
+    assert all(abs(piece.weight) <= MAX_WEIGHT for piece in parse_prompt(prompt))
 
 
 @given(st.text(alphabet="ab ():.1-\\,", max_size=60))
 def test_any_text_is_a_prompt(prompt: str) -> None:
     pieces = parse_prompt(prompt)
-    assert all(abs(piece.weight) <= HEAVIEST and piece.text for piece in pieces)
+    assert all(abs(piece.weight) <= MAX_WEIGHT and piece.text for piece in pieces)
     letters = [character for piece in pieces for character in piece.text if character in "ab"]
     assert letters == [character for character in prompt if character in "ab"]
 

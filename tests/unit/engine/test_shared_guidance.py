@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from calotype.engine.denoiser import Denoiser, Guidance, Question
+from calotype.engine.denoiser import DenoiseInput, Denoiser, Guidance
 from calotype.engine.engine import Engine
-from calotype.engine.presets import networks_of, pass_names
+from calotype.engine.presets import build_preset, pass_names
 from calotype.engine.text_encoder import Conditioning
 from calotype.engine.unet_runner import Row
-from calotype.sampling import Query
+from calotype.sampling import DenoiseQuery
 from tests.engines import begun, latents_of, relative, small_engine
 
 SIZE: dict[str, Any] = {"width": 32, "height": 48, "steps": 4}
@@ -38,15 +38,17 @@ class Told:
     def forget(self) -> None: ...
 
 
-def question(engine: Engine, pictures: int, share: float, *, guided: bool = True) -> Question:
+def question(engine: Engine, pictures: int, share: float, *, guided: bool = True) -> DenoiseInput:
     """One like no other, at a share of the noise levels."""
     sigma = engine.schedule.timestep_to_sigma(share * (len(engine.schedule.sigmas) - 1))
     positive, negative = (Conditioning(torch.randn(1, 2, 4), None) for _ in range(2))
-    query = Query(torch.randn(pictures, 4, 8, 8), sigma, 0)
-    return Question(query, Guidance(positive, negative if guided else None, cfg=4.0))
+    query = DenoiseQuery(torch.randn(pictures, 4, 8, 8), sigma, 0)
+    return DenoiseInput(query, Guidance(positive, negative if guided else None, cfg=4.0))
 
 
-def answers(engine: Engine, questions: list[Question], *, shared: bool, **options: Any) -> tuple[Any, Handed]:
+def answers(
+    engine: Engine, questions: list[DenoiseInput], *, shared: bool, **options: Any
+) -> tuple[Any, Handed]:
     network = Told()
     denoiser = Denoiser(engine.model, engine.schedule, network, (0.1, 0.9), shared_latents=shared)
     return denoiser.answer(questions, **options), network.handed
@@ -137,5 +139,5 @@ def test_presets_that_are_to_be_fast_have_it_everywhere(engine: Engine) -> None:
     for preset in ("fast", "int8", "fp8", "cached", "max-throughput"):
         assert "shared_guidance" in pass_names(preset, "cpu")
         assert "shared_guidance" in pass_names(preset, "cuda")
-    assert networks_of(engine.model, "fast").shared_latents
-    assert not networks_of(engine.model, "low-memory").shared_latents
+    assert build_preset(engine.model, "fast").shared_latents
+    assert not build_preset(engine.model, "low-memory").shared_latents

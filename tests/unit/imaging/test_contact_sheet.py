@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calotype.imaging.contact_sheet import LARGEST_SIDE, Axis, contact_sheet
+from calotype.imaging.contact_sheet import MAX_SIDE, Axis, contact_sheet
 
 LONG = "a house with garden, noto style, on a red background"
 RED = (200, 0, 0)
@@ -34,5 +34,5 @@ def test_a_label_ends_where_it_would_be_higher_than_a_picture() -> None:
 
 def test_many_large_pictures_are_made_smaller() -> None:
     sheet = contact_sheet(row_of(16, 1024), Axis("seed", tuple(range(16))), None, "")
-    assert LARGEST_SIDE < sheet.width < LARGEST_SIDE * 1.05
+    assert MAX_SIDE < sheet.width < MAX_SIDE * 1.05
     assert sheet.height < 1024

@@ -15,8 +15,8 @@ from PIL import ExifTags, Image, PngImagePlugin
 
 from calotype.core.errors import NotFoundError, RequestError
 from calotype.imaging import image_io
-from calotype.imaging.image_io import encode_picture, open_picture, read_record, save_picture
-from calotype.spec.generate_request import LONGEST_PROMPT, GenerateRequest
+from calotype.imaging.image_io import encode_image, open_image, read_record, save_image
+from calotype.spec.generate_request import MAX_PROMPT_LENGTH, GenerateRequest
 from calotype.spec.records.image import GridAxis, ModelIdentity, PictureRecord
 from tests.engines import difference
 
@@ -45,11 +45,11 @@ def gradient(width: int = 40, height: int = 24) -> Image.Image:
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize("prompt", [PROMPT, "🍎" * LONGEST_PROMPT, ""])
+@pytest.mark.parametrize("prompt", [PROMPT, "🍎" * MAX_PROMPT_LENGTH, ""])
 def test_a_record_comes_back_as_it_was(tmp_path: Path, suffix: str, prompt: str) -> None:
     path = tmp_path / f"picture.{suffix}"
     noted = record(prompt, files={"loras/a": "f" * 64}, grid=[GridAxis(knob="steps", values=[1, 2])])
-    save_picture(gradient(), path, noted)
+    save_image(gradient(), path, noted)
     assert read_record(path) == noted
     assert read_record(path).generate_request().prompt == prompt
 
@@ -58,28 +58,28 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path, suffix: str, prompt: str)
 def test_a_picture_that_is_too_long_for_its_format_is_refused(
     tmp_path: Path, suffix: str, longest: int
 ) -> None:
-    save_picture(Image.new("RGB", (longest, 8)), tmp_path / f"picture.{suffix}", record())
+    save_image(Image.new("RGB", (longest, 8)), tmp_path / f"picture.{suffix}", record())
     with pytest.raises(RequestError, match=f"{suffix} holds {longest} .*{longest + 1}×8; use png"):
-        save_picture(Image.new("RGB", (longest + 1, 8)), tmp_path / f"longer.{suffix}", record())
+        save_image(Image.new("RGB", (longest + 1, 8)), tmp_path / f"longer.{suffix}", record())
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_any_program_reads_the_picture(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"picture.{suffix}"
-    save_picture(gradient(), path, record())
+    save_image(gradient(), path, record())
     with Image.open(path) as read:
         assert read.format == {"jpg": "JPEG"}.get(suffix, suffix.upper())
         assert difference(read.convert("RGB"), gradient()) <= {"png": 0}.get(suffix, 60)
 
 
 def test_quality_is_heard() -> None:
-    rough, fine = (encode_picture(gradient(), "jpeg", record(""), quality=quality) for quality in (10, 95))
+    rough, fine = (encode_image(gradient(), "jpeg", record(""), quality=quality) for quality in (10, 95))
     assert len(rough) < len(fine)
 
 
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"'\.bmp' is not one of png, webp, jpeg"):
-        save_picture(gradient(), tmp_path / "picture.bmp", record())
+        save_image(gradient(), tmp_path / "picture.bmp", record())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -88,7 +88,7 @@ def test_a_failed_write_leaves_nothing_and_spoils_nothing(
     tmp_path: Path, failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "picture.png"
-    save_picture(gradient(), path, record("before"))
+    save_image(gradient(), path, record("before"))
 
     def full(*_: object) -> None:
         raise OSError("No space left on device")
@@ -96,7 +96,7 @@ def test_a_failed_write_leaves_nothing_and_spoils_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(*((os, "fsync", full) if failing == "fsync" else (Path, "replace", full)))
         with pytest.raises(OSError, match="No space left"):
-            save_picture(gradient(), path, record("after"))
+            save_image(gradient(), path, record("after"))
     assert [entry.name for entry in tmp_path.iterdir()] == ["picture.png"]
     assert read_record(path).request["prompt"] == "before"
 
@@ -162,7 +162,7 @@ def test_a_broken_record_says_where(tmp_path: Path, text: str, says: str) -> Non
 def test_a_record_with_a_request_nobody_could_make_is_refused(tmp_path: Path) -> None:
     noted = record()
     path = written(
-        tmp_path, encode_picture(gradient(), "png", record(request={**noted.request, "steps": 10**9}))
+        tmp_path, encode_image(gradient(), "png", record(request={**noted.request, "steps": 10**9}))
     )
     with pytest.raises(RequestError, match="steps: 1000000000 is out of range"):
         read_record(path).generate_request()
@@ -196,7 +196,7 @@ def png_header(width: int, height: int) -> bytes:
 )
 def test_what_is_no_usable_picture_is_refused_by_its_contents(tmp_path: Path, data: bytes, says: str) -> None:
     path = written(tmp_path, data)
-    for reader in (open_picture, read_record):
+    for reader in (open_image, read_record):
         with pytest.raises(RequestError, match=says) as caught:
             reader(path)
         assert str(path) in str(caught.value)
@@ -214,12 +214,12 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero"), tmp_path / "missing.png", Path("a\0b")):
         with pytest.raises(NotFoundError, match="no picture"):
-            open_picture(path)
+            open_image(path)
 
 
 def test_a_file_too_large_to_be_a_picture_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_io, "LARGEST_FILE_BYTES", 100)
+    monkeypatch.setattr(image_io, "MAX_FILE_BYTES", 100)
     with pytest.raises(RequestError, match="the limit is 100"):
-        open_picture(written(tmp_path, plain("PNG")))
+        open_image(written(tmp_path, plain("PNG")))

@@ -215,7 +215,7 @@ def test_a_job_whose_record_cannot_be_kept_is_ended(
     monkeypatch.chdir(tmp_path)
     told = Told()
     monkeypatch.setattr(registry, "open_backend", lambda _: told)
-    monkeypatch.setattr(submit_module, "keep", full)
+    monkeypatch.setattr(submit_module, "save_record", full)
     assert run(["launch", "submit", "--on=slurm", "doctor"]) == ExitCode.DISK_FULL
     assert "No space left on device" in capsys.readouterr().err
     assert ended == ["1"]

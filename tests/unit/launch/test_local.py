@@ -17,9 +17,9 @@ import pytest
 from calotype.cli.main import run
 from calotype.core.errors import ExitCode, NotFoundError, RequestError
 from calotype.core.hardware import Gpu, GpuSurvey
-from calotype.core.process import born
+from calotype.core.process import process_start_time
 from calotype.launch.backend import JobRecord, JobState
-from calotype.launch.job_store import claimed, find, unclaimed
+from calotype.launch.job_store import claim_folder, find, release_folder
 from calotype.launch.local import LocalBackend
 from calotype.launch.submit import status_of
 from tests.faults.checks import processes_with
@@ -153,7 +153,7 @@ def test_processes_of_torchrun_that_do_not_end_are_killed_with_it(
     until(lambda: (record.logs / "node-0.log").exists() and len(pids()) == 2, "both have started")
     LocalBackend().cancel(record)
     assert ended(record) is JobState.CANCELLED
-    assert [born(pid) for pid in pids()] == [None, None]
+    assert [process_start_time(pid) for pid in pids()] == [None, None]
 
 
 @pytest.mark.parametrize("settings", [("setup=[echo is prepared, exit 3]",), ("directory=/nowhere/at/all",)])
@@ -298,21 +298,21 @@ def test_a_damaged_record_hides_no_other_job(
 
 def test_two_who_hand_in_at_once_share_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = spec(HERE, work_folder=str(tmp_path / "shared" / "{name}"))
-    first = claimed(shared)
+    first = claim_folder(shared)
     # Somebody else, or on another machine: with a state of their own, and nothing is handed in yet.
     monkeypatch.setenv("CALOTYPE_STATE", str(tmp_path / "other-state"))
-    second = claimed(shared)
+    second = claim_folder(shared)
     assert (first.name, second.name) == ("here-1", "here-2")
     assert first.folder != second.folder
-    unclaimed(second)
+    release_folder(second)
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
-        claimed(spec(HERE, work_folder=str(tmp_path / "file" / "{name}")))
-    assert claimed(shared).name == "here-2", "what was taken back or could not be made is free"
+        claim_folder(spec(HERE, work_folder=str(tmp_path / "file" / "{name}")))
+    assert claim_folder(shared).name == "here-2", "what was taken back or could not be made is free"
     only = spec(HERE, work_folder=str(tmp_path / "only"))
-    claimed(only)
+    claim_folder(only)
     with pytest.raises(RequestError, match="holds a job already"):
-        claimed(only)
+        claim_folder(only)
 
 
 def test_a_folder_that_is_somebody_elses_is_passed_by(
@@ -327,4 +327,4 @@ def test_a_folder_that_is_somebody_elses_is_passed_by(
         touch(path, mode, exist_ok)
 
     monkeypatch.setattr(Path, "touch", refusing)
-    assert claimed(spec(HERE, work_folder=str(tmp_path / "shared" / "{name}"))).name == "here-2"
+    assert claim_folder(spec(HERE, work_folder=str(tmp_path / "shared" / "{name}"))).name == "here-2"

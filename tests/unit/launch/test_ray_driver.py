@@ -95,7 +95,7 @@ def test_the_time_limit_leaves_time_to_save(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_does_not_end_is_given_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(driver, "PATIENCE_S", 0)
+    monkeypatch.setattr(driver, "TIMEOUT_S", 0)
     for_good = Event()
     driver.stopped.set()
     assert driver.finished([Node(0, waits_for=for_good)], "here:1") == driver.STOPPED

@@ -11,7 +11,7 @@ import pytest
 
 from calotype.cli.main import run
 from calotype.mig.simulation import fake_smi
-from calotype.mig.simulation.fake_host import Host, read_host, shared_host, write_host
+from calotype.mig.simulation.fake_host import FakeHost, read_host, shared_host, write_host
 from tests.unit.mig.wire import served
 
 _SOURCE = Path(__file__).with_name("stand_in_nvml.c")
@@ -38,13 +38,13 @@ class Machine:
         return self.call("mig", *arguments, "--driver", f"simulated:{self.path}")
 
     @property
-    def host(self) -> Host:
+    def host(self) -> FakeHost:
         return read_host(self.path)
 
-    def become(self, host: Host) -> None:
+    def become(self, host: FakeHost) -> None:
         write_host(self.path, host)
 
-    def change(self, how: Callable[[Host], object]) -> None:
+    def change(self, how: Callable[[FakeHost], object]) -> None:
         with shared_host(self.path) as host:
             how(host)
 

@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.mig.apply import ApplyError, apply, apply_all, prepare, restore
 from calotype.mig.driver import DriverError, GpuState, Refusal
-from calotype.mig.enumerate import layouts_by_bag
+from calotype.mig.enumerate import layouts_by_multiset
 from calotype.mig.layout import EMPTY, OFF, ComputePart, Layout, Slice
 from calotype.mig.layout_file import parse_layouts, targets
 from calotype.mig.planner import places_for
 from calotype.mig.profiles import GpuModel, model_named, table
 from calotype.mig.simulation.fake_driver import SimulatedDriver
-from calotype.mig.simulation.fake_host import Holder, Host, new_host
+from calotype.mig.simulation.fake_host import FakeHost, Holder, new_host
 
 SEED = Layout.of([Slice(0, 14), Slice(2, 14), Slice(4, 14), Slice(6, 20)])
 
 
 def every_layout(gpu: GpuModel) -> list[Layout]:
-    return [OFF, *(layout for group in layouts_by_bag(gpu).values() for layout in group)]
+    return [OFF, *(layout for group in layouts_by_multiset(gpu).values() for layout in group)]
 
 
-def cut(tmp_path: Path, model: str, layout: Layout, **settings: bool) -> tuple[Host, SimulatedDriver]:
+def cut(tmp_path: Path, model: str, layout: Layout, **settings: bool) -> tuple[FakeHost, SimulatedDriver]:
     """A machine that is cut so already."""
     host = new_host(model, **settings)
     driver = SimulatedDriver(host)
@@ -106,10 +106,10 @@ def test_nothing_idle_is_destroyed_that_could_stay(data: st.DataObject, tmp_path
     gpu = model_named(data.draw(st.sampled_from(list(table()))))
     layouts = every_layout(gpu)[1:]
     former = data.draw(st.sampled_from(layouts))
-    bag = data.draw(st.sampled_from(list(layouts_by_bag(gpu))))
+    bag = data.draw(st.sampled_from(list(layouts_by_multiset(gpu))))
     host, driver = cut(tmp_path, gpu.name, former)
     target = places_for(gpu, [gpu.by_id(number) for number in bag], former)
-    most = max(len(set(layout.slices) & set(former.slices)) for layout in layouts_by_bag(gpu)[bag])
+    most = max(len(set(layout.slices) & set(former.slices)) for layout in layouts_by_multiset(gpu)[bag])
     apply(driver, 0, target, tmp_path / "saved.json")
     destroyed = [line for line in host.log if ": destroyed" in line and "compute" not in line]
     assert len(destroyed) == len(former.slices) - most

@@ -19,7 +19,7 @@ from calotype.mig import persist
 from calotype.mig.profiles import table
 from calotype.mig.simulation import rules
 from calotype.mig.simulation.fake_driver import SimulatedDriver
-from calotype.mig.simulation.fake_host import Holder, Host, new_host
+from calotype.mig.simulation.fake_host import FakeHost, Holder, new_host
 from tests.unit.mig.conftest import Machine, NvmlRun, Outcome
 from tests.unit.mig.test_files import DEFAULTS
 
@@ -241,15 +241,15 @@ def test_mig_parted_files_are_applied_by_label(machine: Machine, tmp_path: Path)
     assert machine.call("mig", "check", tmp_path / "config.yaml").code == 0
 
 
-def _as_it_is(host: Host) -> None:
+def _as_it_is(host: FakeHost) -> None:
     """Nothing is wrong with the machine."""
 
 
-def _without(name: str) -> Callable[[Host], None]:
+def _without(name: str) -> Callable[[FakeHost], None]:
     return lambda host: setattr(host, name, False)
 
 
-BAD: dict[str, tuple[Callable[[Host], Any], tuple[str, ...], int, str]] = {
+BAD: dict[str, tuple[Callable[[FakeHost], Any], tuple[str, ...], int, str]] = {
     "unknown profile": (_as_it_is, ("apply", "2g.21gb", "--yes"), 2, "did you mean '2g.20gb'"),
     "profile of another GPU": (_as_it_is, ("apply", "1g.5gb", "--yes"), 2, "A100-40GB has it"),
     "count 0": (_as_it_is, ("apply", "0×2g.20gb", "--yes"), 2, "0 is out of range"),
@@ -272,7 +272,7 @@ BAD: dict[str, tuple[Callable[[Host], Any], tuple[str, ...], int, str]] = {
 
 @pytest.mark.parametrize(("spoil", "arguments", "code", "words"), BAD.values(), ids=BAD)
 def test_bad_input_is_a_clear_error_and_changes_nothing(
-    machine: Machine, spoil: Callable[[Host], Any], arguments: tuple[str, ...], code: int, words: str
+    machine: Machine, spoil: Callable[[FakeHost], Any], arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     machine.become(new_host("A100-80GB"))
     assert machine.mig("apply", "14,14,14,20", "--yes").code == 0

@@ -15,7 +15,7 @@ from calotype.mig.simulation.fake_driver import SimulatedDriver
 from calotype.mig.simulation.fake_host import new_host
 from calotype.serve.api_keys import ApiKeys
 from calotype.serve.lifecycle.daemon import stop
-from calotype.serve.lifecycle.registry import Place, all_places
+from calotype.serve.lifecycle.registry import DeploymentDir, all_deployment_dirs
 from tests.faults.checks import processes_with
 from tests.ports import free_ports
 from tests.unit.mig.conftest import Machine
@@ -48,7 +48,7 @@ def cut(machine: Machine) -> Iterator[Machine]:
     machine.become(new_host("A100-80GB"))
     assert machine.mig("apply", "9,9", "--yes").code == 0
     yield machine
-    for place in all_places():
+    for place in all_deployment_dirs():
         if running := place.running():
             stop(running, at_once=True)
 
@@ -77,7 +77,7 @@ def test_a_process_for_each_slice_is_asked_and_stopped(cut: Machine, port: int) 
     assert [row["uuid"] for row in rows] == uuids(cut)
     assert [row["port"] for row in rows] == [port, port + 1]
     assert all(row["picture_s"] > 0 for row in rows)
-    assert [place.name for place in all_places()] == [row["name"] for row in rows]
+    assert [place.name for place in all_deployment_dirs()] == [row["name"] for row in rows]
     # Each slice has a worker that sees it and nothing else.
     for uuid in uuids(cut):
         assert processes_with(f"CUDA_VISIBLE_DEVICES={uuid}")
@@ -106,7 +106,7 @@ def test_all_or_none(cut: Machine, port: int) -> None:
         code, _, err = deploy(cut, port)
     assert code != 0
     assert str(port + 1) in err
-    assert not any(place.running() for place in all_places())
+    assert not any(place.running() for place in all_deployment_dirs())
 
 
 @pytest.mark.parametrize("how", ["--render", "--containers"])
@@ -147,7 +147,7 @@ def test_containers_are_started_by_the_script_and_asked_from_outside(
         assert given == [f'"device={uuid}"' for uuid in uuids(cut)]
     finally:
         for folder in bin_folder.glob("calotype-*"):
-            if running := Place(folder).running():
+            if running := DeploymentDir(folder).running():
                 stop(running, at_once=True)
     (bin_folder / "docker").write_text("#!/bin/sh\necho no runtime for this >&2; exit 125\n")
     failed = deploy(cut, port, *words, "--yes")

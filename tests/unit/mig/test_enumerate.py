@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from calotype.mig.enumerate import fitting, layouts_by_bag, why_not
+from calotype.mig.enumerate import fitting, layouts_by_multiset, why_not
 from calotype.mig.layout import Layout, Slice, broken_rules
 from calotype.mig.profiles import model_named, table
 
@@ -69,7 +69,7 @@ def test_what_fits_agrees_with_a_brute_force_for_every_multiset(gpu: str) -> Non
 @pytest.mark.parametrize("gpu", list(RAW))
 def test_every_layout_found_keeps_the_rules_and_is_found_once(gpu: str) -> None:
     model = model_named(gpu)
-    layouts = [layout for group in layouts_by_bag(model).values() for layout in group]
+    layouts = [layout for group in layouts_by_multiset(model).values() for layout in group]
     assert len(set(layouts)) == len(layouts)
     assert not [layout for layout in layouts if list(broken_rules(model, layout))]
 
@@ -77,7 +77,7 @@ def test_every_layout_found_keeps_the_rules_and_is_found_once(gpu: str) -> None:
 @pytest.mark.parametrize("gpu", ["A100-80GB", "A30-24GB"])
 def test_every_placement_that_keeps_the_rules_is_found(gpu: str) -> None:
     model = model_named(gpu)
-    found = {layout for group in layouts_by_bag(model).values() for layout in group}
+    found = {layout for group in layouts_by_multiset(model).values() for layout in group}
     pairs = [Slice(start, p.profile_id) for p in model.profiles for start in p.starts]
     for first in pairs:
         for second in pairs:

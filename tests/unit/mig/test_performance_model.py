@@ -9,14 +9,14 @@ import pytest
 
 from calotype.core.errors import DoesNotFitError, NotFoundError, RequestError
 from calotype.engine import memory_planner as engine_memory
-from calotype.engine.memory_planner import Budget, Demand, Extras
+from calotype.engine.memory_planner import Extras, MemoryBudget, MemoryDemand
 from calotype.mig import performance_model
 from calotype.mig.measured_speeds import with_records
 from calotype.mig.performance_model import model_of_card, predict, shipped
 from calotype.mig.profiles import GIB, model_named
 from calotype.models.catalogue import architecture, names
 from calotype.models.model import vae_dtype
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentConfig
 
 ROOT = Path(__file__).parents[3]
 
@@ -26,14 +26,14 @@ def test_memory_is_the_engines_own_estimate(row: performance_model.ModelMemory) 
     """For what a deployment runs if nobody says otherwise."""
     import torch
 
-    from calotype.engine.passes import Assembly
+    from calotype.engine.passes import NetworkBuilder
     from calotype.engine.presets import pass_names, passes_named
 
     model = architecture(row.model)
     in_vae = vae_dtype(model, torch.float16).itemsize
     live: Any = SimpleNamespace(architecture=model, dtype=torch.float16, device=torch.device("cuda"))
-    assembly = Assembly(live)
-    for one in passes_named(pass_names(DeploymentPlan.model_fields["preset"].default, "cuda")):
+    assembly = NetworkBuilder(live)
+    for one in passes_named(pass_names(DeploymentConfig.model_fields["preset"].default, "cuda")):
         one.apply(assembly)
     assert (assembly.graphed, assembly.own_decoder, assembly.prompts_once) == (True, True, True)
     extras = Extras(
@@ -45,17 +45,19 @@ def test_memory_is_the_engines_own_estimate(row: performance_model.ModelMemory) 
     weights = engine_memory.weight_bytes(model, 2, in_vae)
     assert (row.side, row.weights_bytes) == (model.native_size, weights)
     for batch in (1, 4, 16):
-        demand = Demand(model.native_size, model.native_size, batch, batch_size=batch, tile_vae=False)
+        demand = MemoryDemand(model.native_size, model.native_size, batch, batch_size=batch, tile_vae=False)
         free = (
             row.needed_bytes(batch)
             - performance_model.CONTEXT_BYTES
             - int(weights / performance_model.HEADROOM)
         )
         # It fits in what the figure says, and not in a little less.
-        plan = engine_memory.plan(model, Budget(free + 2, "a slice", 2, in_vae), demand, extras)
+        plan = engine_memory.plan_memory(model, MemoryBudget(free + 2, "a slice", 2, in_vae), demand, extras)
         assert plan.batch_size == batch
         with pytest.raises(DoesNotFitError):
-            engine_memory.plan(model, Budget(int(free * 0.99), "a slice", 2, in_vae), demand, extras)
+            engine_memory.plan_memory(
+                model, MemoryBudget(int(free * 0.99), "a slice", 2, in_vae), demand, extras
+            )
 
 
 def test_the_engines_allowances_are_ours() -> None:

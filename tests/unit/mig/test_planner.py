@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from calotype.core.errors import DoesNotFitError, RequestError
 from calotype.mig.layout import Layout, Slice, broken_rules
 from calotype.mig.performance_model import predict, shipped
-from calotype.mig.planner import Objective, Plan, Question, places_for, plans
+from calotype.mig.planner import Objective, Plan, PlanRequest, places_for, plans
 from calotype.mig.profiles import GIB, model_named
-from calotype.mig.request_syntax import Want, Wants, parse_wants
+from calotype.mig.request_syntax import WorkloadRequest, WorkloadRequests, parse_requests
 from tests.unit.mig.test_enumerate import reachable
 
 
 def ask(text: str, gpu: str = "A100-80GB", objective: Objective = Objective.THROUGHPUT) -> list[Plan]:
     model = model_named(gpu)
-    return plans(Question(model, parse_wants(text, model, shipped()), shipped(), objective))
+    return plans(PlanRequest(model, parse_requests(text, model, shipped()), shipped(), objective))
 
 
 def shapes(plan: Plan) -> list[str]:
@@ -50,7 +50,9 @@ def test_several_good_layouts_are_different_sets_of_slices() -> None:
 )
 def test_no_assignment_is_faster_than_the_plan(needs: list[tuple[int, float]], gpu: str) -> None:
     model = model_named(gpu)
-    wants = Wants(tuple(Want(f"{size} GiB", None, size * GIB, share) for size, share in needs))
+    wants = WorkloadRequests(
+        tuple(WorkloadRequest(f"{size} GiB", None, size * GIB, share) for size, share in needs)
+    )
     whole = model.whole.sms
     assert whole
     fastest = 0.0
@@ -65,7 +67,7 @@ def test_no_assignment_is_faster_than_the_plan(needs: list[tuple[int, float]], g
                 for profile, speed, (size, share) in zip(given, speeds, needs, strict=True)
             )
             fastest = max(fastest, sum(speeds)) if enough else fastest
-    question = Question(model, wants, shipped())
+    question = PlanRequest(model, wants, shipped())
     if fastest:
         assert plans(question)[0].total_share == pytest.approx(fastest)
     else:
@@ -81,9 +83,9 @@ WORK = ["sd15@1", "sd15@16", "sdxl@1", "sdxl@8"]
 def test_who_gets_which_slice_is_best_by_the_records(work: list[str]) -> None:
     """Work that a small slice feeds as well as a large one leaves the large one to others."""
     gpu, known = model_named("H200-141GB"), shipped()
-    wants = parse_wants(",".join(work), gpu, known)
+    wants = parse_requests(",".join(work), gpu, known)
 
-    def speed(want: Want, number: int) -> float:
+    def speed(want: WorkloadRequest, number: int) -> float:
         profile = gpu.by_id(number)
         if profile.memory_bytes < want.memory_bytes:
             return float("-inf")
@@ -95,7 +97,7 @@ def test_who_gets_which_slice_is_best_by_the_records(work: list[str]) -> None:
         if len(bag) == len(work)
         for numbers in set(permutations(bag))
     )
-    best = plans(Question(gpu, wants, known))[0]
+    best = plans(PlanRequest(gpu, wants, known))[0]
     assert best.total_share == pytest.approx(fastest)
     assert sorted(part.want.label for part in best.assigned if part.want) == sorted(work)
 
@@ -115,12 +117,12 @@ def test_what_is_there_stays_where_it_can() -> None:
     gpu = model_named("A100-80GB")
     existing = Layout.of([Slice(4, 14), Slice(6, 19)])
     text = "2g.20gb×2,1g.10gb"
-    question = Question(gpu, parse_wants(text, gpu, shipped()), shipped(), Objective.KEEP, existing)
+    question = PlanRequest(gpu, parse_requests(text, gpu, shipped()), shipped(), Objective.KEEP, existing)
     best = plans(question)[0]
     assert best.kept == 2
     assert set(existing.slices) < set(best.layout.slices)
-    beside = Question(
-        gpu, parse_wants("3g.40gb", gpu, shipped()), shipped(), existing=existing, locked=existing.slices
+    beside = PlanRequest(
+        gpu, parse_requests("3g.40gb", gpu, shipped()), shipped(), existing=existing, locked=existing.slices
     )
     assert plans(beside)[0].layout == Layout.of([*existing.slices, Slice(0, 9)])
 

@@ -8,7 +8,7 @@ import pytest
 
 from calotype.mig.profiles import model_named, table
 from calotype.mig.simulation import fake_smi_output, rules
-from calotype.mig.simulation.fake_host import Holder, Host, new_host
+from calotype.mig.simulation.fake_host import FakeHost, Holder, new_host
 from calotype.mig.simulation.rules import Code, SimulatedRefusalError
 from tests.unit.mig.conftest import Machine
 
@@ -17,11 +17,11 @@ CAPTURED: dict[str, Any] = json.loads(Path(__file__).with_name("captured.json").
 UNEXPLAINED = [15, 15, 15]
 
 
-def switched_on(model: str = "A100-80GB", **settings: Any) -> Host:
+def switched_on(model: str = "A100-80GB", **settings: Any) -> FakeHost:
     return new_host(model, current=True, pending=True, **settings)
 
 
-def made(host: Host, numbers: list[int]) -> list[int | None]:
+def made(host: FakeHost, numbers: list[int]) -> list[int | None]:
     """The ids the driver gives when nobody says where; None for a refusal."""
     ids: list[int | None] = []
     for number in numbers:

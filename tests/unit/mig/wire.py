@@ -8,13 +8,13 @@ from pathlib import Path
 
 from calotype.mig.layout import usual_part
 from calotype.mig.simulation import rules
-from calotype.mig.simulation.fake_host import Card, Host, shared_host
+from calotype.mig.simulation.fake_host import FakeGpu, FakeHost, shared_host
 from calotype.mig.simulation.rules import COMPUTE_SIZES, Code, SimulatedRefusalError
 
 Answers = list[int | str]
 
 
-def _profile(card: Card, k: int) -> Answers:
+def _profile(card: FakeGpu, k: int) -> Answers:
     if k >= len(card.gpu.profiles):
         raise SimulatedRefusalError(Code.NOT_SUPPORTED)
     p = card.gpu.profiles[k]
@@ -23,7 +23,7 @@ def _profile(card: Card, k: int) -> Answers:
     return [*figures, p.memory_bytes // 2**20, f"MIG {p.name}"]
 
 
-def _compute_profile(card: Card, gi: int, number: int) -> Answers:
+def _compute_profile(card: FakeGpu, gi: int, number: int) -> Answers:
     cut = next(cut for cut in card.cuts if cut.gi == gi)
     profile = card.gpu.by_id(cut.profile_id)
     room, usual = profile.compute_slices, usual_part(card.gpu, profile).profile_id
@@ -34,28 +34,28 @@ def _compute_profile(card: Card, gi: int, number: int) -> Answers:
     return [number, size, 14 * size]
 
 
-def _compute_instance(card: Card, gi: int, ci: int) -> Answers:
+def _compute_instance(card: FakeGpu, gi: int, ci: int) -> Answers:
     part = next((p for cut in card.cuts if cut.gi == gi for p in cut.parts if p.ci == ci), None)
     if part is None:
         raise SimulatedRefusalError(Code.NOT_FOUND)
     return [part.profile_id, part.start, part.size]
 
 
-def _instance(card: Card, gi: int) -> Answers:
+def _instance(card: FakeGpu, gi: int) -> Answers:
     cut = next((cut for cut in card.cuts if cut.gi == gi), None)
     if cut is None:
         raise SimulatedRefusalError(Code.NOT_FOUND)
     return [cut.profile_id, cut.start, card.gpu.by_id(cut.profile_id).memory_slices]
 
 
-def _mig_device(card: Card, index: int) -> Answers:
+def _mig_device(card: FakeGpu, index: int) -> Answers:
     parts = [(cut.gi, part.ci) for cut in card.cuts for part in cut.parts]
     if index >= len(parts):
         raise SimulatedRefusalError(Code.NOT_FOUND)
     return list(parts[index])
 
 
-def _placements(card: Card, profile_id: int) -> Answers:
+def _placements(card: FakeGpu, profile_id: int) -> Answers:
     profile = card.gpu.by_id(profile_id)
     return [len(profile.starts), *(n for start in profile.starts for n in (start, profile.memory_slices))]
 
@@ -64,7 +64,7 @@ def _listed(ids: list[int]) -> Answers:
     return [len(ids), *ids]
 
 
-def _processes(card: Card) -> Answers:
+def _processes(card: FakeGpu) -> Answers:
     rows = [(each.pid, each.used_bytes, 0xFFFFFFFF if each.gi is None else each.gi) for each in card.holders]
     return [len(rows), *(number for row in rows for number in row)]
 
@@ -93,7 +93,7 @@ _READS: dict[str, Callable[..., Answers]] = {
 _HOST = ("open", "count", "driver", "process")
 
 
-def _changed(host: Host, what: str, index: int, a: int, b: int, c: int) -> Answers:
+def _changed(host: FakeHost, what: str, index: int, a: int, b: int, c: int) -> Answers:
     match what:
         case "set_mode":
             return [int(rules.set_mode(host, index, bool(a)))]
@@ -108,14 +108,14 @@ def _changed(host: Host, what: str, index: int, a: int, b: int, c: int) -> Answe
     return []
 
 
-def _of_the_host(host: Host, what: str, pid: int) -> Answers:
+def _of_the_host(host: FakeHost, what: str, pid: int) -> Answers:
     if what == "process":
         return [next(each.name for card in host.cards for each in card.holders if each.pid == pid)]
     answers: dict[str, Answers] = {"open": [], "count": [len(host.cards)], "driver": [host.driver_version]}
     return answers[what]
 
 
-def answer(host: Host, line: str) -> str:
+def answer(host: FakeHost, line: str) -> str:
     """NVML's return value and what else it says."""
     what, *words = line.split()
     index, a, b, c = [*(int(word) for word in words), 0, 0, 0, 0][:4]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from calotype.models.architecture import Architecture
 from calotype.models.key_mapping import unet as unet_naming
-from calotype.models.key_mapping.prefixes import renamed
+from calotype.models.key_mapping.prefixes import rename_prefixes
 
 RANK = 4
 KOHYA_PREFIX = {"unet": "lora_unet_", "text_encoder": "lora_te1_", "text_encoder_2": "lora_te2_"}
@@ -70,7 +70,7 @@ def write_kohya(
     for update in updates:
         layer = update.layer
         if original is not None and update.part == "unet":
-            layer = renamed(layer, unet_naming.module_names(original.unet)) or layer
+            layer = rename_prefixes(layer, unet_naming.module_names(original.unet)) or layer
         prefix = "lora_te_" if one_encoder and update.part == "text_encoder" else KOHYA_PREFIX[update.part]
         key = prefix + layer.replace(".", "_")
         tensors[f"{key}.lora_down.weight"] = update.down
@@ -129,7 +129,7 @@ def write_comfyui(
     tensors = {}
     for update in updates:
         if update.part == "unet":
-            original = renamed(update.layer, unet_naming.module_names(architecture.unet))
+            original = rename_prefixes(update.layer, unet_naming.module_names(architecture.unet))
             key = f"diffusion_model.{original}"
         else:
             key = f"text_encoders.{encoders[update.part]}.transformer.{update.layer}"

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from calotype.models.architecture import Architecture
-from calotype.models.key_mapping.ldm import correspondences
+from calotype.models.key_mapping.ldm import key_mappings
 from calotype.models.weights import RandomWeights, Weights
 
 STEMS = ("diffusion_pytorch_model", "model")
@@ -36,7 +36,7 @@ def read_weights(weights: Weights) -> dict[str, dict[str, Tensor]]:
 def original_tensors(architecture: Architecture, seed: int = 0) -> dict[str, Tensor]:
     """Random weights in the original layout, in memory."""
     weights = RandomWeights(architecture, seed)
-    return {row.original: row.to_original(weights.read).contiguous() for row in correspondences(architecture)}
+    return {row.original: row.to_original(weights.read).contiguous() for row in key_mappings(architecture)}
 
 
 def assert_same_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

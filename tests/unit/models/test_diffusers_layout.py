@@ -16,7 +16,7 @@ from torch import Tensor
 from calotype.core.errors import ModelFileError, NotFoundError
 from calotype.engine.load import load
 from calotype.models.diffusers_layout import read_architecture
-from calotype.models.resolve import find_model
+from calotype.models.resolve import resolve_model
 from calotype.models.save import write_folder, write_single_file
 from calotype.models.weights import FolderWeights, RandomWeights
 from tests.small_models import shrunk
@@ -79,7 +79,7 @@ def test_a_word_that_the_model_was_taught_is_kept(form: str, folder_of: FolderOf
     pipeline.tokenizer.add_tokens(["<cat-toy>"])
     pipeline.text_encoder.resize_token_embeddings(49409, mean_resizing=False)
     pipeline.save_pretrained(tmp_path / "taught")
-    with find_model(str(tmp_path / "taught")).weights as weights:
+    with resolve_model(str(tmp_path / "taught")).weights as weights:
         if form == "folder":
             write_folder(weights, tmp_path / form)
         else:

@@ -9,8 +9,8 @@ from torch import zeros
 from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
 from calotype.models.file_detection import FileKind, Identity, identify
-from calotype.models.key_mapping.ldm import VAE, correspondences, vae_correspondences
-from calotype.models.resolve import find_model
+from calotype.models.key_mapping.ldm import VAE, key_mappings, vae_key_mappings
+from calotype.models.resolve import resolve_model
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -19,14 +19,14 @@ def _checkpoint(name: str, without: str = "nothing") -> Shapes:
     """The names and shapes of a full-size original file."""
     architecture = catalogue.architecture(name)
     shapes = {part: architecture.tensor_shapes(part) for part in architecture.parts()}
-    rows = correspondences(architecture)
+    rows = key_mappings(architecture)
     return {r.original: r.original_shape(shapes) for r in rows if not r.original.startswith(without)}
 
 
 def _vae(prefix: str) -> Shapes:
     architecture = catalogue.architecture("sd15")
     shapes = {"vae": architecture.tensor_shapes("vae")}
-    return {r.original: r.original_shape(shapes) for r in vae_correspondences(architecture, prefix)}
+    return {r.original: r.original_shape(shapes) for r in vae_key_mappings(architecture, prefix)}
 
 
 def _pair(down: str, up: str, width: int) -> Shapes:
@@ -139,4 +139,4 @@ def test_kind_base_and_dialect(shapes: Shapes, expected: Identity) -> None:
 def test_a_name_makes_no_checkpoint(name: str, tmp_path: Path) -> None:
     save_file({"emb_params": zeros(2, 768)}, tmp_path / name)
     with pytest.raises(ModelFileError, match=f"{name}: is not a checkpoint but: embedding"):
-        find_model(str(tmp_path / name))
+        resolve_model(str(tmp_path / name))

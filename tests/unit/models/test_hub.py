@@ -16,7 +16,7 @@ import pytest
 from calotype.core.errors import ModelFileError, NotFoundError, OfflineError
 from calotype.models import hub
 from calotype.models.diffusers_layout import read_architecture
-from calotype.models.resolve import find_model
+from calotype.models.resolve import resolve_model
 from tests.small_models import shrunk
 from tests.unit.models.conftest import FolderOf
 from tests.unit.models.on_disk import assert_same_parts, folder_tensors, read_weights
@@ -78,7 +78,7 @@ def test_cached_model_is_loaded_under_its_own_name(
     cached: Path, tmp_path: Path, folder_of: FolderOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
-    found = find_model(HUB_ID)
+    found = resolve_model(HUB_ID)
     with found.weights as weights:
         assert_same_parts(read_weights(weights), folder_tensors(folder_of("emoji")))
         assert weights.architecture.name == HUB_ID
@@ -108,7 +108,7 @@ def test_folder_that_only_looks_like_a_snapshot_gets_no_more_room(
 @pytest.mark.parametrize("hub_id", ["a/b--c..d", "-bad/name", "org/" + "x" * 200])
 def test_what_is_no_hub_id_is_said_in_one_line(hub_id: str, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="is neither a file, a folder nor a valid hub id") as caught:
-        find_model(hub_id, models=tmp_path)
+        resolve_model(hub_id, models=tmp_path)
     assert "\n" not in str(caught.value)
 
 

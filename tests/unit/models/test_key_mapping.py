@@ -17,7 +17,7 @@ from torch import Tensor
 from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
 from calotype.models.diffusers_layout import read_architecture
-from calotype.models.key_mapping.ldm import correspondences
+from calotype.models.key_mapping.ldm import key_mappings
 from calotype.models.save import write_single_file
 from calotype.models.weights import FolderWeights
 from tests.small_models import shrunk
@@ -67,7 +67,7 @@ def test_diffusers_finds_every_tensor_in_our_single_file(
 @pytest.mark.parametrize("name", [*FULL_SIZE, "emoji"])
 def test_every_tensor_has_one_original_name(name: str) -> None:
     architecture = catalogue.architecture(name)
-    rows = correspondences(architecture)
+    rows = key_mappings(architecture)
     pieces = Counter(piece for row in rows for piece in row.pieces)
     everything = {
         (part, tensor) for part in architecture.parts() for tensor in architecture.tensor_shapes(part)
@@ -96,7 +96,7 @@ def test_published_files_have_these_tensors(name: str, tensor: str, shape: tuple
     """Some of the names that single files are known by, one for each rule that is easy to get wrong."""
     architecture = catalogue.architecture(name)
     shapes = {part: architecture.tensor_shapes(part) for part in architecture.parts()}
-    rows = {row.original: row for row in correspondences(architecture)}
+    rows = {row.original: row for row in key_mappings(architecture)}
     assert rows[tensor].original_shape(shapes) == shape
 
 
@@ -108,4 +108,4 @@ def test_layer_without_an_original_name_is_refused_by_name() -> None:
     with pytest.raises(
         ModelFileError, match=r"unet has 'class_embedding.linear_1.weight', which the original"
     ):
-        correspondences(odd)
+        key_mappings(odd)

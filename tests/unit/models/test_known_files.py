@@ -17,8 +17,8 @@ from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
 from calotype.models.file_detection import FileKind, identify
 from calotype.models.inspect import inspect
-from calotype.models.key_mapping.ldm import correspondences
-from calotype.models.resolve import find_model
+from calotype.models.key_mapping.ldm import key_mappings
+from calotype.models.resolve import resolve_model
 
 NETWORK = "model.diffusion_model."
 FIRST = f"{NETWORK}input_blocks.0.0.weight"
@@ -418,7 +418,7 @@ def test_published_unets_and_checkpoints_are_named(name: str) -> None:
     }
     assert identify(architecture.tensor_shapes("unet")).title == titles[name]
     shapes = {part: architecture.tensor_shapes(part) for part in architecture.parts()}
-    whole = {row.original: row.original_shape(shapes) for row in correspondences(architecture)}
+    whole = {row.original: row.original_shape(shapes) for row in key_mappings(architecture)}
     assert identify(whole).title == titles[name]
 
 
@@ -426,12 +426,12 @@ def test_file_that_cannot_be_run_is_refused_by_its_name(tmp_path: Path) -> None:
     whole = {name: torch.zeros(1) for name in _inside({**FLUX, **GUIDED})}
     save_file(whole, tmp_path / "all-in-one.safetensors")
     with pytest.raises(ModelFileError, match=r"is a checkpoint for FLUX\.1 dev, which is not supported"):
-        find_model(str(tmp_path / "all-in-one.safetensors"))
+        resolve_model(str(tmp_path / "all-in-one.safetensors"))
     save_file({name: torch.zeros(1) for name in FLUX}, tmp_path / "alone.safetensors")
     with pytest.raises(
         ModelFileError, match=r"diffusion model without text encoders and VAE \(FLUX.1 schnell\)"
     ):
-        find_model(str(tmp_path / "alone.safetensors"))
+        resolve_model(str(tmp_path / "alone.safetensors"))
 
 
 def _folder(place: Path, config: str, values: dict[str, Any], weights: str) -> Path:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calotype.core.errors import ModelFileError
 from calotype.core.progress import Silent
-from calotype.models.model import Model, assemble, load_part, vae_dtype
+from calotype.models.model import Model, load_model, load_part, vae_dtype
 from calotype.models.resolve import random_identity
 from calotype.models.weights import NamedTensors, RandomWeights, TensorSpec
 from tests.small_models import shrunk
@@ -59,7 +59,7 @@ class _Counted:
 def _assemble(name: str, dtype: torch.dtype = torch.float32, progress: _Counted | None = None) -> Model:
     architecture = shrunk(name)
     identity = random_identity(f"random:{name}", architecture, 0)
-    return assemble(RandomWeights(architecture), identity, dtype=dtype, device=CPU, progress=progress)
+    return load_model(RandomWeights(architecture), identity, dtype=dtype, device=CPU, progress=progress)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -123,7 +123,7 @@ def test_tokenizer_that_cannot_be_built_is_refused(vocabulary: object) -> None:
     broken = replace(shrunk("emoji"), tokenizers=({"vocabulary": vocabulary},))
     identity = random_identity("my-model", broken, 0)
     with pytest.raises(ModelFileError, match="my-model: its tokenizer cannot be built"):
-        assemble(RandomWeights(broken), identity, dtype=torch.float32, device=CPU)
+        load_model(RandomWeights(broken), identity, dtype=torch.float32, device=CPU)
 
 
 @pytest.mark.parametrize("outlined", [False, True])
@@ -133,7 +133,7 @@ def test_a_tokenizer_with_words_that_the_encoder_lacks_is_refused(outlined: bool
     larger = replace(architecture, tokenizers=(more,))
     identity = random_identity("random:emoji", larger, 0)
     with pytest.raises(ModelFileError, match="has 515 tokens, its text encoder knows 514 of them"):
-        assemble(RandomWeights(larger), identity, dtype=torch.float32, device=CPU, outlined=outlined)
+        load_model(RandomWeights(larger), identity, dtype=torch.float32, device=CPU, outlined=outlined)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_weights_that_are_no_numbers_are_refused_by_name(
 ) -> None:
     identity = random_identity("my-model.safetensors", shrunk("emoji"), 0)
     with pytest.raises(ModelFileError, match=f"my-model.safetensors: .*{reason}"):
-        assemble(_Damaged("emoji", {place: value}), identity, dtype=dtype, device=CPU)
+        load_model(_Damaged("emoji", {place: value}), identity, dtype=dtype, device=CPU)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])

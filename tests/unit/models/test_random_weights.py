@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from calotype.models.model import assemble
+from calotype.models.model import load_model
 from calotype.models.resolve import random_identity
 from calotype.models.weights import RandomWeights, in_order
 from tests.small_models import shrunk
@@ -53,7 +53,7 @@ def test_picture_depends_on_the_prompt(name: str) -> None:
     architecture = shrunk(name)
     identity = random_identity("random", architecture, 0)
     cpu = torch.device("cpu")
-    model = assemble(RandomWeights(architecture), identity, dtype=torch.float32, device=cpu)
+    model = load_model(RandomWeights(architecture), identity, dtype=torch.float32, device=cpu)
     sample = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
     outputs = []
     for seed in (1, 2):

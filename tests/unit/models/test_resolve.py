@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from calotype.core.errors import ModelFileError, NotFoundError, RequestError
 from calotype.models import catalogue, resolve
-from calotype.models.resolve import file_sha256, find_model, read_config
+from calotype.models.resolve import file_sha256, read_config, resolve_model
 from calotype.models.save import write_single_file
 from calotype.models.weights import RandomWeights
 from tests.open_files import open_below
@@ -53,7 +53,7 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ids=["file", "without-suffix", "folder"],
 )
 def test_name_in_the_model_folder(models: Path, name: str, seed: int) -> None:
-    found = find_model(name, models=models)
+    found = resolve_model(name, models=models)
     with found.weights as weights:
         assert_same_parts(read_weights(weights), read_weights(RandomWeights(EMOJI, seed)))
     assert found.identity.reference == name
@@ -62,19 +62,19 @@ def test_name_in_the_model_folder(models: Path, name: str, seed: int) -> None:
 
 def test_model_folder_comes_from_the_environment(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALOTYPE_MODELS", str(models))
-    with find_model("photo").weights as weights:
+    with resolve_model("photo").weights as weights:
         assert weights.architecture == EMOJI
 
 
 def test_path_to_a_file_and_to_a_folder(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(models)
     for path in ("checkpoints/photo.safetensors", str(models / "checkpoints" / "mine" / "emoji-2")):
-        with find_model(path, models=models / "elsewhere").weights as weights:
+        with resolve_model(path, models=models / "elsewhere").weights as weights:
             assert weights.architecture.family == "sd1"
 
 
 def test_record_does_not_tell_where_the_file_lay(models: Path) -> None:
-    found = find_model(str(models / "checkpoints" / "photo.safetensors"))
+    found = resolve_model(str(models / "checkpoints" / "photo.safetensors"))
     with found.weights:
         assert found.identity.reference == "photo.safetensors"
 
@@ -86,7 +86,7 @@ def test_content_counts_and_not_the_suffix(tmp_path: Path) -> None:
     torch.save(original_tensors(EMOJI, 3), tmp_path / "pickle.safetensors")
     save_file(original_tensors(EMOJI, 3), tmp_path / "safe.ckpt")
     for name in ("pickle.safetensors", "safe.ckpt"):
-        with find_model(str(tmp_path / name), config=config).weights as weights:
+        with resolve_model(str(tmp_path / name), config=config).weights as weights:
             assert_same_parts(read_weights(weights), read_weights(RandomWeights(EMOJI, 3)))
 
 
@@ -94,7 +94,7 @@ def test_hash_is_that_of_the_file(models: Path) -> None:
     file = models / "checkpoints" / "photo.safetensors"
     expected = hashlib.sha256(file.read_bytes()).hexdigest()
     for _ in range(2):
-        found = find_model("photo", models=models)
+        found = resolve_model("photo", models=models)
         with found.weights:
             assert found.identity.sha256 == expected
 
@@ -121,7 +121,7 @@ def test_hash_of_a_folder_follows_its_weights(folder_of: FolderOf, tmp_path: Pat
     copy = Path(shutil.copytree(folder_of("emoji"), tmp_path / "copy"))
 
     def digest() -> str:
-        found = find_model(str(copy))
+        found = resolve_model(str(copy))
         with found.weights:
             return found.identity.sha256
 
@@ -136,7 +136,7 @@ def test_hash_of_a_folder_follows_its_weights(folder_of: FolderOf, tmp_path: Pat
 
 @pytest.mark.parametrize(("text", "seed"), [("random:sd15", 0), ("random:sd15:7", 7), ("random:emoji:0", 0)])
 def test_random_weights_by_name(text: str, seed: int) -> None:
-    found = find_model(text)
+    found = resolve_model(text)
     with found.weights as weights:
         architecture = catalogue.architecture(text.split(":")[1])
         assert weights.architecture == architecture
@@ -146,19 +146,19 @@ def test_random_weights_by_name(text: str, seed: int) -> None:
 
 
 def test_other_seed_is_another_model() -> None:
-    hashes = {find_model(f"random:emoji:{seed}").identity.sha256 for seed in (0, 1, 2)}
+    hashes = {resolve_model(f"random:emoji:{seed}").identity.sha256 for seed in (0, 1, 2)}
     assert len(hashes) == 3
 
 
 @pytest.mark.parametrize("seed", ["", "abc", "-1", "1.5", "²", str(2**64), "1:2", "9" * 5000])
 def test_seed_that_is_no_number_is_refused(seed: str) -> None:
     with pytest.raises(RequestError, match="is no seed: a whole number from 0 to 18446744073709551615"):
-        find_model(f"random:sd15:{seed}")
+        resolve_model(f"random:sd15:{seed}")
 
 
 def test_random_model_that_is_not_known() -> None:
     with pytest.raises(NotFoundError, match="no model 'sd51' in the catalogue; did you mean 'sd15'"):
-        find_model("random:sd51")
+        resolve_model("random:sd51")
 
 
 @pytest.mark.parametrize(
@@ -172,12 +172,12 @@ def test_random_model_that_is_not_known() -> None:
 )
 def test_unknown_name_is_answered_with_near_ones(models: Path, name: str, near: str) -> None:
     with pytest.raises(NotFoundError, match=f"no model '{name}': not a file, .*{near}"):
-        find_model(name, models=models)
+        resolve_model(name, models=models)
 
 
 def test_empty_model_folder_lists_the_catalogue(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="known: emoji, sd15, sd2-base, sdxl"):
-        find_model("qqqq", models=tmp_path / "nothing")
+        resolve_model("qqqq", models=tmp_path / "nothing")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_names_that_could_leave_the_folder_are_refused(
     # Where nothing is called so beside it.
     monkeypatch.chdir(models)
     with pytest.raises(RequestError, match=r"model: .* is not a usable name: ") as caught:
-        find_model(name, models=models)
+        resolve_model(name, models=models)
     assert len(str(caught.value)) < 300
     assert no_hub == []
 
@@ -225,12 +225,12 @@ def test_link_that_leaves_the_model_folder_is_refused(
     shutil.copy(models / "checkpoints" / "photo.safetensors", models.parent / "secret.safetensors")
     make(models)
     with pytest.raises(RequestError, match="is a link that leaves"):
-        find_model(name, models=models)
+        resolve_model(name, models=models)
 
 
 def test_link_within_the_model_folder_is_followed(models: Path) -> None:
     (models / "checkpoints" / "alias.safetensors").symlink_to("photo.safetensors")
-    with find_model("alias", models=models).weights as weights:
+    with resolve_model("alias", models=models).weights as weights:
         assert weights.architecture == EMOJI
 
 
@@ -239,13 +239,13 @@ def test_link_within_the_model_folder_is_followed(models: Path) -> None:
 )
 def test_hub_id_goes_to_the_hub(models: Path, no_hub: list[str], hub_id: str) -> None:
     with pytest.raises(NotFoundError, match="asked the hub"):
-        find_model(hub_id, models=models)
+        resolve_model(hub_id, models=models)
     assert no_hub == [hub_id]
 
 
 def test_missing_file_in_a_subfolder_is_no_hub_id(models: Path, no_hub: list[str]) -> None:
     with pytest.raises(NotFoundError, match=r"no model 'sub/model.safetensors'"):
-        find_model("sub/model.safetensors", models=models)
+        resolve_model("sub/model.safetensors", models=models)
     assert no_hub == []
 
 
@@ -256,22 +256,22 @@ def test_catalogue_name_goes_to_the_hub(
     (tmp_path / "sdxl").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotFoundError, match="asked the hub"):
-        find_model("sdxl")
+        resolve_model("sdxl")
     assert no_hub == ["stabilityai/stable-diffusion-xl-base-1.0"]
 
 
 def test_catalogue_name_is_looked_for_in_the_model_folder_first(models: Path, no_hub: list[str]) -> None:
     (models / "checkpoints" / "photo.safetensors").rename(models / "checkpoints" / "sd15.safetensors")
-    with find_model("sd15", models=models).weights as weights:
+    with resolve_model("sd15", models=models).weights as weights:
         assert weights.architecture == EMOJI
     assert no_hub == []
 
 
 def test_embedded_model_is_random_until_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolve, "package_files", lambda _: tmp_path)
-    assert find_model("emoji").identity.random
+    assert resolve_model("emoji").identity.random
     shrunk_folder(tmp_path, "emoji", 1).rename(tmp_path / "emoji")
-    found = find_model("emoji")
+    found = resolve_model("emoji")
     with found.weights as weights:
         assert weights.architecture.title == "Calotype Emoji, the embedded model"
     assert not found.identity.random
@@ -280,14 +280,14 @@ def test_embedded_model_is_random_until_it_is_there(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_prediction_type_can_be_overruled(models: Path, kind: str) -> None:
     name = {"file": "photo", "folder": "mine/emoji-2"}[kind]
-    with find_model(name, models=models, prediction_type="epsilon").weights as weights:
+    with resolve_model(name, models=models, prediction_type="epsilon").weights as weights:
         assert weights.architecture.prediction_type == "epsilon"
 
 
 def test_empty_and_foreign_folders_are_no_models(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFoundError, match=r"is not a diffusers model folder: it has no model_index.json"):
-        find_model(str(tmp_path / "empty"))
+        resolve_model(str(tmp_path / "empty"))
 
 
 def test_refused_file_is_not_left_open(models: Path) -> None:
@@ -296,7 +296,7 @@ def test_refused_file_is_not_left_open(models: Path) -> None:
     tensors.pop("model.diffusion_model.out.2.bias")
     save_file(tensors, file, {"calotype.architecture": json.dumps(EMOJI.as_dict())})
     with pytest.raises(ModelFileError, match=r"'model.diffusion_model.out.2.bias'"):
-        find_model("bad", models=models)
+        resolve_model("bad", models=models)
     assert open_below(models) == []
 
 
@@ -304,7 +304,7 @@ def test_refused_folder_is_not_left_open(models: Path) -> None:
     folder = models / "checkpoints" / "mine" / "emoji-2"
     (folder / "text_encoder" / "model.safetensors").unlink()
     with pytest.raises(NotFoundError, match=r"has neither model.safetensors"):
-        find_model("mine/emoji-2", models=models)
+        resolve_model("mine/emoji-2", models=models)
     assert open_below(models) == []
 
 

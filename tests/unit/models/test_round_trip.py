@@ -14,7 +14,7 @@ from calotype.core.errors import RequestError
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture
 from calotype.models.diffusers_layout import read_architecture
-from calotype.models.resolve import find_model
+from calotype.models.resolve import resolve_model
 from calotype.models.save import write_folder, write_single_file
 from calotype.models.weights import EXTRA_STEM, RandomWeights
 from tests.small_models import shrunk
@@ -79,19 +79,19 @@ def test_ckpt_to_folder_to_safetensors_to_ckpt(name: str, tmp_path: Path) -> Non
     trained, config = _as_trained(name), _config(tmp_path, shrunk(name))
     first, folder = tmp_path / "first.ckpt", tmp_path / "folder"
     torch.save({"state_dict": trained, "global_step": 470_000}, first)
-    with find_model(str(first), config=config).weights as weights:
+    with resolve_model(str(first), config=config).weights as weights:
         write_folder(weights, folder)
-    with find_model(str(folder)).weights as weights:
+    with resolve_model(str(folder)).weights as weights:
         write_single_file(weights, tmp_path / "single.safetensors")
     assert_same_tensors(load_file(tmp_path / "single.safetensors"), trained)
     # The single file says itself what it is.
-    with find_model(str(tmp_path / "single.safetensors")).weights as weights:
+    with resolve_model(str(tmp_path / "single.safetensors")).weights as weights:
         write_single_file(weights, tmp_path / "last.ckpt")
     last = torch.load(tmp_path / "last.ckpt", weights_only=True)["state_dict"]
     assert last.pop("calotype.architecture").dtype == torch.uint8
     assert_same_tensors(last, trained)
     # And so does the ckpt, as it is none that is known by its tensors.
-    with find_model(str(tmp_path / "last.ckpt")).weights as weights:
+    with resolve_model(str(tmp_path / "last.ckpt")).weights as weights:
         assert weights.architecture.unet == shrunk(name).unet
 
 
@@ -106,7 +106,7 @@ def test_a_ckpt_of_a_model_that_is_known_holds_its_tensors_alone(
 
 def test_folder_parts_keep_their_own_dtypes(tmp_path: Path) -> None:
     torch.save({"state_dict": _as_trained("sd15")}, tmp_path / "a.ckpt")
-    with find_model(str(tmp_path / "a.ckpt"), config=_config(tmp_path, shrunk("sd15"))).weights as weights:
+    with resolve_model(str(tmp_path / "a.ckpt"), config=_config(tmp_path, shrunk("sd15"))).weights as weights:
         write_folder(weights, tmp_path / "folder")
     dtypes = {
         part: {t.dtype for t in ts.values()} for part, ts in folder_tensors(tmp_path / "folder").items()
@@ -122,7 +122,7 @@ def test_folder_parts_keep_their_own_dtypes(tmp_path: Path) -> None:
 def test_extra_tensors_can_be_left_behind(tmp_path: Path) -> None:
     torch.save({"state_dict": _as_trained("sd2-base")}, tmp_path / "a.ckpt")
     config = _config(tmp_path, shrunk("sd2-base"))
-    with find_model(str(tmp_path / "a.ckpt"), config=config).weights as weights:
+    with resolve_model(str(tmp_path / "a.ckpt"), config=config).weights as weights:
         write_folder(weights, tmp_path / "folder", keep_extra=False)
         write_single_file(weights, tmp_path / "single.safetensors", keep_extra=False)
     assert not (tmp_path / "folder" / f"{EXTRA_STEM}.safetensors").exists()
@@ -135,18 +135,18 @@ def test_conversion_to_half_precision(name: str, folder_of: FolderOf, tmp_path: 
         part: {name: tensor.half() for name, tensor in tensors.items()}
         for part, tensors in folder_tensors(folder_of(name)).items()
     }
-    with find_model(str(folder_of(name))).weights as weights:
+    with resolve_model(str(folder_of(name))).weights as weights:
         write_folder(weights, tmp_path / "half", dtype=torch.float16)
         write_single_file(weights, tmp_path / "half.safetensors", dtype=torch.float16)
     assert_same_parts(folder_tensors(tmp_path / "half"), expected)
-    with find_model(str(tmp_path / "half.safetensors")).weights as weights:
+    with resolve_model(str(tmp_path / "half.safetensors")).weights as weights:
         write_folder(weights, tmp_path / "again")
     assert_same_parts(folder_tensors(tmp_path / "again"), expected)
 
 
 def test_half_precision_leaves_whole_numbers_alone(tmp_path: Path) -> None:
     torch.save({"state_dict": _as_trained("sd15")}, tmp_path / "a.ckpt")
-    with find_model(str(tmp_path / "a.ckpt"), config=_config(tmp_path, shrunk("sd15"))).weights as weights:
+    with resolve_model(str(tmp_path / "a.ckpt"), config=_config(tmp_path, shrunk("sd15"))).weights as weights:
         write_single_file(weights, tmp_path / "half.safetensors", dtype=torch.float16)
     half = load_file(tmp_path / "half.safetensors")
     assert {name: half[name].dtype for name in EMA} == {name: tensor.dtype for name, tensor in EMA.items()}
@@ -159,7 +159,7 @@ def test_file_that_a_script_of_diffusers_wrote(name: str, level: str, tmp_path: 
     """With transformers 5 there is no `text_model.` level, which the scripts rename OpenCLIP's encoder by."""
     tensors = original_tensors(shrunk(name))
     save_file(_by_script(name, tensors, level), tmp_path / "m")
-    with find_model(str(tmp_path / "m"), config=_config(tmp_path, shrunk(name))).weights as weights:
+    with resolve_model(str(tmp_path / "m"), config=_config(tmp_path, shrunk(name))).weights as weights:
         assert weights.extra() is None
         write_single_file(weights, tmp_path / "out.safetensors")
     assert_same_tensors(load_file(tmp_path / "out.safetensors"), tensors)
@@ -200,7 +200,7 @@ def test_second_encoder_without_the_text_model_level(tmp_path: Path) -> None:
     # Scripts before 2024 left the projection as a linear layer has it.
     written[f"{prefix}text_projection.weight"] = written.pop(f"{prefix}text_projection").T.contiguous()
     save_file(written, tmp_path / "m")
-    with find_model(str(tmp_path / "m"), config=_config(tmp_path, shrunk("sdxl"))).weights as weights:
+    with resolve_model(str(tmp_path / "m"), config=_config(tmp_path, shrunk("sdxl"))).weights as weights:
         write_single_file(weights, tmp_path / "out.safetensors")
     assert_same_tensors(load_file(tmp_path / "out.safetensors"), tensors)
 
@@ -208,7 +208,7 @@ def test_second_encoder_without_the_text_model_level(tmp_path: Path) -> None:
 def test_pieces_of_a_joined_tensor_can_be_read_in_any_order(tmp_path: Path) -> None:
     source = RandomWeights(shrunk("sd2-base"))
     write_single_file(source, tmp_path / "a.safetensors")
-    with find_model(str(tmp_path / "a.safetensors")).weights as weights:
+    with resolve_model(str(tmp_path / "a.safetensors")).weights as weights:
         names = list(weights.specs("text_encoder"))
         for name in [*reversed(names), *names, *sorted(names, key=hash)]:
             assert torch.equal(weights.read("text_encoder", name), source.read("text_encoder", name)), name
@@ -232,7 +232,7 @@ def test_what_the_model_predicts_is_kept(target: str, tmp_path: Path) -> None:
             return
         with safe_open(tmp_path / "file.safetensors", "pt") as file:
             assert file.metadata()["modelspec.prediction_type"] == "v"
-        with find_model(str(tmp_path / "file.safetensors")).weights as weights:
+        with resolve_model(str(tmp_path / "file.safetensors")).weights as weights:
             scheduler = weights.architecture.scheduler
     assert {key: scheduler[key] for key in marks} == marks
 

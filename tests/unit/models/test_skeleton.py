@@ -12,13 +12,13 @@ from diffusers import UNet2DConditionModel
 from torch import Tensor, nn
 from transformers import CLIPTextModel
 
-from calotype.engine.modules.fused_linear import joined
+from calotype.engine.modules.fused_linear import fuse_linears
 from calotype.engine.modules.vae_encoder import latent_mean
 from calotype.models import catalogue
 from calotype.models.architecture import Architecture, module_name, published_name
-from calotype.models.skeleton import outline_of
+from calotype.models.skeleton import build_skeleton
 from calotype.models.skeleton.clip_text import TextEncoder
-from calotype.models.skeleton.fallback import Outline, library_class
+from calotype.models.skeleton.fallback import Skeleton, library_class
 from calotype.models.weights import RandomWeights
 from tests.small_models import shrunk
 
@@ -82,8 +82,8 @@ def test_every_model_of_the_catalogue_is_outlined_layer_by_layer(name: str) -> N
     ],
 )
 def test_what_is_not_known_is_left_to_the_libraries(part: str, changes: dict[str, Any]) -> None:
-    assert outline_of(shrunk("emoji").parts()[part]) is not None
-    assert outline_of({**shrunk("emoji").parts()[part], **changes}) is None
+    assert build_skeleton(shrunk("emoji").parts()[part]) is not None
+    assert build_skeleton({**shrunk("emoji").parts()[part], **changes}) is None
 
 
 def test_a_model_with_something_unknown_is_built_by_its_library() -> None:
@@ -129,7 +129,7 @@ def test_a_unet_asked_for_diffusers_forward_pass_gives_it_with_the_weights_it_ha
         # In place, as a LoRA does; and others in their place, as a pass does.
         for each in attention:
             each.to_v.weight.mul_(-1)
-        joined([attention[0].to_q, attention[0].to_k, attention[0].to_v])
+        fuse_linears([attention[0].to_q, attention[0].to_k, attention[0].to_v])
         attention[0].to_q.weight.mul_(2)
         attention[1].to_q.weight.mul_(2)
     assert torch.equal(_asked(ours), _asked(theirs))
@@ -150,7 +150,7 @@ def test_a_copy_is_another_with_the_same_numbers() -> None:
     other = deepcopy(ours)
     with torch.no_grad():
         ours.conv_in.weight.zero_()
-    assert isinstance(other, Outline)
+    assert isinstance(other, Skeleton)
     assert torch.equal(_asked(other), _asked(theirs))
 
 

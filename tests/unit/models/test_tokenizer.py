@@ -11,7 +11,7 @@ from transformers import CLIPTokenizer
 
 from calotype.core.errors import ModelFileError
 from calotype.models import catalogue
-from calotype.models.fast_tokenizer import BareTokenizer
+from calotype.models.fast_tokenizer import FastTokenizer
 from calotype.models.tokenizer import END, build_tokenizer, read_tokenizer, vocabulary, write_tokenizer
 
 # As `calotype data emoji` of the pinned packages writes them (`files` in its dataset.json).
@@ -116,7 +116,7 @@ def test_an_added_word_is_one_token(tmp_path: Path) -> None:
     ):
         for name, values in noted.items():
             (tmp_path / name).write_text(json.dumps(values))
-        bare = BareTokenizer(read_tokenizer(tmp_path))
+        bare = FastTokenizer(read_tokenizer(tmp_path))
         assert bare("a <cat-toy>").input_ids == [49406, 320, 49408, 49407], noted
         (tmp_path / name).unlink()
 
@@ -144,7 +144,7 @@ def test_stable_diffusion_2_pads_with_the_token_of_its_older_file(tmp_path: Path
     ],
 )
 def test_the_bare_tokenizer_is_transformers_in_every_setting(description: dict[str, Any]) -> None:
-    bare, theirs = BareTokenizer(description), build_tokenizer(description)
+    bare, theirs = FastTokenizer(description), build_tokenizer(description)
     settings = [json.loads(each.backend_tokenizer.to_str()) for each in (bare, theirs)]
     assert settings[0] == settings[1]
     for mark in ("bos_token_id", "eos_token_id", "pad_token_id"):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from calotype.core.errors import ModelFileError
 from calotype.models.key_mapping.vae import OLD_ATTENTION
 from calotype.models.save import write_folder, write_vae_folder
-from calotype.models.vae_override import read_vae, vae_sha256, with_vae
+from calotype.models.vae_override import override_vae, read_vae, vae_sha256
 from calotype.models.weights import RandomWeights
 from tests.small_models import shrunk
 from tests.unit.models.on_disk import assert_same_tensors, original_tensors, read_weights
@@ -132,7 +132,7 @@ def test_a_folder_gives_its_autoencoder_with_its_own_scale(inner: str, tmp_path:
 def test_weights_take_the_autoencoder_of_another_and_keep_the_rest(tmp_path: Path) -> None:
     folder = _folder(tmp_path / "model", scaling_factor=0.5)
     own = RandomWeights(SD15, seed=1)
-    with with_vae(own, folder) as weights:
+    with override_vae(own, folder) as weights:
         found = read_weights(weights)
     assert weights.architecture.vae["scaling_factor"] == 0.5
     assert_same_tensors(found["vae"], _diffusers())

@@ -13,7 +13,7 @@ import pytest
 from calotype.bench.references import from_records as records_module
 from calotype.bench.references.from_records import read_records
 from calotype.bench.references.load import by_id, distinct
-from calotype.bench.references.nearest import Beside, compare
+from calotype.bench.references.nearest import NearestReference, compare
 from calotype.bench.references.settings_diff import differences, in_words, same_gpu
 from calotype.bench.references.types import Entry
 from calotype.bench.references.units import measures
@@ -23,7 +23,7 @@ from tests.unit.cli.conftest import Calotype
 from tests.unit.references.conftest import ROOT, entry, record
 
 
-def beside(mine: Entry, name: str) -> Beside:
+def beside(mine: Entry, name: str) -> NearestReference:
     [found] = [one for one in compare(mine, distinct()).besides if one.reference.id == name]
     return found
 

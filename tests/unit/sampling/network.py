@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calotype.sampling.api import no_noise, sample
 from calotype.sampling.parameterization import scale_input, to_denoised
-from calotype.sampling.protocol import NoiseSource, Query
+from calotype.sampling.protocol import DenoiseQuery, NoiseSource
 
 
 def predict_noise(scaled: Tensor, sigma: float) -> Tensor:
@@ -38,7 +38,7 @@ def record(
     **options: float | int | str,
 ) -> Trajectory:
     """Run a sampler and keep its whole trajectory."""
-    queries: list[Query] = []
+    queries: list[DenoiseQuery] = []
     final = sample(
         denoise, x, sigmas, sampler, noise, callback=lambda query, _: queries.append(query), **options
     )

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calotype.sampling.noise import NoiseStream, from_noise_alone, noised
+from calotype.sampling.noise import NoiseStream, add_scaled_noise, starts_from_pure_noise
 
 SHAPE = (4, 8, 8)
 SEEDS = [7, 0, 2**64 - 1, 123_456_789_012, 8]
@@ -91,5 +91,5 @@ def test_starting_points_have_the_variance_of_noised_latents() -> None:
     clean = NoiseStream([4], (4, 64, 64)).initial()
     sigma = 2.0
     expected = math.sqrt(sigma**2 + 1.0)
-    assert float(from_noise_alone(noise, sigma).std()) == pytest.approx(expected, rel=0.02)
-    assert float(noised(clean, noise, sigma).std()) == pytest.approx(expected, rel=0.02)
+    assert float(starts_from_pure_noise(noise, sigma).std()) == pytest.approx(expected, rel=0.02)
+    assert float(add_scaled_noise(clean, noise, sigma).std()) == pytest.approx(expected, rel=0.02)

@@ -14,7 +14,7 @@ from calotype.sampling.api import begin, count_evaluations, no_noise, sample, sa
 from calotype.sampling.noise import NoiseStream
 from calotype.sampling.noise_schedule import training_schedule
 from calotype.sampling.parameterization import scale_input, to_denoised
-from calotype.sampling.protocol import Query, Sampling
+from calotype.sampling.protocol import DenoiseQuery, SamplerGenerator
 from calotype.sampling.samplers import SAMPLERS
 from calotype.sampling.sigma_schedules import SCHEDULES, sigmas_for
 from calotype.spec import constants
@@ -84,7 +84,7 @@ def test_any_schedule_works(sampler: str, sigmas: Sequence[float]) -> None:
 
 @every_sampler
 def test_queries_say_where_they_are(sampler: str) -> None:
-    queries: list[Query] = []
+    queries: list[DenoiseQuery] = []
     noise = NoiseStream([3], SHAPE)
     x = noise.initial() * TO_ZERO[0]
     sample(denoise, x, TO_ZERO, sampler, noise.next, callback=lambda query, _: queries.append(query))
@@ -105,7 +105,7 @@ def test_latents_are_never_written_into(sampler: str) -> None:
     seen: list[tuple[Tensor, Tensor]] = []
     noise = NoiseStream([3], SHAPE)
 
-    def keep(query: Query, denoised: Tensor) -> None:
+    def keep(query: DenoiseQuery, denoised: Tensor) -> None:
         seen.extend([(query.x, query.x.clone()), (denoised, denoised.clone())])
 
     sample(denoise, noise.initial() * TO_ZERO[0], TO_ZERO, sampler, noise.next, callback=keep)
@@ -153,7 +153,7 @@ def rational_denoise(x: Tensor, sigma: float | Tensor) -> Tensor:
     return to_denoised("epsilon", scaled / (scaled * scaled + 0.5), x, sigma)
 
 
-def start_run(sampler: str, seeds: list[int], sigmas: Sequence[float]) -> Sampling:
+def start_run(sampler: str, seeds: list[int], sigmas: Sequence[float]) -> SamplerGenerator:
     noise = NoiseStream(seeds, SHAPE)
     return begin(sampler, noise.initial() * math.sqrt(sigmas[0] ** 2 + 1.0), sigmas, noise.next)
 
@@ -168,13 +168,13 @@ def rational_denoise_by_row(x: Tensor, sigma: float) -> Tensor:
     return rational_denoise(x, torch.full((len(x),), sigma))
 
 
-def serve(arrivals: Iterator[tuple[str, Sampling]]) -> dict[str, Tensor]:
+def serve(arrivals: Iterator[tuple[str, SamplerGenerator]]) -> dict[str, Tensor]:
     """A server in small: a request arrives before each forward pass, which serves all that are under way."""
-    queries: dict[str, Query] = {}
-    runs: dict[str, Sampling] = {}
+    queries: dict[str, DenoiseQuery] = {}
+    runs: dict[str, SamplerGenerator] = {}
     finished: dict[str, Tensor] = {}
 
-    def advance(name: str, ask: Callable[[], Query]) -> None:
+    def advance(name: str, ask: Callable[[], DenoiseQuery]) -> None:
         try:
             queries[name] = ask()
         except StopIteration as stop:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from calotype.core.errors import RequestError
 from calotype.sampling import SAMPLERS, SCHEDULES
 from calotype.spec import constants
-from calotype.spec.generate_request import LARGEST_SEED, LONGEST_PROMPT, GenerateRequest
+from calotype.spec.generate_request import MAX_PROMPT_LENGTH, MAX_SEED, GenerateRequest
 
 DIGEST = "0" * 64
 PICTURE = {"path": "photo.png", "sha256": DIGEST}
@@ -85,7 +85,7 @@ def test_a_name_that_is_not_known_gets_the_nearest(knobs: dict[str, Any], field:
 
 def test_enormous_values_are_refused_like_others() -> None:
     found = problems(prompt="x" * 10_000_000, sampler="q" * 10_000_000, width=10**5000)
-    assert found["prompt"] == f"is 10000000 characters long, the limit is {LONGEST_PROMPT}"
+    assert found["prompt"] == f"is 10000000 characters long, the limit is {MAX_PROMPT_LENGTH}"
     assert "known: ddim, ddpm, " in found["sampler"]
     assert found["width"].startswith("an integer of 16610 bits is not a multiple of 8")
 
@@ -124,7 +124,7 @@ def test_what_is_reported_stays_small_and_fits_json() -> None:
 
 def test_limits_themselves_are_allowed() -> None:
     widest = GenerateRequest.parse(
-        {"prompt": "x" * LONGEST_PROMPT, "width": 16, "height": 16384, "steps": 1000, "seed": LARGEST_SEED}
+        {"prompt": "x" * MAX_PROMPT_LENGTH, "width": 16, "height": 16384, "steps": 1000, "seed": MAX_SEED}
     )
     assert (widest.width, widest.height) == (16, 16384)
 
@@ -149,7 +149,7 @@ def test_through_json_and_back_it_is_the_same_request() -> None:
             "negative_prompt": "",
             "width": 64,
             "cfg": 3,
-            "seed": LARGEST_SEED,
+            "seed": MAX_SEED,
             "loras": [{"name": "style", "strength": 0.5}, {"name": "b", "text_strength": -1}],
             "image": PICTURE,
             "mask": PICTURE,
@@ -181,8 +181,8 @@ def test_what_the_model_decides_is_left_to_it_however_far_a_request_travels() ->
 
 def test_seeds_count_up_and_around() -> None:
     assert GenerateRequest.parse({"prompt": "x", "seed": 7, "count": 3}).seeds() == [7, 8, 9]
-    assert GenerateRequest.parse({"prompt": "x", "seed": LARGEST_SEED, "count": 2}).seeds() == [
-        LARGEST_SEED,
+    assert GenerateRequest.parse({"prompt": "x", "seed": MAX_SEED, "count": 2}).seeds() == [
+        MAX_SEED,
         0,
     ]
 

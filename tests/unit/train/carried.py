@@ -28,7 +28,7 @@ from torch._inductor.virtualized import V
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.utils import _triton
 
-from calotype.engine.passes.channel_sum_group_norm import use_channel_sums
+from calotype.engine.passes.channel_sum_group_norm import use_channel_sum_group_norm
 from calotype.engine.passes.channels_last import use_channels_last
 from calotype.spec.recipe import Recipe
 from calotype.train.compile import compiled
@@ -99,7 +99,7 @@ def code_for_gpu(traced: fx.GraphModule) -> str:
 def main() -> None:
     block: Any = ResnetBlock2D(in_channels=PICTURE[1], out_channels=PICTURE[1], temb_channels=32)
     use_channels_last(block)
-    use_channel_sums(block)
+    use_channel_sum_group_norm(block)
     codes: list[str] = []
 
     def lowered(traced: fx.GraphModule, _: Any) -> Any:

@@ -14,14 +14,14 @@ from typing import Any
 
 from calotype.cli.main import run
 from calotype.train.distributed.fsdp import own_part
-from calotype.train.trainer import Loop
+from calotype.train.trainer import Trainer
 
 
 def count_into(folder: Path) -> None:
     """Arrange for the counting at the end of training."""
-    real = Loop.run
+    real = Trainer.run
 
-    def counted(loop: Loop, *arguments: Any) -> None:
+    def counted(loop: Trainer, *arguments: Any) -> None:
         real(loop, *arguments)
         assert loop.ema is not None
         parameters = loop.subject.parameters().values()
@@ -33,7 +33,7 @@ def count_into(folder: Path) -> None:
         }
         (folder / f"counts-{os.environ['RANK']}.json").write_text(json.dumps(counts), encoding="utf-8")
 
-    Loop.run = counted  # type: ignore[method-assign, assignment]  # the same, and then counted
+    Trainer.run = counted  # type: ignore[method-assign, assignment]  # the same, and then counted
 
 
 if __name__ == "__main__":

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import build_subject, load_model, needs_of
-from calotype.train.checkpoint import CheckpointStore
-from calotype.train.data.dataloader import open_feed
-from calotype.train.distributed.process_group import Process
+from calotype.train.builders import build_task, load_training_model, requirements_of
+from calotype.train.checkpoint import CheckpointManager
+from calotype.train.data.dataloader import build_dataloader
+from calotype.train.distributed.process_group import Rank
 from calotype.train.recipes import load_recipe
 from calotype.train.train import Outcome, run_folder, train
-from calotype.train.trainer import Loop
+from calotype.train.trainer import Trainer
 
 CPU = torch.device("cpu")
-ALONE = Process(0, 1, 0, CPU)
+ALONE = Rank(0, 1, 0, CPU)
 
 # What depends on the clock, and so is no part of what a run computes.
 _CLOCKED = ("samples_per_s", "memory_bytes", "mfu")
@@ -61,16 +61,16 @@ def arguments(chosen: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in chosen.items()]
 
 
-def small_loop(recipe: Recipe) -> Loop:
+def small_loop(recipe: Recipe) -> Trainer:
     """A loop at its first step."""
-    return Loop(build_subject(load_model(recipe, CPU), recipe), recipe, ALONE)
+    return Trainer(build_task(load_training_model(recipe, CPU), recipe), recipe, ALONE)
 
 
-def small_feed(recipe: Recipe, loop: Loop) -> Any:
+def small_feed(recipe: Recipe, loop: Trainer) -> Any:
     """The data the recipe names, from where the loop stands."""
-    return open_feed(
+    return build_dataloader(
         recipe.data,
-        needs_of(loop.subject.model, recipe),
+        requirements_of(loop.subject.model, recipe),
         micro_batch_size=recipe.model.micro_batch_size,
         samples_seen=loop.samples,
     )
@@ -88,7 +88,7 @@ def saved_state(recipe: Recipe) -> dict[str, Any]:
 
 def state_in(folder: Path) -> dict[str, Any]:
     """What the newest checkpoint in a run's folder holds."""
-    with CheckpointStore(folder / "checkpoints", 3) as store:
+    with CheckpointManager(folder / "checkpoints", 3) as store:
         newest = store.newest()
         assert newest is not None
         state: dict[str, Any] = store.load(newest, 0)[0]

@@ -17,7 +17,7 @@ from typing import Any
 from calotype.cli.main import run
 from calotype.train.callbacks.loggers import MetricsFile
 from calotype.train.checkpoint import writer
-from calotype.train.trainer import Loop
+from calotype.train.trainer import Trainer
 from tests.stop_signals import tell_to_stop
 
 
@@ -47,7 +47,7 @@ def strike(name: str, moment: str) -> None:
 PLACES: dict[str, tuple[Any, str]] = {
     "step": (MetricsFile, "after_step"),
     "manifest": (writer, "write_manifest"),
-    "update": (Loop, "update"),
+    "update": (Trainer, "update"),
 }
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from calotype.train import trainer
-from calotype.train.cuda_stream import Aside
+from calotype.train.cuda_stream import SideStream
 from calotype.train.optimizer import step_unless
 from tests.unit.train.runs import small_feed, small_loop, small_recipe
 
@@ -32,7 +32,7 @@ class Stream:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What streams are asked, in order, on what looks like a GPU to `Aside` alone."""
+    """What streams are asked, in order, on what looks like a GPU to `SideStream` alone."""
     told: list[str] = []
     usual = Stream("usual", told)
 
@@ -45,7 +45,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda, "Stream", lambda _: Stream("aside", told))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: usual)
     monkeypatch.setattr(torch.cuda, "stream", inside)
-    monkeypatch.setattr(trainer, "Aside", lambda _, wanted: Aside(torch.device("cuda"), wanted=wanted))
+    monkeypatch.setattr(
+        trainer, "SideStream", lambda _, wanted: SideStream(torch.device("cuda"), wanted=wanted)
+    )
     return told
 
 

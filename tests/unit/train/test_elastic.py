@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from calotype.core.errors import RequestError
-from calotype.train.distributed.process_group import as_started
+from calotype.train.distributed.process_group import apply_elastic_world_size
 from tests.unit.train.children import run_on_two_ranks
 from tests.unit.train.runs import (
     arguments,
@@ -102,7 +102,7 @@ def test_an_elastic_recipe_takes_the_processes_there_are(
     recipe = small_recipe(base, tmp_path, model__global_batch_size=24, trainer__elastic=True)
     monkeypatch.setenv("WORLD_SIZE", world_size)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
-    started = as_started(recipe)
+    started = apply_elastic_world_size(recipe)
     assert (started.trainer.devices, started.trainer.nodes) == (devices, nodes)
     assert started.accumulation == accumulation
     assert started.model == recipe.model
@@ -114,4 +114,4 @@ def test_processes_that_cannot_share_the_batch_are_refused(
     recipe = small_recipe(base, tmp_path, model__global_batch_size=12, trainer__elastic=True)
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(RequestError, match=r"started 4 .* 6 micro-batches of 2 .*; start one of 1, 2, 3, 6"):
-        as_started(recipe)
+        apply_elastic_world_size(recipe)

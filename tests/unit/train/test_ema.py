@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from calotype.spec.recipe_sections import EmaPart, OptimizerPart
+from calotype.spec.recipe_sections import EmaConfig, OptimizerConfig
 from calotype.train.ema import Ema
 from calotype.train.optimizer import learning_rate
 
 
-def steps_of(part: EmaPart, values: list[float]) -> tuple[Ema, torch.Tensor]:
+def steps_of(part: EmaConfig, values: list[float]) -> tuple[Ema, torch.Tensor]:
     """An average of one number that takes these values one after the other."""
     parameter = torch.nn.Parameter(torch.zeros(3))
     ema = Ema([parameter], part)
@@ -27,7 +27,7 @@ def steps_of(part: EmaPart, values: list[float]) -> tuple[Ema, torch.Tensor]:
 @pytest.mark.parametrize("device", ["same", "cpu"])
 @pytest.mark.parametrize("every", [1, 3])
 def test_the_average_of_a_weight_that_stays(every: int, device: str) -> None:
-    part = EmaPart.model_validate(
+    part = EmaConfig.model_validate(
         {"decay": 0.9, "warmup": False, "every_steps": every, "device": device}, strict=True
     )
     ema, _ = steps_of(part, [1.0] * 6)
@@ -38,14 +38,14 @@ def test_the_average_of_a_weight_that_stays(every: int, device: str) -> None:
 
 def test_the_average_of_a_weight_that_moves() -> None:
     values = [1.0, -2.0, 5.0, 0.5]
-    ema, _ = steps_of(EmaPart(decay=0.8, warmup=False), values)
+    ema, _ = steps_of(EmaConfig(decay=0.8, warmup=False), values)
     wanted = sum(0.2 * 0.8 ** (len(values) - 1 - i) * value for i, value in enumerate(values))
     torch.testing.assert_close(ema.averages[0], torch.full((3,), wanted), atol=1e-6, rtol=0)
 
 
 def test_the_warm_up_follows_closely_at_first() -> None:
     values = [1.0, 2.0, 3.0]
-    ema, _ = steps_of(EmaPart(decay=0.9999, warmup=True), values)
+    ema, _ = steps_of(EmaConfig(decay=0.9999, warmup=True), values)
     average = 0.0
     for step, value in enumerate(values, start=1):
         decay = (1 + step) / (10 + step)
@@ -58,7 +58,7 @@ def test_the_warm_up_follows_closely_at_first() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_weights_come_back_to_the_bit(dtype: torch.dtype) -> None:
     parameter = torch.nn.Parameter(torch.randn(100, generator=torch.Generator().manual_seed(0)).to(dtype))
-    ema = Ema([parameter], EmaPart())
+    ema = Ema([parameter], EmaConfig())
     ema.averages[0].fill_(7.0)
     before = parameter.detach().clone()
     with ema.swapped_in():
@@ -82,6 +82,6 @@ def test_weights_come_back_to_the_bit(dtype: torch.dtype) -> None:
     ],
 )
 def test_learning_rates(settings: dict[str, Any], wanted: dict[int, float]) -> None:
-    part = OptimizerPart(learning_rate=2e-4, **settings)
+    part = OptimizerConfig(learning_rate=2e-4, **settings)
     for step, share in wanted.items():
         assert learning_rate(part, step, 101) == pytest.approx(2e-4 * share, abs=1e-12)

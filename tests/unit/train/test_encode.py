@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from calotype.train import encode
-from calotype.train.builders import load_model
-from calotype.train.encode import encode_pictures, tokenise
+from calotype.train.builders import load_training_model
+from calotype.train.encode import encode_images, tokenize
 from tests.unit.train.runs import CPU, small_recipe
 
 
@@ -17,14 +17,14 @@ from tests.unit.train.runs import CPU, small_recipe
 def test_parts_are_equal_and_together_the_whole(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, parts: list[int]
 ) -> None:
-    model = load_model(small_recipe(base, tmp_path), CPU)
+    model = load_training_model(small_recipe(base, tmp_path), CPU)
     pixels, posterior = torch.rand(6, 3, 16, 16) * 2 - 1, torch.randn(6, 4, 4, 4)
-    whole = encode_pictures(model, pixels, posterior)
+    whole = encode_images(model, pixels, posterior)
     seen: list[int] = []
     model.vae.encoder.register_forward_pre_hook(lambda _module, inputs: seen.append(len(inputs[0])))
     numbers_a_picture = model.vae.config.block_out_channels[0] * 16 * 16
-    monkeypatch.setattr(encode, "_LARGEST_INDEX", most * numbers_a_picture)
-    torch.testing.assert_close(encode_pictures(model, pixels, posterior), whole)
+    monkeypatch.setattr(encode, "_MAX_INDEX", most * numbers_a_picture)
+    torch.testing.assert_close(encode_images(model, pixels, posterior), whole)
     assert seen == parts
 
 
@@ -32,11 +32,11 @@ def test_parts_are_equal_and_together_the_whole(
 def test_captions_have_the_tokens_of_the_library_however_often_they_come(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    model = load_model(small_recipe(base, tmp_path), CPU)
-    monkeypatch.setattr(encode, "_MOST_CAPTIONS", most)
+    model = load_training_model(small_recipe(base, tmp_path), CPU)
+    monkeypatch.setattr(encode, "_MAX_CAPTIONS", most)
     batches = [["a cat", "", "a cat"], ["a dog " * 200, "a cat"], ["a bird", "a fox", "", "a cat"]]
     for captions in (*batches, *batches):
-        (found,) = tokenise(model, captions)
+        (found,) = tokenize(model, captions)
         (tokenizer,) = model.tokenizers
         wanted = tokenizer(captions, padding="max_length", truncation=True, return_tensors="pt").input_ids
         assert torch.equal(found, wanted)

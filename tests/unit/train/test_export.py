@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calotype.cli.main import run
 from calotype.core.errors import NotFoundError, RequestError
-from calotype.models.resolve import find_model
+from calotype.models.resolve import resolve_model
 from calotype.spec.recipe import Recipe
 from calotype.train.data.bad_samples import TooManyCorruptError
 from calotype.train.export import export
@@ -76,7 +76,7 @@ def test_an_exported_file_holds_the_same(ran: Recipe, tmp_path: Path) -> None:
     file = tmp_path / "made.safetensors"
     assert export(ran, file, dtype="fp32") == 2
     wanted = weights(ran, live=False)
-    with find_model(str(file)).weights as found:
+    with resolve_model(str(file)).weights as found:
         for name, tensor in wanted.items():
             assert torch.equal(found.read("unet", name), tensor), name
 
@@ -84,7 +84,7 @@ def test_an_exported_file_holds_the_same(ran: Recipe, tmp_path: Path) -> None:
 @pytest.fixture
 def own_and_other(base: Path) -> tuple[str, str]:
     """What the base predicts, and what it does not."""
-    with find_model(str(base)).weights as found:
+    with resolve_model(str(base)).weights as found:
         own = found.architecture.prediction_type
     return own, {"epsilon": "v_prediction", "v_prediction": "epsilon"}[own]
 
@@ -97,7 +97,7 @@ def test_what_the_recipe_taught_to_predict_is_what_others_read(
     ran = small_recipe(base, tmp_path / "run", trainer__max_steps=1, objective__prediction_type=taught)
     trained(ran)
     export(ran, tmp_path / name)
-    with find_model(str(tmp_path / name)).weights as found:
+    with resolve_model(str(tmp_path / name)).weights as found:
         assert found.architecture.prediction_type == taught
     if (tmp_path / name).is_dir():
         made = DiffusionPipeline.from_pretrained(tmp_path / name, local_files_only=True)

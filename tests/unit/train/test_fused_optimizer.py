@@ -13,7 +13,7 @@ from calotype.core.errors import RequestError
 from calotype.engine.kernels.adamw import Updated
 from calotype.train import fused_optimizer
 from calotype.train.data.types import Batch
-from calotype.train.trainer import Loop
+from calotype.train.trainer import Trainer
 from tests.unit.train.runs import assert_same, saved_state, small_feed, small_loop, small_recipe, trained
 
 ON: dict[str, Any] = {"optimizer__one_pass": True}
@@ -29,7 +29,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def numbers_of(loop: Loop) -> dict[str, Any]:
+def numbers_of(loop: Trainer) -> dict[str, Any]:
     state = loop.state()
     averages = state["ema"]["averages"] if state["ema"] else []
     moments = [{name: v.clone() for name, v in each.items()} for each in state["optimizer"]["state"].values()]
@@ -82,7 +82,7 @@ def test_what_belongs_together_lies_alike(monkeypatch: pytest.MonkeyPatch) -> No
     optimizer.state[weight].update(step=torch.tensor(1.0), **moments)
     told: list[Updated] = []
     monkeypatch.setattr(fused_optimizer, "update", lambda tensors, *_: told.append(tensors))
-    fused_optimizer.OnePass(optimizer, None).step(2, torch.tensor(1.0), 1.0, torch.tensor(False))
+    fused_optimizer.FusedOptimizer(optimizer, None).step(2, torch.tensor(1.0), 1.0, torch.tensor(False))
     (found,) = told
     for tensors in (found.gradients, found.means, found.squares):
         assert tensors[0].stride() == weight.stride()

@@ -13,9 +13,9 @@ from diffusers.training_utils import compute_snr
 
 from calotype.engine.capabilities import schedule_of
 from calotype.sampling import training_schedule
-from calotype.spec.recipe_sections import ObjectivePart
+from calotype.spec.recipe_sections import ObjectiveConfig
 from calotype.train.loss import Objective
-from calotype.train.rng import draw
+from calotype.train.rng import sample_noise
 from tests.engines import small_engine
 
 CPU = torch.device("cpu")
@@ -35,7 +35,7 @@ def theirs(model: Any) -> DDPMScheduler:
 
 
 def objective(model: Any, prediction: str = "epsilon", **part: Any) -> Objective:
-    return Objective(ObjectivePart(**part), prediction, schedule_of(model), CPU)
+    return Objective(ObjectiveConfig(**part), prediction, schedule_of(model), CPU)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_a_last_timestep_without_signal_is_asked_and_judged(
     schedule: Any = SimpleNamespace(sigmas=sigmas if last_sigma is None else (*sigmas[:-1], last_sigma))
     published: dict[str, Any] = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
     without = DDPMScheduler(**published, rescale_betas_zero_snr=True)
-    part = ObjectivePart(snr_gamma=5.0)
+    part = ObjectiveConfig(snr_gamma=5.0)
     question = Objective(part, prediction, schedule, CPU).ask(clean, noise, steps)
     near: dict[str, Any] = {"rtol": 1e-5, "atol": 2e-6 if last_sigma else 1e-3}
     torch.testing.assert_close(question.noisy, without.add_noise(clean, noise, steps), **near)
@@ -116,7 +116,7 @@ def test_the_loss_is_the_mean_of_each_samples_weighted_error(
 
 
 def drawn(positions: list[int], seed: int = 0, dropout: float = 0.1) -> Any:
-    return draw(seed, positions, (4, 2, 2), num_timesteps=1000, caption_dropout=dropout, device=CPU)
+    return sample_noise(seed, positions, (4, 2, 2), num_timesteps=1000, caption_dropout=dropout, device=CPU)
 
 
 def test_a_samples_draws_are_its_own_whoever_makes_them() -> None:

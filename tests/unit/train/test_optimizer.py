@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from calotype.core.errors import NotFoundError
-from calotype.spec.recipe_sections import OptimizerPart
+from calotype.spec.recipe_sections import OptimizerConfig
 from calotype.train.optimizer import build_optimizer, set_learning_rate
 
-PART = OptimizerPart(name="adamw8bit", learning_rate=0.5, weight_decay=0.0)
+PART = OptimizerConfig(name="adamw8bit", learning_rate=0.5, weight_decay=0.0)
 
 
 class RateInATensor(torch.optim.SGD):

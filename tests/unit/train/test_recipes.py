@@ -11,7 +11,7 @@ import pytest
 
 from calotype.cli.main import run
 from calotype.core.errors import NotFoundError, RequestError
-from calotype.spec.overrides import flat
+from calotype.spec.overrides import flatten
 from calotype.spec.recipe import Recipe
 from calotype.train.recipes import load_recipe, recipe_names
 from calotype.train.start_weights import check_weights_are_chosen
@@ -21,7 +21,7 @@ from calotype.train.start_weights import check_weights_are_chosen
 def test_every_recipe_that_comes_along_is_whole(name: str) -> None:
     resolved = load_recipe(name)
     assert resolved.recipe.name == name
-    assert resolved.sources.keys() == flat(resolved.recipe.model_dump(mode="json")).keys()
+    assert resolved.sources.keys() == flatten(resolved.recipe.model_dump(mode="json")).keys()
     assert resolved.sources["model.base"] == f"recipe {name}"
 
 

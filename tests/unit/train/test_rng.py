@@ -6,15 +6,15 @@ import pytest
 import torch
 from scipy import stats
 
-from calotype.train.rng import Draws, draw
+from calotype.train.rng import SampleNoise, sample_noise
 from calotype.train.rng import _uniform_pairs as uniform_pairs
 
 CPU = torch.device("cpu")
 SHAPE = (4, 16, 16)
 
 
-def draws(positions: list[int], seed: int = 3, dropout: float = 0.1) -> Draws:
-    return draw(seed, positions, SHAPE, num_timesteps=1000, caption_dropout=dropout, device=CPU)
+def draws(positions: list[int], seed: int = 3, dropout: float = 0.1) -> SampleNoise:
+    return sample_noise(seed, positions, SHAPE, num_timesteps=1000, caption_dropout=dropout, device=CPU)
 
 
 def splitmix64(key: int, count: int) -> list[int]:

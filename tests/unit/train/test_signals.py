@@ -15,8 +15,8 @@ import pytest
 
 from calotype.train import train as run_module
 from calotype.train.checkpoint.preemption import STOP_SIGNALS
-from calotype.train.distributed.failure import PeersLostError
-from calotype.train.signals import ShelteringStop, StoppedBeforeFirstStep, TrainingStop
+from calotype.train.distributed.failure import RanksLostError
+from calotype.train.signals import SignalShelter, StoppedBeforeFirstStep, TrainingStop
 from tests.stop_signals import tell_to_stop
 from tests.unit.train.children import run_alone, run_on_two_ranks, surroundings
 from tests.unit.train.runs import (
@@ -140,12 +140,12 @@ def test_peers_that_are_gone_first_are_no_failure_in_the_first_step(
             stop.after_step(None, None)
         if told:
             stop.request("SIGTERM")
-        raise PeersLostError("they are gone")
+        raise RanksLostError("they are gone")
 
     monkeypatch.setattr(run_module, "_train", lose_the_others)
     recipe = small_recipe(base, tmp_path / "run")
     if is_failure:
-        with pytest.raises(PeersLostError):
+        with pytest.raises(RanksLostError):
             run_module.train(recipe, device=CPU)
     else:
         assert not run_module.train(recipe, device=CPU).begun
@@ -203,7 +203,7 @@ def test_a_second_interrupt_does_not_wait_either_in_the_first_step_or_later() ->
 def test_processes_of_a_run_are_sheltered_and_later_ones_are_not() -> None:
     suicide = ["/bin/sh", "-c", "kill -s TERM $$"]
     before = _surroundings_of_signals()
-    with ShelteringStop():
+    with SignalShelter():
         assert subprocess.run(suicide, timeout=LONGEST_S, check=False).returncode == 0
     assert subprocess.run(suicide, timeout=LONGEST_S, check=False).returncode == -signal.SIGTERM
     assert _surroundings_of_signals() == before

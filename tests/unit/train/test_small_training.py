@@ -12,13 +12,13 @@ from torch import Tensor
 
 from calotype.core.errors import RequestError
 from calotype.engine.engine import Engine
-from calotype.models.lora import AdapterStack, read_adapter
+from calotype.models.lora import LoraMerger, read_adapter
 from calotype.models.textual_inversion import read_embedding
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import load_model
+from calotype.train.builders import load_training_model
 from calotype.train.encode import encode_captions
 from calotype.train.export import export
-from calotype.train.tasks.textual_inversion import InversionSubject
+from calotype.train.tasks.textual_inversion import TextualInversionTask
 from tests.unit.train.runs import (
     CPU,
     assert_same,
@@ -74,7 +74,7 @@ def lora(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 
 def test_only_the_updates_of_a_lora_move(base: Path, tmp_path: Path) -> None:
     recipe = small_recipe(base, tmp_path, **LORA)
-    untouched = copies(load_model(recipe, CPU))
+    untouched = copies(load_training_model(recipe, CPU))
     loop = small_loop(recipe)
     start = {name: p.detach().clone() for name, p in loop.subject.parameters().items()}
     feed = small_feed(recipe, loop)
@@ -122,8 +122,8 @@ def test_a_lora_is_read_by_diffusers_and_by_us(
     plain = answer(pipeline.unet)
     pipeline.load_lora_weights(file)
     torch.testing.assert_close(answer(pipeline.unet), learned, atol=1e-5, rtol=1e-4)
-    model = load_model(lora, CPU)
-    AdapterStack(model.parts()).use([(read_adapter(file, model.architecture), 1.0, 1.0)])
+    model = load_training_model(lora, CPU)
+    LoraMerger(model.parts()).use([(read_adapter(file, model.architecture), 1.0, 1.0)])
     torch.testing.assert_close(answer(model.unet), learned, atol=1e-5, rtol=1e-4)
     assert float((learned - plain).abs().max()) > 1e-3
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_made_is_refused(lora: Recipe, base: Path, tmp_path: Path
         export(lora, tmp_path / "folder")
     unfit = small_recipe(base, tmp_path, model__weights="random")
     with pytest.raises(RequestError, match=r"model\.weights: random needs a catalogue name.*pretrained"):
-        load_model(unfit, CPU)
+        load_training_model(unfit, CPU)
 
 
 @pytest.mark.parametrize("name", ["base", "sdxl_base"])
@@ -142,7 +142,7 @@ def test_only_the_vectors_of_a_word_move_and_others_read_them(
 ) -> None:
     folder = request.getfixturevalue(name)
     recipe = small_recipe(folder, tmp_path / "run", **WORD)
-    untouched = copies(load_model(recipe, CPU))
+    untouched = copies(load_training_model(recipe, CPU))
     loop = small_loop(recipe)
     start = {name: p.detach().clone() for name, p in loop.subject.parameters().items()}
     loop.update(small_feed(recipe, loop))
@@ -175,7 +175,7 @@ def test_a_word_is_exported_for_diffusers(base: Path, tmp_path: Path) -> None:
 def test_the_word_stands_where_captions_name_it(base: Path, tmp_path: Path) -> None:
     recipe = small_recipe(base, tmp_path, **WORD)
     subject = small_loop(recipe).subject
-    assert isinstance(subject, InversionSubject)
+    assert isinstance(subject, TextualInversionTask)
     assert subject._with_word("a thingy on a hill") == "a thingy_0 thingy_1 on a hill"
     assert subject._with_word("many thingys") == "a photo of thingy_0 thingy_1"
     # Each spelling is one token, and a new one.

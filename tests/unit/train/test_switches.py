@@ -12,14 +12,14 @@ from diffusers.models.activations import GEGLU
 from torch import nn
 
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import build_subject, load_model
+from calotype.train.builders import build_task, load_training_model
 from calotype.train.compile import compiled
 from calotype.train.distributed import process_group
-from calotype.train.distributed.process_group import Process, shared
+from calotype.train.distributed.process_group import Rank, wrap_ddp_or_fsdp
 from calotype.train.optimizer import build_optimizer
 from tests.unit.train.runs import CPU, small_recipe
 
-OF_TWO = Process(0, 2, 0, torch.device("cpu"))
+OF_TWO = Rank(0, 2, 0, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_gates_have_a_gradient_of_their_own_where_the_whole_unet_is_trained_and_
     settings: dict[str, Any], changed: bool, base: Path, tmp_path: Path
 ) -> None:
     recipe = small_recipe(base, tmp_path / "run", **settings)
-    subject = build_subject(load_model(recipe, CPU), recipe)
+    subject = build_task(load_training_model(recipe, CPU), recipe)
     gates = [part for part in subject.model.unet.modules() if isinstance(part, GEGLU)]
     assert gates
     # Those of diffusers keep the forward of their class.
@@ -80,7 +80,7 @@ def test_views_of_buckets_and_overlap(view: bool, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(process_group, "DistributedDataParallel", share_nothing)
     for overlap in (True, False):
         trainer = {"gradient_as_bucket_view": view, "overlap": overlap}
-        shared(nn.Linear(1, 1), Recipe.parse({"trainer": trainer}), OF_TWO)
+        wrap_ddp_or_fsdp(nn.Linear(1, 1), Recipe.parse({"trainer": trainer}), OF_TWO)
     # Without overlap nothing is wrapped: gradients travel when all are there.
     assert told == [view]
 

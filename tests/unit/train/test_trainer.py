@@ -23,10 +23,10 @@ from calotype.core.errors import DoesNotFitError
 from calotype.engine.engine import Engine
 from calotype.train import builders
 from calotype.train import train as run_module
-from calotype.train.checkpoint import NoRoomError
+from calotype.train.checkpoint import NoDiskSpaceError
 from calotype.train.checkpoint.fs import NewFile
 from calotype.train.data.bad_samples import TooManyCorruptError
-from calotype.train.data.dataloader import open_feed
+from calotype.train.data.dataloader import build_dataloader
 from calotype.train.data.types import Batch
 from calotype.train.trainer import NonFiniteError
 from tests.stop_signals import tell_to_stop
@@ -118,7 +118,7 @@ class Poisoned:
 def test_a_skipped_update_stands_in_the_metrics_as_json(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builders, "open_feed", lambda *a, **k: Poisoned(open_feed(*a, **k), 1))
+    monkeypatch.setattr(builders, "build_dataloader", lambda *a, **k: Poisoned(build_dataloader(*a, **k), 1))
     trained(small_recipe(base, tmp_path / "run", trainer__on_non_finite="skip", trainer__max_steps=2))
     first, second = metrics(tmp_path / "run")
     assert (first["skipped"], first["loss"]) == (True, None)
@@ -131,7 +131,7 @@ def test_what_was_learned_before_a_bad_step_is_on_disk_and_goes_on(
     straight, recipe = small_recipe(base, tmp_path / "straight"), small_recipe(base, tmp_path / "run")
     trained(straight)
     with monkeypatch.context() as patched:
-        patched.setattr(builders, "open_feed", lambda *a, **k: Poisoned(open_feed(*a, **k), 3))
+        patched.setattr(builders, "build_dataloader", lambda *a, **k: Poisoned(build_dataloader(*a, **k), 3))
         with pytest.raises(NonFiniteError):
             trained(recipe)
     assert saved_state(recipe)["step"] == 2
@@ -216,7 +216,7 @@ def test_a_disk_that_is_too_small_is_told_before_the_first_step(
     assert 0.8 * written < least < written
     free = shutil.disk_usage(tmp_path)._replace(free=least - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
-    with pytest.raises(NoRoomError, match="too little room"):
+    with pytest.raises(NoDiskSpaceError, match="too little room"):
         trained(small_recipe(base, tmp_path / "other"))
     assert not (tmp_path / "other" / "metrics.jsonl").exists()
 
@@ -257,7 +257,7 @@ def test_memory_that_ends_while_loading_says_what_to_lower(
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(run_module, "load_model", full)
+    monkeypatch.setattr(run_module, "load_training_model", full)
     with pytest.raises(DoesNotFitError) as refused:
         trained(small_recipe(base, tmp_path / "run", **changes))
     said = str(refused.value).partition("; ")[2].split(", or ")

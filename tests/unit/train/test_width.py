@@ -11,7 +11,7 @@ from diffusers import DiffusionPipeline
 from calotype.core.errors import RequestError
 from calotype.engine.load import load
 from calotype.models import catalogue
-from calotype.train.builders import load_model
+from calotype.train.builders import load_training_model
 from calotype.train.export import export
 from tests.small_models import shrunk
 from tests.unit.train.runs import CPU, assert_same, small_recipe, trained
@@ -30,7 +30,7 @@ def test_a_wider_model_is_trained_and_carries_its_own_architecture(
     wide = [2 * width for width in small.unet["block_out_channels"]]
     assert made.unet.config.block_out_channels == wide
     assert made.text_encoder.config.hidden_size == 2 * small.text_encoders[0]["hidden_size"]
-    narrow = load_model(small_recipe(Path("emoji"), tmp_path, model__weights="random"), CPU)
+    narrow = load_training_model(small_recipe(Path("emoji"), tmp_path, model__weights="random"), CPU)
     assert_same(dict(made.vae.state_dict()), dict(narrow.vae.state_dict()))
     pictures = load(str(tmp_path / "made"), device="cpu", precision="fp32").generate("x", steps=1).images
     assert pictures[0].size == (64, 64)
@@ -60,4 +60,6 @@ def test_weights_that_exist_keep_their_width(base: Path, tmp_path: Path) -> None
     ):
         small_recipe(base, tmp_path, model__width=2)
     with pytest.raises(RequestError, match=r"random needs a catalogue name.*, which is 'random:emoji'"):
-        load_model(small_recipe(Path("random:emoji"), tmp_path, model__width=2, model__weights="random"), CPU)
+        load_training_model(
+            small_recipe(Path("random:emoji"), tmp_path, model__width=2, model__weights="random"), CPU
+        )

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from PIL import Image
 
 from calotype.workflow.cache import Cache
-from calotype.workflow.executor import Event, Execution
+from calotype.workflow.executor import Event, Executor
 from calotype.workflow.node_api import (
     ANY,
     BOOLEAN,
@@ -26,7 +26,7 @@ from calotype.workflow.node_api import (
     Context,
     Input,
     Kind,
-    NodeClass,
+    NodeDef,
     Output,
     Result,
     SavedPicture,
@@ -121,20 +121,20 @@ def _exit(context: Context, *, latent: str) -> tuple[str]:
 
 LATENTS = (Output(LATENT),)
 NODES = (
-    NodeClass(
+    NodeDef(
         "Loader",
         lambda _, *, name: (f"{name}", f"clip of {name}"),
         (Input("name", COMBO, choices=lambda names: names.files("checkpoints")),),
         (Output(MODEL), Output(CLIP)),
         category="loaders",
     ),
-    NodeClass(
+    NodeDef(
         "Text",
         lambda _, *, text, **__: (text,),
         (Input("text", STRING, multiline=True, help="What to show."), Input("clip", CLIP)),
         (Output(CONDITIONING, "positive"),),
     ),
-    NodeClass(
+    NodeDef(
         "Sampler",
         _sample,
         (
@@ -151,13 +151,13 @@ NODES = (
         category="sampling",
         help="Draws.",
     ),
-    NodeClass(
+    NodeDef(
         "Save",
         _save,
         (Input("latent", LATENT), Input("prefix", STRING, "made")),
         is_output=True,
     ),
-    NodeClass(
+    NodeDef(
         "Picture",
         lambda context, *, image: (context.read_input(image).decode(),),
         (Input("image", COMBO, choices=lambda names: names.pictures(), upload=True),),
@@ -165,7 +165,7 @@ NODES = (
         changes=lambda context, inputs: context.read_input(inputs["image"]),
         check=lambda _, inputs: "is a mask" if inputs["image"].startswith("masks/") else None,
     ),
-    NodeClass(
+    NodeDef(
         "Switch",
         lambda _, *, which, yes=None, no=None: (f"{yes or no}, {which}",),
         (
@@ -176,14 +176,14 @@ NODES = (
         LATENTS,
         needs=_switch_needs,
     ),
-    NodeClass(
+    NodeDef(
         "Number",
         lambda _, *, value: (value, str(value)),
         (Input("value", INT, 7),),
         (Output(INT), Output(STRING)),
     ),
-    NodeClass("Fail", _fail, (Input("latent", LATENT),), LATENTS),
-    NodeClass("Exit", _exit, (Input("latent", LATENT),), LATENTS),
+    NodeDef("Fail", _fail, (Input("latent", LATENT),), LATENTS),
+    NodeDef("Exit", _exit, (Input("latent", LATENT),), LATENTS),
 )
 REGISTRY = Registry(NODES)
 
@@ -209,14 +209,12 @@ def execution(
     host: Host | None = None,
     registry: Registry = REGISTRY,
     only: Collection[str] | None = None,
-) -> Execution:
+) -> Executor:
     """A sound graph about to run."""
     host = host or Host()
     seen = validate(prompt, registry, host.catalogue, only)
     assert seen.sound, seen.lines()
-    return Execution(
-        seen.graph, registry, cache if cache is not None else Cache(), host, outputs=seen.outputs
-    )
+    return Executor(seen.graph, registry, cache if cache is not None else Cache(), host, outputs=seen.outputs)
 
 
 def run(prompt: Prompt, **how: Any) -> list[Event]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as any_
 
 from calotype.core.errors import CalotypeError
 from calotype.workflow.cache import Cache
-from calotype.workflow.executor import Executing, Execution, Failed, Finished
+from calotype.workflow.executor import Executing, Executor, Failed, Finished
 from calotype.workflow.export_editor import to_workflow
 from calotype.workflow.import_editor import to_prompt
 from calotype.workflow.load import open_workflow
@@ -50,7 +50,7 @@ def test_checking_never_fails_and_always_says_why_nothing_may_run(prompt: Any) -
 @given(strange_graphs)
 def test_whatever_has_sound_outputs_runs_to_its_end(prompt: Prompt) -> None:
     seen = validate(prompt, REGISTRY, Names())
-    *_, last = Execution(seen.graph, REGISTRY, Cache(), Host(), outputs=seen.outputs)
+    *_, last = Executor(seen.graph, REGISTRY, Cache(), Host(), outputs=seen.outputs)
     assert isinstance(last, Finished | Failed)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from calotype.workflow.cache import Cache, size_bytes
 from calotype.workflow.executor import Cached, Executed, Executing, Failed, Finished, Progressed, Started
-from calotype.workflow.node_api import LATENT, NodeClass, Output, Step
+from calotype.workflow.node_api import LATENT, NodeDef, Output, Step
 from calotype.workflow.registry import Registry
 from tests.unit.workflow.small_nodes import NODES, PREVIEW, Host, execution, node, of, run, usual
 
@@ -21,7 +21,7 @@ def ran(events: list[Any]) -> list[str]:
 
 
 def with_node(name: str, work: Any, **declared: Any) -> Registry:
-    return Registry([*NODES, NodeClass(name, work, outputs=(Output(LATENT),), **declared)])
+    return Registry([*NODES, NodeDef(name, work, outputs=(Output(LATENT),), **declared)])
 
 
 def test_the_usual_graph_tells_its_story_in_order() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from calotype.workflow.node_api import COMBO, LATENT, Input, NodeClass, Output
+from calotype.workflow.node_api import COMBO, LATENT, Input, NodeDef, Output
 from calotype.workflow.object_info import describe, describe_all
 from tests.unit.workflow.small_nodes import REGISTRY, Names
 
@@ -53,7 +53,7 @@ def test_a_package_that_cannot_list_its_names_does_not_hide_the_rest() -> None:
     def broken(names: object) -> list[str]:
         raise OSError("gone")
 
-    bad = NodeClass("Bad", lambda _: (), (Input("x", COMBO, choices=broken),), (Output(LATENT),))
+    bad = NodeDef("Bad", lambda _: (), (Input("x", COMBO, choices=broken),), (Output(LATENT),))
     described = describe_all({**REGISTRY, "Bad": bad}, Names())
     assert described["Bad"]["input"]["required"]["x"] == [[], {}]
     assert json.loads(json.dumps(described)) == described

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.workflow.node_api import ANY, COMBO, FLOAT, INT, LATENT, Input, NodeClass, Output
+from calotype.workflow.node_api import ANY, COMBO, FLOAT, INT, LATENT, Input, NodeDef, Output
 from calotype.workflow.registry import load_registry
 
 GOOD = """
@@ -118,7 +118,7 @@ def test_declarations_that_make_no_sense_are_refused_where_they_are_made(
 ) -> None:
     sound: dict[str, object] = {"name": "X", "run": lambda _: (), "outputs": (Output(LATENT),)}
     with pytest.raises(ValueError, match=words):
-        NodeClass(**{**sound, **declared})  # type: ignore[arg-type]
+        NodeDef(**{**sound, **declared})  # type: ignore[arg-type]
 
 
 def test_describing_and_checking_loads_no_torch() -> None:

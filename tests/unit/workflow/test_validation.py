@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from calotype.workflow.node_api import INT, LATENT, Input, NodeClass, Output
+from calotype.workflow.node_api import INT, LATENT, Input, NodeDef, Output
 from calotype.workflow.registry import Registry
-from calotype.workflow.validation import MOST_SUGGESTIONS, Validation, validate
+from calotype.workflow.validation import MAX_SUGGESTIONS, Validation, validate
 from tests.unit.workflow.small_nodes import NODES, REGISTRY, Names, Prompt, node, usual
 
 
@@ -232,7 +232,7 @@ def test_a_node_checks_its_own_values_and_cannot_break_the_check() -> None:
     def broken(*_: object) -> str:
         sys.exit("own fault")
 
-    bad = NodeClass("Bad", lambda _: (), (), (Output(LATENT),), check=broken)
+    bad = NodeDef("Bad", lambda _: (), (), (Output(LATENT),), check=broken)
     seen = validate({"1": node("Bad"), "2": node("Save", latent=["1", 0])}, Registry([*NODES, bad]), Names())
     assert "own fault" in seen.node_errors["1"]["errors"][0]["details"]
 
@@ -242,7 +242,7 @@ def test_very_many_wrong_names_are_not_all_compared_with_all_names() -> None:
     prompt |= {f"s{number}": node("Save", latent=[str(number), 0]) for number in range(500)}
     seen = checked(prompt)
     told = [faults["errors"][0]["details"] for faults in seen.node_errors.values()]
-    assert sum("there are emoji" in one for one in told) == MOST_SUGGESTIONS
+    assert sum("there are emoji" in one for one in told) == MAX_SUGGESTIONS
     assert len(seen.node_errors) == 1000
 
 
@@ -259,7 +259,7 @@ def test_the_work_grows_with_the_graph_and_no_faster() -> None:
     def count(names: object, inputs: Any) -> None:
         looked["checks"] += 1
 
-    counted = NodeClass(
+    counted = NodeDef(
         "Counted",
         lambda _, **__: (0,),
         (Input("latent", LATENT), Input("other", LATENT), Input("seed", INT, 0)),

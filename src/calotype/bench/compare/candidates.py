@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
-from calotype.engine.presets import CUSTOM, PRESETS, all_passes
+from calotype.engine.presets import CUSTOM_PREFIX, PRESETS, all_passes
 from calotype.spec.constants import PRECISIONS
 
 
@@ -46,7 +46,7 @@ def _candidate(name: str, precision: str | None) -> Candidate:
 
 def _apart(name: str) -> tuple[str, str | None]:
     """The preset and the precision behind it; a list of passes has a colon of its own."""
-    start = CUSTOM if name.startswith(CUSTOM) else ""
+    start = CUSTOM_PREFIX if name.startswith(CUSTOM_PREFIX) else ""
     preset, colon, precision = name.removeprefix(start).partition(":")
     return start + preset, precision if colon else None
 

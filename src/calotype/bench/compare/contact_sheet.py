@@ -10,16 +10,16 @@ from PIL import Image
 from calotype.imaging.contact_sheet import Axis, contact_sheet
 from calotype.spec.generate_request import GenerateRequest
 
-MOST_ROWS = 32
-_LARGEST_SIDE = 256
-_LONGEST_LABEL = 56
+MAX_ROWS = 32
+_MAX_SIDE = 256
+_MAX_LABEL_LENGTH = 56
 
 
 def thumbnails(images: Sequence[Image.Image]) -> list[Image.Image]:
     """As much of a preset's pictures as a sheet shows: small copies of the first ones."""
-    small = [image.copy() for image in images[:MOST_ROWS]]
+    small = [image.copy() for image in images[:MAX_ROWS]]
     for image in small:
-        image.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE))
+        image.thumbnail((_MAX_SIDE, _MAX_SIDE))
     return small
 
 
@@ -27,7 +27,7 @@ def sheet(
     columns: Mapping[str, Sequence[Image.Image]], requests: Sequence[GenerateRequest], caption: str
 ) -> Image.Image:
     """Thumbnails by what their column is called, in the order of the requests."""
-    shown = requests[:MOST_ROWS]
+    shown = requests[:MAX_ROWS]
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     repeated = len({request.prompt for request in requests}) < len(requests)
     labels = tuple(_label(request, with_seed=repeated) for request in shown)
@@ -37,5 +37,5 @@ def sheet(
 
 
 def _label(request: GenerateRequest, *, with_seed: bool) -> str:
-    prompt = shorten(request.prompt, _LONGEST_LABEL, placeholder=" …")
+    prompt = shorten(request.prompt, _MAX_LABEL_LENGTH, placeholder=" …")
     return f"{prompt} · seed {request.seed}" if with_seed else prompt

@@ -29,7 +29,7 @@ class Seconds:
 
 
 @dataclass(frozen=True)
-class Made:
+class GeneratedImages:
     """A preset's pictures and what they cost."""
 
     images: Sequence[Image.Image]
@@ -47,9 +47,9 @@ class Made:
         return [_png_bytes(image) for image in self.images]
 
 
-def make(
+def generate_images(
     engine: Engine, requests: Sequence[GenerateRequest], label: str, progress: Progress, cancel: CancelToken
-) -> Made:
+) -> GeneratedImages:
     """One picture for each request; the first is made once more beforehand, and that is not counted."""
     device = engine.model.device
     on_gpu = device.type == "cuda"
@@ -71,7 +71,7 @@ def make(
         images.append(image)
         seconds.append(took)
     peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
-    return Made(images, seconds, engine.model.weight_bytes, resident, peak)
+    return GeneratedImages(images, seconds, engine.model.weight_bytes, resident, peak)
 
 
 def free(device: torch.device) -> None:

@@ -17,16 +17,16 @@ from torch import Tensor
 
 from calotype.bench.compare.candidates import Candidate
 from calotype.bench.compare.contact_sheet import sheet, thumbnails
-from calotype.bench.compare.generate import Made, free, make
+from calotype.bench.compare.generate import GeneratedImages, free, generate_images
 from calotype.bench.compare.report import summary
-from calotype.bench.compare.score import Judging, recogniser_for
+from calotype.bench.compare.score import ClassifierScores, classifier_for
 from calotype.bench.quality import image_metrics
-from calotype.bench.quality.classifier import Recogniser
-from calotype.bench.quality.score import Verdict
+from calotype.bench.quality.classifier import Classifier
+from calotype.bench.quality.score import ImageScore
 from calotype.core.errors import CancelledError, DoesNotFitError, NotFoundError, Problem, RequestError
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.core.progress import CancelToken, Progress, Silent
-from calotype.engine.device import choose_dtype, device_name, lacks_memory, precision_name
+from calotype.engine.device import choose_dtype, device_name, is_out_of_memory, precision_name
 from calotype.engine.engine import Engine
 from calotype.engine.torch_info import full_fingerprint
 from calotype.spec.generate_request import GenerateRequest
@@ -78,11 +78,11 @@ class ComparePlan:
 
 
 @dataclass(frozen=True)
-class _Standard:
+class _Reference:
     """What every preset is held against."""
 
     pixels: Tensor
-    judging: Judging | None
+    judging: ClassifierScores | None
 
 
 class _Comparison:
@@ -100,12 +100,12 @@ class _Comparison:
     def precision(self, candidate: Candidate) -> str:
         return precision_name(choose_dtype(candidate.precision, self.plan.device))
 
-    def made(self, engine: Engine, label: str) -> Made:
-        made = make(engine, self.requests, label, self.progress, self.cancel)
+    def made(self, engine: Engine, label: str) -> GeneratedImages:
+        made = generate_images(engine, self.requests, label, self.progress, self.cancel)
         self.columns[label] = thumbnails(made.images)
         return made
 
-    def row(self, candidate: Candidate, standard: _Standard) -> PresetRow:
+    def row(self, candidate: Candidate, standard: _Reference) -> PresetRow:
         """A preset's figures, or why there are none."""
         precision = self.precision(candidate)
         try:
@@ -132,7 +132,7 @@ class _Comparison:
 def compare(
     load: Load,
     plan: ComparePlan,
-    recogniser: Recogniser | None = None,
+    recogniser: Classifier | None = None,
     *,
     progress: Progress | None = None,
     cancel: CancelToken | None = None,
@@ -143,12 +143,12 @@ def compare(
     # On a GPU torch would let convolutions round numbers to ten bits, and still call that fp32.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         made = one.made(engine, "reference")
-    judge = recogniser or recogniser_for(engine.model)
+    judge = recogniser or classifier_for(engine.model)
     identity, pixels = engine.model.identity, made.pixels()
     # It would stay in memory beside every other.
     del engine
     prompts = [request.prompt for request in one.requests]
-    standard = _Standard(pixels, Judging(judge, prompts, pixels) if judge else None)
+    standard = _Reference(pixels, ClassifierScores(judge, prompts, pixels) if judge else None)
     reference = _measured(
         plan.reference.preset, one.precision(plan.reference), made, one.requests, standard, is_reference=True
     )
@@ -167,7 +167,7 @@ def compare(
 
 
 def _outcome(error: Exception) -> Outcome:
-    if isinstance(error, DoesNotFitError | MemoryError) or lacks_memory(error):
+    if isinstance(error, DoesNotFitError | MemoryError) or is_out_of_memory(error):
         return "OOM"
     return "cannot run" if isinstance(error, NotFoundError) else "Error!"
 
@@ -181,9 +181,9 @@ def _message(error: Exception) -> str:
 def _measured(
     preset: str,
     precision: str,
-    made: Made,
+    made: GeneratedImages,
     requests: Sequence[GenerateRequest],
-    standard: _Standard,
+    standard: _Reference,
     *,
     is_reference: bool = False,
 ) -> PresetRow:
@@ -224,7 +224,7 @@ def _measured(
     )
 
 
-def _judged(verdict: Verdict) -> dict[str, str | None]:
+def _judged(verdict: ImageScore) -> dict[str, str | None]:
     return {"emoji": verdict.emoji, "style": verdict.style, "background": verdict.background}
 
 
@@ -234,9 +234,9 @@ def _write(record: CompareRecord, one: _Comparison) -> None:
     words = [f"reference: {record.reference.preset} in {record.reference.precision}", record.model.reference]
     words += [f"{knobs.steps} steps", f"cfg {knobs.cfg}", knobs.sampler, record.device]
     words += [f"not here because they failed: {', '.join(failed)}"] if failed else []
-    with written_whole(out / SHEET) as file:
+    with atomic_write(out / SHEET) as file:
         sheet(one.columns, one.requests, " · ".join(words)).save(file, "PNG")
-    with written_whole(out / SUMMARY, "w") as file:
+    with atomic_write(out / SUMMARY, "w") as file:
         file.write(summary(record, SHEET))
-    with written_whole(out / RECORD, "w") as file:
+    with atomic_write(out / RECORD, "w") as file:
         file.write(record.model_dump_json(indent=1) + "\n")

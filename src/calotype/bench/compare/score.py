@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from calotype.bench.quality.background_check import background_of
-from calotype.bench.quality.classifier import Recogniser, read_recogniser, shipped
-from calotype.bench.quality.score import Asked, Verdict, accuracy, judge
+from calotype.bench.quality.classifier import Classifier, read_classifier, shipped
+from calotype.bench.quality.score import ExpectedLabels, ImageScore, accuracy, score_images
 from calotype.datasets.emoji.artwork import STYLES
 from calotype.datasets.emoji.backgrounds import BACKGROUNDS
 from calotype.models.model import Model
@@ -28,42 +28,42 @@ _USUAL = re.compile(
 )
 
 
-def recogniser_for(model: Model) -> Recogniser | None:
+def classifier_for(model: Model) -> Classifier | None:
     """The shipped one, for models that learned the emoji's own vocabulary; None for all others."""
     if any(tokenizer["vocabulary"] != _VOCABULARY for tokenizer in model.architecture.tokenizers):
         return None
     # Not on the GPU, whose memory is being measured.
-    return read_recogniser(shipped(), torch.device("cpu"))
+    return read_classifier(shipped(), torch.device("cpu"))
 
 
-def asked_in(prompt: str, recogniser: Recogniser) -> Asked | None:
+def expected_in(prompt: str, recogniser: Classifier) -> ExpectedLabels | None:
     """What a prompt in the usual wording names; None for other wordings and unknown emoji."""
     found = _USUAL.fullmatch(prompt.strip())
     bases = {name: base for base, name in recogniser.record.emoji.items()}
     if not found or found["emoji"] not in bases:
         return None
-    return Asked(bases[found["emoji"]], _STYLE_OF[found["style"]], found["background"])
+    return ExpectedLabels(bases[found["emoji"]], _STYLE_OF[found["style"]], found["background"])
 
 
-class Judging:
+class ClassifierScores:
     """Judges one preset after another against the same questions and the same reference."""
 
-    def __init__(self, recogniser: Recogniser, prompts: Sequence[str], reference: Tensor) -> None:
+    def __init__(self, recogniser: Classifier, prompts: Sequence[str], reference: Tensor) -> None:
         self.recogniser, self._reference = recogniser, reference
-        named = [asked_in(prompt, recogniser) for prompt in prompts]
+        named = [expected_in(prompt, recogniser) for prompt in prompts]
         self._usual = [asked is not None for asked in named]
         seen = _seen_in(reference, recogniser)
         self._asked = [asked or other for asked, other in zip(named, seen, strict=True)]
 
-    def verdicts(self, pixels: Tensor) -> list[Verdict]:
+    def verdicts(self, pixels: Tensor) -> list[ImageScore]:
         """On pictures in the order of the prompts, (number, 3, height, width) in uint8."""
-        return judge(pixels, self._asked, self.recogniser)
+        return score_images(pixels, self._asked, self.recogniser)
 
-    def recognised(self, verdicts: Sequence[Verdict]) -> Accuracy | None:
+    def recognised(self, verdicts: Sequence[ImageScore]) -> Accuracy | None:
         """Over prompts in the usual wording."""
         return _accuracy([one for one, usual in zip(verdicts, self._usual, strict=True) if usual])
 
-    def agreeing(self, verdicts: Sequence[Verdict]) -> Accuracy | None:
+    def agreeing(self, verdicts: Sequence[ImageScore]) -> Accuracy | None:
         """Over all other prompts."""
         return _accuracy([one for one, usual in zip(verdicts, self._usual, strict=True) if not usual])
 
@@ -72,14 +72,14 @@ class Judging:
         return self.recogniser.feature_distances(pixels, self._reference)
 
 
-def _seen_in(pixels: Tensor, recogniser: Recogniser) -> list[Asked]:
+def _seen_in(pixels: Tensor, recogniser: Classifier) -> list[ExpectedLabels]:
     seen = recogniser.look(pixels)
     emoji, style = seen.emoji.argmax(1).tolist(), seen.style.argmax(1).tolist()
     return [
-        Asked(recogniser.emoji[one], recogniser.styles[other], background_of(picture))
+        ExpectedLabels(recogniser.emoji[one], recogniser.styles[other], background_of(picture))
         for one, other, picture in zip(emoji, style, pixels, strict=True)
     ]
 
 
-def _accuracy(verdicts: Sequence[Verdict]) -> Accuracy | None:
+def _accuracy(verdicts: Sequence[ImageScore]) -> Accuracy | None:
     return accuracy(verdicts) if verdicts else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.bench.conclusions.group_by import alike_but, speed, subject, with_speed
+from calotype.bench.conclusions.group_by import group_except, speed, subject, with_speed
 from calotype.bench.conclusions.types import Statement, doubts
 from calotype.bench.references.types import RECORDS, Entry
 from calotype.bench.references.units import first, seconds
@@ -19,7 +19,7 @@ def shapes(entries: Sequence[Entry]) -> list[Statement]:
 
 def _batches(entries: Sequence[Entry], axis: str, *also: str) -> list[Statement]:
     statements = []
-    for group in alike_but(entries, axis, *also):
+    for group in group_except(entries, axis, *also):
         runs = [run for run in with_speed(group) if getattr(run[0].settings, axis)]
         if len({getattr(run[0].settings, axis) for run in runs}) < 2:
             continue
@@ -61,7 +61,7 @@ def _guidance(entries: Sequence[Entry]) -> list[Statement]:
     guided = [entry for entry in entries if entry.settings.cfg != 1]
     return [
         _guidance_of(group, *spread)
-        for group in alike_but(guided, "cfg")
+        for group in group_except(guided, "cfg")
         if (spread := guidance_spread(group))
     ]
 
@@ -89,7 +89,7 @@ def _outside(entries: Sequence[Entry]) -> list[Statement]:
     statements = [_outside_of([one]) for one in told if one[0].source != RECORDS]
     shares = {entry.id: found for entry, found in told}
     own = [entry for entry, _ in told if entry.source == RECORDS]
-    for group in alike_but(own, "steps", "batch", "width", "height", "cfg"):
+    for group in group_except(own, "steps", "batch", "width", "height", "cfg"):
         ordered = sorted(((entry, shares[entry.id]) for entry in group), key=lambda one: one[1][0])
         statements.append(_outside_of(ordered[:1] + ordered[1:][-1:]))
     return statements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.bench.conclusions.group_by import alike_but, speed
+from calotype.bench.conclusions.group_by import group_except, speed
 from calotype.bench.conclusions.types import Statement, doubts
 from calotype.bench.references.settings_diff import shown_switches
 from calotype.bench.references.types import RECORDS, Entry
@@ -20,7 +20,7 @@ def effects(entries: Sequence[Entry]) -> list[Statement]:
     runs = [entry for entry in entries if entry.settings.work != "kernel"]
     plain = {entry.source for entry in runs if speed(entry) and not entry.settings.switches}
     for free in (("switches", "ema", "precision"), ("software",), ("loop",)):
-        for group in alike_but(runs, *free):
+        for group in group_except(runs, *free):
             base = min(group, key=_plainness)
             others = [entry for entry in group if _names(entry.settings) != _names(base.settings)]
             statements += [_effect(entry, base) for entry in others if speed(base) and _tried(entry)]

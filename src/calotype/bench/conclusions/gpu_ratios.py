@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from calotype.bench.conclusions.group_by import alike_across, speed, with_speed
+from calotype.bench.conclusions.group_by import group_across, speed, with_speed
 from calotype.bench.conclusions.types import Statement, doubts
 from calotype.bench.references.types import Entry
 
@@ -16,7 +16,7 @@ def gpu_ratios(entries: Sequence[Entry]) -> list[Statement]:
     """For every two GPUs of a source that did the same work on as many devices."""
     plain = [entry for entry in entries if not entry.settings.switches and entry.settings.gpu]
     statements = []
-    for group in alike_across(plain, "gpu", "micro_batch", "global_batch", "batch"):
+    for group in group_across(plain, "gpu", "micro_batch", "global_batch", "batch"):
         runs: dict[str, _Runs] = {}
         for entry, value in with_speed(group):
             runs.setdefault(str(entry.settings.gpu), []).append((entry, value))

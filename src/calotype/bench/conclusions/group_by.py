@@ -11,7 +11,7 @@ _NEVER = {"command", "num_workers"}
 """Settings that set no two measurements of one source apart."""
 
 
-def alike_but(entries: Iterable[Entry], *free: str) -> list[list[Entry]]:
+def group_except(entries: Iterable[Entry], *free: str) -> list[list[Entry]]:
     """Entries of one run that share every setting but `free`, in the order they come.
 
     Other days, machines and versions are other runs: between them more differs than the settings say.
@@ -22,7 +22,7 @@ def alike_but(entries: Iterable[Entry], *free: str) -> list[list[Entry]]:
     return list(groups.values())
 
 
-def alike_across(entries: Iterable[Entry], *free: str) -> list[list[Entry]]:
+def group_across(entries: Iterable[Entry], *free: str) -> list[list[Entry]]:
     """The same over all runs of ours, for what cannot be in one: other GPUs, and more of them."""
     groups: dict[Hashable, list[Entry]] = {}
     for entry in entries:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, linear_regression
 
-from calotype.bench.conclusions.group_by import alike_but, speed, subject
+from calotype.bench.conclusions.group_by import group_except, speed, subject
 from calotype.bench.conclusions.types import Statement, doubts
 from calotype.bench.references.types import Entry
 from calotype.bench.references.units import first, measures, seconds
 
-_LEAST_POINTS = 3
+_MIN_POINTS = 3
 _Reading = Callable[[Entry], float | None]
 
 
@@ -41,8 +41,8 @@ def straight_lines(entries: Sequence[Entry]) -> list[Statement]:
     return [
         _statement(curve, points)
         for curve in _CURVES
-        for group in alike_but(plain, *curve.free)
-        if len(points := _points(curve, group)) >= _LEAST_POINTS
+        for group in group_except(plain, *curve.free)
+        if len(points := _points(curve, group)) >= _MIN_POINTS
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calotype.bench.conclusions.group_by import alike_but, with_speed
+from calotype.bench.conclusions.group_by import group_except, with_speed
 from calotype.bench.conclusions.types import Statement, doubts
 from calotype.bench.references.types import Entry
 
@@ -39,7 +39,7 @@ def _stated(entries: Sequence[Entry]) -> list[Statement]:
 
 def _measured(entries: Sequence[Entry]) -> list[Statement]:
     statements = []
-    for group in alike_but(entries, "precision", "switches"):
+    for group in group_except(entries, "precision", "switches"):
         runs = with_speed(group)
         half = [run for run in runs if run[0].settings.precision in _HALF]
         for name in _FEWER:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, linear_regression
 
-from calotype.bench.conclusions.group_by import alike_across, with_speed
+from calotype.bench.conclusions.group_by import group_across, with_speed
 from calotype.bench.conclusions.types import Statement, doubts
 from calotype.bench.references.types import Entry
 
@@ -47,7 +47,7 @@ def fit_serial_fraction(times: Sequence[float], efficiencies: Sequence[float]) -
 
 def scaling(entries: Sequence[Entry]) -> list[Statement]:
     """Efficiency of every run on more GPUs than its twin, and a fit for each GPU."""
-    points = [point for group in alike_across(entries, *_DEVICES) for point in _points(group)]
+    points = [point for group in group_across(entries, *_DEVICES) for point in _points(group)]
     statements = [_efficiency(point) for point in points]
     by_gpu: dict[tuple[str, str | None], list[_Point]] = {}
     for point in points:

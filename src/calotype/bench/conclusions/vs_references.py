@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from calotype.bench.conclusions.types import Statement, doubts
-from calotype.bench.references.nearest import Beside, compare
+from calotype.bench.references.nearest import NearestReference, compare
 from calotype.bench.references.types import Entry
 
 _NEAREST = 3
@@ -21,7 +21,7 @@ def against_references(records: Sequence[Entry], references: Sequence[Entry]) ->
     ]
 
 
-def _statement(record: Entry, beside: Beside, ratio: float) -> Statement:
+def _statement(record: Entry, beside: NearestReference, ratio: float) -> Statement:
     reference, apart = beside.reference, beside.differences
     unsaid = [f"not said by one: {', '.join(apart.unsaid)}"] if apart.unsaid else []
     return Statement(

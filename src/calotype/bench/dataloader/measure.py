@@ -12,9 +12,9 @@ from pathlib import Path
 from calotype.bench.dataloader.gpus_fed import Rate
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.recipe import Recipe
-from calotype.train.data.dataloader import open_feed
+from calotype.train.data.dataloader import build_dataloader
 from calotype.train.data.factory import SYNTHETIC
-from calotype.train.data.requirements import Needs
+from calotype.train.data.requirements import DataRequirements
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,13 @@ def check(recipe: Recipe) -> None:
         raise RequestError([Problem("data.kind", rule, recipe.data.kind)])
 
 
-def read_batches(recipe: Recipe, needs: Needs, workers: int, batches: int, warmup: int) -> Readings:
+def read_batches(
+    recipe: Recipe, needs: DataRequirements, workers: int, batches: int, warmup: int
+) -> Readings:
     """So many micro-batches after so many that do not count."""
     part = recipe.data.model_copy(update={"num_workers": workers})
     started = time.perf_counter()
-    with open_feed(part, needs, micro_batch_size=recipe.model.micro_batch_size) as feed:
+    with build_dataloader(part, needs, micro_batch_size=recipe.model.micro_batch_size) as feed:
         opened_s = time.perf_counter() - started
         warmup_s = _timed(feed, warmup)
         # Workers read ahead: what they have ready is used up, so that the clock sees them at work alone.

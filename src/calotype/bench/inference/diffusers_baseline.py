@@ -19,7 +19,9 @@ from calotype.spec.bench_job import System
 from calotype.spec.generate_request import GenerateRequest
 
 
-def peer(model: Model, system: System, request: GenerateRequest) -> Callable[[], list[Image.Image]]:
+def baseline_pipeline(
+    model: Model, system: System, request: GenerateRequest
+) -> Callable[[], list[Image.Image]]:
     """Makes the request's pictures with diffusers; `request` has its size."""
     pipeline = pipeline_of(model)
     if system == "diffusers-compile":

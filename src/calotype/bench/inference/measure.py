@@ -13,22 +13,22 @@ from typing import Protocol
 
 from PIL import Image, ImageOps
 
-from calotype.bench.inference.diffusers_baseline import peer
+from calotype.bench.inference.diffusers_baseline import baseline_pipeline
 from calotype.bench.inference.flops import tflop_per_picture
-from calotype.bench.inference.model_cache import Keeper
-from calotype.bench.inference.similarity import can_differ, likeness
-from calotype.bench.inference.stage_times import staged
-from calotype.bench.sweep.device_clocks import Cpu, Cuda, watched
-from calotype.bench.sweep.partial_record import Notebook
-from calotype.bench.sweep.timing import Clock, Timings, overhead_s, repeated
-from calotype.core.paths import written_whole
+from calotype.bench.inference.model_cache import LoadedModels
+from calotype.bench.inference.similarity import can_differ, similarity_to_baseline
+from calotype.bench.inference.stage_times import time_stages
+from calotype.bench.sweep.device_clocks import Cpu, Cuda, measured_device
+from calotype.bench.sweep.partial_record import PartialRecord
+from calotype.bench.sweep.timing import Clock, Timings, overhead_s, time_each
+from calotype.core.paths import atomic_write
 from calotype.engine.device import precision_name
 from calotype.engine.engine import Engine
 from calotype.engine.presets import pass_names
 from calotype.spec.bench_job import OURS, InferenceJob
 from calotype.spec.generate_request import GenerateRequest
 from calotype.spec.records.measurement import WALL, Preparation, Series, Work
-from calotype.spec.statistics import summarise
+from calotype.spec.statistics import summarize
 
 _SIDE = 512
 
@@ -46,8 +46,8 @@ class _Loaded:
 
 def measure_inference(
     job: InferenceJob,
-    book: Notebook,
-    keeper: Keeper,
+    book: PartialRecord,
+    keeper: LoadedModels,
     *,
     models: Path | None = None,
     picture: Path | None = None,
@@ -62,7 +62,7 @@ def measure_inference(
 
     loaded.device.forget_peaks()
     compiled_s = until_compiled(loaded.engine, unit) if job.system == OURS else 0.0
-    timings = repeated(unit, loaded.device, units=job.units, warmup=job.warmup)
+    timings = time_each(unit, loaded.device, units=job.units, warmup=job.warmup)
     book.note(
         memory=loaded.device.peak_memory(),
         **_figures(timings, loaded, job.request.count, compiled_s),
@@ -75,13 +75,13 @@ def measure_inference(
         _note_likeness(last[0][0], job, loaded, book)
 
 
-def _load(job: InferenceJob, book: Notebook, keeper: Keeper, models: Path | None) -> _Loaded:
+def _load(job: InferenceJob, book: PartialRecord, keeper: LoadedModels, models: Path | None) -> _Loaded:
     if keeper.holds_model:
         book.remark("a point before it in the same process had loaded the weights")
     started = time.perf_counter()
     engine = keeper.engine_for(job, models)
     load_s = time.perf_counter() - started
-    model, device = engine.model, watched(engine.model.device)
+    model, device = engine.model, measured_device(engine.model.device)
     request = engine.resolve(job.request)
     request = request.with_changes(tile_vae=engine.plan(request, request.count).tiled)
     book.note(
@@ -99,7 +99,7 @@ def _load(job: InferenceJob, book: Notebook, keeper: Keeper, models: Path | None
 def _maker(job: InferenceJob, loaded: _Loaded) -> Callable[[], list[Image.Image]]:
     engine, request = loaded.engine, loaded.request
     if job.system != OURS:
-        return peer(engine.model, job.system, request)
+        return baseline_pipeline(engine.model, job.system, request)
 
     def make() -> list[Image.Image]:
         engine.forget_texts()
@@ -132,7 +132,7 @@ def until_compiled(engine: Compiling, unit: Callable[[], None], clock: Clock = t
 def _figures(timings: Timings, loaded: _Loaded, batch: int, compiled_s: float) -> dict[str, object]:
     compile_s = None if timings.compile_s is None else compiled_s + timings.compile_s
     return {
-        "samples_per_s": batch / summarise(timings.wall_s).median,
+        "samples_per_s": batch / summarize(timings.wall_s).median,
         "energy_j": timings.energy_j,
         "preparation": Preparation(load_s=loaded.load_s, warmup_s=timings.warmup_s, compile_s=compile_s),
     }
@@ -144,11 +144,11 @@ def _series(timings: Timings, loaded: _Loaded, job: InferenceJob) -> dict[str, S
         found["device"] = Series.of("s", timings.device_s)
     found["clock"] = Series.of("s", [overhead_s(loaded.device)])
     if job.system == OURS:
-        found |= staged(loaded.engine, loaded.request, loaded.device)
+        found |= time_stages(loaded.engine, loaded.request, loaded.device)
     return found
 
 
-def _note_work(loaded: _Loaded, book: Notebook) -> None:
+def _note_work(loaded: _Loaded, book: PartialRecord) -> None:
     """After the clock has stopped: counting takes seconds of its own."""
     architecture, rate = loaded.engine.model.architecture, book.measurement.samples_per_s
     assert rate
@@ -161,21 +161,21 @@ def _note_work(loaded: _Loaded, book: Notebook) -> None:
     book.note(work=Work(tflop_per_sample=each, tflops=each * rate))
 
 
-def _keep_picture(image: Image.Image, file: Path, book: Notebook) -> None:
+def _keep_picture(image: Image.Image, file: Path, book: PartialRecord) -> None:
     """Small: for the contact sheets of a report, not for measuring."""
     try:
         file.parent.mkdir(exist_ok=True)
         small = ImageOps.contain(image, (_SIDE, _SIDE)) if max(image.size) > _SIDE else image
-        with written_whole(file) as out:
+        with atomic_write(file) as out:
             small.convert("RGB").save(out, "WEBP", quality=90)
     # The figures stand without it.
     except OSError as error:
         book.remark(f"the picture was not kept: {error}")
 
 
-def _note_likeness(image: Image.Image, job: InferenceJob, loaded: _Loaded, book: Notebook) -> None:
+def _note_likeness(image: Image.Image, job: InferenceJob, loaded: _Loaded, book: PartialRecord) -> None:
     try:
-        book.note(quality=likeness(image, job, loaded.engine.model))
+        book.note(quality=similarity_to_baseline(image, job, loaded.engine.model))
     # The figures stand without it.
     except Exception as error:
         book.remark(f"the picture was not compared: {type(error).__name__}: {error}")

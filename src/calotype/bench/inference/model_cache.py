@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from calotype.engine.engine import Engine
-from calotype.engine.load import engine_on, load
+from calotype.engine.load import build_engine, load
 from calotype.engine.memory_planner import WORKSPACE_BYTES
-from calotype.engine.passes.text_encoder_offload import TEXT_ASIDE
+from calotype.engine.passes.text_encoder_offload import TEXT_ENCODER_OFFLOAD
 from calotype.engine.presets import all_passes
 from calotype.models.model import Model
 from calotype.spec.bench_job import InferenceJob, Job
@@ -21,12 +21,12 @@ def shared_by(job: Job) -> tuple[object, ...] | None:
     if not isinstance(job, InferenceJob) or job.system == "diffusers-compile":
         return None
     # It has the model made in another way, and torch's memory with it.
-    if job.preset and TEXT_ASIDE in all_passes(job.preset):
+    if job.preset and TEXT_ENCODER_OFFLOAD in all_passes(job.preset):
         return None
     return job.model, job.precision, job.device
 
 
-class Keeper:
+class LoadedModels:
     """Has one model at a time; whoever asks is of those that `shared_by` lets share it."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Keeper:
         preset = job.preset or "baseline"
         if self._model is not None:
             _put_back(self._model)
-            return engine_on(self._model, preset=preset, models_folder=models)
+            return build_engine(self._model, preset=preset, models_folder=models)
         engine = load(
             job.model,
             device=job.device,

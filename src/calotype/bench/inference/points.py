@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from calotype.core.errors import Problem, RequestError, near_matches
+from calotype.core.errors import Problem, RequestError, did_you_mean
 from calotype.engine.presets import all_passes
-from calotype.spec.bench_job import OURS, PEERS_SAMPLER, InferenceJob, System
+from calotype.spec.bench_job import BASELINE_SAMPLER, OURS, InferenceJob, System
 from calotype.spec.constants import PRECISIONS
 from calotype.spec.generate_request import GenerateRequest
 from calotype.spec.records.measurement import Setting
@@ -41,7 +41,7 @@ def job_of(
 ) -> InferenceJob:
     """One point's job; every problem with its settings at once."""
     problems = _problems(settings, system)
-    asked: dict[str, Any] = {"prompt": PROMPT, **PEERS_SAMPLER}
+    asked: dict[str, Any] = {"prompt": PROMPT, **BASELINE_SAMPLER}
     asked |= {name: settings[name] for name in _REQUEST if name in settings}
     asked["count"] = settings.get("batch", 1)
     size = str(settings["size"]) if "size" in settings else None
@@ -70,7 +70,7 @@ def job_of(
 
 def _problems(settings: Mapping[str, Setting], system: System) -> list[Problem]:
     unknown = [name for name in settings if name not in KNOWN]
-    problems = [Problem(name, f"is no setting of a picture; {near_matches(name, KNOWN)}") for name in unknown]
+    problems = [Problem(name, f"is no setting of a picture; {did_you_mean(name, KNOWN)}") for name in unknown]
     precision = settings.get("precision")
     if precision is not None and precision not in PRECISIONS:
         problems.append(
@@ -81,7 +81,7 @@ def _problems(settings: Mapping[str, Setting], system: System) -> list[Problem]:
     else:
         problems += [
             Problem(name, f"{settings[name]!r} beside {system}: the two are known to agree at {value}")
-            for name, value in PEERS_SAMPLER.items()
+            for name, value in BASELINE_SAMPLER.items()
             if settings.get(name, value) != value
         ]
     return problems

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calotype.bench.quality.image_metrics import psnr, ssim
 from calotype.engine.engine import Engine
-from calotype.engine.presets import passes_of
+from calotype.engine.presets import resolve_passes
 from calotype.models.model import Model
 from calotype.spec.bench_job import OURS, InferenceJob
 from calotype.spec.records.measurement import Likeness
@@ -21,10 +21,10 @@ def can_differ(job: InferenceJob, model: Model) -> bool:
     """Whether the pictures may be other than the plain ones."""
     if job.system != OURS or job.preset is None:
         return True
-    return any(one.effect != "exact" for one in passes_of(model, job.preset))
+    return any(one.effect != "exact" for one in resolve_passes(model, job.preset))
 
 
-def likeness(image: Image.Image, job: InferenceJob, model: Model) -> Likeness:
+def similarity_to_baseline(image: Image.Image, job: InferenceJob, model: Model) -> Likeness:
     """Of the first picture of a batch to the plain one of its seed, in the same precision."""
     for part in (model.vae, *model.text_encoders):
         # A pass or a peer may have put them aside.

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from calotype.bench.sweep.timing import Watched
+from calotype.bench.sweep.timing import MeasuredDevice
 from calotype.engine.engine import Engine
 from calotype.engine.image_inputs import Inputs
 from calotype.spec.generate_request import GenerateRequest
 from calotype.spec.records.measurement import Series
 
 
-def staged(engine: Engine, request: GenerateRequest, device: Watched) -> dict[str, Series]:
+def time_stages(engine: Engine, request: GenerateRequest, device: MeasuredDevice) -> dict[str, Series]:
     """Seconds of each stage of a request that is made in one batch."""
     engine.forget_texts()
     device.finish()

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from calotype.bench.profile.chrome_trace import read_trace
-from calotype.bench.profile.launch_bound import Advice, waiting_of
+from calotype.bench.profile.launch_bound import Advice, launch_bound_time
 from calotype.bench.profile.summary import groups_of, kernels_of, stages_of
 from calotype.spec.records.profile import NsightCommand, ProfileRecord
 
 
 @dataclass(frozen=True)
-class Taken:
+class ProfiledRun:
     """A trace and what is known of the job behind it."""
 
     trace: Path
@@ -31,7 +31,7 @@ class Taken:
     nsight: Sequence[NsightCommand] = ()
 
 
-def analysed(taken: Taken) -> ProfileRecord:
+def analyze(taken: ProfiledRun) -> ProfileRecord:
     """Where the time went."""
     trace = read_trace(taken.trace)
     kernels = kernels_of(trace)
@@ -47,7 +47,7 @@ def analysed(taken: Taken) -> ProfileRecord:
         groups=groups_of(trace, kernels),
         kernels=kernels,
         stages=stages_of(trace, taken.stages),
-        waiting=waiting_of(trace, taken.advice, taken.unprofiled_s),
+        waiting=launch_bound_time(trace, taken.advice, taken.unprofiled_s),
         nsight=list(taken.nsight),
         trace=taken.trace.name,
         fingerprint=taken.fingerprint,

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import torch
 
-from calotype.bench.profile.analyze import Taken, analysed
+from calotype.bench.profile.analyze import ProfiledRun, analyze
 from calotype.bench.profile.annotations import marked
 from calotype.bench.profile.launch_bound import Advice
 from calotype.bench.profile.nsight import nsight_commands
@@ -52,8 +52,8 @@ def profile_generate(
         watcher.start("profile", 2)
         unprofiled_s = wall_s(make, device)
         record(make, device, plan.out / TRACE)
-    return analysed(
-        Taken(
+    return analyze(
+        ProfiledRun(
             trace=plan.out / TRACE,
             command=plan.command,
             job="generate",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calotype.bench.profile.analyze import Taken, analysed
+from calotype.bench.profile.analyze import ProfiledRun, analyze
 from calotype.bench.profile.annotations import marked, replaced, staged
 from calotype.bench.profile.launch_bound import DATA, Advice
 from calotype.bench.profile.nsight import nsight_commands
@@ -21,12 +21,12 @@ from calotype.engine.device import device_name
 from calotype.engine.torch_info import full_fingerprint
 from calotype.spec.recipe import Recipe
 from calotype.spec.records.profile import ProfileRecord
-from calotype.train.builders import build_subject, load_model, open_training_feed
-from calotype.train.data.dataloader import Feed
-from calotype.train.distributed.process_group import Process, as_started, joined
-from calotype.train.fused_optimizer import OnePass
-from calotype.train.oom import explained
-from calotype.train.trainer import Loop
+from calotype.train.builders import build_task, build_training_dataloader, load_training_model
+from calotype.train.data.dataloader import DataLoader
+from calotype.train.distributed.process_group import Rank, apply_elastic_world_size, init_process_group
+from calotype.train.fused_optimizer import FusedOptimizer
+from calotype.train.oom import out_of_memory_help
+from calotype.train.trainer import Trainer
 
 STAGES = (DATA, "prepare", "forward", "backward", "optimizer", "average")
 
@@ -41,31 +41,31 @@ def profile_train(
     models: Path | None = None,
 ) -> ProfileRecord | None:
     """Train a few steps unseen, then a few under the profiler; None if only marks were wanted."""
-    recipe = as_started(recipe)
+    recipe = apply_elastic_world_size(recipe)
     if recipe.num_processes > 1:
         rule = f"{recipe.num_processes} processes; a profile looks into one. Set trainer.devices=1 and "
         rule += "trainer.nodes=1, or train with profile.enabled=true and read each rank's trace with "
         rule += "`calotype profile trace`"
         raise RequestError([Problem("trainer.devices", rule, recipe.num_processes)])
-    with joined(recipe, device) as process:
+    with init_process_group(recipe, device) as process:
         try:
             return _profiled(recipe, plan, process, progress or Silent(), cancel or CancelToken(), models)
         except torch.OutOfMemoryError as error:
-            raise explained(recipe, process) from error
+            raise out_of_memory_help(recipe, process) from error
 
 
 def _profiled(
     recipe: Recipe,
     plan: ProfilePlan,
-    process: Process,
+    process: Rank,
     progress: Progress,
     cancel: CancelToken,
     models: Path | None,
 ) -> ProfileRecord | None:
-    model = load_model(recipe, process.device, progress, models)
-    subject = build_subject(model, recipe)
-    loop = Loop(subject, recipe, process)
-    feed = open_training_feed(model, recipe, process, progress=progress)
+    model = load_training_model(recipe, process.device, progress, models)
+    subject = build_task(model, recipe)
+    loop = Trainer(subject, recipe, process)
+    feed = build_training_dataloader(model, recipe, process, progress=progress)
     # Marked from the start: a step's micro-batch is prepared during the one before.
     with feed, _stages_marked(loop, feed):
         subject.use_empty_text(feed.facts.empty_text)
@@ -87,8 +87,8 @@ def _profiled(
         progress.start("profile", 2 * plan.steps)
         unprofiled_s = wall_s(steps, process.device)
         record(steps, process.device, plan.out / TRACE)
-    return analysed(
-        Taken(
+    return analyze(
+        ProfiledRun(
             trace=plan.out / TRACE,
             command=plan.command,
             job="train",
@@ -104,7 +104,7 @@ def _profiled(
     )
 
 
-def _stages_marked(loop: Loop, feed: Feed) -> ExitStack:
+def _stages_marked(loop: Trainer, feed: DataLoader) -> ExitStack:
     def preparing(prepare: Any) -> Any:
         # What it answers with is the forward pass, still to be run.
         return lambda *arguments: staged("forward", staged("prepare", prepare)(*arguments))
@@ -114,7 +114,7 @@ def _stages_marked(loop: Loop, feed: Feed) -> ExitStack:
     stack.enter_context(marked(type(feed), "__next__", DATA))
     stack.enter_context(marked(Tensor, "backward", "backward"))
     stack.enter_context(marked(loop.optimizer, "step", "optimizer"))
-    stack.enter_context(marked(OnePass, "step", "optimizer"))
+    stack.enter_context(marked(FusedOptimizer, "step", "optimizer"))
     if loop.ema:
         stack.enter_context(marked(loop.ema, "step", "average"))
     return stack

@@ -14,7 +14,7 @@ from calotype.bench.profile.cpu_op_patterns import HOST_KINDS
 from calotype.bench.profile.gpu_kernel_patterns import DEVICE_KINDS
 from calotype.spec.records.profile import Group
 
-_LONGEST_NAME = 96
+_MAX_NAME_LENGTH = 96
 _UNKNOWN = "nothing is known of this name"
 
 
@@ -50,4 +50,4 @@ def short_name(name: str) -> str:
     if "<" in text:
         # What follows the template's arguments are the types of the function's: never news.
         text = text[: text.rindex(">") + 1] if ">" in text else text
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+    return text if len(text) <= _MAX_NAME_LENGTH else f"{text[: _MAX_NAME_LENGTH - 1]}…"

@@ -29,7 +29,7 @@ class Advice:
     for_data: Sequence[str] = ()
 
 
-def waiting_of(trace: Trace, advice: Advice, unprofiled_s: float | None = None) -> Waiting:
+def launch_bound_time(trace: Trace, advice: Advice, unprofiled_s: float | None = None) -> Waiting:
     """Look at a trace; `unprofiled_s` is what the same work takes when nobody looks."""
     work = [when for _, when in trace.pieces]
     idle = gaps(work, trace.window)

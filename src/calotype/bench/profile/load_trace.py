@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calotype.bench.profile.analyze import Taken, analysed
+from calotype.bench.profile.analyze import ProfiledRun, analyze
 from calotype.bench.profile.capture_generate import STAGES as GENERATING
 from calotype.bench.profile.capture_train import STAGES as TRAINING
 from calotype.bench.profile.launch_bound import Advice
@@ -18,8 +18,8 @@ _ADVICE = Advice(
 
 def profile_trace(trace: Path, command: str) -> ProfileRecord:
     """What a trace amounts to, without anything known of the job."""
-    return analysed(
-        Taken(
+    return analyze(
+        ProfiledRun(
             trace=trace,
             command=command,
             job="trace",

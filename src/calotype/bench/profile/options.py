@@ -8,7 +8,7 @@ from pathlib import Path
 from calotype.core.errors import Problem, RequestError
 
 TRACE, RECORD, SUMMARY = "trace.json.gz", "profile.json", "profile.md"
-MOST_STEPS = 50
+MAX_STEPS = 50
 """More show nothing new, and every one of them adds tens of thousands of events to the trace."""
 
 
@@ -28,9 +28,9 @@ class ProfilePlan:
 
     def __post_init__(self) -> None:
         problems = []
-        if not 1 <= self.steps <= MOST_STEPS:
+        if not 1 <= self.steps <= MAX_STEPS:
             rule = (
-                f"{self.steps} is out of range; a profile looks into 1 to {MOST_STEPS}; more show nothing new"
+                f"{self.steps} is out of range; a profile looks into 1 to {MAX_STEPS}; more show nothing new"
             )
             problems.append(Problem("--steps", rule, self.steps))
         if self.warmup < 1:

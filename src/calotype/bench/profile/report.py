@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from calotype.bench.profile.options import RECORD, SUMMARY
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.spec.records.profile import ProfileRecord
 from calotype.spec.records.train_benchmark import markdown
 
@@ -84,7 +84,7 @@ def page(record: ProfileRecord, top: int) -> str:
 
 def write(record: ProfileRecord, out: Path, top: int) -> None:
     """The record and its page; the trace is there already."""
-    with written_whole(out / RECORD, "w") as file:
+    with atomic_write(out / RECORD, "w") as file:
         file.write(record.model_dump_json(indent=1) + "\n")
-    with written_whole(out / SUMMARY, "w") as file:
+    with atomic_write(out / SUMMARY, "w") as file:
         file.write(page(record, top))

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from calotype.bench.profile.annotations import stage
 from calotype.bench.profile.chrome_trace import WINDOW
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 
 Job = Callable[[], object]
 
@@ -47,7 +47,7 @@ def record(job: Job, device: torch.device, trace: Path) -> None:
         plain = Path(folder) / "trace.json"
         seen.export_chrome_trace(str(plain))
         # Torch would pack it line by line, which takes longer than most jobs.
-        with plain.open("rb") as source, written_whole(trace) as file, gzip.open(file, "wb", 5) as packed:
+        with plain.open("rb") as source, atomic_write(trace) as file, gzip.open(file, "wb", 5) as packed:
             shutil.copyfileobj(source, packed, 2**20)
 
 

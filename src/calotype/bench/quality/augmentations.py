@@ -38,7 +38,7 @@ SLIGHT = Amount(scale=0.04, turn=0.04, shift=0.04, bend=0.015, blur=0.7, noise=0
 """What the recogniser's figures call degraded."""
 
 
-def spoiled(pictures: Tensor, amount: Amount, generator: torch.Generator) -> Tensor:
+def augment(pictures: Tensor, amount: Amount, generator: torch.Generator) -> Tensor:
     """The pictures with faults drawn for each."""
     draw = _Draw(len(pictures), generator)
     moved = _moved(pictures, amount, draw)

@@ -11,7 +11,7 @@ BORDER = 32
 """The border is one part in so many of a side wide."""
 TOLERANCE = 30
 """Steps of 1/255 that any channel may be off; no two colours of the set are within twice that."""
-LEAST_UNIFORM = 0.75
+MIN_UNIFORM = 0.75
 """Share of the border that must have its colour."""
 
 
@@ -22,7 +22,7 @@ def background_of(picture: Tensor) -> str | None:
     uniform = ((border - middle).abs().amax(0) <= TOLERANCE).float().mean()
     distances = {name: _distance(middle, colour) for name, colour in BACKGROUNDS.items()}
     nearest = min(distances, key=distances.__getitem__)
-    return nearest if uniform >= LEAST_UNIFORM and distances[nearest] <= TOLERANCE else None
+    return nearest if uniform >= MIN_UNIFORM and distances[nearest] <= TOLERANCE else None
 
 
 def _border(picture: Tensor) -> Tensor:

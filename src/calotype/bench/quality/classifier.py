@@ -14,21 +14,21 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.nn.functional import interpolate, normalize
 
-from calotype.bench.quality.classifier_model import SIDE, Recognising
+from calotype.bench.quality.classifier_model import SIDE, ClassifierNet
 from calotype.bench.quality.classifier_train import as_floats
 from calotype.bench.quality.dataset import EmojiSet
 from calotype.core.errors import ModelFileError, Problem, RequestError
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.models.files.safetensors_reader import open_safetensors
 from calotype.models.files.safetensors_writer import write_safetensors
-from calotype.models.json_file import read_text
+from calotype.models.json_file import read_text_file
 from calotype.spec.records.quality import RecogniserRecord
 
 _AT_A_TIME = 256
 
 
 @dataclass(frozen=True)
-class Seen:
+class ClassifierOutput:
     """What it sees in each picture."""
 
     emoji: Tensor
@@ -37,10 +37,10 @@ class Seen:
     """Probabilities, one column per style."""
 
 
-class Recogniser:
+class Classifier:
     """Answers which emoji and which style a picture shows."""
 
-    def __init__(self, network: Recognising, record: RecogniserRecord, device: torch.device) -> None:
+    def __init__(self, network: ClassifierNet, record: RecogniserRecord, device: torch.device) -> None:
         self.record = record
         self.emoji, self.styles = list(record.emoji), list(record.styles)
         self._network = network.to(device).eval().requires_grad_(False)
@@ -53,14 +53,14 @@ class Recogniser:
         return self._numbers[self._leaders.get(base, base)]
 
     @torch.inference_mode()
-    def look(self, pixels: Tensor) -> Seen:
+    def look(self, pixels: Tensor) -> ClassifierOutput:
         """At pictures of any size as (number, 3, height, width) in uint8."""
         emoji, style = [], []
         for some in pixels.split(_AT_A_TIME):
             of_emoji, of_style = self._network(self._small(some))
             emoji.append(of_emoji.softmax(1).cpu())
             style.append(of_style.softmax(1).cpu())
-        return Seen(torch.cat(emoji), torch.cat(style))
+        return ClassifierOutput(torch.cat(emoji), torch.cat(style))
 
     @torch.inference_mode()
     def feature_distances(self, one: Tensor, other: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def shipped() -> Path:
     return Path(str(files("calotype.resources.assets"))) / "emoji_recogniser" / "recogniser.safetensors"
 
 
-def write_weights(path: Path, network: Recognising) -> str:
+def write_weights(path: Path, network: ClassifierNet) -> str:
     """Write a network in half precision; returns the file's sha256."""
     tensors = {
         name: value.half() if value.is_floating_point() else value
@@ -110,22 +110,22 @@ def write_weights(path: Path, network: Recognising) -> str:
 
 def write_record(path: Path, record: RecogniserRecord) -> None:
     """Beside the weights at `path`."""
-    with written_whole(path.with_suffix(".json"), "w") as file:
+    with atomic_write(path.with_suffix(".json"), "w") as file:
         file.write(record.model_dump_json(indent=1) + "\n")
 
 
-def read_recogniser(path: Path, device: torch.device) -> Recogniser:
+def read_classifier(path: Path, device: torch.device) -> Classifier:
     """The recogniser whose weights are at `path`."""
     beside = path.with_suffix(".json")
     with open_safetensors(path) as file:
         try:
-            record = RecogniserRecord.model_validate_json(read_text(beside))
+            record = RecogniserRecord.model_validate_json(read_text_file(beside))
         except ValidationError as error:
             rule = f"is no recogniser's record: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}"
             raise ModelFileError(beside, rule) from None
         if file.sha256() != record.weights_sha256:
             raise ModelFileError(path, f"is not the file that {beside.name} describes; train both again")
         state = {name: file.read(name) for name in file}
-    network = Recognising(len(record.emoji), len(record.styles))
+    network = ClassifierNet(len(record.emoji), len(record.styles))
     network.load_state_dict(state)
-    return Recogniser(network, record, device)
+    return Classifier(network, record, device)

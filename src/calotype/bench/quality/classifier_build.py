@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from calotype.bench.quality.classifier import Recogniser, read_recogniser, write_record, write_weights
-from calotype.bench.quality.classifier_eval import examine
-from calotype.bench.quality.classifier_model import SIDE, Recognising
-from calotype.bench.quality.classifier_train import Answers, Lesson, learn
+from calotype.bench.quality.classifier import Classifier, read_classifier, write_record, write_weights
+from calotype.bench.quality.classifier_eval import evaluate_classifier
+from calotype.bench.quality.classifier_model import SIDE, ClassifierNet
+from calotype.bench.quality.classifier_train import Answers, TrainingBatch, fit_classifier
 from calotype.bench.quality.dataset import EmojiSet, Pictures
-from calotype.bench.quality.duplicates import groups, merged
+from calotype.bench.quality.duplicates import groups, merge_identical
 from calotype.core.errors import Problem, RequestError
 from calotype.core.progress import CancelToken, Progress, Silent
 from calotype.engine.device import precision_name
@@ -24,12 +24,12 @@ SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True)
-class Schooling:
+class ClassifierTraining:
     """Where and how a recogniser is made."""
 
     destination: Path
     command: str
-    lesson: Lesson
+    lesson: TrainingBatch
     device: torch.device
     dtype: torch.dtype = torch.float32
 
@@ -39,14 +39,18 @@ class Schooling:
             raise RequestError([Problem("destination", rule, str(self.destination))])
 
 
-def school(
-    data: EmojiSet, how: Schooling, *, progress: Progress | None = None, cancel: CancelToken | None = None
-) -> Recogniser:
+def train_classifier(
+    data: EmojiSet,
+    how: ClassifierTraining,
+    *,
+    progress: Progress | None = None,
+    cancel: CancelToken | None = None,
+) -> Classifier:
     """A new recogniser, as its files give it."""
     progress = progress or Silent()
     train, held_out = data.read("train"), data.read("heldout")
     shown = [*train.shown, *held_out.shown]
-    leaders = merged(shown)
+    leaders = merge_identical(shown)
     # Of all variants the shortest name.
     names = {
         one.base: one.name for one in sorted(shown, key=lambda one: (len(one.name), one.name), reverse=True)
@@ -56,8 +60,10 @@ def school(
     answers = _answers(train, leaders, list(emoji), styles, progress)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(how.lesson.seed)
-        network = Recognising(len(emoji), len(styles))
-    learn(answers, network, how.lesson, device=how.device, dtype=how.dtype, progress=progress, cancel=cancel)
+        network = ClassifierNet(len(emoji), len(styles))
+    fit_classifier(
+        answers, network, how.lesson, device=how.device, dtype=how.dtype, progress=progress, cancel=cancel
+    )
     # As its file will give it.
     network.half().float()
     record = RecogniserRecord(
@@ -73,15 +79,15 @@ def school(
         confusions=[],
         fingerprint=full_fingerprint().as_dict(),
     )
-    unwritten = Recogniser(network, record, how.device)
-    exam, confusions = examine(unwritten, held_out, data.side, progress=progress, cancel=cancel)
+    unwritten = Classifier(network, record, how.device)
+    exam, confusions = evaluate_classifier(unwritten, held_out, data.side, progress=progress, cancel=cancel)
     found = {
         "exam": exam,
         "confusions": confusions,
         "weights_sha256": write_weights(how.destination, network),
     }
     write_record(how.destination, record.model_copy(update=found))
-    return read_recogniser(how.destination, how.device)
+    return read_classifier(how.destination, how.device)
 
 
 def _answers(

@@ -10,11 +10,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from calotype.bench.quality.augmentations import SLIGHT, spoiled
-from calotype.bench.quality.classifier import Recogniser
+from calotype.bench.quality.augmentations import SLIGHT, augment
+from calotype.bench.quality.classifier import Classifier
 from calotype.bench.quality.classifier_train import as_floats
 from calotype.bench.quality.dataset import Pictures, scaled
-from calotype.bench.quality.score import Verdict, accuracy, all_of, judge
+from calotype.bench.quality.score import ImageScore, accuracy, all_of, score_images
 from calotype.core.progress import CancelToken, Progress, Silent
 from calotype.engine.vae import to_image
 from calotype.spec.records.quality import Accuracy, Confusion
@@ -23,12 +23,12 @@ _SEED = 1
 _JPEG_QUALITY = 30
 _TILES = 4
 _AT_A_TIME = 256
-_MOST_CONFUSIONS = 40
+_MAX_CONFUSIONS = 40
 CLEAN, DEGRADED, COMPRESSED, SCRAMBLED = "clean", "degraded", "compressed", "scrambled"
 
 
-def examine(
-    recogniser: Recogniser,
+def evaluate_classifier(
+    recogniser: Classifier,
     real: Pictures,
     side: int,
     *,
@@ -48,7 +48,7 @@ def examine(
         COMPRESSED: _compressed,
         SCRAMBLED: lambda pixels: _scrambled(pixels, draws),
     }
-    verdicts: dict[str, list[Verdict]] = {way: [] for way in ways}
+    verdicts: dict[str, list[ImageScore]] = {way: [] for way in ways}
     places = range(0, len(real), _AT_A_TIME)
     progress.start("examining", len(places))
     for start in places:
@@ -56,14 +56,14 @@ def examine(
         which = range(start, min(start + _AT_A_TIME, len(real)))
         pixels, asked = real.pixels(side, which), [all_of(real.shown[number]) for number in which]
         for way, spoil in ways.items():
-            verdicts[way] += judge(spoil(pixels), asked, recogniser)
+            verdicts[way] += score_images(spoil(pixels), asked, recogniser)
         progress.advance()
     figures = {way: accuracy(found) for way, found in verdicts.items()}
     return figures, _confusions(verdicts[CLEAN] + verdicts[DEGRADED], recogniser)
 
 
 def _degraded(pixels: Tensor, draws: torch.Generator) -> Tensor:
-    return _as_bytes(spoiled(as_floats(pixels), SLIGHT, draws))
+    return _as_bytes(augment(as_floats(pixels), SLIGHT, draws))
 
 
 def _compressed(pixels: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def _as_bytes(pictures: Tensor) -> Tensor:
     return ((pictures + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
 
 
-def _confusions(verdicts: list[Verdict], recogniser: Recogniser) -> list[Confusion]:
+def _confusions(verdicts: list[ImageScore], recogniser: Classifier) -> list[Confusion]:
     names = recogniser.record.emoji
     wrong = Counter(
         (names[recogniser.emoji[recogniser.number_of(one.asked.base)]], names[one.emoji])
@@ -98,4 +98,4 @@ def _confusions(verdicts: list[Verdict], recogniser: Recogniser) -> list[Confusi
         if one.place > 1
     )
     ordered = sorted(wrong.items(), key=lambda item: (-item[1], item[0]))
-    return [Confusion(shown=shown, judged=taken, times=n) for (shown, taken), n in ordered[:_MOST_CONFUSIONS]]
+    return [Confusion(shown=shown, judged=taken, times=n) for (shown, taken), n in ordered[:_MAX_CONFUSIONS]]

@@ -13,7 +13,7 @@ WIDTHS = (24, 48, 96, 192)
 EMBEDDING = 160
 
 
-class Recognising(nn.Module):
+class ClassifierNet(nn.Module):
     """Pictures from −1 to 1 to scores."""
 
     def __init__(self, num_emoji: int, num_styles: int) -> None:
@@ -21,7 +21,7 @@ class Recognising(nn.Module):
         self.stem = nn.Sequential(
             nn.Conv2d(12, WIDTHS[0], 3, padding=1, bias=False), nn.BatchNorm2d(WIDTHS[0])
         )
-        self.blocks = nn.Sequential(*(_Halving(before, after) for before, after in pairwise(WIDTHS)))
+        self.blocks = nn.Sequential(*(_DownsampleBlock(before, after) for before, after in pairwise(WIDTHS)))
         # Not averaged over places: where a clock's hand points is what tells the hour.
         self.embedding = nn.Linear(WIDTHS[-1] * (SIDE // 16) ** 2, EMBEDDING, bias=False)
         self.norm = nn.BatchNorm1d(EMBEDDING)
@@ -45,7 +45,7 @@ class Recognising(nn.Module):
         return self.embedding(self.features(pictures)[-1].flatten(1))
 
 
-class _Halving(nn.Module):
+class _DownsampleBlock(nn.Module):
     """Two convolutions beside a shortcut; half the places, more channels."""
 
     def __init__(self, before: int, after: int) -> None:

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from calotype.bench.quality.augmentations import USUAL, spoiled
-from calotype.bench.quality.classifier_model import Recognising
+from calotype.bench.quality.augmentations import USUAL, augment
+from calotype.bench.quality.classifier_model import ClassifierNet
 from calotype.core.progress import CancelToken, Progress, Silent
 
-_LARGEST_RATE = 3e-3
+_MAX_RATE = 3e-3
 _WARM_UP = 0.15
 _DECAY = 0.05
 _SMOOTHING = 0.1
@@ -21,7 +21,7 @@ _STYLE_SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingBatch:
     """How long and in what portions it learns."""
 
     epochs: int = 8
@@ -38,10 +38,10 @@ class Answers:
     style: Tensor
 
 
-def learn(
+def fit_classifier(
     answers: Answers,
-    network: Recognising,
-    lesson: Lesson,
+    network: ClassifierNet,
+    lesson: TrainingBatch,
     *,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
@@ -54,7 +54,7 @@ def learn(
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=_DECAY)
     total = lesson.epochs * _batches_in(len(answers.emoji), lesson.batch_size)
     rate = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, _LARGEST_RATE, total_steps=total, pct_start=_WARM_UP, cycle_momentum=False
+        optimizer, _MAX_RATE, total_steps=total, pct_start=_WARM_UP, cycle_momentum=False
     )
     # All of them at once: a GPU would wait for the host otherwise.
     pixels, emoji, style = (part.to(device) for part in (answers.pixels, answers.emoji, answers.style))
@@ -64,7 +64,7 @@ def learn(
         for places in _order(len(emoji), lesson):
             cancel.check()
             batch = places.to(device)
-            pictures = spoiled(as_floats(pixels[batch]), USUAL, draws)
+            pictures = augment(as_floats(pixels[batch]), USUAL, draws)
             loss = _loss(network, pictures, emoji[batch], style[batch], dtype)
             optimizer.zero_grad()
             loss.backward()
@@ -80,7 +80,9 @@ def as_floats(pixels: Tensor) -> Tensor:
     return pixels.float() / 127.5 - 1
 
 
-def _loss(network: Recognising, pictures: Tensor, emoji: Tensor, style: Tensor, dtype: torch.dtype) -> Tensor:
+def _loss(
+    network: ClassifierNet, pictures: Tensor, emoji: Tensor, style: Tensor, dtype: torch.dtype
+) -> Tensor:
     with torch.autocast(pictures.device.type, dtype, enabled=dtype != torch.float32):
         of_emoji, of_style = network(pictures.contiguous(memory_format=torch.channels_last))
     wrong = cross_entropy(of_emoji.float(), emoji, label_smoothing=_SMOOTHING)
@@ -91,7 +93,7 @@ def _batches_in(count: int, batch_size: int) -> int:
     return max(1, count // batch_size)
 
 
-def _order(count: int, lesson: Lesson) -> Iterator[Tensor]:
+def _order(count: int, lesson: TrainingBatch) -> Iterator[Tensor]:
     """Every epoch in an order of its own; what does not fill a batch waits for the next."""
     shuffle = torch.Generator().manual_seed(lesson.seed)
     for _ in range(lesson.epochs):

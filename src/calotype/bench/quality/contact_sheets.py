@@ -9,10 +9,10 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
-from calotype.bench.quality.prompts import Question
-from calotype.bench.quality.score import Verdict
-from calotype.core.paths import written_whole
-from calotype.datasets.emoji.hashing import lot
+from calotype.bench.quality.prompts import EvalPrompt
+from calotype.bench.quality.score import ImageScore
+from calotype.core.paths import atomic_write
+from calotype.datasets.emoji.hashing import stable_hash
 from calotype.imaging.contact_sheet import Axis, contact_sheet
 
 ACROSS = 10
@@ -23,8 +23,8 @@ ROWS_OF_RANDOM = 3
 class Case:
     """One picture with its question and verdict."""
 
-    question: Question
-    verdict: Verdict
+    question: EvalPrompt
+    verdict: ImageScore
     made: Tensor
     real: Tensor
 
@@ -40,7 +40,7 @@ class Case:
 def write_sheets(folder: Path, split: str, cases: Sequence[Case], names: Mapping[str, str]) -> list[Path]:
     """The surest, the least sure and some chosen by lot."""
     ordered = sorted(cases, key=lambda case: -case.verdict.certainty)
-    by_lot = sorted(cases, key=lambda case: lot("sheet", str(case.question.seed)))
+    by_lot = sorted(cases, key=lambda case: stable_hash("sheet", str(case.question.seed)))
     chosen = {
         "best": ordered[:ACROSS],
         "worst": ordered[::-1][:ACROSS],
@@ -78,5 +78,5 @@ def _image(pixels: Tensor) -> Image.Image:
 
 
 def _write(path: Path, image: Image.Image) -> None:
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         image.save(file, "PNG")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from calotype.bench.quality.dataset import Shown
 
 
-def merged(shown: Iterable[Shown]) -> dict[str, str]:
+def merge_identical(shown: Iterable[Shown]) -> dict[str, str]:
     """For each emoji the one it is judged as: itself, or the first of those it shares a picture with."""
     leader: dict[str, str] = {}
     first_with: dict[bytes, str] = {}

@@ -12,11 +12,11 @@ from calotype.core.errors import Problem, RequestError
 from calotype.core.progress import CancelToken, Progress
 from calotype.engine.engine import Engine
 from calotype.engine.image_inputs import Inputs
-from calotype.engine.vae import Autoencoder
+from calotype.engine.vae import Vae
 from calotype.spec.generate_request import GenerateRequest
 from calotype.train.tasks.vae_loss import psnr
 
-MOST_AT_ONCE = 64
+MAX_AT_ONCE = 64
 """Pictures at once when nobody said how many: more gains little."""
 _RESTORED_AT_A_TIME = 16
 
@@ -30,7 +30,7 @@ def check_size(engine: Engine, side: int) -> None:
         raise RequestError([Problem("model", rule, native)])
 
 
-def made(
+def generate_images(
     engine: Engine,
     requests: Sequence[GenerateRequest],
     *,
@@ -40,7 +40,7 @@ def made(
 ) -> Tensor:
     """A picture for each request, (number, 3, height, width) in uint8; only prompts and seeds differ."""
     first = engine.resolve(requests[0])
-    wanted = min(len(requests), batch_size or MOST_AT_ONCE)
+    wanted = min(len(requests), batch_size or MAX_AT_ONCE)
     plan = engine.plan(first.with_changes(count=wanted), batch_size)
     resolved = [engine.resolve(request).with_changes(tile_vae=plan.tiled) for request in requests]
     pictures = []
@@ -57,9 +57,9 @@ def made(
     return torch.stack(pictures)
 
 
-def restored(engine: Engine, pixels: Tensor, cancel: CancelToken) -> tuple[Tensor, Tensor]:
+def reconstruct_images(engine: Engine, pixels: Tensor, cancel: CancelToken) -> tuple[Tensor, Tensor]:
     """Real pictures through the model's autoencoder and back, and how near each came in dB."""
-    autoencoder, back, near = Autoencoder(engine.model), [], []
+    autoencoder, back, near = Vae(engine.model), [], []
     for some in pixels.split(_RESTORED_AT_A_TIME):
         cancel.check()
         original = some.float() / 127.5 - 1

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from calotype.bench.quality.dataset import Shown
-from calotype.bench.quality.score import Asked
+from calotype.bench.quality.score import ExpectedLabels
 from calotype.datasets.emoji.artwork import STYLES
-from calotype.datasets.emoji.hashing import lot
+from calotype.datasets.emoji.hashing import stable_hash
 
 FREE_ONE_IN = 4
 """So many questions are one in other words."""
@@ -18,33 +18,35 @@ _WORDS = {style.name: "|".join(style.words) for style in STYLES}
 
 
 @dataclass(frozen=True)
-class Question:
+class EvalPrompt:
     """One picture to be made."""
 
     prompt: str
     wording: Literal["full", "free"]
-    asked: Asked
+    asked: ExpectedLabels
     seed: int
     real: int
     """Number of the real picture in its part of the set."""
 
 
-def questions(shown: Sequence[Shown], count: int, seed: int) -> list[Question]:
+def eval_prompts(shown: Sequence[Shown], count: int, seed: int) -> list[EvalPrompt]:
     """Captions of `count` pictures drawn from `shown`, or of all if there are fewer; a seed for each."""
-    order = sorted(range(len(shown)), key=lambda number: lot("quality", str(seed), shown[number].captions[0]))
+    order = sorted(
+        range(len(shown)), key=lambda number: stable_hash("quality", str(seed), shown[number].captions[0])
+    )
     found = []
     for place, number in enumerate(order[:count]):
         one, full = shown[number], place % FREE_ONE_IN != FREE_ONE_IN - 1
         prompt = one.captions[0] if full else _other_words(one, seed)
-        asked = Asked(one.base, _style_in(prompt, one), _background_in(prompt, one))
-        found.append(Question(prompt, "full" if full else "free", asked, seed + place, number))
+        asked = ExpectedLabels(one.base, _style_in(prompt, one), _background_in(prompt, one))
+        found.append(EvalPrompt(prompt, "full" if full else "free", asked, seed + place, number))
     return found
 
 
 def _other_words(one: Shown, seed: int) -> str:
     """A caption that names the emoji: keywords alone could mean others too."""
     others = [caption for caption in one.captions[1:] if one.name in caption] or [one.captions[0]]
-    return others[lot("wording", str(seed), one.captions[0]) % len(others)]
+    return others[stable_hash("wording", str(seed), one.captions[0]) % len(others)]
 
 
 def _style_in(prompt: str, one: Shown) -> str | None:

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from calotype.bench.quality import image_metrics
-from calotype.bench.quality.classifier import Recogniser
+from calotype.bench.quality.classifier import Classifier
 from calotype.bench.quality.contact_sheets import Case, write_restored, write_sheets
 from calotype.bench.quality.dataset import EmojiSet, Pictures, Shown
-from calotype.bench.quality.generate import check_size, made, restored
-from calotype.bench.quality.prompts import Question, questions
+from calotype.bench.quality.generate import check_size, generate_images, reconstruct_images
+from calotype.bench.quality.prompts import EvalPrompt, eval_prompts
 from calotype.bench.quality.report import summary
-from calotype.bench.quality.score import Verdict, accuracy, all_of, judge
+from calotype.bench.quality.score import ImageScore, accuracy, all_of, score_images
 from calotype.core.errors import Problem, RequestError
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.core.progress import CancelToken, Progress, Silent
 from calotype.engine.device import device_name, precision_name
 from calotype.engine.engine import Engine
@@ -32,7 +32,7 @@ from calotype.spec.records.quality import Accuracy, Comparison, Part, PictureQua
 
 TRAIN, HELD_OUT = "train", "heldout"
 RECORD, SUMMARY = "results.json", "README.md"
-_LEAST_EDGES = 1e-3
+_MIN_EDGES = 1e-3
 
 _Figures = tuple[Part, list[PictureQuality]]
 
@@ -60,10 +60,10 @@ class _Found:
     """A part of the data, what was made for it, and what is thought of that."""
 
     pictures: Pictures
-    questions: Sequence[Question]
+    questions: Sequence[EvalPrompt]
     real: Tensor
     made: Tensor
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[ImageScore]
     making_s: float
 
     def accuracy_of(self, wording: str) -> Accuracy | None:
@@ -79,7 +79,7 @@ class _Measurement:
     def __init__(
         self,
         engine: Engine,
-        recogniser: Recogniser,
+        recogniser: Classifier,
         data: EmojiSet,
         plan: QualityPlan,
         progress: Progress,
@@ -88,28 +88,28 @@ class _Measurement:
         self.engine, self.recogniser, self.data, self.plan = engine, recogniser, data, plan
         self.progress, self.cancel = progress, cancel
 
-    def made(self, engine: Engine, asked: Sequence[Question], label: str) -> Tensor:
+    def made(self, engine: Engine, asked: Sequence[EvalPrompt], label: str) -> Tensor:
         requests = [self.plan.request.with_changes(prompt=one.prompt, seed=one.seed) for one in asked]
         self.progress.start(label, len(requests))
-        return made(
+        return generate_images(
             engine, requests, batch_size=self.plan.batch_size, progress=self.progress, cancel=self.cancel
         )
 
     def judged(self, split: str) -> _Found:
         pictures = self.data.read(split)
-        asked = questions(pictures.shown, self.plan.count, self.plan.request.seed)
+        asked = eval_prompts(pictures.shown, self.plan.count, self.plan.request.seed)
         started = time.perf_counter()
         pixels = self.made(self.engine, asked, f"making {split}")
         making_s = time.perf_counter() - started
         real = pictures.pixels(self.data.side, [one.real for one in asked])
-        verdicts = judge(pixels, [one.asked for one in asked], self.recogniser)
+        verdicts = score_images(pixels, [one.asked for one in asked], self.recogniser)
         return _Found(pictures, asked, real, pixels, verdicts, making_s)
 
     def part(self, split: str, found: _Found, trained: Pictures, many: Tensor) -> _Figures:
         """Figures over a part, and of each of its pictures."""
         distance, which = image_metrics.nearest(image_metrics.small(found.made), many)
         edges = image_metrics.sharpness(found.made) / image_metrics.sharpness(found.real).clamp(
-            min=_LEAST_EDGES
+            min=_MIN_EDGES
         )
         same = [
             self._same(trained.shown[near], found.pictures.shown[one.real])
@@ -120,7 +120,7 @@ class _Measurement:
             all=accuracy(found.verdicts),
             full=found.accuracy_of("full"),
             free=found.accuracy_of("free"),
-            real=accuracy(judge(found.real, real, self.recogniser)),
+            real=accuracy(score_images(found.real, real, self.recogniser)),
             sharpness=image_metrics.spread(edges),
             nearest=image_metrics.spread(distance),
             near_copies=_share_of_copies(distance),
@@ -137,7 +137,7 @@ class _Measurement:
 
 def measure(
     engine: Engine,
-    recogniser: Recogniser,
+    recogniser: Classifier,
     data: EmojiSet,
     plan: QualityPlan,
     *,
@@ -158,7 +158,7 @@ def measure(
         parts[split], of_part = one.part(split, part, trained, many)
         rows += of_part
     real_distance, _ = image_metrics.nearest(image_metrics.small(held_out.real), many)
-    back, near = restored(engine, held_out.real, one.cancel)
+    back, near = reconstruct_images(engine, held_out.real, one.cancel)
     record = QualityRecord(
         command=plan.command,
         model=engine.model.identity,
@@ -183,7 +183,7 @@ def measure(
 
 
 def _row(
-    split: str, one: Question, verdict: Verdict, sharpness: float, nearest: float, nearest_is_asked: bool
+    split: str, one: EvalPrompt, verdict: ImageScore, sharpness: float, nearest: float, nearest_is_asked: bool
 ) -> PictureQuality:
     asked = one.asked
     return PictureQuality(
@@ -218,7 +218,7 @@ def _share_of_copies(distance: Tensor) -> float:
 def _write(
     record: QualityRecord,
     found: dict[str, _Found],
-    recogniser: Recogniser,
+    recogniser: Classifier,
     folder: Path,
     reconstruction: tuple[Tensor, Tensor],
 ) -> None:
@@ -231,7 +231,7 @@ def _write(
             Case(*four) for four in zip(part.questions, part.verdicts, part.made, part.real, strict=True)
         ]
         sheets |= {path.stem: path for path in write_sheets(folder, split, cases, names)}
-    with written_whole(folder / SUMMARY, "w") as file:
+    with atomic_write(folder / SUMMARY, "w") as file:
         file.write(summary(record, sheets))
-    with written_whole(folder / RECORD, "w") as file:
+    with atomic_write(folder / RECORD, "w") as file:
         file.write(record.model_dump_json(indent=1) + "\n")

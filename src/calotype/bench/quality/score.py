@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from calotype.bench.quality.background_check import background_of
-from calotype.bench.quality.classifier import Recogniser
+from calotype.bench.quality.classifier import Classifier
 from calotype.bench.quality.dataset import Shown
 from calotype.spec.records.quality import Accuracy
 
@@ -16,7 +16,7 @@ NEAR = 5
 
 
 @dataclass(frozen=True)
-class Asked:
+class ExpectedLabels:
     """What a picture should show; what is None was left open."""
 
     base: str
@@ -25,10 +25,10 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ImageScore:
     """What a picture shows, beside what was asked."""
 
-    asked: Asked
+    asked: ExpectedLabels
     emoji: str
     style: str
     background: str | None
@@ -38,19 +38,19 @@ class Verdict:
     """Probability of the asked emoji."""
 
 
-def all_of(shown: Shown) -> Asked:
+def all_of(shown: Shown) -> ExpectedLabels:
     """Everything a real picture shows."""
-    return Asked(shown.base, shown.style, shown.background)
+    return ExpectedLabels(shown.base, shown.style, shown.background)
 
 
-def judge(pixels: Tensor, asked: Sequence[Asked], recogniser: Recogniser) -> list[Verdict]:
+def score_images(pixels: Tensor, asked: Sequence[ExpectedLabels], recogniser: Classifier) -> list[ImageScore]:
     """A verdict for each of the pictures, (number, 3, height, width) in uint8."""
     seen = recogniser.look(pixels)
     verdicts = []
     for picture, one, emoji, style in zip(pixels, asked, seen.emoji, seen.style, strict=True):
         certainty = emoji[recogniser.number_of(one.base)]
         verdicts.append(
-            Verdict(
+            ImageScore(
                 asked=one,
                 emoji=recogniser.emoji[int(emoji.argmax())],
                 style=recogniser.styles[int(style.argmax())],
@@ -62,7 +62,7 @@ def judge(pixels: Tensor, asked: Sequence[Asked], recogniser: Recogniser) -> lis
     return verdicts
 
 
-def accuracy(verdicts: Sequence[Verdict]) -> Accuracy:
+def accuracy(verdicts: Sequence[ImageScore]) -> Accuracy:
     """Over all verdicts; style and background over those for which they were asked."""
     return Accuracy(
         pictures=len(verdicts),

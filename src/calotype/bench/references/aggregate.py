@@ -14,10 +14,10 @@ from statistics import fmean
 from calotype.bench.references.types import Entry
 from calotype.spec.published_results import Figure
 
-Middle = Callable[[Iterable[float]], float]
+MedianTrial = Callable[[Iterable[float]], float]
 
 
-def trials_as_one(entries: Iterable[Entry], middle: Middle = fmean) -> list[Entry]:
+def aggregate_trials(entries: Iterable[Entry], middle: MedianTrial = fmean) -> list[Entry]:
     """Entries that share `trial_of` as one, where the first stood; those that ended otherwise apart."""
     groups: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
@@ -25,7 +25,7 @@ def trials_as_one(entries: Iterable[Entry], middle: Middle = fmean) -> list[Entr
     return [_as_one(group, middle) if group[0].trial_of else group[0] for group in groups.values()]
 
 
-def _as_one(group: list[Entry], middle: Middle) -> Entry:
+def _as_one(group: list[Entry], middle: MedianTrial) -> Entry:
     figures = tuple(
         same[0].model_copy(update={"value": middle([figure.value for figure in same])})
         for same in _alike(group)

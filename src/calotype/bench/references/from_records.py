@@ -12,11 +12,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from calotype.bench.records.store import files_in
-from calotype.bench.references.aggregate import trials_as_one
+from calotype.bench.references.aggregate import aggregate_trials
 from calotype.bench.references.from_measurement import of_measurement, run_of
 from calotype.bench.references.training_settings import training_settings
 from calotype.bench.references.types import RECORDS, Entry
-from calotype.core.errors import NotFoundError, Problem, RequestError, near_matches
+from calotype.core.errors import NotFoundError, Problem, RequestError, did_you_mean
 from calotype.spec.published_results import Figure, Outcome
 from calotype.spec.records.measurement import FORMAT as MEASUREMENT
 from calotype.spec.records.train_benchmark import FORMAT as TRAINING
@@ -58,7 +58,7 @@ def read_records(paths: Sequence[Path]) -> ReadRecords:
                 skipped.append(Problem(place, f"is no record: {_reason(error)}"))
     if paths and not lines:
         raise RequestError(skipped or [Problem("records", "the files are empty; give files with records")])
-    entries = trials_as_one(_without_retried(_told_apart(lines)), median)
+    entries = aggregate_trials(_without_retried(_told_apart(lines)), median)
     return ReadRecords(tuple(entries), tuple(skipped))
 
 
@@ -95,7 +95,7 @@ def entry_of(values: object, place: str) -> Entry:
     kind = values.get("format") if isinstance(values, Mapping) else None
     adapter = ADAPTERS.get(str(kind))
     if adapter is None or not isinstance(values, Mapping):
-        raise RequestError([Problem("format", f"{kind!r}; {near_matches(str(kind), ADAPTERS)}")])
+        raise RequestError([Problem("format", f"{kind!r}; {did_you_mean(str(kind), ADAPTERS)}")])
     return adapter(values, place)
 
 

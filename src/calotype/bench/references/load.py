@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from calotype.bench.references.aggregate import trials_as_one
+from calotype.bench.references.aggregate import aggregate_trials
 from calotype.bench.references.types import Entry
 from calotype.spec.published_results import Row, Source, Table
 
@@ -36,7 +36,7 @@ def entries_in(source: Source, table: Table) -> list[Entry]:
 
 def distinct() -> tuple[Entry, ...]:
     """The same without rows that only repeat another, and with the mean of trials as one."""
-    return tuple(trials_as_one(entry for entry in entries() if entry.repeats is None))
+    return tuple(aggregate_trials(entry for entry in entries() if entry.repeats is None))
 
 
 def by_id(name: str) -> Entry:

@@ -15,7 +15,7 @@ _BOUNDS = "performance/floors/"
 
 
 @dataclass(frozen=True)
-class Beside:
+class NearestReference:
     """A record and one reference. What is not comparable stands next to what is."""
 
     reference: Entry
@@ -45,7 +45,7 @@ class Beside:
 @dataclass(frozen=True)
 class Comparison:
     record: Entry
-    besides: tuple[Beside, ...]
+    besides: tuple[NearestReference, ...]
     """The nearest first."""
 
 
@@ -64,13 +64,13 @@ def comparable(one: Entry, other: Entry) -> bool:
     return _ALIKE.get(first.model, first.model) == _ALIKE.get(second.model, second.model)
 
 
-def _farness(beside: Beside) -> tuple[float, float]:
+def _farness(beside: NearestReference) -> tuple[float, float]:
     """Of those that are as near, the fastest first: whoever quotes one quotes the strongest."""
     doubts = sum(flag.certainty == "doubtful" for flag in beside.reference.flags)
     return beside.differences.distance + doubts, beside.ratio or 0.0
 
 
-def _beside(record: Entry, reference: Entry) -> list[Beside]:
+def _beside(record: Entry, reference: Entry) -> list[NearestReference]:
     if not comparable(record, reference) or reference.outcome == "not_given":
         return []
     mine, other = measures(record), measures(reference)
@@ -84,9 +84,9 @@ def _beside(record: Entry, reference: Entry) -> list[Beside]:
             # Ours are the evaluations of one batch, on the device's clock.
             bare = record.settings.model_copy(update={"loop": ("unet",)})
             apart = differences(bare, reference.settings)
-        return [Beside(reference, name, mine[name], other[name], *memory, apart)]
+        return [NearestReference(reference, name, mine[name], other[name], *memory, apart)]
     if record.outcome == "ok" and reference.outcome == "ok":
         return []
     speed = next((name for name in SPEEDS if name in mine or name in other), None)
     ours, theirs = (mine.get(speed), other.get(speed)) if speed else (None, None)
-    return [Beside(reference, speed, ours, theirs, *memory, apart)]
+    return [NearestReference(reference, speed, ours, theirs, *memory, apart)]

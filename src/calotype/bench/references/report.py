@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from calotype.bench.references.nearest import Beside, Comparison
+from calotype.bench.references.nearest import Comparison, NearestReference
 from calotype.bench.references.settings_diff import in_words, shown_switches
 from calotype.bench.references.units import measures
 from calotype.spec.records.train_benchmark import markdown
@@ -63,7 +63,7 @@ def flagged(comparison: Comparison, limit: int | None) -> list[str]:
     ]
 
 
-def _row(beside: Beside) -> dict[str, str]:
+def _row(beside: NearestReference) -> dict[str, str]:
     reference, ratio, settings = beside.reference, beside.ratio, beside.reference.settings
     count = f" (mean of {reference.trials})" if reference.trials > 1 else ""
     system = " on ".join(filter(None, (settings.software or reference.label, settings.gpu)))
@@ -83,7 +83,7 @@ def _row(beside: Beside) -> dict[str, str]:
     }
 
 
-def _values(beside: Beside) -> dict[str, Any]:
+def _values(beside: NearestReference) -> dict[str, Any]:
     reference = beside.reference
     return {
         "reference": reference.id,

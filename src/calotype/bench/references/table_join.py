@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from calotype.bench.references.aggregate import trials_as_one
+from calotype.bench.references.aggregate import aggregate_trials
 from calotype.bench.references.load import entries, entries_in, sources
 from calotype.bench.references.nearest import comparable
 from calotype.bench.references.settings_diff import Differences, differences
@@ -31,7 +31,7 @@ _OURS_FOR: dict[tuple[str, _Value], tuple[str, _Value | None]] = {
 }
 """A source's switch as a switch of ours; None where ours is then off. EMA is a setting, not a switch."""
 _EMA = "model.use_ema"
-_LEAST_SHARE = 1 / 3
+_MIN_SHARE = 1 / 3
 """Of a table's rows: fewer make a page of gaps, and the nearest of them are told with the headline."""
 
 
@@ -58,18 +58,18 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class TableBeside:
+class JoinedTable:
     source: Source
     table: Table
     pairs: tuple[Pair, ...]
     """Every row of the table, whether or not ours has its like."""
 
 
-def tables_beside(records: Sequence[Entry]) -> list[TableBeside]:
+def join_tables(records: Sequence[Entry]) -> list[JoinedTable]:
     """Every published table of which a third or more was measured here too, and is in no other table."""
     found = []
     for source in sources():
-        rows = {table.name: trials_as_one(entries_in(source, table)) for table in source.tables}
+        rows = {table.name: aggregate_trials(entries_in(source, table)) for table in source.tables}
         repeated = {entry.repeats for own in rows.values() for entry in own}
         for table in source.tables:
             own = rows[table.name]
@@ -78,8 +78,8 @@ def tables_beside(records: Sequence[Entry]) -> list[TableBeside]:
             pairs = tuple(_pair(entry, source.name, records) for entry in own)
             ours = [pair for pair in pairs if pair.ours]
             new = any(pair.theirs.repeats is None for pair in ours)
-            if new and _LEAST_SHARE * len(pairs) <= len(ours):
-                found.append(TableBeside(source, table, pairs))
+            if new and _MIN_SHARE * len(pairs) <= len(ours):
+                found.append(JoinedTable(source, table, pairs))
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from calotype.bench.records.store import Stored
 from calotype.spec.records.measurement import FILE, VARIANT, Measurement, Setting, identity_of
-from calotype.spec.statistics import summarise
+from calotype.spec.statistics import summarize
 
 GIB = 2**30
 _SHAPE = ("count", "width", "height", "steps", "cfg")
@@ -102,7 +102,7 @@ class PointView:
             return None
         medians = [wall.median for wall in walls]
         low, high = (walls[0].p5, walls[0].p95) if len(walls) == 1 else (min(medians), max(medians))
-        return Spread(summarise(medians).median, low, high)
+        return Spread(summarize(medians).median, low, high)
 
     @property
     def repeated(self) -> bool:
@@ -115,7 +115,7 @@ class PointView:
         rates = [m.samples_per_s for m in self.good if m.samples_per_s]
         if not rates or self.seconds is None:
             return None
-        middle = summarise(rates).median
+        middle = summarize(rates).median
         # Requests overlap: how long each one took says nothing of how many a second there are.
         if len(rates) > 1 or self.first.kind == "serve":
             return Spread(middle, min(rates), max(rates))
@@ -136,13 +136,13 @@ class PointView:
     @cached_property
     def tflops(self) -> float | None:
         found = [m.work.tflops for m in self.good if m.work]
-        return summarise(found).median if found else None
+        return summarize(found).median if found else None
 
     @cached_property
     def share_of_ceiling(self) -> float | None:
         shares = [m.work.share_of_ceiling for m in self.good if m.work]
         known = [share for share in shares if share is not None]
-        return summarise(known).median if known else None
+        return summarize(known).median if known else None
 
     @cached_property
     def facets(self) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from calotype.bench.report.document import Report, Section, Table
 from calotype.bench.report.load import Material
 from calotype.bench.report.sections.ablation import ablation
 from calotype.bench.report.sections.contact_sheets import contact_sheets
-from calotype.bench.report.sections.dataloader import feeding
+from calotype.bench.report.sections.dataloader import dataloader
 from calotype.bench.report.sections.environment import environment
 from calotype.bench.report.sections.headline import champions, entries_of, headline, peers
 from calotype.bench.report.sections.published import published
-from calotype.bench.report.sections.roofline import arithmetic
+from calotype.bench.report.sections.roofline import roofline_section
 from calotype.bench.report.sections.scaling import scaling_studies
 from calotype.bench.report.sections.shape_plots import SPREAD, scaling_figures, shape_figures
 from calotype.bench.report.sections.tables import (
@@ -43,9 +43,9 @@ def compose(material: Material, title: str | None = None) -> Report:
         Section("shapes", "Batch, resolution, steps", SPREAD, figures=tuple(shape_figures(points))),
         Section("scaling", "More GPUs", SPREAD, figures=tuple(scaling_figures(points))),
         scaling_studies(material.studies),
-        _of_tables("feeding", "Feeding the GPUs", feeding(points)),
+        _of_tables("feeding", "Feeding the GPUs", dataloader(points)),
         ablation(points),
-        arithmetic(points, material.ceilings, roofs),
+        roofline_section(points, material.ceilings, roofs),
         peers(points),
         pictures,
         _of_tables(

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, tostring
 from calotype.bench.report.document import Report
 from calotype.version import VERSION
 
-_LEAST_ROWS_TO_FILTER = 6
+_MIN_ROWS_TO_FILTER = 6
 
 
 def page(report: Report) -> str:
@@ -32,7 +32,7 @@ def page(report: Report) -> str:
         script_hash=_hash(script),
         version=VERSION,
         svg=lambda plot: Markup(svg(plot)),  # noqa: S704 - the XML writer escapes
-        least_rows=_LEAST_ROWS_TO_FILTER,
+        least_rows=_MIN_ROWS_TO_FILTER,
     )
 
 

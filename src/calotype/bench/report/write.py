@@ -8,7 +8,7 @@ from calotype.bench.report.document import Report
 from calotype.bench.report.render_html import page, standalone_svg
 from calotype.bench.report.render_markdown import FIGURES, as_markdown
 from calotype.core.errors import Problem, RequestError
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 
 PAGE, MARKDOWN = "report.html", "report.md"
 
@@ -26,6 +26,6 @@ def write(report: Report, folder: Path) -> list[Path]:
             [Problem("--out", f"{folder} is no folder that can be written: {error}")]
         ) from None
     for name, text in texts.items():
-        with written_whole(folder / name) as out:
+        with atomic_write(folder / name) as out:
             out.write(text.encode())
     return [folder / name for name in texts]

@@ -102,7 +102,7 @@ class Fit:
         )
 
 
-def told_by(points: Sequence[Observed]) -> tuple[str, ...]:
+def parameters_in(points: Sequence[Observed]) -> tuple[str, ...]:
     """Parameters that could show in such points at all."""
     loads = [point.load for point in points]
     names = ["per_sample_s"]
@@ -125,13 +125,13 @@ def told_by(points: Sequence[Observed]) -> tuple[str, ...]:
     return tuple(name for name in FITTED if name in names)
 
 
-def fit_what_is_told(points: Sequence[Observed], given: StepModel, known: Collection[str] = ()) -> Fit:
+def fit_known_parameters(points: Sequence[Observed], given: StepModel, known: Collection[str] = ()) -> Fit:
     """The model with as many parameters as the points ask for, beside those that are `known`.
 
     More of them always come nearer to the points and soon say nothing of others: the least useful is left out
     as long as that lowers Akaike's criterion (corrected for few points, Hurvich and Tsai 1989).
     """
-    names = [name for name in told_by(points) if name not in known]
+    names = [name for name in parameters_in(points) if name not in known]
     best = fit(points, given, names[: max(1, len(points) - 2)])
     while True:
         spared = [name for name in best.free if name not in _ALWAYS]

@@ -17,7 +17,7 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.spec.records.scaling import Link, LinksRecord
 
 BYTES = 2**28
@@ -74,7 +74,7 @@ def main(out: Path, num_bytes: int = BYTES) -> None:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     record = measured(num_bytes)
     if dist.get_rank() == 0:
-        with written_whole(out, "w") as file:
+        with atomic_write(out, "w") as file:
             file.write(record.model_dump_json(indent=1) + "\n")
     dist.barrier()
 

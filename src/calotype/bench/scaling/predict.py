@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import isfinite
 
-from calotype.bench.scaling.fit import Fit, Observed, fit_what_is_told
+from calotype.bench.scaling.fit import Fit, Observed, fit_known_parameters
 from calotype.bench.scaling.model import Load, StepModel
 from calotype.bench.scaling.observations import observed, scaled, spread_of, usable
 from calotype.bench.scaling.published import published, up_to
@@ -31,7 +31,7 @@ GPUS_PER_NODE = 8
 
 
 @dataclass(frozen=True)
-class Question:
+class PredictionRequest:
     """What is asked of a study."""
 
     command: str
@@ -50,7 +50,7 @@ def parameters_of(links: LinksRecord, gradient_gb: float) -> dict[str, float]:
     return found
 
 
-def study(measurements: Sequence[Measurement], question: Question) -> ScalingRecord:
+def study(measurements: Sequence[Measurement], question: PredictionRequest) -> ScalingRecord:
     """Of our measurements, if there are any, and of the published points."""
     ours = usable(measurements)
     points, notes = observed(ours), []
@@ -61,7 +61,7 @@ def study(measurements: Sequence[Measurement], question: Question) -> ScalingRec
         given, sources = replace(given, spread_s=spread), {**sources, "spread_s": "measured"}
     found = None
     if len({point.load for point in points}) > 1:
-        found = fit_what_is_told(points, given, sources)
+        found = fit_known_parameters(points, given, sources)
     elif points:
         notes.append("one load was measured: two at least are needed to fit a model of a step")
     predictions = _predictions(found, points, question) if found else []
@@ -92,7 +92,7 @@ def _title(measurements: Sequence[Measurement]) -> str:
     return f"{first.model} on {first.device}"
 
 
-def _predictions(found: Fit, points: Sequence[Observed], question: Question) -> list[Prediction]:
+def _predictions(found: Fit, points: Sequence[Observed], question: PredictionRequest) -> list[Prediction]:
     """From the largest load that was measured on the fewest GPUs."""
     fewest = min(point.load.gpus for point in points)
     base = max((p.load for p in points if p.load.gpus == fewest), key=lambda load: load.samples_per_gpu)
@@ -124,7 +124,7 @@ def _published() -> list[FitRecord]:
     """Fitted on as much as somebody has who begins, on a little more, and on all of it."""
     points, found = published(), []
     for most in (2, 8, 64):
-        fitted = fit_what_is_told(up_to(most, points), StepModel())
+        fitted = fit_known_parameters(up_to(most, points), StepModel())
         found.append(_recorded(f"published, up to {most} nodes", fitted, points, {}))
     return found
 

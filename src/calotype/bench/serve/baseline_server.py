@@ -22,11 +22,11 @@ from pydantic import BaseModel
 
 from calotype.bench.inference.diffusers_baseline import pipeline_of
 from calotype.engine.device import choose_device, choose_dtype
-from calotype.models.model import assemble
-from calotype.models.resolve import find_model
+from calotype.models.model import load_model
+from calotype.models.resolve import resolve_model
 
 
-class Wanted(BaseModel):
+class BaselineRequest(BaseModel):
     """One picture; what else a load sends means nothing here."""
 
     prompt: str
@@ -43,7 +43,7 @@ def create_app(pipeline: Any) -> FastAPI:
 
     # Not `async`: such routes run in threads, so that others can be answered meanwhile.
     @app.post("/generate")
-    def generate(wanted: Wanted) -> Response:
+    def generate(wanted: BaselineRequest) -> Response:
         with lock:
             image = pipeline(
                 wanted.prompt,
@@ -67,9 +67,9 @@ def create_app(pipeline: Any) -> FastAPI:
 def plain_pipeline(model: str, device: str | None, precision: str | None, folder: Path | None) -> Any:
     """The model in diffusers' own pipeline."""
     place = choose_device(device)
-    found = find_model(model, models=folder)
+    found = resolve_model(model, models=folder)
     with found.weights as weights:
-        live = assemble(weights, found.identity, dtype=choose_dtype(precision, place), device=place)
+        live = load_model(weights, found.identity, dtype=choose_dtype(precision, place), device=place)
     return pipeline_of(live)
 
 

@@ -34,7 +34,7 @@ _PNG = b"\x89PNG"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Response:
     """What every request of a load asks for; prompts and seeds vary."""
 
     request: Mapping[str, Any]
@@ -58,11 +58,11 @@ class Asked:
 
 
 @asynccontextmanager
-async def asking(interface: Interface, address: str, asked: Asked) -> AsyncIterator[Ask]:
+async def open_client(interface: Interface, address: str, asked: Response) -> AsyncIterator[Ask]:
     """A way to ask: `address` is a URL, or HOST:PORT for gRPC."""
     if interface == "grpc":
         async with _channel(address, asked.identity) as channel:
-            yield _timed(_GrpcDoor(CalotypeStub(channel), asked).ask, asked.timeout_s)
+            yield _timed(_GrpcClient(CalotypeStub(channel), asked).ask, asked.timeout_s)
         return
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     headers = asked.headers
@@ -75,7 +75,7 @@ async def asking(interface: Interface, address: str, asked: Asked) -> AsyncItera
         verify=asked.identity.context if asked.identity else True,
         trust_env=False,
     ) as client:
-        door = _HttpDoor(client, asked)
+        door = _HttpClient(client, asked)
         ways = {"http": door.job, "openai": door.openai, "plain": door.plain}
         yield _timed(ways[interface], asked.timeout_s)
 
@@ -115,8 +115,8 @@ def _said(response: httpx.Response) -> str:
         return f"status {response.status_code}"
 
 
-class _HttpDoor:
-    def __init__(self, client: httpx.AsyncClient, asked: Asked) -> None:
+class _HttpClient:
+    def __init__(self, client: httpx.AsyncClient, asked: Response) -> None:
         self._client, self._asked = client, asked
 
     async def _post(self, path: str, number: int, body: Mapping[str, Any]) -> httpx.Response:
@@ -149,8 +149,8 @@ class _HttpDoor:
         return _checked([answer.content])
 
 
-class _GrpcDoor:
-    def __init__(self, stub: CalotypeStub, asked: Asked) -> None:
+class _GrpcClient:
+    def __init__(self, stub: CalotypeStub, asked: Response) -> None:
         self._asked = asked
         self._metadata = tuple(asked.headers.items())
         self._generate: Callable[..., Any] = stub.Generate

@@ -60,7 +60,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Driven:
+class LoadResult:
     """All that was asked, and between which moments it counts."""
 
     samples: tuple[Sample, ...]
@@ -72,9 +72,9 @@ Ask = Callable[[int], Awaitable[Reply]]
 OnSample = Callable[[Sample], None]
 
 
-async def drive(load: Load, ask: Ask, on_sample: OnSample = lambda _: None) -> Driven:
+async def generate_load(load: Load, ask: Ask, on_sample: OnSample = lambda _: None) -> LoadResult:
     """Put the load on, and wait until every request has ended."""
-    driver = _Driver(load, ask, on_sample)
+    driver = _LoadGenerator(load, ask, on_sample)
     async with asyncio.TaskGroup() as group:
         if load.clients is not None:
             for _ in range(load.clients):
@@ -83,7 +83,7 @@ async def drive(load: Load, ask: Ask, on_sample: OnSample = lambda _: None) -> D
             await driver.arrivals(group)
     samples = sorted(driver.samples, key=lambda sample: sample.number)
     end = driver.end_s if load.requests is None else max(sample.ended_s for sample in samples)
-    return Driven(tuple(samples), driver.begin_s, end)
+    return LoadResult(tuple(samples), driver.begin_s, end)
 
 
 def gaps(rate: float, seed: int) -> Iterator[float]:
@@ -93,7 +93,7 @@ def gaps(rate: float, seed: int) -> Iterator[float]:
         yield chance.expovariate(rate)
 
 
-class _Driver:
+class _LoadGenerator:
     """One load that is being put on."""
 
     def __init__(self, load: Load, ask: Ask, on_sample: OnSample) -> None:

@@ -14,12 +14,12 @@ from calotype.bench.sweep.points import parse_sweep, points_of
 from calotype.bench.sweep.runner import SweepPlan, run_sweep
 from calotype.core.errors import CancelledError
 from calotype.core.progress import Progress
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentConfig
 from calotype.spec.records.measurement import Measurement
 
 
 def offline(
-    plan: DeploymentPlan,
+    plan: DeploymentConfig,
     request: Mapping[str, Any],
     batches: Sequence[int],
     progress: Progress,

@@ -15,7 +15,7 @@ from calotype.spec.job import FINAL_STATES
 
 
 @dataclass(frozen=True)
-class Account:
+class Reconciliation:
     """How a run adds up; all lists are empty when it does."""
 
     asked: int
@@ -36,16 +36,16 @@ class Account:
         return not (self.lost or self.unfinished or self.doubled or self.unasked or self.misnamed)
 
 
-def account(
+def reconcile(
     samples: Sequence[Sample], jobs: Iterable[Mapping[str, Any]], key: Callable[[int], str]
-) -> Account:
+) -> Reconciliation:
     """Hold what was asked against what is listed; `key` tells a request's idempotency key by its number."""
     listed = list(jobs)
     number_of = Counter(str(job["idempotency_key"]) for job in listed)
     by_key = {str(job["idempotency_key"]): job for job in listed}
     asked = {key(sample.number): sample.reply for sample in samples}
     well = {name: reply for name, reply in asked.items() if reply.kind == OK}
-    return Account(
+    return Reconciliation(
         asked=len(asked),
         listed=len(listed),
         lost=tuple(name for name in well if by_key.get(name, {}).get("state") != "done"),

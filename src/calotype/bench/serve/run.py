@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from calotype.bench.serve.clients import Asked, Interface, asking
-from calotype.bench.serve.load_generator import OK, Ask, Driven, Load, Sample, drive
-from calotype.bench.serve.reconcile import Account, account
-from calotype.bench.serve.server_metrics import JOBS, ROWS, Counted, Watched, Weight, watched
-from calotype.bench.serve.stats import Figures, figures
+from calotype.bench.serve.clients import Interface, Response, open_client
+from calotype.bench.serve.load_generator import OK, Ask, Load, LoadResult, Sample, generate_load
+from calotype.bench.serve.reconcile import Reconciliation, reconcile
+from calotype.bench.serve.server_metrics import JOBS, ROWS, Counted, MemoryUse, ServerMetrics, watch_server
+from calotype.bench.serve.stats import LatencyStats, latency_stats
 from calotype.bench.serve.targets import Target
 from calotype.core.errors import CalotypeError
 from calotype.core.progress import Progress
@@ -52,9 +52,9 @@ class ServePlan:
     identity: Identity | None = None
     """Of a deployment that speaks TLS."""
 
-    def asked(self, phase: str) -> Asked:
+    def asked(self, phase: str) -> Response:
         run = f"bench-{uuid4().hex[:12]}-{phase}"
-        return Asked(self.request, run, self.timeout_s, self.api_key, self.identity)
+        return Response(self.request, run, self.timeout_s, self.api_key, self.identity)
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class Phase:
     system: str
     load: Load
     interface: Interface
-    figures: Figures
-    account: Account | None = None
+    figures: LatencyStats
+    account: Reconciliation | None = None
     """None of a server that lists nothing."""
     counted: Counted | None = None
     """What the deployment's metrics gained."""
-    weight: Weight | None = None
+    weight: MemoryUse | None = None
 
     @property
     def batch_rows(self) -> dict[str, int]:
@@ -99,7 +99,7 @@ async def on_deployment(
     if (certificate := target.plan.reached.tls_certificate) is not None:
         plan = replace(plan, identity=identity_at(target.running.http, certificate))
     headers, context = plan.asked("").headers, plan.identity.context if plan.identity else None
-    async with watched(target.running.http, target.running.pid, headers, context) as deployment:
+    async with watch_server(target.running.http, target.running.pid, headers, context) as deployment:
         workers = (await deployment.status())["workers"]
         device = ", ".join(sorted({str(worker["device"]) for worker in workers}))
         phases: list[Phase] = []
@@ -123,10 +123,10 @@ async def on_deployment(
 
 
 async def _phase(
-    name: str, load: Load, address: str, deployment: Watched, plan: ServePlan, progress: Progress
+    name: str, load: Load, address: str, deployment: ServerMetrics, plan: ServePlan, progress: Progress
 ) -> Phase:
     asked = plan.asked(name.replace(" ", "-"))
-    async with asking(plan.interface, address, asked) as ask:
+    async with open_client(plan.interface, address, asked) as ask:
         await _warm(replace(asked, run=f"warm-{asked.run}"), plan, address)
         before = await deployment.counted()
         async with deployment.weighed(_WEIGH_EVERY_S) as weight:
@@ -138,33 +138,33 @@ async def _phase(
         "calotype",
         load,
         plan.interface,
-        figures(driven, plan.target_s),
-        account(driven.samples, jobs, asked.key),
+        latency_stats(driven, plan.target_s),
+        reconcile(driven.samples, jobs, asked.key),
         after.since(before),
         weight,
     )
 
 
-async def on_plain(url: str, plan: ServePlan, progress: Progress) -> Phase:
+async def on_baseline(url: str, plan: ServePlan, progress: Progress) -> Phase:
     """The same load on the plain server."""
     asked = plan.asked("plain")
     plain = replace(plan, interface="plain", api_key=None)
-    async with asking("plain", url, asked) as ask:
+    async with open_client("plain", url, asked) as ask:
         await _warm(asked, plain, url)
         driven = await _driven("plain diffusers", plan.load, ask, progress)
-    return Phase("load", "diffusers-fastapi", plan.load, "plain", figures(driven, plan.target_s))
+    return Phase("load", "diffusers-fastapi", plan.load, "plain", latency_stats(driven, plan.target_s))
 
 
-async def _warm(asked: Asked, plan: ServePlan, address: str) -> None:
+async def _warm(asked: Response, plan: ServePlan, address: str) -> None:
     """A few requests for nobody; what cannot be asked at all is said here."""
-    async with asking(plan.interface, address, asked) as ask:
-        driven = await drive(Load(clients=1, requests=WARM_REQUESTS), ask)
+    async with open_client(plan.interface, address, asked) as ask:
+        driven = await generate_load(Load(clients=1, requests=WARM_REQUESTS), ask)
     wrong = {sample.reply.kind for sample in driven.samples} - {OK}
     if wrong:
         raise NoAnswerError(f"a first request was answered with {', '.join(sorted(wrong))}")
 
 
-async def _driven(name: str, load: Load, ask: Ask, progress: Progress) -> Driven:
+async def _driven(name: str, load: Load, ask: Ask, progress: Progress) -> LoadResult:
     """Drive, and show how it goes: requests done, or seconds gone by."""
     total = load.requests or round(load.warmup_s + (load.duration_s or 0.0))
     begin, kinds = asyncio.get_running_loop().time() + load.warmup_s, Counter[bool]()
@@ -180,7 +180,7 @@ async def _driven(name: str, load: Load, ask: Ask, progress: Progress) -> Driven
             show()
 
     async with _every_second(show) if load.requests is None else nullcontext():
-        driven = await drive(load, ask, on_sample)
+        driven = await generate_load(load, ask, on_sample)
     if not driven.samples:
         raise NoAnswerError(f"{name}: nothing was asked in {total} s; ask more often or for longer")
     return driven

@@ -62,7 +62,7 @@ def parse_metrics(text: str) -> Counted:
 
 
 @dataclass
-class Weight:
+class MemoryUse:
     """Main memory of the deployment's processes, as it was while the load went on."""
 
     bytes: list[int] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Weight:
         return self.bytes[-1] - self.bytes[len(self.bytes) // 2]
 
 
-class Watched:
+class ServerMetrics:
     """A deployment that is looked at."""
 
     def __init__(self, client: httpx.AsyncClient, server_pid: int) -> None:
@@ -105,9 +105,9 @@ class Watched:
         return found
 
     @asynccontextmanager
-    async def weighed(self, every_s: float) -> AsyncIterator[Weight]:
+    async def weighed(self, every_s: float) -> AsyncIterator[MemoryUse]:
         """Weigh it for as long as the block runs, first and last included."""
-        weight = Weight([await self.resident_bytes()])
+        weight = MemoryUse([await self.resident_bytes()])
 
         async def go_on() -> None:
             while True:
@@ -125,15 +125,15 @@ class Watched:
 
 
 @asynccontextmanager
-async def watched(
+async def watch_server(
     url: str, server_pid: int, headers: Mapping[str, str], context: SSLContext | None
-) -> AsyncIterator[Watched]:
+) -> AsyncIterator[ServerMetrics]:
     """`context` is how it is trusted, where it speaks TLS."""
     verify = True if context is None else context
     async with httpx.AsyncClient(
         base_url=url, headers=headers, timeout=60, verify=verify, trust_env=False
     ) as client:
-        yield Watched(client, server_pid)
+        yield ServerMetrics(client, server_pid)
 
 
 def resident_bytes(pids: Iterable[int]) -> Sequence[int]:

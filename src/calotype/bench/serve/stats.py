@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from calotype.bench.serve.load_generator import OK, Driven
-from calotype.spec.statistics import Summary, summarise
+from calotype.bench.serve.load_generator import OK, LoadResult
+from calotype.spec.statistics import Summary, summarize
 
 
 @dataclass(frozen=True)
-class Figures:
+class LatencyStats:
     """Of the part of a load that counts."""
 
     seconds: float
@@ -27,10 +27,10 @@ class Figures:
 
     @property
     def latency(self) -> Summary | None:
-        return summarise(self.latencies_s) if self.latencies_s else None
+        return summarize(self.latencies_s) if self.latencies_s else None
 
 
-def figures(driven: Driven, target_s: float | None = None) -> Figures:
+def latency_stats(driven: LoadResult, target_s: float | None = None) -> LatencyStats:
     """Work out what a load came to."""
     seconds = driven.end_s - driven.begin_s
     due = [sample for sample in driven.samples if driven.begin_s <= sample.due_s <= driven.end_s]
@@ -41,7 +41,7 @@ def figures(driven: Driven, target_s: float | None = None) -> Figures:
         if sample.reply.kind == OK and driven.begin_s <= sample.ended_s <= driven.end_s
     ]
     in_time = [sample for sample in ended if target_s is not None and sample.latency_s <= target_s]
-    return Figures(
+    return LatencyStats(
         seconds=seconds,
         latencies_s=tuple(sample.latency_s for sample in well),
         throughput=_a_second(len(ended), seconds),

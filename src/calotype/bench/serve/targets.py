@@ -20,9 +20,9 @@ from types import FrameType
 import httpx
 
 from calotype.core.errors import CalotypeError
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentConfig
 from calotype.serve.lifecycle.daemon import deploy, stop
-from calotype.serve.lifecycle.registry import Place, Running, running_place
+from calotype.serve.lifecycle.registry import DeploymentDir, Endpoint, running_deployment
 
 _SHUT_DOWN_S = 10.0
 _LAST_LINES = 15
@@ -30,7 +30,7 @@ _LAST_LINES = 15
 Tell = Callable[[str], None]
 
 
-class PlainServerError(CalotypeError):
+class BaselineServerError(CalotypeError):
     """The plain server did not come up."""
 
 
@@ -38,23 +38,23 @@ class PlainServerError(CalotypeError):
 class Target:
     """A deployment that runs."""
 
-    plan: DeploymentPlan
-    running: Running
+    plan: DeploymentConfig
+    running: Endpoint
     load_s: float | None
     """What its start took; None if it ran already."""
 
 
 def known_deployment(name: str) -> Target:
     """One that was deployed by somebody."""
-    place, running = running_place(name)
+    place, running = running_deployment(name)
     return Target(place.plan(), running, None)
 
 
 @contextmanager
-def own_deployment(plan: DeploymentPlan, tell: Tell) -> Iterator[Target]:
+def temporary_deployment(plan: DeploymentConfig, tell: Tell) -> Iterator[Target]:
     """One in a folder of its own, which is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="calotype-bench-") as folder:
-        place = Place(Path(folder) / plan.name)
+        place = DeploymentDir(Path(folder) / plan.name)
         began = time.monotonic()
         running = deploy(plan, tell, place)
         try:
@@ -65,7 +65,7 @@ def own_deployment(plan: DeploymentPlan, tell: Tell) -> Iterator[Target]:
 
 
 @contextmanager
-def plain_server(
+def baseline_server(
     model: str, device: str | None, precision: str | None, models_folder: Path | None
 ) -> Iterator[str]:
     """The URL of a plain server, once it answers."""
@@ -92,7 +92,7 @@ def plain_server(
             except httpx.HTTPError as error:
                 log.seek(0)
                 lines = log.read().decode("utf-8", "replace").splitlines()[-_LAST_LINES:]
-                raise PlainServerError("\n  ".join([f"the plain server ended: {error}", *lines])) from None
+                raise BaselineServerError("\n  ".join([f"the plain server ended: {error}", *lines])) from None
             yield url
         finally:
             with _undisturbed():

@@ -9,7 +9,7 @@ from itertools import product
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.records.measurement import Setting
 
-LARGEST_SWEEP = 10_000
+MAX_SWEEP = 10_000
 _BETWEEN_AXES = re.compile(r"\s+(?=[\w.]+=)")
 _BETWEEN_VALUES = re.compile(r"(?<!\\),")
 _WORDS: dict[str, Setting] = {"true": True, "false": False, "none": None, "null": None}
@@ -48,8 +48,8 @@ def combinations(
     total = len(listed)
     for values in axes.values():
         total *= len(values)
-    if total > LARGEST_SWEEP:
-        rule = f"{total} points are more than the {LARGEST_SWEEP} a sweep may have; split it"
+    if total > MAX_SWEEP:
+        rule = f"{total} points are more than the {MAX_SWEEP} a sweep may have; split it"
         raise RequestError([Problem("--sweep", rule, total)])
     for point in listed:
         for values in product(*axes.values()):

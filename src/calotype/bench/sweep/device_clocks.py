@@ -83,7 +83,7 @@ class Cuda:
         ]
 
 
-def watched(device: torch.device) -> Cpu | Cuda:
+def measured_device(device: torch.device) -> Cpu | Cuda:
     return Cuda(device) if device.type == "cuda" else Cpu()
 
 

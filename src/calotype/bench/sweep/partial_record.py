@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.fingerprint import Fingerprint
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.spec.bench_job import InferenceJob, Ticket
 from calotype.spec.records.measurement import Measurement
 
@@ -56,7 +56,7 @@ def _device(asked: str | None, machine: Fingerprint) -> str:
     return next(iter(gpus), f"CPU {machine.cpu.model}")
 
 
-class Notebook:
+class PartialRecord:
     """A measurement that is being made."""
 
     def __init__(self, measurement: Measurement, file: Path | None) -> None:
@@ -75,5 +75,5 @@ class Notebook:
         if self._file is None:
             return
         checked = Measurement.model_validate(self.measurement.model_dump())
-        with written_whole(self._file, "w") as out:
+        with atomic_write(self._file, "w") as out:
             out.write(checked.model_dump_json())

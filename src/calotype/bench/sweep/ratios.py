@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calotype.spec.records.measurement import Measurement
-from calotype.spec.statistics import summarise
+from calotype.spec.statistics import summarize
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def ratio(one: Sequence[Measurement], other: Sequence[Measurement]) -> Ratio | N
         repeated = min(mine.count, yours.count) > 1
         return Ratio(more * yours.median / mine.median, more * low, more * high, 1, repeated)
     each = [more * theirs[number].median / ours[number].median for number in both]
-    return Ratio(summarise(each).median, min(each), max(each), len(both))
+    return Ratio(summarize(each).median, min(each), max(each), len(both))
 
 
 def _samples_each(rounds: Sequence[Measurement]) -> int:

@@ -25,11 +25,11 @@ from calotype.train.checkpoint import StopSignal, claimed
 
 LOGS, PICTURES = "logs", "pictures"
 
-Ceiling = Callable[[str, str], float | None]
+DevicePeak = Callable[[str, str], float | None]
 """(device's name, precision) -> the TFLOP/s it was measured to reach; None if nobody did."""
 
 
-def no_ceiling(_device: str, _precision: str) -> float | None:
+def no_device_peak(_device: str, _precision: str) -> float | None:
     return None
 
 
@@ -62,7 +62,7 @@ class SweepPlan:
     models: Path | None = None
     retry_failed: bool = False
     """Run again what is recorded as failed."""
-    ceiling: Ceiling = no_ceiling
+    ceiling: DevicePeak = no_device_peak
     ceiling_source: Literal["given", "measured"] = "measured"
     keep_loaded: bool = False
     """Points of one model follow each other in one process, until one of them fails."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from calotype.bench.sweep.ratios import Ratio, by_point, ratio
 from calotype.spec.bench_job import OURS, OURS_ALONE
 from calotype.spec.records.measurement import Measurement, Setting
-from calotype.spec.statistics import summarise
+from calotype.spec.statistics import summarize
 
 _GIB = 2**30
 
@@ -95,14 +95,14 @@ def _figures(good: Sequence[Measurement]) -> dict[str, str]:
     looked = next((m.quality for m in good if m.quality), None)
     firsts = [m.preparation.warmup_s[0] for m in good if m.preparation.warmup_s]
     values = (
-        f"{summarise(medians).median:.4g}",
+        f"{summarize(medians).median:.4g}",
         f"{low:.4g}–{high:.4g}",
-        f"{summarise(rates).median:.4g}" if rates else "",
+        f"{summarize(rates).median:.4g}" if rates else "",
         f"{max(firsts):.3g}" if firsts else "",
         f"{max(peaks) / _GIB:.1f}" if peaks else "",
-        f"{summarise([w.tflops for w in work]).median:.3g}" if work else "",
-        f"{summarise(shares).median:.1%}" if shares else "",
+        f"{summarize([w.tflops for w in work]).median:.3g}" if work else "",
+        f"{summarize(shares).median:.1%}" if shares else "",
         "" if looked is None else "same" if looked.psnr_db is None else f"{looked.psnr_db:.1f}",
-        f"{summarise(energy).median:.3g}" if energy else "",
+        f"{summarize(energy).median:.3g}" if energy else "",
     )
     return dict(zip(_COLUMNS, values, strict=True))

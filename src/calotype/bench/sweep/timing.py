@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-from calotype.spec.statistics import summarise
+from calotype.spec.statistics import summarize
 
 Clock = Callable[[], float]
 _TRIALS, _TRIALS_BEFORE = 200, 20
 
 
-class Watched(Protocol):
+class MeasuredDevice(Protocol):
     """A device as a clock sees it."""
 
     def finish(self) -> None:
@@ -62,12 +62,12 @@ class Timings:
         """How much longer the very first unit took than a measured one usually does."""
         if not self.warmup_s:
             return None
-        return max(0.0, self.warmup_s[0] - summarise(self.wall_s).median)
+        return max(0.0, self.warmup_s[0] - summarize(self.wall_s).median)
 
 
-def repeated(
+def time_each(
     work: Callable[[], object],
-    device: Watched,
+    device: MeasuredDevice,
     *,
     units: int,
     warmup: int = 0,
@@ -86,15 +86,15 @@ def repeated(
     )
 
 
-def in_a_row(
+def time_back_to_back(
     work: Callable[[], object],
-    device: Watched,
+    device: MeasuredDevice,
     *,
     units: int,
     warmup: int = 0,
     clock: Clock = time.perf_counter,
 ) -> Timings:
-    """As `repeated`, but nobody waits for the device between two units: steps of training.
+    """As `time_each`, but nobody waits for the device between two units: steps of training.
 
     A unit's seconds are those between two marks.
     """
@@ -117,14 +117,14 @@ def in_a_row(
     )
 
 
-def overhead_s(device: Watched, clock: Clock = time.perf_counter) -> float:
+def overhead_s(device: MeasuredDevice, clock: Clock = time.perf_counter) -> float:
     """What measuring adds to a unit: the median of a unit in which nothing is done."""
-    return summarise(
-        repeated(lambda: None, device, units=_TRIALS, warmup=_TRIALS_BEFORE, clock=clock).wall_s
+    return summarize(
+        time_each(lambda: None, device, units=_TRIALS, warmup=_TRIALS_BEFORE, clock=clock).wall_s
     ).median
 
 
-def _one(work: Callable[[], object], device: Watched, clock: Clock) -> tuple[float, float]:
+def _one(work: Callable[[], object], device: MeasuredDevice, clock: Clock) -> tuple[float, float]:
     device.finish()
     started = clock()
     begun = device.mark()

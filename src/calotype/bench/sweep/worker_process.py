@@ -21,13 +21,13 @@ from typing import Any
 import torch
 
 from calotype.bench.inference.measure import measure_inference
-from calotype.bench.inference.model_cache import Keeper
+from calotype.bench.inference.model_cache import LoadedModels
 from calotype.bench.sweep.device_clocks import host_peak_bytes
-from calotype.bench.sweep.partial_record import Notebook, blank
+from calotype.bench.sweep.partial_record import PartialRecord, blank
 from calotype.bench.training.measure import measure_training
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.core.fingerprint import fingerprint
-from calotype.engine.device import lacks_memory
+from calotype.engine.device import is_out_of_memory
 from calotype.engine.torch_info import torch_facts
 from calotype.spec.bench_job import InferenceJob, Ticket
 from calotype.spec.records.measurement import Status
@@ -35,7 +35,7 @@ from calotype.spec.records.measurement import Status
 
 def main(*files: Path) -> None:
     """Measure one point after the other; only a ticket that cannot be read raises."""
-    keeper = Keeper()
+    keeper = LoadedModels()
     for ticket_file, measurement_file in zip(files[::2], files[1::2], strict=True):
         if not _measured(ticket_file, measurement_file, keeper):
             return
@@ -44,12 +44,12 @@ def main(*files: Path) -> None:
             return
 
 
-def _measured(ticket_file: Path, measurement_file: Path, keeper: Keeper) -> bool:
+def _measured(ticket_file: Path, measurement_file: Path, keeper: LoadedModels) -> bool:
     """Whether it went well."""
     at = datetime.now(UTC)
     ticket = Ticket.model_validate_json(ticket_file.read_bytes())
     speaks = os.environ.get("RANK", "0") == "0"
-    book = Notebook(blank(ticket, fingerprint(), at), measurement_file if speaks else None)
+    book = PartialRecord(blank(ticket, fingerprint(), at), measurement_file if speaks else None)
     book.keep()
     try:
         _measure(ticket, book, keeper)
@@ -75,7 +75,7 @@ def _facts() -> dict[str, Any]:
     return asdict(torch_facts())
 
 
-def _measure(ticket: Ticket, book: Notebook, keeper: Keeper) -> None:
+def _measure(ticket: Ticket, book: PartialRecord, keeper: LoadedModels) -> None:
     models = Path(ticket.models) if ticket.models else None
     job = ticket.point.job
     if isinstance(job, InferenceJob):
@@ -89,7 +89,7 @@ def verdict(error: Exception) -> tuple[Status, str]:
     """What an error makes of a measurement, in one line."""
     words = " ".join(str(error).split())
     ours = isinstance(error, CalotypeError)
-    short = isinstance(error, DoesNotFitError | MemoryError) or lacks_memory(error)
+    short = isinstance(error, DoesNotFitError | MemoryError) or is_out_of_memory(error)
     return ("oom" if short else "error"), (words if ours else f"{type(error).__name__}: {words}")[:2000]
 
 

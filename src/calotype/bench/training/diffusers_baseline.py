@@ -31,7 +31,7 @@ class _Conditions:
     added: dict[str, Tensor] | None
 
 
-class PlainLoop:
+class DiffusersLoop:
     """One update at a time."""
 
     def __init__(self, model: Model, recipe: Recipe, *, compiled: bool) -> None:

@@ -11,17 +11,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from calotype.bench.sweep.device_clocks import watched
-from calotype.bench.sweep.partial_record import Notebook
-from calotype.bench.sweep.timing import in_a_row, overhead_s
-from calotype.bench.training.diffusers_baseline import PlainLoop
+from calotype.bench.sweep.device_clocks import measured_device
+from calotype.bench.sweep.partial_record import PartialRecord
+from calotype.bench.sweep.timing import overhead_s, time_back_to_back
+from calotype.bench.training.diffusers_baseline import DiffusersLoop
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.engine.device import choose_device
 from calotype.spec.bench_job import OURS, TrainJob
 from calotype.spec.records.measurement import WALL, Preparation, Series, Work
 from calotype.spec.records.measurement_training import measurement_of
 from calotype.train.benchmark import BenchmarkPlan, benchmark
-from calotype.train.builders import load_model
+from calotype.train.builders import load_training_model
 from calotype.train.flops import training_tflop
 
 _FROM_THE_RECORD = (
@@ -36,7 +36,7 @@ _FROM_THE_RECORD = (
 )
 
 
-def measure_training(job: TrainJob, book: Notebook, *, models: Path | None = None) -> None:
+def measure_training(job: TrainJob, book: PartialRecord, *, models: Path | None = None) -> None:
     """Note down all there is to know of a point."""
     if job.system == OURS:
         _ours(job, book, models)
@@ -44,7 +44,7 @@ def measure_training(job: TrainJob, book: Notebook, *, models: Path | None = Non
         _theirs(job, book, models)
 
 
-def _ours(job: TrainJob, book: Notebook, models: Path | None) -> None:
+def _ours(job: TrainJob, book: PartialRecord, models: Path | None) -> None:
     plan = BenchmarkPlan(book.measurement.command, job.units, job.warmup)
     device = choose_device(job.device) if job.device else None
     done = benchmark(job.recipe, plan, device=device, models=models)
@@ -56,17 +56,19 @@ def _ours(job: TrainJob, book: Notebook, models: Path | None) -> None:
         raise CalotypeError(made.message)
 
 
-def _theirs(job: TrainJob, book: Notebook, models: Path | None) -> None:
+def _theirs(job: TrainJob, book: PartialRecord, models: Path | None) -> None:
     place = choose_device(job.device)
-    device, started = watched(place), time.perf_counter()
-    model = load_model(job.recipe, place, models=models)
-    loop = PlainLoop(model, job.recipe, compiled=job.system == "diffusers-compile")
+    device, started = measured_device(place), time.perf_counter()
+    model = load_training_model(job.recipe, place, models=models)
+    loop = DiffusersLoop(model, job.recipe, compiled=job.system == "diffusers-compile")
     load_s = time.perf_counter() - started
     book.note(device=device.name, weights_sha256=model.identity.sha256)
     book.keep()
     losses: list[Tensor] = []
     device.forget_peaks()
-    timings = in_a_row(lambda: losses.append(loop.step()), device, units=job.units, warmup=job.warmup)
+    timings = time_back_to_back(
+        lambda: losses.append(loop.step()), device, units=job.units, warmup=job.warmup
+    )
     batch = job.recipe.model.global_batch_size
     rate = batch * job.units / timings.total_s
     series = {WALL: Series.of("s", timings.wall_s), "clock": Series.of("s", [overhead_s(device)])}

@@ -1,8 +1,8 @@
 """The flat colours that artwork is put on, by name. Knows nothing of pictures."""
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
-BACKGROUNDS: dict[str, Colour] = {
+BACKGROUNDS: dict[str, Color] = {
     "white": (255, 255, 255),
     "gray": (158, 158, 158),
     "black": (16, 16, 16),

@@ -9,12 +9,12 @@ from typing import Any
 
 from calotype.models.tokenizer import build_tokenizer, vocabulary
 
-MOST_TOKENS = 4096
+MAX_TOKENS = 4096
 _END_OF_WORD = "</w>"
-_LEAST_OCCURRENCES = 2
+_MIN_OCCURRENCES = 2
 
 
-def learn(texts: Iterable[str], most_tokens: int = MOST_TOKENS) -> dict[str, Any]:
+def learn_merges(texts: Iterable[str], most_tokens: int = MAX_TOKENS) -> dict[str, Any]:
     """The description of a tokenizer, as an Architecture holds it, that says `texts` in few tokens."""
     from tokenizers import Tokenizer, models, trainers  # noqa: PLC0415 - slow to import
 
@@ -24,7 +24,7 @@ def learn(texts: Iterable[str], most_tokens: int = MOST_TOKENS) -> dict[str, Any
     learner.normalizer, learner.pre_tokenizer = bare.normalizer, bare.pre_tokenizer
     trainer = trainers.BpeTrainer(
         vocab_size=most_tokens,
-        min_frequency=_LEAST_OCCURRENCES,
+        min_frequency=_MIN_OCCURRENCES,
         # Numbered beforehand: the trainer would number them as a hash table yields them, differently each
         # time, and decides between equally frequent pairs by number.
         special_tokens=list(vocabulary([])),

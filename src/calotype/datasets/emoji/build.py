@@ -18,11 +18,11 @@ from calotype.datasets.emoji.artwork import STYLES, Style, drawings
 from calotype.datasets.emoji.backgrounds import BACKGROUNDS
 from calotype.datasets.emoji.captions import captions
 from calotype.datasets.emoji.emojibase import Emoji, read_emoji, read_words
-from calotype.datasets.emoji.manifest import Account, Built, already_built, file_sums
-from calotype.datasets.emoji.npm import EMOJIBASE, Package, Unpacked, obtain
-from calotype.datasets.emoji.parallel_map import Map, working
+from calotype.datasets.emoji.manifest import Built, Manifest, already_built, file_sums
+from calotype.datasets.emoji.npm import EMOJIBASE, Package, Unpacked, fetch_package
+from calotype.datasets.emoji.parallel_map import ParallelMap, process_pool
 from calotype.datasets.emoji.render import ENCODING, check_renderer, compose, render
-from calotype.datasets.emoji.split import Amounts, Drawn, Picture, planned
+from calotype.datasets.emoji.split import Amounts, Drawn, Picture, plan_images
 from calotype.models.tokenizer import write_tokenizer
 from calotype.train.data.sources.webdataset_writer import Packed, write_shards
 
@@ -50,8 +50,8 @@ def gather(
     names: Package = EMOJIBASE,
 ) -> Ingredients:
     """Every package, from `folder`, the cache or the registry."""
-    checked = tuple((style, obtain(style.package, folder=folder, offline=offline)) for style in styles)
-    return Ingredients(checked, obtain(names, folder=folder, offline=offline))
+    checked = tuple((style, fetch_package(style.package, folder=folder, offline=offline)) for style in styles)
+    return Ingredients(checked, fetch_package(names, folder=folder, offline=offline))
 
 
 def build(
@@ -65,7 +65,7 @@ def build(
     """Fill `destination`. If it holds this very set already, it is checked and left as it is."""
     amounts = amounts or Amounts()
     made_with = {**check_renderer(), "tokenizers": version("tokenizers")}
-    account = Account(ingredients.packages, amounts, made_with)
+    account = Manifest(ingredients.packages, amounts, made_with)
     if destination.exists():
         return already_built(destination, account)
     destination.parent.mkdir(parents=True, exist_ok=True)
@@ -81,12 +81,12 @@ def build(
 
 
 def _fill(
-    folder: Path, ingredients: Ingredients, account: Account, num_workers: int, progress: Progress
+    folder: Path, ingredients: Ingredients, account: Manifest, num_workers: int, progress: Progress
 ) -> Built:
     emoji = read_emoji(ingredients.names)
-    with working(num_workers) as share_out:
+    with process_pool(num_workers) as share_out:
         art, drawn = _rendered(emoji, ingredients, share_out, progress)
-        pictures = planned(drawn, account.amounts)
+        pictures = plan_images(drawn, account.amounts)
         progress.start("writing pictures", len(pictures))
         for split in (TRAIN, HELD_OUT):
             chosen = [picture for picture in pictures if picture.held_out == (split == HELD_OUT)]
@@ -94,7 +94,7 @@ def _fill(
             write_shards(folder / split, samples, SAMPLES_PER_SHARD, stem=split)
     progress.start("learning the vocabulary", 1)
     said = {text: None for picture in pictures for text in _captions(picture)}
-    tokenizer = bpe.learn([*said, *read_words(ingredients.names)])
+    tokenizer = bpe.learn_merges([*said, *read_words(ingredients.names)])
     write_tokenizer(folder / "tokenizer", tokenizer)
     longest = bpe.longest(said, tokenizer)
     progress.advance()
@@ -102,7 +102,7 @@ def _fill(
 
 
 def _rendered(
-    emoji: Sequence[Emoji], ingredients: Ingredients, share_out: Map, progress: Progress
+    emoji: Sequence[Emoji], ingredients: Ingredients, share_out: ParallelMap, progress: Progress
 ) -> tuple[Mapping[tuple[str, str], bytes], list[Drawn]]:
     """Every drawing as a transparent picture by sequence and style, and where it can be seen."""
     wanted = [
@@ -126,7 +126,7 @@ def _packed(
     pictures: Sequence[Picture],
     split: str,
     art: Mapping[tuple[str, str], bytes],
-    share_out: Map,
+    share_out: ParallelMap,
     progress: Progress,
 ) -> Iterator[Packed]:
     work = (

@@ -5,7 +5,7 @@ The same picture always gets the same captions. Knows nothing of how one of them
 
 from calotype.datasets.emoji.artwork import Style
 from calotype.datasets.emoji.emojibase import Emoji
-from calotype.datasets.emoji.hashing import lot, mixed_up
+from calotype.datasets.emoji.hashing import shuffle, stable_hash
 
 _NO_ARTICLE_KINDS = frozenset(
     ("arrow", "currency", "keycap", "letters", "math", "punctuation", "symbol", "time", "zodiac")
@@ -21,10 +21,10 @@ def captions(emoji: Emoji, style: Style, background: str) -> list[str]:
     """All captions of a picture; the first says everything, in the wording to ask for pictures with."""
     lots = (emoji.hexcode, style.name, background)
     usual = style.words[0]
-    other = style.words[lot("style", *lots) % len(style.words)]
+    other = style.words[stable_hash("style", *lots) % len(style.words)]
     thing, name = with_article(emoji), emoji.name
     where = f"{_a(background)} background"
-    keywords = mixed_up(emoji.keywords, "keywords", *lots)[:_NUM_KEYWORDS]
+    keywords = shuffle(emoji.keywords, "keywords", *lots)[:_NUM_KEYWORDS]
     said = [
         f"{thing}, {usual} style, on {where}",
         f"{name}, {other} style, on {where}",

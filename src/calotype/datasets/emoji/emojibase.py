@@ -66,12 +66,12 @@ def read_emoji(source: Unpacked) -> list[Emoji]:
 def read_words(source: Unpacked) -> list[str]:
     """Names and keywords of everything, of flags too: the general words a vocabulary should know."""
     (entries,) = source.read_json(("en/data.json",))
-    return [spoken(entry["label"]) for entry in entries] + [
+    return [spoken_name(entry["label"]) for entry in entries] + [
         tag for entry in entries for tag in entry.get("tags", ())
     ]
 
 
-def spoken(label: str) -> str:
+def spoken_name(label: str) -> str:
     """The name as a phrase: "man: dark skin tone, red hair" is a man with dark skin tone and red hair."""
     label = label.translate({ord("“"): None, ord("”"): None, ord("’"): "'", ord("⊛"): None}).strip()
     head, colon, rest = label.partition(": ")
@@ -99,14 +99,14 @@ def spoken(label: str) -> str:
 def _with_tones(entry: Mapping[str, Any], subgroups: Mapping[str, str]) -> Iterator[Emoji]:
     key = subgroups[str(entry["subgroup"])]
     kind = _KINDS.get(key, key.partition("-")[0])
-    name = spoken(entry["label"])
+    name = spoken_name(entry["label"])
     keywords = tuple(tag for tag in entry.get("tags", ()) if tag != name)
     # Pairs of people are other sequences with a tone than without, so the base is always the entry's own.
     base = without_variants(entry["hexcode"])
     yield Emoji(plain(entry["hexcode"]), base, name, kind, keywords)
     for toned in entry.get("skins", ()):
         if isinstance(toned["tone"], int):
-            name = spoken(toned["label"])
+            name = spoken_name(toned["label"])
             yield Emoji(plain(toned["hexcode"]), base, name, kind, keywords, toned["tone"])
 
 

@@ -4,11 +4,11 @@ import hashlib
 from collections.abc import Iterable
 
 
-def lot(*words: str) -> int:
+def stable_hash(*words: str) -> int:
     """64 bits made of `words`."""
     return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest()[:8], "big")
 
 
-def mixed_up(things: Iterable[str], *words: str) -> list[str]:
+def shuffle(things: Iterable[str], *words: str) -> list[str]:
     """The things in an order of these words' own, which more things would not change for the rest."""
-    return sorted(things, key=lambda thing: (lot(*words, thing), thing))
+    return sorted(things, key=lambda thing: (stable_hash(*words, thing), thing))

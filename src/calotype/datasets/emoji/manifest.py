@@ -42,7 +42,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Account:
+class Manifest:
     """Everything that decides what is in a set."""
 
     packages: Sequence[Package]
@@ -85,7 +85,7 @@ def file_sums(folder: Path) -> dict[str, str]:
     return {str(file.relative_to(folder)): _sum_of([file]) for file in files}
 
 
-def already_built(folder: Path, account: Account) -> Built:
+def already_built(folder: Path, account: Manifest) -> Built:
     """The set in `folder` if it is the one `account` describes, unchanged; anything else is refused."""
 
     def refuse(rule: str) -> RequestError:

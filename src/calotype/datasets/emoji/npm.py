@@ -13,7 +13,7 @@ from typing import Any
 from calotype.core.errors import CalotypeError, NotFoundError, OfflineError
 from calotype.train.data.sources.http_download import fetch, kept_at
 
-USUAL_REGISTRY = "https://registry.npmjs.org"
+DEFAULT_REGISTRY = "https://registry.npmjs.org"
 _REGISTRY_VARIABLES = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
 _BY_HAND = "or get it with `npm pack {spec}` and name the folder it is in with --from"
 
@@ -41,7 +41,7 @@ class Package:
     @property
     def url(self) -> str:
         named = (os.environ.get(name) for name in _REGISTRY_VARIABLES)
-        registry = next(filter(None, named), USUAL_REGISTRY)
+        registry = next(filter(None, named), DEFAULT_REGISTRY)
         return f"{registry.rstrip('/')}/{self.name}/-/{self.file_name}"
 
 
@@ -72,7 +72,7 @@ def _opened(archive: tarfile.TarFile, member: str) -> Any:
     return archive.extractfile(f"package/{member}")
 
 
-def obtain(package: Package, *, folder: Path | None = None, offline: bool = False) -> Unpacked:
+def fetch_package(package: Package, *, folder: Path | None = None, offline: bool = False) -> Unpacked:
     """The package out of `folder`, the cache or the registry, whichever is asked for; never unchecked."""
     if folder is not None:
         file = _in_folder(package, folder)

@@ -15,14 +15,14 @@ Thing = TypeVar("Thing")
 Result = TypeVar("Result")
 
 
-class Map(Protocol):
+class ParallelMap(Protocol):
     """Like the built-in `map`."""
 
     def __call__(self, work: Callable[[Thing], Result], things: Iterable[Thing], /) -> Iterator[Result]: ...
 
 
 @contextmanager
-def working(num_workers: int) -> Iterator[Map]:
+def process_pool(num_workers: int) -> Iterator[ParallelMap]:
     """A `map` that so many processes share; with one worker, the built-in one."""
     if num_workers == 1:
         yield map

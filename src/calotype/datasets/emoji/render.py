@@ -12,13 +12,13 @@ from PIL import Image, features
 
 from calotype.core.extras import MissingExtraError
 from calotype.datasets.emoji.artwork import Drawing
-from calotype.datasets.emoji.backgrounds import BACKGROUNDS, Colour
+from calotype.datasets.emoji.backgrounds import BACKGROUNDS, Color
 
 SIDE = 128
 ENCODING = "webp"
 _OPAQUE = 128
 _CLEARLY_OTHER = 48
-_LEAST_SEEN = 0.25
+_MIN_SEEN = 0.25
 _SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{side}" '
     'height="{side}"><svg x="{left}" y="{top}" width="{width}" height="{height}" viewBox="0 0 {frame_width} '
@@ -60,7 +60,7 @@ def render(work: tuple[Drawing, int]) -> Art:
     return Art(png, seen)
 
 
-def compose(work: tuple[bytes, Colour]) -> bytes:
+def compose(work: tuple[bytes, Color]) -> bytes:
     """The rendered drawing on a colour, as a lossless file."""
     png, colour = work
     art = Image.open(io.BytesIO(png)).convert("RGBA")
@@ -87,8 +87,8 @@ def _svg(drawing: Drawing, frame: int) -> str:
     )
 
 
-def _stands_out(pixels: np.ndarray, colour: Colour) -> bool:
+def _stands_out(pixels: np.ndarray, colour: Color) -> bool:
     """Whether enough of the drawing has clearly another colour: a black heart cannot be seen on black."""
     drawn = pixels[pixels[..., 3] >= _OPAQUE][:, :3]
     other = np.abs(drawn - np.array(colour, dtype=np.int16)).max(axis=1, initial=0) >= _CLEARLY_OTHER
-    return bool(other.size and other.mean() >= _LEAST_SEEN)
+    return bool(other.size and other.mean() >= _MIN_SEEN)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from calotype.datasets.emoji.artwork import Style
 from calotype.datasets.emoji.emojibase import Emoji
-from calotype.datasets.emoji.hashing import lot, mixed_up
+from calotype.datasets.emoji.hashing import shuffle, stable_hash
 
 HELD_OUT_ONE_IN = 20
 
@@ -48,21 +48,23 @@ class Amounts:
         return self.backgrounds if emoji.tone is None else self.toned_backgrounds
 
 
-def planned(drawn: Sequence[Drawn], amounts: Amounts) -> list[Picture]:
+def plan_images(drawn: Sequence[Drawn], amounts: Amounts) -> list[Picture]:
     """Every picture, in an order that mixes emoji and styles."""
     num_styles: dict[str, int] = {}
     for one in drawn:
         num_styles[one.emoji.hexcode] = num_styles.get(one.emoji.hexcode, 0) + 1
     pictures = [picture for one in drawn for picture in _pictures_of(one, amounts, num_styles)]
-    return sorted(pictures, key=lambda picture: (lot("order", picture.key), picture.key))
+    return sorted(pictures, key=lambda picture: (stable_hash("order", picture.key), picture.key))
 
 
 def _pictures_of(drawn: Drawn, amounts: Amounts, num_styles: Mapping[str, int]) -> Iterator[Picture]:
     emoji, style = drawn.emoji, drawn.style
-    ordered = mixed_up(drawn.backgrounds, "background", emoji.hexcode, style.name)
+    ordered = shuffle(drawn.backgrounds, "background", emoji.hexcode, style.name)
     for place, background in enumerate(ordered[: amounts.of(emoji)]):
         # The first background, and an emoji's only style, stay in training: what was never seen at all
         # would test knowledge that nothing could have given.
         may_be = place > 0 and num_styles[emoji.hexcode] > 1
-        held_out = may_be and lot("held out", emoji.hexcode, style.name, background) % HELD_OUT_ONE_IN == 0
+        held_out = (
+            may_be and stable_hash("held out", emoji.hexcode, style.name, background) % HELD_OUT_ONE_IN == 0
+        )
         yield Picture(emoji, style, background, held_out)

@@ -10,60 +10,60 @@ from pathlib import Path
 import torch
 
 from calotype.core.progress import Progress, Silent
-from calotype.engine.artifacts.cache_key import Target, target_of
+from calotype.engine.artifacts.cache_key import CacheKey, cache_key_of
 from calotype.engine.artifacts.shapes import Shape
 from calotype.engine.artifacts.store import (
-    Artefact,
-    DamagedError,
+    Artifact,
+    DamagedArtifactError,
     check_files,
     engines_dir,
     locked,
     read,
     write,
 )
-from calotype.engine.artifacts.triton_cache import compiled_into
-from calotype.engine.compile.aot_package import ENDING, read_package, write_package
-from calotype.engine.compile.manager import Workshop
-from calotype.engine.compile.region import Order
+from calotype.engine.artifacts.triton_cache import triton_cache_in
+from calotype.engine.compile.aot_package import SUFFIX, read_package, write_package
+from calotype.engine.compile.manager import CompileManager
+from calotype.engine.compile.region import CompileRequest
 from calotype.engine.device import choose_device, choose_dtype
 from calotype.engine.engine import Engine
-from calotype.engine.presets import networks_of
-from calotype.models.model import Model, assemble
-from calotype.models.resolve import find_model
+from calotype.engine.presets import build_preset
+from calotype.models.model import Model, load_model
+from calotype.models.resolve import resolve_model
 
 TRITON, INDUCTOR, REGIONS = "triton", "inductor.bin", "regions"
 
-Collect = Callable[[Model, Target, Path, Progress], None]
+CollectArtifacts = Callable[[Model, CacheKey, Path, Progress], None]
 """Runs a model as the target says, and leaves in the folder what was compiled for it."""
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltArtifacts:
     """An engine that is there now."""
 
-    artefact: Artefact
+    artefact: Artifact
     already: bool
     """Whether it was there before."""
 
 
-def compile_caches(model: Model, target: Target, folder: Path, progress: Progress) -> None:
+def compile_caches(model: Model, target: CacheKey, folder: Path, progress: Progress) -> None:
     """What Triton and torch make of the target's shapes; for some presets that is nothing on a CPU."""
-    runs = Workshop({}, read_package, partial(_compiled_into, folder / REGIONS), wait=True)
-    networks = networks_of(model, target.preset, runs=runs)
+    runs = CompileManager({}, read_package, partial(_compiled_into, folder / REGIONS), wait=True)
+    networks = build_preset(model, target.preset, runs=runs)
     engine = Engine(model, preset=target.preset, networks=networks)
     if model.device.type != "cuda":
         engine.warm_up(target.shapes, progress)
         return
-    with compiled_into(folder / TRITON):
+    with triton_cache_in(folder / TRITON):
         engine.warm_up(target.shapes, progress)
     saved = torch.compiler.save_cache_artifacts()
     if saved is not None:
         (folder / INDUCTOR).write_bytes(saved[0])
 
 
-def _compiled_into(folder: Path, order: Order) -> Path:
+def _compiled_into(folder: Path, order: CompileRequest) -> Path:
     folder.mkdir(exist_ok=True)
-    path = folder / f"{order.signature}{ENDING}"
+    path = folder / f"{order.signature}{SUFFIX}"
     write_package(order, path)
     return path
 
@@ -77,8 +77,8 @@ def build(
     device: str | None = None,
     models_folder: Path | None = None,
     progress: Progress | None = None,
-    collect: Collect = compile_caches,
-) -> Built:
+    collect: CollectArtifacts = compile_caches,
+) -> BuiltArtifacts:
     """Prepare a model's architecture for shapes, or find that it has been.
 
     For a process of its own: what was compiled before in this one would be missing from the engine.
@@ -86,23 +86,23 @@ def build(
     watcher = progress or Silent()
     chosen = choose_device(device)
     dtype = choose_dtype(precision, chosen)
-    found = find_model(model, models=models_folder)
+    found = resolve_model(model, models=models_folder)
     with found.weights as weights:
-        target = target_of(weights.architecture, preset=preset, shapes=shapes, dtype=dtype, device=chosen)
+        target = cache_key_of(weights.architecture, preset=preset, shapes=shapes, dtype=dtype, device=chosen)
         with locked(target.key, watcher):
             kept = read(engines_dir() / target.key)
             if _whole(kept):
-                return Built(kept, already=True)
-            live = assemble(weights, found.identity, dtype=dtype, device=chosen, progress=watcher)
+                return BuiltArtifacts(kept, already=True)
+            live = load_model(weights, found.identity, dtype=dtype, device=chosen, progress=watcher)
             made = write(
                 weights.architecture.name, target, lambda folder: collect(live, target, folder, watcher)
             )
-            return Built(made, already=False)
+            return BuiltArtifacts(made, already=False)
 
 
-def _whole(kept: Artefact) -> bool:
+def _whole(kept: Artifact) -> bool:
     try:
         check_files(kept)
-    except DamagedError:
+    except DamagedArtifactError:
         return False
     return True

@@ -50,7 +50,7 @@ class Device(Frozen):
     """A GPU's compute capability."""
 
 
-class Target(Frozen):
+class CacheKey(Frozen):
     """Everything that decides what is compiled."""
 
     network: str
@@ -67,7 +67,7 @@ class Target(Frozen):
         values = {"format": FORMAT, **self.model_dump(mode="json")}
         return _digest(values)[:KEY_LENGTH]
 
-    def serves(self, other: Target) -> bool:
+    def serves(self, other: CacheKey) -> bool:
         """Whether what was compiled for this is what `other` needs: all alike but for shapes.
 
         Each shape is compiled by itself, so one that `other` does not ask for is not in the way.
@@ -75,34 +75,34 @@ class Target(Frozen):
         return self.model_copy(update={"shapes": ()}) == other.model_copy(update={"shapes": ()})
 
 
-def target_of(
+def cache_key_of(
     architecture: Architecture,
     *,
     preset: str,
     shapes: Iterable[Shape],
     dtype: torch.dtype,
     device: torch.device,
-) -> Target:
+) -> CacheKey:
     """The target of a model on this machine."""
-    return Target(
+    return CacheKey(
         network=_digest({part: _settings(config) for part, config in architecture.parts().items()}),
         preset=preset,
         passes=pass_names(preset, device.type),
         shapes=tuple(sorted(set(shapes))),
         precision=precision_name(dtype),
         device=_device(device),
-        software=software_here(),
+        software=current_software(),
     )
 
 
-def software_here() -> Software:
+def current_software() -> Software:
     versions = package_versions()
     return Software(
         calotype=VERSION, torch=versions["torch"], triton=versions["triton"], cuda=torch.version.cuda
     )
 
 
-def devices_here() -> list[Device]:
+def current_devices() -> list[Device]:
     """Every kind of device that an engine could run on now."""
     gpus = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     return [_device(device) for device in (torch.device("cpu"), *gpus)]

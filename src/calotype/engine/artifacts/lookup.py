@@ -10,16 +10,16 @@ from pathlib import Path
 import torch
 
 from calotype.engine.artifacts.build import INDUCTOR, REGIONS, TRITON
-from calotype.engine.artifacts.cache_key import Target
+from calotype.engine.artifacts.cache_key import CacheKey
 from calotype.engine.artifacts.shapes import Shape
-from calotype.engine.artifacts.store import Artefact, Description, artefacts, check_files
-from calotype.engine.artifacts.triton_cache import hand_to_triton
+from calotype.engine.artifacts.store import Artifact, Description, check_files, list_artifacts
+from calotype.engine.artifacts.triton_cache import install_triton_cache
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Prepared:
+class FoundArtifacts:
     """What was built before, all engines together: each may have been built for other shapes."""
 
     shapes: tuple[Shape, ...] = ()
@@ -27,7 +27,7 @@ class Prepared:
     """Compiled regions by their signatures."""
 
 
-def use_engines(target: Target) -> Prepared:
+def use_artifacts(target: CacheKey) -> FoundArtifacts:
     """Make what was compiled for the target known, whatever its shapes, before anything is compiled.
 
     A damaged engine is refused with a warning, and the work goes on without it.
@@ -47,18 +47,18 @@ def use_engines(target: Target) -> Prepared:
         _log.info("engine: %s, built for %s", one.key, ", ".join(str(shape) for shape in built_for))
         shapes.update(built_for)
         regions.update(_regions(one, description))
-    return Prepared(tuple(sorted(shapes)), regions)
+    return FoundArtifacts(tuple(sorted(shapes)), regions)
 
 
-def _regions(one: Artefact, description: Description) -> dict[str, Path]:
+def _regions(one: Artifact, description: Description) -> dict[str, Path]:
     names = [Path(file.name) for file in description.files]
     return {name.stem: one.folder / name for name in names if name.is_relative_to(REGIONS)}
 
 
-def _candidates(target: Target) -> list[Artefact]:
+def _candidates(target: CacheKey) -> list[Artifact]:
     """Those that say they serve the target, and those that say nothing."""
     try:
-        kept = [one for one in artefacts() if not one.other_format]
+        kept = [one for one in list_artifacts() if not one.other_format]
     except OSError as error:
         _log.warning("prepared engines are not used: %s", error)
         return []
@@ -69,6 +69,6 @@ def _hand_over(folder: Path, files: list[Path]) -> None:
     """Only files that were checked."""
     kernels = [file.relative_to(TRITON) for file in files if file.is_relative_to(TRITON)]
     if kernels:
-        hand_to_triton(folder / TRITON, kernels)
+        install_triton_cache(folder / TRITON, kernels)
     if Path(INDUCTOR) in files:
         torch.compiler.load_cache_artifacts((folder / INDUCTOR).read_bytes())

@@ -20,11 +20,11 @@ from typing import Annotated, Literal
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, ValidationError
 
-from calotype.core.errors import CalotypeError, DiskFullError, NotFoundError, RequestError, near_matches
+from calotype.core.errors import CalotypeError, DiskFullError, NotFoundError, RequestError, did_you_mean
 from calotype.core.paths import cache_dir, check_name, list_files
 from calotype.core.progress import Progress, Silent
-from calotype.engine.artifacts.cache_key import FORMAT, Frozen, Target
-from calotype.models.save import made_whole
+from calotype.engine.artifacts.cache_key import FORMAT, CacheKey, Frozen
+from calotype.models.save import write_atomically
 
 DESCRIPTION = "engine.json"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -52,13 +52,13 @@ class Description(Frozen):
     format: int = FORMAT
     model: str
     """The architecture's name, for people."""
-    target: Target
+    target: CacheKey
     created: str
     files: tuple[StoredFile, ...]
 
 
 @dataclass(frozen=True)
-class Artefact:
+class Artifact:
     """A folder that should be an engine, as far as it can be read."""
 
     folder: Path
@@ -72,7 +72,7 @@ class Artefact:
         return self.folder.name
 
 
-class DamagedError(Exception):
+class DamagedArtifactError(Exception):
     """A file of an engine is not what it was; says which."""
 
 
@@ -80,7 +80,7 @@ def engines_dir() -> Path:
     return cache_dir() / "engines"
 
 
-def artefacts() -> list[Artefact]:
+def list_artifacts() -> list[Artifact]:
     """All that are kept, in the order of their keys. Files are not looked into."""
     root = engines_dir()
     if not root.is_dir():
@@ -88,47 +88,49 @@ def artefacts() -> list[Artefact]:
     return [read(place) for place in sorted(root.iterdir()) if place.is_dir() and place.name[0] != "."]
 
 
-def artefact(key: str) -> Artefact:
+def find_artifact(key: str) -> Artifact:
     """The one with this key."""
-    kept = {one.key: one for one in artefacts()}
+    kept = {one.key: one for one in list_artifacts()}
     if key not in kept:
-        raise NotFoundError(f"no engine {key[:60]!r} in {engines_dir()}; {near_matches(key[:60], kept)}")
+        raise NotFoundError(f"no engine {key[:60]!r} in {engines_dir()}; {did_you_mean(key[:60], kept)}")
     return kept[key]
 
 
-def read(folder: Path) -> Artefact:
+def read(folder: Path) -> Artifact:
     try:
         text = (folder / DESCRIPTION).read_bytes()
         written = json.loads(text)
         if isinstance(written, dict) and written.get("format", FORMAT) != FORMAT:
-            return Artefact(folder, None, f"its format is {written['format']}, this is {FORMAT}", True)
+            return Artifact(folder, None, f"its format is {written['format']}, this is {FORMAT}", True)
         description = Description.model_validate_json(text)
     except OSError as error:
-        return Artefact(folder, None, f"{DESCRIPTION} cannot be read: {error.strerror}")
+        return Artifact(folder, None, f"{DESCRIPTION} cannot be read: {error.strerror}")
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        return Artefact(
+        return Artifact(
             folder, None, f"{DESCRIPTION} is not a description of an engine: {place} {first['msg']}"
         )
     except ValueError:
-        return Artefact(folder, None, f"{DESCRIPTION} is not JSON")
-    return Artefact(folder, description)
+        return Artifact(folder, None, f"{DESCRIPTION} is not JSON")
+    return Artifact(folder, description)
 
 
-def check_files(one: Artefact) -> Description:
+def check_files(one: Artifact) -> Description:
     """The description of an engine whose every file is the one that was built; else a DamagedError."""
     if one.description is None:
-        raise DamagedError(one.unreadable)
+        raise DamagedArtifactError(one.unreadable)
     if one.description.target.key != one.key:
-        raise DamagedError(f"its folder is named {one.key}, it was built as {one.description.target.key}")
+        raise DamagedArtifactError(
+            f"its folder is named {one.key}, it was built as {one.description.target.key}"
+        )
     for file in one.description.files:
         try:
             found = _stored(one.folder, file.name)
         except OSError as error:
-            raise DamagedError(f"{file.name} cannot be read: {error.strerror}") from error
+            raise DamagedArtifactError(f"{file.name} cannot be read: {error.strerror}") from error
         if found != file:
-            raise DamagedError(f"{file.name} is not what was built: its size or sha256 differs")
+            raise DamagedArtifactError(f"{file.name} is not what was built: its size or sha256 differs")
     return one.description
 
 
@@ -148,10 +150,10 @@ def locked(key: str, progress: Progress | None = None) -> Iterator[None]:
         lock.release()
 
 
-def write(model: str, target: Target, fill: Callable[[Path], None]) -> Artefact:
+def write(model: str, target: CacheKey, fill: Callable[[Path], None]) -> Artifact:
     """Keep what `fill` puts into a folder, under the target's key: all of it or nothing. Under its lock."""
     folder = engines_dir() / target.key
-    with _explained(), made_whole(_discarded(folder)) as partial:
+    with _explained(), write_atomically(_discarded(folder)) as partial:
         fill(partial)
         description = Description(
             model=model,
@@ -161,7 +163,7 @@ def write(model: str, target: Target, fill: Callable[[Path], None]) -> Artefact:
         )
         # Not synced to disk: an engine that lost its contents with the power does not match its hashes.
         (partial / DESCRIPTION).write_text(description.model_dump_json(indent=1), "utf-8")
-    return Artefact(folder, description)
+    return Artifact(folder, description)
 
 
 def remove(key: str) -> None:
@@ -170,7 +172,7 @@ def remove(key: str) -> None:
         _discarded(engines_dir() / key)
 
 
-def remove_abandoned() -> None:
+def remove_unfinished() -> None:
     """Remove what killed builds left behind, whatever their key; a build that goes on keeps its folder."""
     for left in engines_dir().glob(".*.*"):
         # Being busy is an OSError too, and none to explain.

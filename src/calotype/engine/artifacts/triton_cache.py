@@ -19,7 +19,7 @@ _FILES = "child_paths"
 
 
 @contextmanager
-def compiled_into(folder: Path) -> Iterator[None]:
+def triton_cache_in(folder: Path) -> Iterator[None]:
     """Triton compiles into `folder`, which ends as files that can be moved.
 
     Kernels that this process has compiled before are in its memory and do not come again.
@@ -36,7 +36,7 @@ def compiled_into(folder: Path) -> Iterator[None]:
         listing.write_text(_moved(listing, Path()), "utf-8")
 
 
-def hand_to_triton(folder: Path, files: Sequence[Path]) -> None:
+def install_triton_cache(folder: Path, files: Sequence[Path]) -> None:
     """Put kept files, named relative to their folder, where Triton looks for them."""
     from triton import knobs  # noqa: PLC0415 - an optional package
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from calotype.core.errors import NotFoundError
-from calotype.engine.artifacts.cache_key import Device, Software, Target, devices_here, software_here
-from calotype.engine.artifacts.store import Artefact, DamagedError, State, check_files
+from calotype.engine.artifacts.cache_key import CacheKey, Device, Software, current_devices, current_software
+from calotype.engine.artifacts.store import Artifact, DamagedArtifactError, State, check_files
 from calotype.engine.presets import pass_names
 
 
 @dataclass(frozen=True)
-class Here:
+class Environment:
     """What this machine has."""
 
     software: Software
     devices: list[Device]
 
 
-def here() -> Here:
-    return Here(software_here(), devices_here())
+def current_environment() -> Environment:
+    return Environment(current_software(), current_devices())
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Validity:
     """What was found."""
 
     key: str
@@ -32,19 +32,19 @@ class Verdict:
     """None when all is well."""
 
 
-def verdict(one: Artefact, machine: Here) -> Verdict:
+def check_validity(one: Artifact, machine: Environment) -> Validity:
     """Every file is read."""
     if one.other_format:
-        return Verdict(one.key, "stale", one.unreadable)
+        return Validity(one.key, "stale", one.unreadable)
     try:
         description = check_files(one)
-    except DamagedError as error:
-        return Verdict(one.key, "damaged", str(error))
+    except DamagedArtifactError as error:
+        return Validity(one.key, "damaged", str(error))
     reasons = _out_of_date(description.target, machine)
-    return Verdict(one.key, "stale", "; ".join(reasons)) if reasons else Verdict(one.key, "ok")
+    return Validity(one.key, "stale", "; ".join(reasons)) if reasons else Validity(one.key, "ok")
 
 
-def _out_of_date(target: Target, machine: Here) -> list[str]:
+def _out_of_date(target: CacheKey, machine: Environment) -> list[str]:
     was, now = target.software.model_dump(), machine.software.model_dump()
     reasons = [
         f"built with {name} {was[name]}, here is {now[name]}" for name in was if was[name] != now[name]

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from calotype.core.errors import DISK_FULL_CODES, CalotypeError, DiskFullError
-from calotype.engine.compile.manager import Made
-from calotype.engine.compile.region import Form, Order, Region
+from calotype.engine.compile.manager import CompiledFunctions
+from calotype.engine.compile.region import CompileRequest, Region, RegionSignature
 from calotype.engine.modules.onednn import available
 
-ENDING = ".pt2"
+SUFFIX = ".pt2"
 
 
 class _Walk(nn.Module):
@@ -57,7 +57,7 @@ _LONGEST = 500
 OTHER_COMPILER = "a C++ compiler that links its own library in makes such: name another with CXX"
 
 
-def write_package(order: Order, path: Path) -> None:
+def write_package(order: CompileRequest, path: Path) -> None:
     """Compile a region for inputs of one kind. Takes a minute or more."""
     try:
         package = _compiled(order)
@@ -69,7 +69,7 @@ def write_package(order: Order, path: Path) -> None:
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def _compiled(order: Order) -> BytesIO:
+def _compiled(order: CompileRequest) -> BytesIO:
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - only compiling needs it
     from torch.export import Dim, export  # noqa: PLC0415 - takes a second, and most processes only read
 
@@ -77,7 +77,9 @@ def _compiled(order: Order) -> BytesIO:
     [device] = {form.device for form in order.forms if form is not None}
     # Nothing but forms: a compiler has no use for numbers, and there may be no room for them.
     with FakeTensorMode():
-        weights = [Form.of(each)._replace(device=device).empty() for each in region.weights().values()]
+        weights = [
+            RegionSignature.of(each)._replace(device=device).empty() for each in region.weights().values()
+        ]
         inputs = [None if form is None else form.empty() for form in order.forms]
     sizes: list[Any] = [
         {region.open_sizes[place]: Dim.DYNAMIC} if each is not None and place in region.open_sizes else None
@@ -133,7 +135,7 @@ def _explained(error: Exception) -> CalotypeError:
     return CalotypeError(said)
 
 
-def read_package(path: Path) -> Made:
+def read_package(path: Path) -> CompiledFunctions:
     # For one thread: what it would ask a GPU for others' sake cannot be asked while a graph is recorded.
     try:
         loaded = torch._inductor.aoti_load_package(str(path), run_single_threaded=True)

@@ -18,13 +18,13 @@ from weakref import ReferenceType, WeakSet, finalize, ref
 import torch
 from torch import Tensor
 
-from calotype.engine.compile.region import Form, Inputs, Kind, Order, Region
+from calotype.engine.compile.region import CompileRequest, Inputs, Kind, Region, RegionSignature
 
-Made = Callable[[list[Tensor | None], list[Tensor]], Any]
+CompiledFunctions = Callable[[list[Tensor | None], list[Tensor]], Any]
 """A compiled region: of its inputs and its weights."""
-Compile = Callable[[Order], Path]
+Compile = Callable[[CompileRequest], Path]
 """To a file. Takes its time; may raise anything."""
-HandIn = Callable[[Region], list[Tensor]]
+PassWeights = Callable[[Region], list[Tensor]]
 """A region's weights in the order of their names, as what was compiled is given them."""
 
 _SEEN_AS = "calotype::compiled"
@@ -34,24 +34,24 @@ _Seen = torch._C._profiler._RecordFunctionFast
 _log = logging.getLogger(__name__)
 
 
-def as_they_are(region: Region) -> list[Tensor]:
+def unchanged_weights(region: Region) -> list[Tensor]:
     return list(region.weights().values())
 
 
-class AbandonedError(Exception):
+class CompileAbandonedError(Exception):
     """Raised by a `Compile` that was ended: nobody wants anything compiled any more."""
 
 
-class Workshop:
+class CompileManager:
     """What is compiled of one engine's network."""
 
     def __init__(
         self,
         kept: Mapping[str, Path],
-        load: Callable[[Path], Made],
+        load: Callable[[Path], CompiledFunctions],
         compile_it: Compile | None = None,
         *,
-        hand_in: HandIn = as_they_are,
+        hand_in: PassWeights = unchanged_weights,
         at_once: int = 1,
         wait: bool = False,
     ) -> None:
@@ -61,10 +61,10 @@ class Workshop:
         at its first call.
         """
         self._files, self._load, self._compile, self._wait = dict(kept), load, compile_it, wait
-        self._made: dict[str, Made] = {}
+        self._made: dict[str, CompiledFunctions] = {}
         self._ordered: set[str] = set()
-        self._orders: SimpleQueue[Order | None] = SimpleQueue()
-        self.hand_in, self._regions = hand_in, WeakSet[Compiled]()
+        self._orders: SimpleQueue[CompileRequest | None] = SimpleQueue()
+        self.hand_in, self._regions = hand_in, WeakSet[CompiledRegion]()
         self._at_once, self._workers = at_once, list[Thread]()
         # Whoever works for it has nothing left to wait for.
         finalize(self, _send_home, self._orders, at_once)
@@ -77,9 +77,9 @@ class Workshop:
         """Whether anything is compiled that is not there already."""
         return self._compile is not None
 
-    def run(self, region: Region) -> Compiled:
+    def run(self, region: Region) -> CompiledRegion:
         """The region as a network is to run it."""
-        compiled = Compiled(region, self)
+        compiled = CompiledRegion(region, self)
         self._regions.add(compiled)
         return compiled
 
@@ -88,15 +88,17 @@ class Workshop:
         for each in self._regions:
             each.refresh()
 
-    def made(self, region: Region, signature: str, inputs: Inputs) -> Made | None:
+    def made(self, region: Region, signature: str, inputs: Inputs) -> CompiledFunctions | None:
         """The compiled region, or None as long as there is none. Returns at once, but for a build."""
         found = self._made.get(signature)
         if found is not None:
             return found
         if signature not in self._files and self._compile is not None and signature not in self._ordered:
             self._ordered.add(signature)
-            forms = tuple(None if each is None else Form.of(each) for each in region.laid_out(inputs))
-            self._order(Order(signature, region, forms))
+            forms = tuple(
+                None if each is None else RegionSignature.of(each) for each in region.laid_out(inputs)
+            )
+            self._order(CompileRequest(signature, region, forms))
         # Loaded here, by whoever runs it: on a GPU nobody else may, while a graph is recorded. What comes
         # meanwhile is not loaded into that recording, but before the next.
         if signature in self._files and not _recording(inputs):
@@ -109,7 +111,7 @@ class Workshop:
         while self._workers:
             self._workers.pop().join()
 
-    def _order(self, order: Order) -> None:
+    def _order(self, order: CompileRequest) -> None:
         assert self._compile is not None
         if self._wait:
             self._files[order.signature] = self._compile(order)
@@ -121,7 +123,7 @@ class Workshop:
             self._workers[-1].start()
         self._orders.put(order)
 
-    def _keep(self, order: Order, path: Path) -> None:
+    def _keep(self, order: CompileRequest, path: Path) -> None:
         with self._counting:
             self._files[order.signature] = path
             self.changes += 1
@@ -142,17 +144,19 @@ def _recording(inputs: Inputs) -> bool:
     return on_gpu and torch.cuda.is_current_stream_capturing()
 
 
-def _send_home(orders: SimpleQueue[Order | None], workers: int) -> None:
+def _send_home(orders: SimpleQueue[CompileRequest | None], workers: int) -> None:
     for _ in range(workers):
         orders.put(None)
 
 
-def _work(workshop: ReferenceType[Workshop], orders: SimpleQueue[Order | None], compile_it: Compile) -> None:
+def _work(
+    workshop: ReferenceType[CompileManager], orders: SimpleQueue[CompileRequest | None], compile_it: Compile
+) -> None:
     """What a workshop's thread does. It keeps neither the workshop nor a network from being let go."""
     while (order := orders.get()) is not None:
         try:
             path = compile_it(order)
-        except AbandonedError:
+        except CompileAbandonedError:
             return
         # Whatever a compiler may raise: pictures are made without.
         except Exception as error:
@@ -164,10 +168,10 @@ def _work(workshop: ReferenceType[Workshop], orders: SimpleQueue[Order | None], 
         del order
 
 
-class Compiled:
+class CompiledRegion:
     """A region, compiled for each kind of inputs it meets."""
 
-    def __init__(self, region: Region, workshop: Workshop) -> None:
+    def __init__(self, region: Region, workshop: CompileManager) -> None:
         self._region, self._workshop = region, workshop
         self._signatures: dict[Kind, str] = {}
         self._weights: list[Tensor] | None = None

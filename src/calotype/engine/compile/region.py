@@ -20,7 +20,7 @@ Kind = tuple[tuple[Any, ...] | None, ...]
 """What decides how inputs are compiled for: their sizes, but for those that stay open."""
 
 
-class Form(NamedTuple):
+class RegionSignature(NamedTuple):
     """A tensor without its numbers."""
 
     shape: tuple[int, ...]
@@ -29,14 +29,14 @@ class Form(NamedTuple):
     device: torch.device
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Form:
+    def of(cls, tensor: Tensor) -> RegionSignature:
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
     def empty(self) -> Tensor:
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
 
-Forms = tuple[Form | None, ...]
+RegionSignatures = tuple[RegionSignature | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,17 +88,17 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Order:
+class CompileRequest:
     """A region to be compiled for inputs of one kind."""
 
     signature: str
     region: Region
-    forms: Forms
+    forms: RegionSignatures
 
 
 Wrap = Callable[[Region], Callable[..., Any]]
 """How a network runs its regions."""
 
 
-def as_it_is(region: Region) -> Callable[..., Any]:
+def unwrapped(region: Region) -> Callable[..., Any]:
     return region.walk

@@ -24,9 +24,9 @@ import torch
 from filelock import FileLock, Timeout
 
 from calotype.core.errors import CalotypeError
-from calotype.engine.compile.aot_package import ENDING, OTHER_COMPILER
-from calotype.engine.compile.manager import AbandonedError
-from calotype.engine.compile.region import Form, Order
+from calotype.engine.compile.aot_package import OTHER_COMPILER, SUFFIX
+from calotype.engine.compile.manager import CompileAbandonedError
+from calotype.engine.compile.region import CompileRequest, RegionSignature
 from calotype.engine.device import precision_name
 from calotype.models.model import Model
 
@@ -35,7 +35,7 @@ _MOST_AT_ONCE, _CORES_EACH, _GPU_BYTES_EACH = 4, 3, 20 * 2**30
 """Each process holds memory of the GPU for itself, which a small slice has no room for four times."""
 
 
-class Elsewhere:
+class SubprocessCompiler:
     """`Compile` for the regions of one model put together by passes; of several threads, `at_once`."""
 
     def __init__(self, model: Model, passes: Sequence[str], at_once: int = 1) -> None:
@@ -53,15 +53,15 @@ class Elsewhere:
         self.end = finalize(self, _end, processes)
         """Stop at once, whatever is being compiled."""
 
-    def __call__(self, order: Order) -> Path:
+    def __call__(self, order: CompileRequest) -> Path:
         process = self._free.get()
         try:
             return self._made_by(process, order)
         finally:
             self._free.put(process)
 
-    def _made_by(self, process: _Process, order: Order) -> Path:
-        path = process.place / f"{order.signature}{ENDING}"
+    def _made_by(self, process: _Process, order: CompileRequest) -> Path:
+        path = process.place / f"{order.signature}{SUFFIX}"
         written = {
             **self._about,
             "signature": order.signature,
@@ -80,7 +80,7 @@ def _end(processes: Sequence[_Process]) -> None:
         each.end()
 
 
-def at_once_beside(device: torch.device) -> int:
+def max_parallel_compiles(device: torch.device) -> int:
     """How many regions to compile at a time. On a CPU pictures need the cores themselves."""
     if device.type == "cpu":
         return 1
@@ -89,7 +89,7 @@ def at_once_beside(device: torch.device) -> int:
     return max(1, min(_MOST_AT_ONCE, by_cores, by_memory))
 
 
-def _written(form: Form) -> dict[str, Any]:
+def _written(form: RegionSignature) -> dict[str, Any]:
     return {"shape": form.shape, "stride": form.stride, "dtype": str(form.dtype).removeprefix("torch.")}
 
 
@@ -132,7 +132,7 @@ class _Process:
             if child.wait() != 0:
                 break
         if self._ended:
-            raise AbandonedError
+            raise CompileAbandonedError
         said = (self.place / "log").read_text("utf-8", errors="replace")[-300:]
         if child.returncode == -SIGSEGV:
             raise CalotypeError(f"the compiler crashed, or what it made when it was loaded; {OTHER_COMPILER}")
@@ -149,7 +149,7 @@ class _Process:
 
     def _running(self) -> subprocess.Popen[str]:
         if self._ended:
-            raise AbandonedError
+            raise CompileAbandonedError
         if self._child is not None and self._child.poll() is not None:
             self._child.communicate()  # closes what led to it
             self._child = None

@@ -20,16 +20,16 @@ import torch
 
 from calotype.core.errors import CalotypeError
 from calotype.engine.compile.aot_package import read_package, write_package
-from calotype.engine.compile.region import Form, Order, Region
+from calotype.engine.compile.region import CompileRequest, Region, RegionSignature
 from calotype.engine.device import DTYPES
 from calotype.engine.modules.winograd import transforms
-from calotype.engine.presets import passes_named, put_together
+from calotype.engine.presets import build_networks, passes_named
 from calotype.models.architecture import Architecture
 from calotype.models.model import Model
 from calotype.models.resolve import random_identity
 
 
-def hollow_model(architecture: Architecture, dtype: torch.dtype, device: torch.device) -> Model:
+def meta_model(architecture: Architecture, dtype: torch.dtype, device: torch.device) -> Model:
     """With a UNet alone, on the meta device, but for what it says of itself."""
     unet = architecture.outline("unet").to(dtype).requires_grad_(False).eval()
     identity = random_identity("hollow", architecture, 0)
@@ -52,21 +52,21 @@ class _Finder:
         return region.walk
 
 
-def carry_out(written: dict[str, Any]) -> None:
+def compile_request(written: dict[str, Any]) -> None:
     device, found = torch.device(written["device"]), _Finder()
     architecture, dtype = Architecture.from_dict(written["architecture"]), DTYPES[written["precision"]]
     # Numbers that are part of the code, unlike weights, have to be real ones.
     transforms(dtype, device)
-    put_together(hollow_model(architecture, dtype, device), passes_named(written["passes"]), runs=found)
+    build_networks(meta_model(architecture, dtype, device), passes_named(written["passes"]), runs=found)
     forms = tuple(None if form is None else _read(form, device) for form in written["inputs"])
     path = Path(written["path"])
-    write_package(Order(written["signature"], found.regions[written["region"]], forms), path)
+    write_package(CompileRequest(written["signature"], found.regions[written["region"]], forms), path)
     # What would bring a process down that loads it does so here, where nobody makes pictures.
     read_package(path)
 
 
-def _read(form: dict[str, Any], device: torch.device) -> Form:
-    return Form(tuple(form["shape"]), tuple(form["stride"]), getattr(torch, form["dtype"]), device)
+def _read(form: dict[str, Any], device: torch.device) -> RegionSignature:
+    return RegionSignature(tuple(form["shape"]), tuple(form["stride"]), getattr(torch, form["dtype"]), device)
 
 
 def _listen(orders: SimpleQueue[str]) -> None:
@@ -98,7 +98,7 @@ def main() -> None:
     while line := _next(orders):
         error = None
         try:
-            carry_out(json.loads(line))
+            compile_request(json.loads(line))
         except CalotypeError as raised:
             error = str(raised)
         except Exception as raised:

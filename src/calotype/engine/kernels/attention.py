@@ -45,7 +45,7 @@ PLANS = {64: Plan(teams=3, turns=True), 40: Plan(teams=3, turns=True, split=True
 """By the channels of a head, the fastest on an H200 of those in `tests/gpu/attention.py`."""
 
 
-def suits(query: Tensor, key: Tensor, value: Tensor) -> bool:
+def supports(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether the kernel takes them; all are (rows, heads, places, channels)."""
     all_three = (query, key, value)
     if not all(runs_triton(x) and x.dtype in DTYPES for x in all_three) or not runs_gluon_on(query.device):

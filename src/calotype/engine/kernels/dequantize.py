@@ -8,7 +8,9 @@ from torch import Tensor
 from calotype.engine.kernels.dispatch import runs_triton_on
 
 
-def rescale(whole: Tensor, rows: Tensor, columns: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def dequantize(
+    whole: Tensor, rows: Tensor, columns: Tensor, bias: Tensor | None, dtype: torch.dtype
+) -> Tensor:
     """`whole` (M, N) times a scale for each row (M, 1) and for each column (N, 1), plus a bias (N)."""
     if runs_triton_on(whole.device):
         from calotype.engine.kernels import dequantize_triton  # noqa: PLC0415 - needs Triton

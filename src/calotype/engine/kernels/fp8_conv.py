@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from calotype.engine.kernels.dispatch import runs_triton_on
-from calotype.engine.kernels.quantize import LARGEST, SMALLEST, VALUE_TYPES, quantise_rows
+from calotype.engine.kernels.quantize import LARGEST, SMALLEST, VALUE_TYPES, quantize_rows
 
 E4M3 = VALUE_TYPES["fp8"]
 TAPS = 9
@@ -33,7 +33,7 @@ class Weight(NamedTuple):
     scale: Tensor
 
 
-def fp8_convolution(x: Tensor, weight: Weight, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def fp8_conv(x: Tensor, weight: Weight, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Of `x` (N, C, H, W) in e4m3, channels-last like the result; zeros around it, stride 1."""
     if runs_kernel_on(x.device) and not torch.compiler.is_compiling():
         from calotype.engine.kernels import fp8_conv_triton  # noqa: PLC0415 - needs Triton
@@ -55,17 +55,17 @@ def plain(x: Tensor, weight: Weight, bias: Tensor | None, dtype: torch.dtype) ->
     return sums.to(dtype, memory_format=torch.channels_last)
 
 
-def quantised_weight(weight: Tensor, factor: float) -> Weight:
+def quantize_weight(weight: Tensor, factor: float) -> Weight:
     """`weight` (channels out, channels in, 3, 3) for pictures that were multiplied by `factor`.
 
     Each channel out has a scale of its own, so one large weight spoils one channel.
     """
-    rows = quantise_rows(weight.permute(0, 2, 3, 1).flatten(1), "fp8")
+    rows = quantize_rows(weight.permute(0, 2, 3, 1).flatten(1), "fp8")
     taps = rows.values.unflatten(1, (TAPS, -1)).transpose(0, 1).contiguous()
     return Weight(taps, rows.scale.flatten() / factor)
 
 
-def in_e4m3(x: Tensor, factor: float) -> Tensor:
+def to_e4m3(x: Tensor, factor: float) -> Tensor:
     """A picture multiplied by the factor and rounded; what is too large is cut off."""
     return (x.float() * factor).clamp(-LARGEST["fp8"], LARGEST["fp8"]).to(E4M3)
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from calotype.engine.kernels import quantize
 from calotype.engine.kernels.dispatch import runs_triton
-from calotype.engine.kernels.quantize import Kind, Quantised
+from calotype.engine.kernels.quantize import Kind, Quantized
 
 
 def geglu(x: Tensor) -> Tensor:
@@ -22,12 +22,12 @@ def geglu(x: Tensor) -> Tensor:
     return plain(x)
 
 
-def geglu_quantised(x: Tensor, kind: Kind) -> Quantised:
+def geglu_quantized(x: Tensor, kind: Kind) -> Quantized:
     """The same in eight bits, never rounded to the input's precision before."""
     if runs_triton(x, row=x.shape[-1] // 2, fp8=kind == "fp8"):
         from calotype.engine.kernels import geglu_triton  # noqa: PLC0415 - needs Triton
 
-        return geglu_triton.launch_quantised(x, kind)
+        return geglu_triton.launch_quantized(x, kind)
     return quantize.plain(plain(x.float()), kind)
 
 

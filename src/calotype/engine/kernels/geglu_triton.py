@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from calotype.engine.kernels.gelu_triton import below_and_density
-from calotype.engine.kernels.quantize import LARGEST, Kind, Quantised
+from calotype.engine.kernels.quantize import LARGEST, Kind, Quantized
 from calotype.engine.kernels.quantize_triton import empty, largest_of, store_scaled, store_scales
 from calotype.engine.kernels.row_tiles import tile_of_rows
 
@@ -35,14 +35,14 @@ def launch(x: Tensor) -> Tensor:
     return out
 
 
-def launch_quantised(x: Tensor, kind: Kind) -> Quantised:
+def launch_quantized(x: Tensor, kind: Kind) -> Quantized:
     x = x.contiguous()
     width = _half(x)
     num_rows = x.numel() // x.shape[-1]
     made = empty(x, width, kind)
     tile = tile_of_rows(width)
     with torch.cuda.device_of(x):
-        _geglu_quantised[(triton.cdiv(num_rows, tile.rows),)](
+        _geglu_quantized[(triton.cdiv(num_rows, tile.rows),)](
             x, *made, num_rows, width, LARGEST=LARGEST[kind], **tile.settings()
         )
     return made
@@ -72,7 +72,7 @@ def _geglu(x, out, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def _geglu_quantised(
+def _geglu_quantized(
     x,
     values,
     scale,

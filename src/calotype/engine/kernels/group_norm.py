@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from calotype.engine.kernels.dispatch import runs_triton
-from calotype.engine.kernels.fp8_conv import in_e4m3
+from calotype.engine.kernels.fp8_conv import to_e4m3
 
 
 def group_norm(
@@ -62,7 +62,7 @@ def add_group_norm(
     return plain(total, weight, bias, num_groups, eps, silu=silu, factor=factor), total
 
 
-def group_norm_of_pair(
+def group_norm_concat(
     a: Tensor,
     b: Tensor,
     weight: Tensor,
@@ -102,7 +102,7 @@ def plain(
         x = x + shift[:, :, None, None]
     x = functional.group_norm(x, num_groups, weight.to(x.dtype), bias.to(x.dtype), eps)
     x = (functional.silu(x) if silu else x).contiguous(memory_format=torch.channels_last)
-    return x if factor is None else in_e4m3(x, factor)
+    return x if factor is None else to_e4m3(x, factor)
 
 
 def plain_sum(x: Tensor, addend: Tensor | None, extra: Tensor | None) -> Tensor:

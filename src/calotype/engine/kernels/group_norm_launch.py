@@ -23,7 +23,7 @@ from calotype.engine.kernels.quantize import LARGEST, VALUE_TYPES
 _WHOLE = 32768
 _TILE = 4096
 _COLUMNS = 128
-_MOST_CHUNKS = 256
+_MAX_CHUNKS = 256
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _split(channels: int, num_rows: int, num_groups: int) -> _Split:
     rows = max(1, _TILE // columns)
     # Enough programs for every multiprocessor with one picture.
     programs = min(256, max(192, channels * num_rows // 16384))
-    chunks = min(_MOST_CHUNKS, max(1, programs // triton.cdiv(num_groups, groups_per_block)))
+    chunks = min(_MAX_CHUNKS, max(1, programs // triton.cdiv(num_groups, groups_per_block)))
     chunk_rows = _share(num_rows, chunks, rows)
     # Whole powers of two leave no lane idle: the activation keeps the special function units busy.
     # Of narrow groups a program takes fewer columns, since it puts their chunks together in registers.

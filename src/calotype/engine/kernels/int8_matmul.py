@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calotype.engine.kernels.dequantize import rescale
+from calotype.engine.kernels.dequantize import dequantize
 from calotype.engine.kernels.dispatch import capability, runs_gluon_on, runs_triton_on
 from calotype.engine.kernels.int8_tile_config import Plan, plan_of
-from calotype.engine.kernels.quantize import Quantised
+from calotype.engine.kernels.quantize import Quantized
 
 _HOPPER = (9, 0)
-_FEWEST_ROWS = 17
+_MIN_ROWS = 17
 """That torch's own product takes on a GPU."""
 
 
-def int8_product(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def int8_matmul(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     """`x` (M, K) times the transpose of `weight` (N, K), plus a bias (N); widths are multiples of 16."""
     device = x.values.device
     # The kernels fetch tiles by Hopper's copy engine; older GPUs have torch's own product.
@@ -30,7 +30,7 @@ def int8_product(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: to
 
 
 def planned(
-    x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype, plan: Plan | None
+    x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, plan: Plan | None
 ) -> Tensor:
     """The same by the kernel that the plan is for. Both give the same numbers to the bit."""
     if plan is None:
@@ -42,11 +42,11 @@ def planned(
     return int8_matmul_hopper.launch(x, weight, bias, dtype, plan)
 
 
-def plain(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def plain(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     """The same with torch's own product, which gives whole numbers that are scaled after it."""
     num_rows = len(x.values)
     values = x.values
-    if values.is_cuda and num_rows < _FEWEST_ROWS:
-        values = functional.pad(values, (0, 0, 0, _FEWEST_ROWS - num_rows))
+    if values.is_cuda and num_rows < _MIN_ROWS:
+        values = functional.pad(values, (0, 0, 0, _MIN_ROWS - num_rows))
     whole = torch._int_mm(values, weight.values.T)[:num_rows]
-    return rescale(whole, x.scale, weight.scale, bias, dtype)
+    return dequantize(whole, x.scale, weight.scale, bias, dtype)

@@ -25,7 +25,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from calotype.engine.kernels import int8_matmul_triton
 from calotype.engine.kernels.dispatch import num_multiprocessors
 from calotype.engine.kernels.int8_tile_config import Plan
-from calotype.engine.kernels.quantize import Quantised
+from calotype.engine.kernels.quantize import Quantized
 
 _TYPES = {
     torch.int8: gl.int8,
@@ -36,14 +36,14 @@ _TYPES = {
 _place = gluon.jit(int8_matmul_triton.place.fn)
 
 
-def launch(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype, plan: Plan) -> Tensor:
+def launch(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, plan: Plan) -> Tensor:
     (num_rows, depth), width = x.values.shape, len(weight.values)
     out = torch.empty((num_rows, width), dtype=dtype, device=x.values.device)
     num_tiles = triton.cdiv(num_rows, plan.rows) * triton.cdiv(width, plan.columns)
     num_programs = min(num_tiles, num_multiprocessors(out.device))
     with torch.cuda.device_of(out):
         # A kernel takes a pointer for everything; what is switched off is never followed.
-        _product_specialised[(num_programs,)](
+        _product_specialized[(num_programs,)](
             _tiles_of(x.values.contiguous(), [plan.rows, plan.depth]),
             _tiles_of(weight.values.contiguous(), [plan.columns, plan.depth]),
             _tiles_of(out, [plan.rows, plan.columns // plan.parts]),
@@ -73,7 +73,7 @@ def _tiles_of(x: Tensor, shape: list[int]) -> TensorDescriptor:
 
 
 @gluon.jit(do_not_specialize=["num_rows"])
-def _product_specialised(
+def _product_specialized(
     x,
     weight,
     out,

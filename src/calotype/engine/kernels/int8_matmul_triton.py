@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from calotype.engine.kernels.quantize import Quantised
+from calotype.engine.kernels.quantize import Quantized
 
 _MULTIPROCESSORS = 132
 
@@ -43,7 +43,7 @@ def _tile(num_rows: int, width: int, depth: int) -> _Tile:
     return _WIDE if width % _WIDE.columns == 0 and width >= depth else _TALL
 
 
-def launch(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def launch(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     (num_rows, depth), width = x.values.shape, len(weight.values)
     out = torch.empty((num_rows, width), dtype=dtype, device=x.values.device)
     tile = _tile(num_rows, width, depth)

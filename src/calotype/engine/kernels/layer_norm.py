@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from calotype.engine.kernels import quantize
 from calotype.engine.kernels.dispatch import runs_triton
-from calotype.engine.kernels.quantize import Kind, Quantised
+from calotype.engine.kernels.quantize import Kind, Quantized
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -39,9 +39,9 @@ def add_layer_norm(
     return plain(total, weight, bias, eps), total
 
 
-def layer_norm_quantised(
+def layer_norm_quantized(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float, kind: Kind, *, scale: float | None = None
-) -> Quantised:
+) -> Quantized:
     """The norm in eight bits, never rounded to the input's precision before.
 
     With `scale` that is every row's, and numbers beyond it are cut off.
@@ -49,11 +49,11 @@ def layer_norm_quantised(
     if _runs_triton(x, kind):
         from calotype.engine.kernels import layer_norm_triton  # noqa: PLC0415 - needs Triton
 
-        return layer_norm_triton.launch_quantised(x, weight, bias, eps, kind, scale=scale)[0]
+        return layer_norm_triton.launch_quantized(x, weight, bias, eps, kind, scale=scale)[0]
     return quantize.plain(plain(x.float(), weight, bias, eps), kind, scale)
 
 
-def add_layer_norm_quantised(
+def add_layer_norm_quantized(
     x: Tensor,
     residual: Tensor,
     weight: Tensor,
@@ -63,12 +63,12 @@ def add_layer_norm_quantised(
     *,
     bias_of_residual: Tensor | None = None,
     scale: float | None = None,
-) -> tuple[Quantised, Tensor]:
+) -> tuple[Quantized, Tensor]:
     """The norm of `x + residual` in eight bits, and the sum itself, not quantised."""
     if _runs_triton(x, kind):
         from calotype.engine.kernels import layer_norm_triton  # noqa: PLC0415 - needs Triton
 
-        return layer_norm_triton.launch_quantised(
+        return layer_norm_triton.launch_quantized(
             x, weight, bias, eps, kind, residual, bias_of_residual, scale=scale
         )
     total = plain_sum(x, residual, bias_of_residual)

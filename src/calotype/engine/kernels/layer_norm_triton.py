@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from calotype.engine.kernels.quantize import LARGEST, Kind, Quantised
+from calotype.engine.kernels.quantize import LARGEST, Kind, Quantized
 from calotype.engine.kernels.quantize_triton import (
     empty,
     largest_of,
@@ -33,7 +33,7 @@ def launch(
     return out, total
 
 
-def launch_quantised(
+def launch_quantized(
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -43,7 +43,7 @@ def launch_quantised(
     bias_of_residual: Tensor | None = None,
     *,
     scale: float | None = None,
-) -> tuple[Quantised, Tensor]:
+) -> tuple[Quantized, Tensor]:
     """With `scale` that is every row's."""
     x = x.contiguous()
     made = empty(x, x.shape[-1], kind)

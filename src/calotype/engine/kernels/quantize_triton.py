@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from calotype.engine.kernels.quantize import LARGEST, SMALLEST, VALUE_TYPES, Kind, Quantised
+from calotype.engine.kernels.quantize import LARGEST, SMALLEST, VALUE_TYPES, Kind, Quantized
 from calotype.engine.kernels.row_tiles import tile_of_rows
 
 _SMALLEST = tl.constexpr(SMALLEST)
@@ -15,23 +15,23 @@ _SMALLEST = tl.constexpr(SMALLEST)
 _ROUNDER = tl.constexpr(1.5 * 2**23)
 
 
-def launch(x: Tensor, kind: Kind) -> Quantised:
+def launch(x: Tensor, kind: Kind) -> Quantized:
     x = x.contiguous()
     width = x.shape[-1]
     num_rows = x.numel() // width
     made = empty(x, width, kind)
     tile = tile_of_rows(width)
     with torch.cuda.device_of(x):
-        _quantise[(triton.cdiv(num_rows, tile.rows),)](
+        _quantize[(triton.cdiv(num_rows, tile.rows),)](
             x, *made, num_rows, width, LARGEST=LARGEST[kind], **tile.settings()
         )
     return made
 
 
-def empty(x: Tensor, width: int, kind: Kind) -> Quantised:
+def empty(x: Tensor, width: int, kind: Kind) -> Quantized:
     """Room for rows of `width`, as many as `x` has."""
     values = torch.empty((*x.shape[:-1], width), dtype=VALUE_TYPES[kind], device=x.device)
-    return Quantised(values, torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device))
+    return Quantized(values, torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device))
 
 
 @triton.jit
@@ -68,7 +68,7 @@ def store_scaled(y, factor, values, places, taken, LARGEST: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def _quantise(
+def _quantize(
     x,
     values,
     scale,

@@ -15,7 +15,15 @@ from torch import Tensor
 
 from calotype.engine.modules.unet import Unet
 from calotype.engine.text_encoder import Conditioning
-from calotype.engine.unet_runner import Row, added_conditions, padded, repeated, runs, said, timesteps
+from calotype.engine.unet_runner import (
+    Row,
+    added_conditions,
+    group_rows,
+    pad_rows,
+    repeat_rows,
+    timesteps,
+    token_mask,
+)
 
 Runner = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """`Unet.__call__`, or something that does the same faster."""
@@ -23,7 +31,7 @@ Runner = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 Fill = Callable[[Conditioning, int], Tensor]
 """A prompt made so many tokens long."""
 
-_MOST_SHIFT_BYTES = 64 * 2**20
+_MAX_SHIFT_BYTES = 64 * 2**20
 """Of remembered timesteps: nine hundred of SDXL's, whose rows take 70 kB."""
 
 
@@ -34,8 +42,8 @@ class _KeysValues:
     rows: Tensor
 
 
-class OwnNetwork:
-    """`Network` over a `Unet`."""
+class CachedUNet:
+    """`UNetRunner` over a `Unet`."""
 
     def __init__(
         self,
@@ -78,7 +86,7 @@ class OwnNetwork:
     def _prompts(self, rows: Sequence[Row], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """The rows' prompts; the very same tensor as long as the same rows ask with the same prompts."""
         # The prompts themselves are part of the key, not their ids: so they live as long as the answer does.
-        key = tuple((row.prompt, count) for row, count in runs(rows))
+        key = tuple((row.prompt, count) for row, count in group_rows(rows))
         if self._prompts_once and self._last_prompts is not None and self._last_prompts[0] == key:
             return self._last_prompts[1]
         # Those of before are not to lie beside the next.
@@ -86,9 +94,9 @@ class OwnNetwork:
         lengths = {row.prompt.context.shape[1] for row in rows}
         longest = max(lengths)
         # Attention to keys that are repeated is what it was, and needs no mask, nor what is made for one.
-        fill = repeated if all(longest % length == 0 for length in lengths) else padded
-        parts = [self._prompt(row, longest, fill, dtype).expand(count, -1) for row, count in runs(rows)]
-        found = torch.cat(parts), said(rows, longest) if fill is padded else None
+        fill = repeat_rows if all(longest % length == 0 for length in lengths) else pad_rows
+        parts = [self._prompt(row, longest, fill, dtype).expand(count, -1) for row, count in group_rows(rows)]
+        found = torch.cat(parts), token_mask(rows, longest) if fill is pad_rows else None
         self._last_prompts = (key, found)
         return found
 
@@ -106,7 +114,7 @@ class OwnNetwork:
     def _times(self, rows: Sequence[Row], sample: Tensor) -> Tensor:
         if not self._times_once:
             return self._unet.shift_rows(timesteps(rows, sample.device), added_conditions(rows, sample.dtype))
-        return torch.cat([self._time(row, sample).expand(count, -1) for row, count in runs(rows)])
+        return torch.cat([self._time(row, sample).expand(count, -1) for row, count in group_rows(rows)])
 
     def _time(self, row: Row, sample: Tensor) -> Tensor:
         # Only SDXL's depends on the prompt's summary; objects in a key live as long as the key.
@@ -115,7 +123,7 @@ class OwnNetwork:
             made = self._unet.shift_rows(
                 timesteps([row], sample.device), added_conditions([row], sample.dtype)
             )
-            while self._shifts and (len(self._shifts) + 1) * made.nbytes > _MOST_SHIFT_BYTES:
+            while self._shifts and (len(self._shifts) + 1) * made.nbytes > _MAX_SHIFT_BYTES:
                 self._shifts.popitem(last=False)
             self._shifts[key] = made
         return self._shifts[key]

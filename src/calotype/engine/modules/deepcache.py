@@ -10,25 +10,25 @@ from collections.abc import Callable, Hashable, Sequence
 
 from torch import Tensor
 
-from calotype.engine.modules.cached_unet import OwnNetwork
-from calotype.engine.unet_runner import Row, runs
+from calotype.engine.modules.cached_unet import CachedUNet
+from calotype.engine.unet_runner import Row, group_rows
 
 FARTHEST, FARTHEST_LATE, LATE = 85.0, 110.0, 450.0
 """Timesteps, of a thousand, that a deep picture serves for; farther if it was made when most noise was gone.
 Of twenty even steps every other is cut and later two of three, of fifty three of four; of ten or fewer none,
 whose deep pictures have little in common."""
-MOST_CUT = 3
+MAX_CUT = 3
 """Evaluations in a row. Towards the end some schedules take many steps of few timesteps, and all count."""
 SETTLED_AFTER = 20
 """Evaluations until both kinds have been run twice, in any schedule of so many."""
 
 
-class StepCached:
-    """`Network` that evaluates the whole UNet when its deep picture is too old, or somebody else asks."""
+class DeepCacheUNet:
+    """`UNetRunner` that evaluates the whole UNet when its deep picture is too old, or somebody else asks."""
 
     def __init__(
         self,
-        own: OwnNetwork,
+        own: CachedUNet,
         whole: Callable[..., tuple[Tensor, Tensor]],
         shallow: Callable[..., Tensor],
     ) -> None:
@@ -43,11 +43,11 @@ class StepCached:
 
     def evaluate(self, sample: Tensor, rows: Sequence[Row]) -> Tensor:
         # Somebody new in the batch has no deep picture yet.
-        who = tuple((row.of, row.prompt, count) for row, count in runs(rows)), sample.shape
+        who = tuple((row.of, row.prompt, count) for row, count in group_rows(rows)), sample.shape
         if who != self._who:
             self._who, self._deep = who, None
         inputs = self._own.inputs(sample, rows)
-        if self._deep is not None and self._cut < MOST_CUT and self._is_near(rows):
+        if self._deep is not None and self._cut < MAX_CUT and self._is_near(rows):
             self._cut += 1
             return self._shallow(*inputs, self._deep)
         # Gone before the next is made: one that fails leaves none that would pass for it.

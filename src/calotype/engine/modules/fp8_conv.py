@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from calotype.engine.kernels.fp8_conv import E4M3, Weight, fp8_convolution, in_e4m3, quantised_weight
+from calotype.engine.kernels.fp8_conv import E4M3, Weight, fp8_conv, quantize_weight, to_e4m3
 
 
-class Fp8Convolution:
+class Fp8Conv:
     """`Operations.convolution` for layers with a factor; others are done as they were."""
 
     def __init__(
@@ -28,20 +28,20 @@ class Fp8Convolution:
         if factor is None:
             return self._otherwise(x, layer, bias)
         if layer not in self._weights:
-            self._weights[layer] = quantised_weight(layer.weight, factor)
-        values = x if x.dtype == E4M3 else in_e4m3(x, factor)
-        return fp8_convolution(values, self._weights[layer], bias, self._dtype)
+            self._weights[layer] = quantize_weight(layer.weight, factor)
+        values = x if x.dtype == E4M3 else to_e4m3(x, factor)
+        return fp8_conv(values, self._weights[layer], bias, self._dtype)
 
     @torch.inference_mode()
     def refresh(self) -> None:
         """Quantise all weights again, in place: they have changed, and graphs know where they lie."""
         for layer, known in self._weights.items():
-            made = quantised_weight(layer.weight, self._factors[layer])
+            made = quantize_weight(layer.weight, self._factors[layer])
             known.values.copy_(made.values)
             known.scale.copy_(made.scale)
 
 
-def suits(layer: nn.Conv2d) -> bool:
+def supports(layer: nn.Conv2d) -> bool:
     """Whether it is a layer of the kind that the kernel knows."""
     plain = (layer.kernel_size, layer.stride, layer.padding) == ((3, 3), (1, 1), (1, 1))
     return plain and layer.groups == 1 and layer.dilation == (1, 1)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 @torch.no_grad()
-def joined(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+def fuse_linears(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
     """The layers' weights one below the other, and their biases.
 
     Each layer's own weight becomes a view into the whole: who changes it in place, as a LoRA does, changes

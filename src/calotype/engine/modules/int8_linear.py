@@ -13,19 +13,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from calotype.engine.kernels.dequantize import rescale
-from calotype.engine.kernels.int8_matmul import int8_product
-from calotype.engine.kernels.quantize import Kind, Quantised, quantise_rows
+from calotype.engine.kernels.dequantize import dequantize
+from calotype.engine.kernels.int8_matmul import int8_matmul
+from calotype.engine.kernels.quantize import Kind, Quantized, quantize_rows
 
 
 @dataclass(frozen=True)
 class _Weight:
     plain: Tensor
     factors: Tensor | None
-    quantised: Quantised
+    quantised: Quantized
 
 
-class QuantisedLinear:
+class Int8Linear:
     """`Operations.linear` in eight bits."""
 
     def __init__(
@@ -37,10 +37,10 @@ class QuantisedLinear:
         self._divided = divided
         self._weights: dict[int, _Weight] = {}
 
-    def __call__(self, x: Tensor | Quantised, weight: Tensor, bias: Tensor | None) -> Tensor:
-        given = x.values if isinstance(x, Quantised) else x
-        quantised = x if isinstance(x, Quantised) else quantise_rows(x, self._kind)
-        rows = Quantised(quantised.values.flatten(0, -2), quantised.scale.flatten(0, -2))
+    def __call__(self, x: Tensor | Quantized, weight: Tensor, bias: Tensor | None) -> Tensor:
+        given = x.values if isinstance(x, Quantized) else x
+        quantised = x if isinstance(x, Quantized) else quantize_rows(x, self._kind)
+        rows = Quantized(quantised.values.flatten(0, -2), quantised.scale.flatten(0, -2))
         product = _product(rows, self._weight(weight), bias, self._dtype)
         return product.unflatten(0, given.shape[:-1])
 
@@ -52,7 +52,7 @@ class QuantisedLinear:
             known.quantised.values.copy_(made.values)
             known.quantised.scale.copy_(made.scale)
 
-    def _weight(self, weight: Tensor) -> Quantised:
+    def _weight(self, weight: Tensor) -> Quantized:
         # A weight stays where it is as long as the model lives, and the entry keeps it there.
         key = weight.data_ptr()
         if key not in self._weights:
@@ -61,13 +61,13 @@ class QuantisedLinear:
             self._weights[key] = _Weight(weight, factors, self._quantised(weight, factors))
         return self._weights[key].quantised
 
-    def _quantised(self, weight: Tensor, factors: Tensor | None) -> Quantised:
-        return quantise_rows(weight if factors is None else weight.float() * factors, self._kind)
+    def _quantised(self, weight: Tensor, factors: Tensor | None) -> Quantized:
+        return quantize_rows(weight if factors is None else weight.float() * factors, self._kind)
 
 
-def _product(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def _product(x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
     if x.values.dtype == torch.int8:
-        return int8_product(x, weight, bias, dtype)
+        return int8_matmul(x, weight, bias, dtype)
     if x.values.is_cuda:
         return torch._scaled_mm(
             x.values,
@@ -80,4 +80,4 @@ def _product(x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.
             use_fast_accum=True,
         )
     # A CPU has no product of such numbers; this is what a GPU's comes to.
-    return rescale(x.values.float() @ weight.values.float().T, x.scale, weight.scale, bias, dtype)
+    return dequantize(x.values.float() @ weight.values.float().T, x.scale, weight.scale, bias, dtype)

@@ -18,7 +18,7 @@ _NOWHERE = (0, 0)
 
 
 @cache
-def worth_it() -> bool:
+def is_faster_here() -> bool:
     """Whether oneDNN is twice as fast on this processor: where MKL leaves half of it idle."""
     vendor, family = read_family()
     faster = vendor == _FULL_WIDTH[0] and family >= _FULL_WIDTH[1]
@@ -51,7 +51,7 @@ def convolution(
     )
 
 
-def packed(
+def pack_weight(
     kernels: Tensor,
     padding: tuple[int, ...] | str = _NOWHERE,
     stride: tuple[int, ...] = _EACH,
@@ -61,7 +61,7 @@ def packed(
     return torch.ops.mkldnn._reorder_convolution_weight(kernels, padding, stride, _EACH, parts)
 
 
-def side_by_side(x: Tensor, kernels: Tensor, parts: int) -> Tensor:
+def concat_weights(x: Tensor, kernels: Tensor, parts: int) -> Tensor:
     """Products of parts of the last dimension, each with a matrix of its own.
 
     `x` is (pictures, rows, columns, parts × in), `kernels` are (parts × out, in, 1, 1).

@@ -15,18 +15,18 @@ from torch import Tensor, nn
 from calotype.engine.compile.region import Region
 from calotype.engine.modules import onednn, ops
 from calotype.engine.modules.winograd import (
-    FEWEST_TILES,
+    MIN_TILES,
     REACH,
     Winograd,
-    convolved,
     factors,
+    multiply_tiles,
     tiles_of,
-    transformed,
-    weighted,
+    transform_weight,
+    winograd_conv,
 )
 
 
-class WideConvolutions(Winograd):
+class OneDnnConvs(Winograd):
     """`Operations.convolution`; what is not compiled is done as usual."""
 
     name = "wide_winograd"
@@ -35,16 +35,16 @@ class WideConvolutions(Winograd):
         if x.dtype != torch.float32 or not torch.compiler.is_compiling():
             return ops.convolution(x, layer, bias)
         kernels = getattr(layer, self.name, None)
-        if kernels is None or tiles_of(x) < FEWEST_TILES:
+        if kernels is None or tiles_of(x) < MIN_TILES:
             return onednn.convolution(x, layer.weight, bias, layer.padding, layer.stride)
-        return convolved(x, layer, bias, partial(_band, kernels=kernels))
+        return winograd_conv(x, layer, bias, partial(_band, kernels=kernels))
 
     def _at_points(self, weight: Tensor) -> Tensor:
-        return transformed(weight).transpose(1, 2).flatten(0, 1)[:, :, None, None].contiguous()
+        return transform_weight(weight).transpose(1, 2).flatten(0, 1)[:, :, None, None].contiguous()
 
 
 @torch.no_grad()
-def packed_weights(region: Region) -> list[Tensor]:
+def pack_weights(region: Region) -> list[Tensor]:
     """A region's weights, with the kernels of these convolutions in the order in which oneDNN reads them.
 
     It would bring them into that order at each call otherwise, which takes a third of what a small
@@ -55,10 +55,10 @@ def packed_weights(region: Region) -> list[Tensor]:
         # Those of single places are products of matrices.
         if isinstance(layer, nn.Conv2d) and layer.kernel_size != (1, 1):
             inside = f"{name}." if name else ""
-            weights[f"{inside}weight"] = onednn.packed(layer.weight, layer.padding, layer.stride)
-            at_points = inside + WideConvolutions.name
+            weights[f"{inside}weight"] = onednn.pack_weight(layer.weight, layer.padding, layer.stride)
+            at_points = inside + OneDnnConvs.name
             if at_points in weights:
-                weights[at_points] = onednn.packed(weights[at_points], parts=REACH**2)
+                weights[at_points] = onednn.pack_weight(weights[at_points], parts=REACH**2)
     return list(weights.values())
 
 
@@ -66,7 +66,7 @@ def _band(tiles: Tensor, kernels: Tensor) -> Tensor:
     """Some rows of tiles, convolved: pictures, rows and columns of pixels, channels."""
     before, after = factors()
     values = _changed(tiles, 0, before)
-    made = onednn.side_by_side(values.flatten(3), kernels, REACH**2)
+    made = onednn.concat_weights(values.flatten(3), kernels, REACH**2)
     outputs = _changed(made.unflatten(3, (REACH, REACH, -1)), 3, after)
     return outputs.transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
@@ -74,5 +74,5 @@ def _band(tiles: Tensor, kernels: Tensor) -> Tensor:
 def _changed(tiles: Tensor, place: int, rows: Sequence[Sequence[float]]) -> Tensor:
     """One side after the other, which stand at `place` before, and just before the channels then."""
     for _ in range(2):
-        tiles = torch.stack([weighted(row, tiles.unbind(place)) for row in rows], dim=-2)
+        tiles = torch.stack([multiply_tiles(row, tiles.unbind(place)) for row in rows], dim=-2)
     return tiles

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_MOST_SCORES = 2**26
+_MAX_SCORES = 2**26
 """Of an attention at a time: 256 MiB in single precision."""
 
 
 @dataclass(frozen=True)
-class Sum:
+class DeferredSum:
     """A picture that is still to be put together: `x`, perhaps another, perhaps a number for each channel.
 
     Left to whoever normalises it next, who reads it anyway.
@@ -33,19 +33,21 @@ class Sum:
     def settled(self, add: Callable[..., Tensor]) -> Tensor:
         """The picture, for somebody who does not normalise it."""
         if self.addend is not None:
-            return picture_of(add(tokens_of(self.x), tokens_of(self.addend), self.bias), self.x)
+            return tokens_to_image(
+                add(image_to_tokens(self.x), image_to_tokens(self.addend), self.bias), self.x
+            )
         return self.x if self.bias is None else self.x + self.bias[:, None, None]
 
 
 def group_norm(
-    x: Sum, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None
+    x: DeferredSum, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """A picture normalised, and not; `shift` is added to each channel of each picture for the norm alone."""
     whole = x.settled(add)
     return _normal(whole if shift is None else whole + shift[:, :, None, None], norm, silu=silu), whole
 
 
-def joined_group_norm(x: Sum, skip: Tensor, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
+def group_norm_concat(x: DeferredSum, skip: Tensor, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
     """Two pictures' channels one after the other, normalised and with SiLU; and as they are."""
     both = torch.cat([x.settled(add), skip], dim=1)
     return _normal(both, norm, silu=True), both
@@ -89,13 +91,13 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) ->
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
-def wide_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def single_head_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """One head as wide as the tokens, (rows, tokens, channels): too wide for any fused kernel of torch.
 
     The products are large matrices that the tensor cores do best by themselves, with the scores in single
     precision between them; as many queries at a time as keep those scores small.
     """
-    at_once = max(1, _MOST_SCORES // (len(query) * key.shape[1]))
+    at_once = max(1, _MAX_SCORES // (len(query) * key.shape[1]))
     scale = query.shape[-1] ** -0.5
 
     def seen(part: Tensor) -> Tensor:
@@ -113,7 +115,7 @@ def scores(query: Tensor, key: Tensor) -> Tensor:
     return torch.bmm(query.float(), key.float().transpose(1, 2))
 
 
-def enlarged(x: Tensor, size: tuple[int, int]) -> Tensor:
+def upsample(x: Tensor, size: tuple[int, int]) -> Tensor:
     """Every pixel repeated to fill the size."""
     return functional.interpolate(x, size=size, mode="nearest")
 
@@ -123,7 +125,7 @@ class Operations:
     """The functions a network is run with."""
 
     group_norm: Callable[..., tuple[Tensor, Tensor]] = group_norm
-    joined_group_norm: Callable[..., tuple[Tensor, Tensor]] = joined_group_norm
+    joined_group_norm: Callable[..., tuple[Tensor, Tensor]] = group_norm_concat
     layer_norm: Callable[..., tuple[Any, Tensor]] = layer_norm
     """What it and the gate make is for `linear` alone, which may want it in eight bits."""
     add: Callable[..., Tensor] = add
@@ -134,21 +136,21 @@ class Operations:
     """Of shortcuts and around transformers, always in the model's precision."""
     convolution: Callable[..., Tensor] = convolution
     attention: Callable[..., Tensor] = attention
-    wide_attention: Callable[..., Tensor] = wide_attention
-    enlarged: Callable[..., Tensor] = enlarged
+    wide_attention: Callable[..., Tensor] = single_head_attention
+    enlarged: Callable[..., Tensor] = upsample
 
 
-def convolved(do: Operations, x: Tensor, layer: nn.Conv2d) -> Sum:
+def apply_conv(do: Operations, x: Tensor, layer: nn.Conv2d) -> DeferredSum:
     """A convolution whose bias is left to whoever normalises next."""
-    return Sum(do.convolution(x, layer, None), bias=layer.bias)
+    return DeferredSum(do.convolution(x, layer, None), bias=layer.bias)
 
 
-def tokens_of(picture: Tensor) -> Tensor:
+def image_to_tokens(picture: Tensor) -> Tensor:
     """(rows, places, channels), without a copy if the picture is channels-last."""
     return picture.permute(0, 2, 3, 1).flatten(1, 2)
 
 
-def picture_of(tokens: Tensor, like: Tensor) -> Tensor:
+def tokens_to_image(tokens: Tensor, like: Tensor) -> Tensor:
     """The tokens as a channels-last picture of the same height and width as another."""
     height, width = like.shape[-2:]
     return tokens.unflatten(1, (height, width)).permute(0, 3, 1, 2)

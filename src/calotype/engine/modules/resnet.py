@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from calotype.engine.modules.ops import Operations, Sum, picture_of, pointwise, tokens_of
+from calotype.engine.modules.ops import DeferredSum, Operations, image_to_tokens, pointwise, tokens_to_image
 
 
 class Resnet:
@@ -15,7 +15,9 @@ class Resnet:
     def __init__(self, block: Any, operations: Operations) -> None:
         self._block, self._do = block, operations
 
-    def __call__(self, x: Sum, skip: Tensor | None = None, shift: Tensor | None = None) -> tuple[Sum, Tensor]:
+    def __call__(
+        self, x: DeferredSum, skip: Tensor | None = None, shift: Tensor | None = None
+    ) -> tuple[DeferredSum, Tensor]:
         """The answer, and what it is the answer to, put together.
 
         `skip` brings more channels; `shift` is a number for each channel that the first convolution makes.
@@ -29,15 +31,15 @@ class Resnet:
         inside = do.convolution(inside, block.conv1, None)
         if shift is None:
             shift = block.conv1.bias.expand(len(inside), -1)
-        inside, _ = do.group_norm(Sum(inside), block.norm2, silu=True, shift=shift)
+        inside, _ = do.group_norm(DeferredSum(inside), block.norm2, silu=True, shift=shift)
         inside = do.convolution(inside, block.conv2, None)
         shortcut = whole
         if block.conv_shortcut is not None:
             tokens = do.outer_linear(
-                tokens_of(whole), pointwise(block.conv_shortcut), block.conv_shortcut.bias
+                image_to_tokens(whole), pointwise(block.conv_shortcut), block.conv_shortcut.bias
             )
-            shortcut = picture_of(tokens, whole)
-        return Sum(shortcut, inside, block.conv2.bias), whole
+            shortcut = tokens_to_image(tokens, whole)
+        return DeferredSum(shortcut, inside, block.conv2.bias), whole
 
 
 class ResnetOfTensors:
@@ -54,7 +56,7 @@ class ResnetOfTensors:
         skip: Tensor | None,
         shift: Tensor | None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
-        answer, whole = self._whole(Sum(x, addend, bias), skip, shift)
+        answer, whole = self._whole(DeferredSum(x, addend, bias), skip, shift)
         return answer.x, answer.addend, answer.bias, whole
 
 

@@ -6,9 +6,16 @@ from typing import Any
 
 from torch import Tensor
 
-from calotype.engine.compile.region import Region, Wrap, as_it_is
-from calotype.engine.modules.fused_linear import joined
-from calotype.engine.modules.ops import Operations, Sum, for_rows, picture_of, pointwise, tokens_of
+from calotype.engine.compile.region import Region, Wrap, unwrapped
+from calotype.engine.modules.fused_linear import fuse_linears
+from calotype.engine.modules.ops import (
+    DeferredSum,
+    Operations,
+    for_rows,
+    image_to_tokens,
+    pointwise,
+    tokens_to_image,
+)
 
 _QKV = "joined_qkv"
 
@@ -23,8 +30,8 @@ class Layer:
         self._joined_qkv = joined_qkv
         if joined_qkv:
             # The block's own, so that it is among the numbers whoever compiles the block asks it for.
-            own.register_buffer(_QKV, joined([own.to_q, own.to_k, own.to_v])[0], persistent=False)
-        self.prompt_kv, _ = joined([prompt.to_k, prompt.to_v])
+            own.register_buffer(_QKV, fuse_linears([own.to_q, own.to_k, own.to_v])[0], persistent=False)
+        self.prompt_kv, _ = fuse_linears([prompt.to_k, prompt.to_v])
         """What makes a prompt's keys and values for this layer."""
 
     def region(self, name: str) -> Region:
@@ -74,7 +81,7 @@ class Transformer:
     """diffusers' Transformer2DModel over a picture."""
 
     def __init__(
-        self, module: Any, operations: Operations, *, joined_qkv: bool, name: str = "", wrap: Wrap = as_it_is
+        self, module: Any, operations: Operations, *, joined_qkv: bool, name: str = "", wrap: Wrap = unwrapped
     ) -> None:
         self._module, self._do = module, operations
         self.layers = [Layer(block, operations, joined_qkv=joined_qkv) for block in module.transformer_blocks]
@@ -83,11 +90,11 @@ class Transformer:
             for place, layer in enumerate(self.layers)
         ]
 
-    def __call__(self, picture: Sum, prompts: list[Tensor], mask: Tensor | None) -> Sum:
+    def __call__(self, picture: DeferredSum, prompts: list[Tensor], mask: Tensor | None) -> DeferredSum:
         """`prompts` has keys and values for each layer."""
         module, do = self._module, self._do
         normal, whole = do.group_norm(picture, module.norm, silu=False)
-        x = do.outer_linear(tokens_of(normal), pointwise(module.proj_in), module.proj_in.bias)
+        x = do.outer_linear(image_to_tokens(normal), pointwise(module.proj_in), module.proj_in.bias)
         addend: Tensor | None = None
         bias: Tensor | None = None
         for run, prompt in zip(self._runs, prompts, strict=True):
@@ -95,7 +102,7 @@ class Transformer:
         assert addend is not None
         out = do.outer_linear(do.add(x, addend, bias), pointwise(module.proj_out), None)
         whole = for_rows(whole, len(out))
-        return Sum(whole, picture_of(out, whole), module.proj_out.bias)
+        return DeferredSum(whole, tokens_to_image(out, whole), module.proj_out.bias)
 
 
 def reason_against(module: Any) -> str | None:

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from calotype.engine.compile.region import Region, Wrap, as_it_is
+from calotype.engine.compile.region import Region, Wrap, unwrapped
 from calotype.engine.modules import resnet, transformer
-from calotype.engine.modules.fused_linear import joined
-from calotype.engine.modules.ops import Operations, Sum, convolved, for_rows
+from calotype.engine.modules.fused_linear import fuse_linears
+from calotype.engine.modules.ops import DeferredSum, Operations, apply_conv, for_rows
 from calotype.engine.modules.resnet import ResnetOfTensors
 from calotype.engine.modules.transformer import Transformer
-from calotype.models.skeleton.fallback import Outline
+from calotype.models.skeleton.fallback import Skeleton
 
 WHOLE = "unet"
 """The name of the region that is all of it."""
@@ -43,7 +43,7 @@ class Unet:
         *,
         channels_last: bool = True,
         joined_qkv: bool = True,
-        wrap: Wrap = as_it_is,
+        wrap: Wrap = unwrapped,
     ) -> None:
         """Check `reason_against` first. The module's weights are laid out anew, and some are joined.
 
@@ -63,7 +63,7 @@ class Unet:
         self._prompt_widths = [len(layer.prompt_kv) for layer in self._layers]
         resnets = [block for stage in stages for block in stage.blocks]
         self._shift_widths = [len(block.time_emb_proj.weight) for block in resnets]
-        self._shift_weight, bias = joined([block.time_emb_proj for block in resnets])
+        self._shift_weight, bias = fuse_linears([block.time_emb_proj for block in resnets])
         assert bias is not None
         # A convolution's bias is one more number for each channel: added here once, and never to a picture.
         self._shift_bias = bias + torch.cat([block.conv1.bias for block in resnets])
@@ -115,7 +115,7 @@ class Unet:
                 skips.append(whole)
             if stage.resize is not None:
                 skips.append(x.settled(do.add))
-                x = convolved(do, skips[-1], stage.resize.conv)
+                x = apply_conv(do, skips[-1], stage.resize.conv)
         x, whole = self._mid.middle(x, given)
         skips.append(whole)
         for stage in self._up:
@@ -124,7 +124,7 @@ class Unet:
                 x, _ = stage.step(step, x, for_rows(skips.pop(), len(prompts)), given)
             if stage.resize is not None:
                 height, width = skips[-1].shape[-2:]
-                x = convolved(do, do.enlarged(x.settled(do.add), (height, width)), stage.resize.conv)
+                x = apply_conv(do, do.enlarged(x.settled(do.add), (height, width)), stage.resize.conv)
         answer, both = self._last(x, for_rows(skips.pop(), len(prompts)), given)
         return answer, both[:, : x.x.shape[1]]
 
@@ -137,16 +137,16 @@ class Unet:
         given = self._given(shifts, prompts, mask)
         given.skip(len(self._shift_widths) - 1, skipped)
         skip = for_rows(self._first(sample).settled(self._do.add), len(deep))
-        return self._last(Sum(deep), skip, given)[0]
+        return self._last(DeferredSum(deep), skip, given)[0]
 
     def _given(self, shifts: Tensor, prompts: Tensor, mask: Tensor | None) -> _Given:
         mask = None if mask is None else mask[:, None, None]
         return _Given(shifts.split(self._shift_widths, dim=1), self._per_layer(prompts), mask)
 
-    def _first(self, sample: Tensor) -> Sum:
-        return convolved(self._do, sample.contiguous(memory_format=self._layout), self._module.conv_in)
+    def _first(self, sample: Tensor) -> DeferredSum:
+        return apply_conv(self._do, sample.contiguous(memory_format=self._layout), self._module.conv_in)
 
-    def _last(self, x: Sum, skip: Tensor, given: _Given) -> tuple[Tensor, Tensor]:
+    def _last(self, x: DeferredSum, skip: Tensor, given: _Given) -> tuple[Tensor, Tensor]:
         module, do, stage = self._module, self._do, self._up[-1]
         x, both = stage.step(len(stage.blocks) - 1, x, skip, given)
         normal, _ = do.group_norm(x, module.conv_norm_out, silu=True)
@@ -193,31 +193,35 @@ class _Stage:
         resizers = getattr(block, "downsamplers", None) or getattr(block, "upsamplers", None)
         self.resize: Any = resizers[0] if resizers else None
 
-    def step(self, index: int, x: Sum, skip: Tensor | None, given: _Given) -> tuple[Sum, Tensor]:
+    def step(
+        self, index: int, x: DeferredSum, skip: Tensor | None, given: _Given
+    ) -> tuple[DeferredSum, Tensor]:
         """What comes out, and what came in, put together."""
         x, whole = self._resnet(index, x, skip, given)
         return self._looked(index, x, given) if self.transformers else x, whole
 
-    def middle(self, x: Sum, given: _Given) -> tuple[Sum, Tensor]:
+    def middle(self, x: DeferredSum, given: _Given) -> tuple[DeferredSum, Tensor]:
         """The middle block begins with a residual block of its own."""
         x, whole = self._resnet(0, x, None, given)
         for index in range(1, len(self.blocks)):
             x, _ = self._resnet(index, self._looked(index - 1, x, given), None, given)
         return x, whole
 
-    def _resnet(self, index: int, x: Sum, skip: Tensor | None, given: _Given) -> tuple[Sum, Tensor]:
+    def _resnet(
+        self, index: int, x: DeferredSum, skip: Tensor | None, given: _Given
+    ) -> tuple[DeferredSum, Tensor]:
         shift = next(given.shifts)[: len(x.x)]
         *parts, whole = self._resnets[index](x.x, x.addend, x.bias, skip, shift)
-        return Sum(*parts), whole
+        return DeferredSum(*parts), whole
 
-    def _looked(self, index: int, x: Sum, given: _Given) -> Sum:
+    def _looked(self, index: int, x: DeferredSum, given: _Given) -> DeferredSum:
         looker = self.transformers[index]
         return looker(x, given.prompts(len(looker.layers)), given.mask)
 
 
 def reason_against(module: Any) -> str | None:
     """Why this UNet cannot be run here, in words; None if it can."""
-    if isinstance(module, Outline):
+    if isinstance(module, Skeleton):
         return None  # of other kinds there is no outline
     config = module.config
     for block in (*module.down_blocks, module.mid_block, *module.up_blocks):

@@ -17,11 +17,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from calotype.engine.modules.fused_linear import joined
-from calotype.engine.modules.ops import Operations, Sum, convolved, picture_of, tokens_of
+from calotype.engine.modules.fused_linear import fuse_linears
+from calotype.engine.modules.ops import DeferredSum, Operations, apply_conv, image_to_tokens, tokens_to_image
 from calotype.engine.modules.resnet import Resnet
 from calotype.engine.modules.resnet import reason_against as reason_against_resnet
-from calotype.models.skeleton.fallback import Outline
+from calotype.models.skeleton.fallback import Skeleton
 
 Prepare = Callable[[nn.Module], None]
 Decode = Callable[[Any, Tensor], Tensor]
@@ -60,7 +60,7 @@ class Decoder:
         given = latents.to(self._dtype, memory_format=torch.channels_last)
         if self._before is not None:
             given = do.convolution(given, self._before, self._before.bias)
-        x = convolved(do, given, module.conv_in)
+        x = apply_conv(do, given, module.conv_in)
         x, _ = self._middle[0](x)
         x, _ = self._middle[1](self._attention(x))
         for resnets, block in self._up:
@@ -69,7 +69,7 @@ class Decoder:
             for upsampler in block.upsamplers or []:
                 height, width = x.x.shape[-2:]
                 enlarged = do.enlarged(x.settled(do.add), (2 * height, 2 * width))
-                x = convolved(do, enlarged, upsampler.conv)
+                x = apply_conv(do, enlarged, upsampler.conv)
         normal, _ = do.group_norm(x, module.conv_norm_out, silu=True)
         return do.convolution(normal, module.conv_out, module.conv_out.bias).float()
 
@@ -79,14 +79,16 @@ class _Attention:
 
     def __init__(self, block: Any, operations: Operations) -> None:
         self._block, self._do = block, operations
-        self._weight, self._bias = joined([block.to_q, block.to_k, block.to_v])
+        self._weight, self._bias = fuse_linears([block.to_q, block.to_k, block.to_v])
 
-    def __call__(self, picture: Sum) -> Sum:
+    def __call__(self, picture: DeferredSum) -> DeferredSum:
         block, do = self._block, self._do
         normal, whole = do.group_norm(picture, block.group_norm, silu=False)
-        query, key, value = do.outer_linear(tokens_of(normal), self._weight, self._bias).chunk(3, dim=-1)
+        query, key, value = do.outer_linear(image_to_tokens(normal), self._weight, self._bias).chunk(
+            3, dim=-1
+        )
         seen = do.outer_linear(do.wide_attention(query, key, value), block.to_out[0].weight, None)
-        return Sum(whole, picture_of(seen, whole), block.to_out[0].bias)
+        return DeferredSum(whole, tokens_to_image(seen, whole), block.to_out[0].bias)
 
 
 @torch.no_grad()
@@ -107,7 +109,7 @@ def _shrink(module: Any) -> None:
         norm.eps *= _SMALLER**2
 
 
-class OwnDecoders:
+class NativeDecoders:
     """A decoder for whichever autoencoder is in use: a request may bring its own."""
 
     def __init__(
@@ -139,7 +141,7 @@ class OwnDecoders:
 
 def reason_against(vae: Any) -> str | None:
     """Why this autoencoder cannot be decoded here, in words; None if it can."""
-    if isinstance(vae, Outline):
+    if isinstance(vae, Skeleton):
         return None  # of other kinds there is no outline
     decoder = vae.decoder
     for block in (decoder.mid_block, *decoder.up_blocks):

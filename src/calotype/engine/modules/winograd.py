@@ -23,11 +23,11 @@ TILE = 4
 POINTS = (0.0, 1.0, -1.0, 0.5, -2.0)
 REACH = TILE + 2
 """Inputs along one side that a tile of outputs depends on."""
-LARGEST_BYTES = 16 * 2**20
+MAX_BYTES = 16 * 2**20
 """Of a layer's transformed weights. They take four times the room, and reading more costs what is saved."""
 BAND_BYTES = 32 * 2**20
 """Of one band of tiles at the points: of a large picture all of them would be several times the picture."""
-FEWEST_TILES = 32
+MIN_TILES = 32
 """Below, reading the weights is what takes the time."""
 
 
@@ -46,7 +46,7 @@ class Winograd:
     def prepare(self, network: nn.Module) -> None:
         """Transform the weights of all layers that it suits. They become buffers that are in no file."""
         for layer in network.modules():
-            if isinstance(layer, nn.Conv2d) and suits(layer):
+            if isinstance(layer, nn.Conv2d) and supports(layer):
                 # Made before anybody compiles what uses them.
                 transforms(layer.weight.dtype, layer.weight.device)
                 factors()
@@ -61,26 +61,26 @@ class Winograd:
 
     def __call__(self, x: Tensor, layer: nn.Conv2d, bias: Tensor | None) -> Tensor:
         weight = getattr(layer, self.name, None)
-        if weight is None or tiles_of(x) < FEWEST_TILES:
+        if weight is None or tiles_of(x) < MIN_TILES:
             return convolution(x, layer, bias)
-        return convolved(x, layer, bias, partial(_band, weight=weight))
+        return winograd_conv(x, layer, bias, partial(_band, weight=weight))
 
     def _at_points(self, weight: Tensor) -> Tensor:
-        return transformed(weight)
+        return transform_weight(weight)
 
 
-def suits(layer: nn.Conv2d) -> bool:
+def supports(layer: nn.Conv2d) -> bool:
     plain = (layer.kernel_size, layer.stride, layer.padding) == ((3, 3), (1, 1), (1, 1))
     plain = plain and layer.groups == 1 and layer.dilation == (1, 1)
     # Half precision would lose too much between the sums.
-    return plain and layer.weight.dtype == torch.float32 and transformed_bytes(layer) <= LARGEST_BYTES
+    return plain and layer.weight.dtype == torch.float32 and transformed_bytes(layer) <= MAX_BYTES
 
 
 def transformed_bytes(layer: nn.Conv2d) -> int:
     return REACH**2 * layer.in_channels * layer.out_channels * layer.weight.element_size()
 
 
-def transformed(weight: Tensor) -> Tensor:
+def transform_weight(weight: Tensor) -> Tensor:
     """(36, channels in, channels out)."""
     _, of_weights, _ = _matrices()
     factors = of_weights.to(weight.device)
@@ -93,7 +93,7 @@ def tiles_of(picture: Tensor) -> int:
     return n * -(-height // TILE) * -(-width // TILE)
 
 
-def convolved(
+def winograd_conv(
     picture: Tensor, layer: nn.Conv2d, bias: Tensor | None, band: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """`band` makes some rows of tiles the pixels they are to be."""
@@ -139,11 +139,11 @@ def _by_a_product(tiles: Tensor, which: int) -> Tensor:
 def _by_sums(tiles: Tensor, which: int) -> Tensor:
     """The same, one side after the other: a quarter of the multiplications."""
     rows = factors()[which]
-    half = torch.stack([weighted(row, tiles.unbind(0)) for row in rows])
-    return torch.stack([weighted(row, half.unbind(1)) for row in rows], dim=1)
+    half = torch.stack([multiply_tiles(row, tiles.unbind(0)) for row in rows])
+    return torch.stack([multiply_tiles(row, half.unbind(1)) for row in rows], dim=1)
 
 
-def weighted(row: Sequence[float], parts: Sequence[Tensor]) -> Tensor:
+def multiply_tiles(row: Sequence[float], parts: Sequence[Tensor]) -> Tensor:
     return reduce(torch.add, [factor * part for factor, part in zip(row, parts, strict=True) if factor])
 
 

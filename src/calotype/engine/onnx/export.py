@@ -18,8 +18,8 @@ from calotype.engine.onnx.verify import Difference, difference, refuse_differenc
 from calotype.engine.onnx.wrappers import Part, kinds
 from calotype.models.diffusers_layout import write_layout
 from calotype.models.model import load_part, vae_dtype
-from calotype.models.resolve import find_model
-from calotype.models.save import made_whole, refuse_existing
+from calotype.models.resolve import resolve_model
+from calotype.models.save import refuse_existing, write_atomically
 from calotype.models.weights import Weights
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
@@ -44,9 +44,9 @@ def export(
         raise RequestError([Problem("dtype", rule, dtype[:60])])
     refuse_existing(destination)
     watcher = progress or Silent()
-    found = find_model(model, models=models_folder)
+    found = resolve_model(model, models=models_folder)
     differences: dict[str, Difference | None] = {}
-    with found.weights as weights, made_whole(destination) as folder:
+    with found.weights as weights, write_atomically(destination) as folder:
         write_layout(folder, weights.architecture)
         _split_vae(folder)
         parts = kinds(weights.architecture)

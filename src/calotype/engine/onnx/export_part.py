@@ -14,7 +14,7 @@ from calotype.core.extras import MissingExtraError
 from calotype.engine.onnx.wrappers import Part, Sizes
 
 FILE, WEIGHTS_FILE = "model.onnx", "model.onnx_data"
-LARGEST_FILE_BYTES = 2**31 - 2**26
+MAX_FILE_BYTES = 2**31 - 2**26
 """Protocol buffers end at 2 GiB; the graph beside the weights needs some of it."""
 OPSET = 18
 """The oldest that the exporter writes without translating, so that most runtimes read it."""
@@ -63,7 +63,7 @@ def write_graph(part: Part, folder: Path) -> None:
     model = ClearMetadataAndDocStringPass()(program.model).model
     tensors = [value.const_value for value in model.graph.initializers.values()]
     num_bytes = sum(tensor.nbytes for tensor in tensors if tensor is not None)
-    apart = WEIGHTS_FILE if num_bytes > LARGEST_FILE_BYTES else None
+    apart = WEIGHTS_FILE if num_bytes > MAX_FILE_BYTES else None
     onnx_ir.save(model, folder / FILE, external_data=apart)
 
 

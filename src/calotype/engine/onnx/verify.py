@@ -20,7 +20,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2}
 """Of the largest number that torch gives."""
 
 
-class DiffersError(CalotypeError):
+class MismatchError(CalotypeError):
     """A file that was written but does not compute what the model does."""
 
 
@@ -56,7 +56,7 @@ def refuse_difference(name: str, found: Difference, dtype: torch.dtype) -> None:
     """Raise if that is too far."""
     # Written so that NaN is refused too.
     if not found.relative <= TOLERANCE[dtype]:
-        raise DiffersError(
+        raise MismatchError(
             f"{name}: onnxruntime differs from torch by {found.absolute:.3g}, {found.relative:.3g} of the "
             f"largest number; the limit is {TOLERANCE[dtype]:g}. Nothing was written; try another --dtype, "
             "or --no-check if you know better"

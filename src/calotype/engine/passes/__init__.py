@@ -1,7 +1,7 @@
 """Optimisations, one file each. A pass says what it needs and what it changes, and applies itself.
 
 The baseline is no pass at all; every other preset is an ordered list of these. What a pass changes is an
-`Assembly`: the choices by which a model's network is put together once.
+`NetworkBuilder`: the choices by which a model's network is put together once.
 """
 
 import sys
@@ -11,8 +11,8 @@ from typing import Literal
 
 from torch import nn
 
-from calotype.engine.compile.manager import HandIn, as_they_are
-from calotype.engine.memory_planner import MOST_AT_ONCE
+from calotype.engine.compile.manager import PassWeights, unchanged_weights
+from calotype.engine.memory_planner import MAX_AT_ONCE
 from calotype.engine.modules.ops import Operations
 from calotype.models.model import Model
 
@@ -21,7 +21,7 @@ Effect = Literal["exact", "rounding", "lossy"]
 
 
 @dataclass
-class Assembly:
+class NetworkBuilder:
     """How a model's network is going to be run."""
 
     model: Model
@@ -48,12 +48,12 @@ class Assembly:
     """What passes make of weights at the first evaluation, and keep."""
     activations: float = 1.0
     """Times what an evaluation or a decode takes otherwise."""
-    most_at_once: int = MOST_AT_ONCE
+    most_at_once: int = MAX_AT_ONCE
     """Pictures in a batch nobody chose the size of."""
     text_aside: bool = False
     """Text encoders wait in main memory."""
     text_graphed: bool = False
-    hand_in: HandIn = as_they_are
+    hand_in: PassWeights = unchanged_weights
     """How what was compiled is given its weights."""
     operations: Operations = field(default_factory=Operations)
     on_change: list[Callable[[], None]] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Pass:
     effect: Effect
     missing: Callable[[Model], str | None]
     """What the machine or the model lacks for it, in words; None when it can be applied."""
-    apply: Callable[[Assembly], None]
+    apply: Callable[[NetworkBuilder], None]
     after: tuple[str, ...] = ()
     """Passes it builds on."""
     excludes: tuple[str, ...] = ()

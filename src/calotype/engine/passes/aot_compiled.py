@@ -4,19 +4,19 @@ Unlike `compile_whole` it compiles nothing by itself: a picture that takes two s
 minutes of compiling.
 """
 
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET, no_requirements
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.compiled = "whole"
 
 
-COMPILED_AHEAD = Pass(
+AOT_COMPILED = Pass(
     "compiled_ahead",
     "rounding",
-    nothing_more,
+    no_requirements,
     _apply,
-    after=(OWN_FORWARD.name,),
+    after=(NATIVE_UNET.name,),
     excludes=("compile_blocks", "compile_whole"),
 )

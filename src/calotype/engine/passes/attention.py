@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from calotype.engine.modules import ops
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET
 from calotype.models.model import Model
 
 
@@ -19,12 +19,12 @@ def _missing(model: Model) -> str | None:
     return None if model.device.type == "cuda" else "a CPU has one attention kernel"
 
 
-def _with(*backends: SDPBackend) -> Callable[[Assembly], None]:
+def _with(*backends: SDPBackend) -> Callable[[NetworkBuilder], None]:
     def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         with sdpa_kernel(list(backends), set_priority=True):
             return ops.attention(query, key, value, mask)
 
-    def apply(assembly: Assembly) -> None:
+    def apply(assembly: NetworkBuilder) -> None:
         assembly.operations = replace(assembly.operations, attention=attention)
 
     return apply
@@ -36,12 +36,12 @@ CUDNN_ATTENTION = Pass(
     "rounding",
     _missing,
     _with(SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION),
-    after=(OWN_FORWARD.name,),
+    after=(NATIVE_UNET.name,),
 )
 FLASH_ATTENTION = Pass(
     "flash_attention",
     "rounding",
     _missing,
     _with(SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION),
-    after=(OWN_FORWARD.name,),
+    after=(NATIVE_UNET.name,),
 )

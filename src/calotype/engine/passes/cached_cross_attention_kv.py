@@ -3,12 +3,12 @@
 They depend on the prompt alone, while the usual forward pass makes them again at every step.
 """
 
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET, no_requirements
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.prompts_once = True
 
 
-PROMPTS_ONCE = Pass("prompts_once", "exact", nothing_more, _apply, after=(OWN_FORWARD.name,))
+CACHED_CROSS_ATTENTION_KV = Pass("prompts_once", "exact", no_requirements, _apply, after=(NATIVE_UNET.name,))

@@ -4,12 +4,12 @@ The usual forward pass makes it again at every step, with a small matrix product
 product makes it for all blocks, and the next picture with the same schedule finds it made.
 """
 
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET, no_requirements
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.times_once = True
 
 
-TIMES_ONCE = Pass("times_once", "exact", nothing_more, _apply, after=(OWN_FORWARD.name,))
+CACHED_TIME_EMBEDDINGS = Pass("times_once", "exact", no_requirements, _apply, after=(NATIVE_UNET.name,))

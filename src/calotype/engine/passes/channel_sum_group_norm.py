@@ -89,7 +89,7 @@ class ChannelSumNorm(nn.GroupNorm):
         return rows @ torch.cat([member * self.weight.float(), self.bias.float()[None]])
 
 
-def use_channel_sums(network: nn.Module) -> None:
+def use_channel_sum_group_norm(network: nn.Module) -> None:
     """Replace every group normalisation in the network; parameters and their names stay."""
     from diffusers.models.resnet import ResnetBlock2D  # noqa: PLC0415 - seconds to import
 

@@ -15,19 +15,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET, no_requirements
 
 if TYPE_CHECKING:
     from diffusers.models.transformers.transformer_2d import Transformer2DModel
     from diffusers.models.upsampling import Upsample2D
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.channels_last = True
 
 
-CHANNELS_LAST = Pass("channels_last", "rounding", nothing_more, _apply, after=(OWN_FORWARD.name,))
+CHANNELS_LAST = Pass("channels_last", "rounding", no_requirements, _apply, after=(NATIVE_UNET.name,))
 
 
 def use_channels_last(network: nn.Module) -> None:

@@ -8,12 +8,12 @@ In no preset: on an H200 our kernels are faster. The six forms of blocks that an
 16 spends most on take 37.5 ms of it compiled and 34.6 by them (`benchmarks/compiled_blocks.py`).
 """
 
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET, no_requirements
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.compiled, assembly.compiled_behind = "blocks", True
 
 
-COMPILE_BLOCKS = Pass("compile_blocks", "rounding", nothing_more, _apply, after=(OWN_FORWARD.name,))
+COMPILE_BLOCKS = Pass("compile_blocks", "rounding", no_requirements, _apply, after=(NATIVE_UNET.name,))

@@ -4,19 +4,19 @@ A compiler joins what stands between the matrix products into few passes over me
 A new shape runs uncompiled at once; what was compiled takes its place when another process has made it.
 """
 
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET, no_requirements
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.compiled, assembly.compiled_behind = "whole", True
 
 
 COMPILE_WHOLE = Pass(
     "compile_whole",
     "rounding",
-    nothing_more,
+    no_requirements,
     _apply,
-    after=(OWN_FORWARD.name,),
+    after=(NATIVE_UNET.name,),
     excludes=("compile_blocks", "compiled_ahead"),
 )

@@ -4,8 +4,8 @@ A small batch's kernels are over before the next can be launched from Python: at
 CPU is the limit. A graph is launched once.
 """
 
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET
 from calotype.models.model import Model
 
 
@@ -13,8 +13,8 @@ def _missing(model: Model) -> str | None:
     return None if model.device.type == "cuda" else "CUDA graphs need a GPU"
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.graphed = True
 
 
-CUDA_GRAPH = Pass("cuda_graph", "exact", _missing, _apply, after=(OWN_FORWARD.name,))
+CUDA_GRAPH = Pass("cuda_graph", "exact", _missing, _apply, after=(NATIVE_UNET.name,))

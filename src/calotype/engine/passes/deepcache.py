@@ -4,20 +4,20 @@ About twice as fast with twenty steps, and a slightly different picture: see wha
 compare`.
 """
 
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET, no_requirements
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.step_cached = True
 
 
 # What is compiled as a whole cannot leave out a part.
-STEP_CACHE = Pass(
+DEEPCACHE = Pass(
     "step_cache",
     "lossy",
-    nothing_more,
+    no_requirements,
     _apply,
-    after=(OWN_FORWARD.name,),
+    after=(NATIVE_UNET.name,),
     excludes=("compile_whole", "compiled_ahead"),
 )

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from calotype.engine.kernels.fp8_conv import WIDTHS, factor_for, runs_kernel_on
 from calotype.engine.memory_planner import fp8_convolution_bytes
-from calotype.engine.modules.fp8_conv import Fp8Convolution, suits
-from calotype.engine.modules.ops import Sum
-from calotype.engine.passes import Assembly, Pass, fused_norms
+from calotype.engine.modules.fp8_conv import Fp8Conv, supports
+from calotype.engine.modules.ops import DeferredSum
+from calotype.engine.passes import NetworkBuilder, Pass, fused_norms
 from calotype.engine.passes.channels_last import CHANNELS_LAST
 from calotype.engine.passes.fused_norms import FUSED_NORMS
-from calotype.engine.passes.native_unet import OWN_FORWARD
+from calotype.engine.passes.native_unet import NATIVE_UNET
 from calotype.engine.passes.quantize_8bit import UNCOMPILED
 from calotype.models.model import Model
 
@@ -43,7 +43,7 @@ def _missing(model: Model) -> str | None:
     return None
 
 
-def factor_behind(norm: nn.GroupNorm) -> float:
+def scale_after(norm: nn.GroupNorm) -> float:
     """What this norm's numbers, with SiLU or without, are multiplied by."""
     largest = norm.weight.detach().float().abs() * DEVIATIONS + norm.bias.detach().float().abs()
     return factor_for(float(largest.max()))
@@ -56,31 +56,31 @@ def _pairs(unet: nn.Module) -> Iterator[tuple[nn.GroupNorm, nn.Conv2d]]:
             for norm, layer in (("norm1", "conv1"), ("norm2", "conv2")):
                 convolution = block.get_submodule(layer)
                 assert isinstance(convolution, nn.Conv2d)
-                if suits(convolution):
+                if supports(convolution):
                     reading = block.get_submodule(norm)
                     assert isinstance(reading, nn.GroupNorm)
                     yield reading, convolution
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     device = assembly.model.device
     if device.type == "cuda" and not runs_kernel_on(device):
         return  # a GPU that is older: its own convolutions are faster than any in e4m3
     pairs = list(_pairs(assembly.model.unet))
-    behind = {norm: factor_behind(norm) for norm, _ in pairs}
-    convolution = Fp8Convolution(
+    behind = {norm: scale_after(norm) for norm, _ in pairs}
+    convolution = Fp8Conv(
         {layer: behind[norm] for norm, layer in pairs},
         assembly.model.dtype,
         assembly.operations.convolution,
     )
 
     def group_norm(
-        x: Sum, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None
+        x: DeferredSum, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         return fused_norms.group_norm(x, norm, silu=silu, shift=shift, factor=behind.get(norm))
 
-    def joined_group_norm(x: Sum, skip: Tensor, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
-        return fused_norms.joined_group_norm(x, skip, norm, factor=behind.get(norm))
+    def joined_group_norm(x: DeferredSum, skip: Tensor, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
+        return fused_norms.group_norm_concat(x, skip, norm, factor=behind.get(norm))
 
     assembly.on_change.append(convolution.refresh)
     assembly.resident_bytes += fp8_convolution_bytes(assembly.model.architecture)
@@ -92,11 +92,11 @@ def _apply(assembly: Assembly) -> None:
     )
 
 
-FP8_CONVOLUTIONS = Pass(
+FP8_CONV = Pass(
     "fp8_convolutions",
     "lossy",
     _missing,
     _apply,
-    after=(OWN_FORWARD.name, CHANNELS_LAST.name, FUSED_NORMS.name),
+    after=(NATIVE_UNET.name, CHANNELS_LAST.name, FUSED_NORMS.name),
     excludes=("winograd", *UNCOMPILED),
 )

@@ -7,12 +7,12 @@ writes the gate's activation between.
 from dataclasses import replace
 
 from calotype.engine.kernels.geglu import geglu
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET, no_requirements
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.operations = replace(assembly.operations, geglu=geglu)
 
 
-FUSED_GEGLU = Pass("fused_geglu", "rounding", nothing_more, _apply, after=(OWN_FORWARD.name,))
+FUSED_GEGLU = Pass("fused_geglu", "rounding", no_requirements, _apply, after=(NATIVE_UNET.name,))

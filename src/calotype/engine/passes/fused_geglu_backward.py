@@ -1,7 +1,7 @@
 """The gradient of feed-forward layers' gates and of the bias before them in one pass over memory.
 
 Left to itself a compiler writes the gradient of the projection and then reads all of it again, only to sum it
-for the bias. `use_gate_gradients` takes the bias out of the projection, adds it at the gate, and has one
+for the bias. `use_fused_geglu_backward` takes the bias out of the projection, adds it at the gate, and has one
 kernel do the gradient of both. For compiled networks only: they join the addition to what follows it.
 """
 
@@ -36,7 +36,7 @@ class _Gated(torch.autograd.Function):
         return of_projected, of_bias.to(bias.dtype)
 
 
-def use_gate_gradients(network: nn.Module) -> None:
+def use_fused_geglu_backward(network: nn.Module) -> None:
     """Change every gate behind a plain linear layer with a bias; parameters and their names stay."""
     from diffusers.models.activations import GEGLU  # noqa: PLC0415 - seconds to import
 

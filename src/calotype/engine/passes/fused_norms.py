@@ -14,13 +14,13 @@ from calotype.engine.kernels import group_norm as group
 from calotype.engine.kernels import layer_norm as layer
 from calotype.engine.kernels.upsample import upsample_nearest2x
 from calotype.engine.modules import ops
-from calotype.engine.modules.ops import Sum
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
+from calotype.engine.modules.ops import DeferredSum
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET, no_requirements
 
 
 def group_norm(
-    x: Sum,
+    x: DeferredSum,
     norm: nn.GroupNorm,
     *,
     silu: bool,
@@ -35,11 +35,11 @@ def group_norm(
     return group.add_group_norm(x.x, x.addend, x.bias, *parameters, silu=silu, factor=factor)
 
 
-def joined_group_norm(
-    x: Sum, skip: Tensor, norm: nn.GroupNorm, *, factor: float | None = None
+def group_norm_concat(
+    x: DeferredSum, skip: Tensor, norm: nn.GroupNorm, *, factor: float | None = None
 ) -> tuple[Tensor, Tensor]:
     parameters = (norm.weight, norm.bias, norm.num_groups, norm.eps)
-    return group.group_norm_of_pair(
+    return group.group_norm_concat(
         x.x, skip, *parameters, silu=True, addend=x.addend, extra=x.bias, factor=factor
     )
 
@@ -52,22 +52,22 @@ def layer_norm(
     return layer.add_layer_norm(x, addend, norm.weight, norm.bias, norm.eps, bias_of_residual=bias)
 
 
-def enlarged(x: Tensor, size: tuple[int, int]) -> Tensor:
+def upsample(x: Tensor, size: tuple[int, int]) -> Tensor:
     height, width = x.shape[-2:]
     if size == (2 * height, 2 * width):
         return upsample_nearest2x(x)
-    return ops.enlarged(x, size)
+    return ops.upsample(x, size)
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.operations = replace(
         assembly.operations,
         group_norm=group_norm,
-        joined_group_norm=joined_group_norm,
+        joined_group_norm=group_norm_concat,
         layer_norm=layer_norm,
         add=sums.add,
-        enlarged=enlarged,
+        enlarged=upsample,
     )
 
 
-FUSED_NORMS = Pass("fused_norms", "rounding", nothing_more, _apply, after=(OWN_FORWARD.name,))
+FUSED_NORMS = Pass("fused_norms", "rounding", no_requirements, _apply, after=(NATIVE_UNET.name,))

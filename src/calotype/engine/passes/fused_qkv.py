@@ -4,12 +4,12 @@ Three products of the same input read it three times and are each too narrow to 
 better on both counts.
 """
 
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET, no_requirements
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.joined_qkv = True
 
 
-JOINED_QKV = Pass("joined_qkv", "rounding", nothing_more, _apply, after=(OWN_FORWARD.name,))
+FUSED_QKV = Pass("joined_qkv", "rounding", no_requirements, _apply, after=(NATIVE_UNET.name,))

@@ -4,7 +4,7 @@ At the noisiest levels it mostly narrows what pictures are drawn at all, and at 
 anything (Kynkäänniemi et al. 2024, arXiv:2404.07724). Without guidance a step is half the work.
 """
 
-from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes import NetworkBuilder, Pass
 from calotype.models.model import Model
 
 INTERVAL = (0.15, 0.85)
@@ -15,7 +15,7 @@ def _nothing(_: Model) -> None:
     """It works with any network on any device."""
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.guided_between = INTERVAL
 
 

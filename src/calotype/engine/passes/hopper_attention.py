@@ -11,8 +11,8 @@ from dataclasses import replace
 from torch import Tensor
 
 from calotype.engine.kernels import attention as own
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET
 from calotype.models.model import Model
 
 
@@ -20,15 +20,15 @@ def _missing(model: Model) -> str | None:
     return None if model.device.type == "cuda" else "its kernel is for GPUs"
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     other = assembly.operations.attention
 
     def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        if mask is None and own.suits(query, key, value):
+        if mask is None and own.supports(query, key, value):
             return own.attention(query, key, value)
         return other(query, key, value, mask)
 
     assembly.operations = replace(assembly.operations, attention=attention)
 
 
-OWN_ATTENTION = Pass("own_attention", "rounding", _missing, _apply, after=(OWN_FORWARD.name,))
+HOPPER_ATTENTION = Pass("own_attention", "rounding", _missing, _apply, after=(NATIVE_UNET.name,))

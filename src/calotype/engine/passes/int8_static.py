@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from calotype.core.errors import CalotypeError
 from calotype.engine.kernels import layer_norm as layer
-from calotype.engine.kernels.geglu import geglu_quantised
-from calotype.engine.kernels.quantize import LARGEST, Quantised
-from calotype.engine.memory_planner import quantised_bytes
-from calotype.engine.modules.int8_linear import QuantisedLinear
-from calotype.engine.passes import Assembly, Pass
+from calotype.engine.kernels.geglu import geglu_quantized
+from calotype.engine.kernels.quantize import LARGEST, Quantized
+from calotype.engine.memory_planner import quantized_bytes
+from calotype.engine.modules.int8_linear import Int8Linear
+from calotype.engine.passes import NetworkBuilder, Pass
 from calotype.engine.passes.fused_norms import FUSED_NORMS
-from calotype.engine.passes.native_unet import OWN_FORWARD
+from calotype.engine.passes.native_unet import NATIVE_UNET
 from calotype.engine.passes.quantize_8bit import INT8, UNCOMPILED
 from calotype.engine.quantization import calibration_data
 from calotype.models.model import Model
@@ -52,7 +52,7 @@ class Fixed:
 
 
 @torch.no_grad()
-def fixed(norm: nn.LayerNorm, readers: Sequence[nn.Linear], largest: Tensor) -> Fixed:
+def fixed_scales(norm: nn.LayerNorm, readers: Sequence[nn.Linear], largest: Tensor) -> Fixed:
     """A norm behind which each channel was this large at most, for the layers that read it."""
     largest = largest.to(norm.weight.device).clamp_min(_SMALLEST)
     columns = torch.stack([each.weight.float().abs().amax(0) for each in readers]).amax(0)
@@ -68,39 +68,40 @@ def _missing(model: Model) -> str | None:
     if lacking:
         return lacking
     try:
-        calibration_data.kept(model)
+        calibration_data.load_ranges(model)
     except CalotypeError as error:
         return str(error)
     return None
 
 
-def _apply(assembly: Assembly) -> None:
-    model, ranges = assembly.model, calibration_data.kept(assembly.model)
+def _apply(assembly: NetworkBuilder) -> None:
+    model, ranges = assembly.model, calibration_data.load_ranges(assembly.model)
     known = {
-        norm: fixed(norm, readers, ranges[n]) for n, norm, readers in calibration_data.norms_of(model.unet)
+        norm: fixed_scales(norm, readers, ranges[n])
+        for n, norm, readers in calibration_data.norms_of(model.unet)
     }
     divided = [
         (reader, known[norm].divisors)
         for _, norm, readers in calibration_data.norms_of(model.unet)
         for reader in readers
     ]
-    linear = QuantisedLinear("int8", model.dtype, divided)
+    linear = Int8Linear("int8", model.dtype, divided)
 
     def layer_norm(
         x: Tensor, norm: nn.LayerNorm, addend: Tensor | None = None, bias: Tensor | None = None
-    ) -> tuple[Quantised, Tensor]:
+    ) -> tuple[Quantized, Tensor]:
         one = known[norm]
         if addend is None:
-            made = layer.layer_norm_quantised(x, one.weight, one.bias, norm.eps, "int8", scale=one.scale)
+            made = layer.layer_norm_quantized(x, one.weight, one.bias, norm.eps, "int8", scale=one.scale)
             return made, x
-        return layer.add_layer_norm_quantised(
+        return layer.add_layer_norm_quantized(
             x, addend, one.weight, one.bias, norm.eps, "int8", bias_of_residual=bias, scale=one.scale
         )
 
     assembly.on_change += [*(one.refresh for one in known.values()), linear.refresh]
-    assembly.resident_bytes += quantised_bytes(model.architecture)
+    assembly.resident_bytes += quantized_bytes(model.architecture)
     assembly.operations = replace(
-        assembly.operations, linear=linear, layer_norm=layer_norm, geglu=lambda x: geglu_quantised(x, "int8")
+        assembly.operations, linear=linear, layer_norm=layer_norm, geglu=lambda x: geglu_quantized(x, "int8")
     )
 
 
@@ -110,6 +111,6 @@ INT8_STATIC = Pass(
     "lossy",
     _missing,
     _apply,
-    after=(OWN_FORWARD.name, FUSED_NORMS.name),
+    after=(NATIVE_UNET.name, FUSED_NORMS.name),
     excludes=("int8", "fp8", *UNCOMPILED),
 )

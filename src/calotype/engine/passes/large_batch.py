@@ -5,18 +5,18 @@ The first picture of many comes later, all of them come sooner; on an H200 not m
 once are 5.22 a second, 16 at once 5.16.
 """
 
-from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes import NetworkBuilder, Pass
 from calotype.models.model import Model
 
-MOST_PICTURES = 64
+MAX_IMAGES = 64
 
 
 def _missing(model: Model) -> str | None:
     return None if model.device.type == "cuda" else "a CPU is busy with one picture already"
 
 
-def _apply(assembly: Assembly) -> None:
-    assembly.most_at_once = MOST_PICTURES
+def _apply(assembly: NetworkBuilder) -> None:
+    assembly.most_at_once = MAX_IMAGES
 
 
-LARGE_BATCHES = Pass("large_batches", "exact", _missing, _apply)
+LARGE_BATCH = Pass("large_batches", "exact", _missing, _apply)

@@ -5,7 +5,7 @@ once. It is what most other passes build on, because here every operation is a f
 """
 
 from calotype.engine.modules.unet import reason_against
-from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes import NetworkBuilder, Pass
 from calotype.models.model import Model
 
 
@@ -13,12 +13,12 @@ def _missing(model: Model) -> str | None:
     return reason_against(model.unet)
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.own = True
 
 
-OWN_FORWARD = Pass("own_forward", "rounding", _missing, _apply)
+NATIVE_UNET = Pass("own_forward", "rounding", _missing, _apply)
 
 
-def nothing_more(_: Model) -> None:
+def no_requirements(_: Model) -> None:
     """For passes that need our own forward pass and nothing else."""

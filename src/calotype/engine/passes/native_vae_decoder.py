@@ -5,7 +5,7 @@ SDXL's autoencoder is otherwise run in fp32, and then the picture takes as long 
 
 from calotype.engine.memory_planner import UNJOINED_FACTOR, decoder_bytes
 from calotype.engine.modules.vae_decoder import reason_against
-from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes import NetworkBuilder, Pass
 from calotype.models.model import Model
 
 
@@ -13,7 +13,7 @@ def _missing(model: Model) -> str | None:
     return reason_against(model.vae)
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.own_decoder = True
     model = assembly.model
     assembly.resident_bytes += decoder_bytes(model.architecture, model.dtype.itemsize)
@@ -21,4 +21,4 @@ def _apply(assembly: Assembly) -> None:
         assembly.activations *= UNJOINED_FACTOR
 
 
-OWN_DECODER = Pass("own_decoder", "rounding", _missing, _apply)
+NATIVE_VAE_DECODER = Pass("own_decoder", "rounding", _missing, _apply)

@@ -10,19 +10,19 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from calotype.engine.memory_planner import wide_convolution_bytes
-from calotype.engine.modules.onednn_conv import WideConvolutions, packed_weights
-from calotype.engine.passes import Assembly, Pass
+from calotype.engine.memory_planner import onednn_conv_bytes
+from calotype.engine.modules.onednn_conv import OneDnnConvs, pack_weights
+from calotype.engine.passes import NetworkBuilder, Pass
 from calotype.engine.passes.channels_last import CHANNELS_LAST
-from calotype.engine.passes.fp8_conv import FP8_CONVOLUTIONS
-from calotype.engine.passes.onednn_linear import WIDE_PRODUCTS
-from calotype.engine.passes.winograd_conv import WINOGRAD
+from calotype.engine.passes.fp8_conv import FP8_CONV
+from calotype.engine.passes.onednn_linear import ONEDNN_LINEAR
+from calotype.engine.passes.winograd_conv import WINOGRAD_CONV
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     if assembly.model.dtype != torch.float32:
         return  # torch's are as fast
-    convolution = WideConvolutions()
+    convolution = OneDnnConvs()
 
     def prepare(network: nn.Module) -> None:
         # Decoders are not compiled.
@@ -31,16 +31,16 @@ def _apply(assembly: Assembly) -> None:
 
     assembly.prepare.append(prepare)
     assembly.on_change.append(convolution.refresh)
-    assembly.hand_in = packed_weights
-    assembly.resident_bytes += wide_convolution_bytes(assembly.model.architecture)
+    assembly.hand_in = pack_weights
+    assembly.resident_bytes += onednn_conv_bytes(assembly.model.architecture)
     assembly.operations = replace(assembly.operations, convolution=convolution)
 
 
-WIDE_CONVOLUTIONS = Pass(
+ONEDNN_CONV = Pass(
     "wide_convolutions",
     "rounding",
-    WIDE_PRODUCTS.missing,
+    ONEDNN_LINEAR.missing,
     _apply,
-    after=(CHANNELS_LAST.name, WIDE_PRODUCTS.name),
-    excludes=(WINOGRAD.name, FP8_CONVOLUTIONS.name),
+    after=(CHANNELS_LAST.name, ONEDNN_LINEAR.name),
+    excludes=(WINOGRAD_CONV.name, FP8_CONV.name),
 )

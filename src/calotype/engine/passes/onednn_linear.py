@@ -8,8 +8,8 @@ there that Winograd's method gains nothing where it is not compiled, and presets
 from dataclasses import replace
 
 from calotype.engine.modules import onednn, ops
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET
 from calotype.models.model import Model
 
 
@@ -19,11 +19,11 @@ def _missing(model: Model) -> str | None:
     return None if onednn.available() else "this torch is built without oneDNN"
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     chosen = assembly.operations
     # What another pass has put in the place of transformers' products is left there.
     inner = onednn.linear if chosen.linear is ops.linear else chosen.linear
     assembly.operations = replace(chosen, linear=inner, outer_linear=onednn.linear)
 
 
-WIDE_PRODUCTS = Pass("wide_products", "rounding", _missing, _apply, after=(OWN_FORWARD.name,))
+ONEDNN_LINEAR = Pass("wide_products", "rounding", _missing, _apply, after=(NATIVE_UNET.name,))

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from calotype.engine.kernels import layer_norm as layer
-from calotype.engine.kernels.geglu import geglu_quantised
-from calotype.engine.kernels.quantize import Kind, Quantised
-from calotype.engine.memory_planner import quantised_bytes
-from calotype.engine.modules.int8_linear import QuantisedLinear
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD
+from calotype.engine.kernels.geglu import geglu_quantized
+from calotype.engine.kernels.quantize import Kind, Quantized
+from calotype.engine.memory_planner import quantized_bytes
+from calotype.engine.modules.int8_linear import Int8Linear
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET
 from calotype.models.model import Model
 
 _OLDEST: dict[str, tuple[int, int]] = {"int8": (8, 0), "fp8": (8, 9)}
@@ -42,23 +42,23 @@ def _missing(kind: Kind) -> Callable[[Model], str | None]:
     return missing
 
 
-def _apply(kind: Kind) -> Callable[[Assembly], None]:
+def _apply(kind: Kind) -> Callable[[NetworkBuilder], None]:
     def layer_norm(
         x: Tensor, norm: nn.LayerNorm, addend: Tensor | None = None, bias: Tensor | None = None
-    ) -> tuple[Quantised, Tensor]:
+    ) -> tuple[Quantized, Tensor]:
         if addend is None:
-            return layer.layer_norm_quantised(x, norm.weight, norm.bias, norm.eps, kind), x
-        return layer.add_layer_norm_quantised(
+            return layer.layer_norm_quantized(x, norm.weight, norm.bias, norm.eps, kind), x
+        return layer.add_layer_norm_quantized(
             x, addend, norm.weight, norm.bias, norm.eps, kind, bias_of_residual=bias
         )
 
-    def geglu(x: Tensor) -> Quantised:
-        return geglu_quantised(x, kind)
+    def geglu(x: Tensor) -> Quantized:
+        return geglu_quantized(x, kind)
 
-    def apply(assembly: Assembly) -> None:
-        linear = QuantisedLinear(kind, assembly.model.dtype)
+    def apply(assembly: NetworkBuilder) -> None:
+        linear = Int8Linear(kind, assembly.model.dtype)
         assembly.on_change.append(linear.refresh)
-        assembly.resident_bytes += quantised_bytes(assembly.model.architecture)
+        assembly.resident_bytes += quantized_bytes(assembly.model.architecture)
         assembly.operations = replace(assembly.operations, linear=linear, layer_norm=layer_norm, geglu=geglu)
 
     return apply
@@ -71,7 +71,7 @@ INT8 = Pass(
     "lossy",
     _missing("int8"),
     _apply("int8"),
-    after=(OWN_FORWARD.name,),
+    after=(NATIVE_UNET.name,),
     excludes=("fp8", "int8_static", *UNCOMPILED),
 )
 FP8 = Pass(
@@ -79,6 +79,6 @@ FP8 = Pass(
     "lossy",
     _missing("fp8"),
     _apply("fp8"),
-    after=(OWN_FORWARD.name,),
+    after=(NATIVE_UNET.name,),
     excludes=("int8", "int8_static", *UNCOMPILED),
 )

@@ -5,12 +5,12 @@ model's first level has no attention at all. SDXL tells its prompt to the time e
 alike there.
 """
 
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import OWN_FORWARD, nothing_more
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import NATIVE_UNET, no_requirements
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.shared_latents = assembly.model.architecture.unet.get("addition_embed_type") is None
 
 
-SHARED_GUIDANCE = Pass("shared_guidance", "rounding", nothing_more, _apply, after=(OWN_FORWARD.name,))
+SHARED_CFG_TRUNK = Pass("shared_guidance", "rounding", no_requirements, _apply, after=(NATIVE_UNET.name,))

@@ -4,7 +4,7 @@ They are used for a moment at the start of a request, and SDXL's take 1.6 GB. Co
 fraction of a second for each prompt that is new.
 """
 
-from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes import NetworkBuilder, Pass
 from calotype.models.model import Model
 
 
@@ -12,8 +12,8 @@ def _missing(model: Model) -> str | None:
     return None if model.device.type == "cuda" else "on a CPU they are in main memory already"
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     assembly.text_aside = True
 
 
-TEXT_ASIDE = Pass("text_aside", "exact", _missing, _apply)
+TEXT_ENCODER_OFFLOAD = Pass("text_aside", "exact", _missing, _apply)

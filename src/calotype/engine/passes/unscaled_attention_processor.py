@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from diffusers.models.attention_processor import Attention
 
 
-class PlainAttention:
+class UnscaledAttentionProcessor:
     """Takes the place of diffusers' processor in an attention over tokens."""
 
     def __init__(self, usual: Any) -> None:
@@ -41,13 +41,13 @@ class PlainAttention:
         return dropout(output(mixed.transpose(1, 2).reshape(n, -1, attention.heads * width)))
 
 
-def use_plain_attention(network: nn.Module) -> None:
+def use_unscaled_attention(network: nn.Module) -> None:
     """Replace the attentions over tokens that do nothing besides."""
     from diffusers.models.attention_processor import Attention, AttnProcessor2_0  # noqa: PLC0415 - seconds
 
     for part in network.modules():
         if isinstance(part, Attention) and type(part.processor) is AttnProcessor2_0 and _is_plain(part):
-            part.set_processor(PlainAttention(part.processor))
+            part.set_processor(UnscaledAttentionProcessor(part.processor))
 
 
 def _is_plain(attention: Attention) -> bool:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from diffusers.models.attention_processor import Attention
 
 _WIDEST_FUSED = 256
-_MOST_PLACES = 64 * 64
+_MAX_PLACES = 64 * 64
 
 
-class WideAttention:
+class VaeAttention:
     """Takes the place of diffusers' processor in an attention over a picture with one head."""
 
     def __init__(self, usual: Any) -> None:
@@ -39,7 +39,7 @@ class WideAttention:
     ) -> Tensor:
         del encoder_hidden_states, attention_mask  # a picture looks at nothing but itself
         n, c, h, w = hidden_states.shape
-        if h * w > _MOST_PLACES:
+        if h * w > _MAX_PLACES:
             return self._usual(attention, hidden_states, temb=temb)
         tokens = attention.group_norm(hidden_states).permute(0, 2, 3, 1).reshape(n, h * w, c)
         query, key, value = (part(tokens) for part in (attention.to_q, attention.to_k, attention.to_v))
@@ -48,7 +48,7 @@ class WideAttention:
         return mixed.reshape(n, h, w, c).permute(0, 3, 1, 2) + hidden_states
 
 
-def use_wide_attention(network: nn.Module) -> None:
+def use_vae_attention(network: nn.Module) -> None:
     """Replace the attentions over pictures that have one wide head."""
     from diffusers.models.attention_processor import Attention  # noqa: PLC0415 - seconds to import
 
@@ -56,4 +56,4 @@ def use_wide_attention(network: nn.Module) -> None:
         if isinstance(part, Attention) and part.heads == 1 and part.inner_dim > _WIDEST_FUSED:
             plain = part.residual_connection and part.rescale_output_factor == 1 and part.spatial_norm is None
             if plain and part.group_norm is not None:
-                part.set_processor(WideAttention(part.processor))
+                part.set_processor(VaeAttention(part.processor))

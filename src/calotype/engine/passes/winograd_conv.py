@@ -10,9 +10,9 @@ import torch
 
 from calotype.engine.memory_planner import WINOGRAD_FACTOR, winograd_bytes
 from calotype.engine.modules.winograd import Winograd
-from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes import NetworkBuilder, Pass
 from calotype.engine.passes.channels_last import CHANNELS_LAST
-from calotype.engine.passes.native_unet import OWN_FORWARD
+from calotype.engine.passes.native_unet import NATIVE_UNET
 from calotype.models.model import Model
 
 
@@ -20,7 +20,7 @@ def _missing(model: Model) -> str | None:
     return None if model.device.type == "cpu" else "a GPU's own convolutions are faster"
 
 
-def _apply(assembly: Assembly) -> None:
+def _apply(assembly: NetworkBuilder) -> None:
     convolution = Winograd()
     assembly.prepare.append(convolution.prepare)
     assembly.on_change.append(convolution.refresh)
@@ -30,4 +30,4 @@ def _apply(assembly: Assembly) -> None:
     assembly.operations = replace(assembly.operations, convolution=convolution)
 
 
-WINOGRAD = Pass("winograd", "rounding", _missing, _apply, after=(OWN_FORWARD.name, CHANNELS_LAST.name))
+WINOGRAD_CONV = Pass("winograd", "rounding", _missing, _apply, after=(NATIVE_UNET.name, CHANNELS_LAST.name))

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from calotype.core.progress import Progress, Silent
 from calotype.engine.engine import Engine
-from calotype.engine.passes import Assembly, Pass
-from calotype.engine.passes.native_unet import nothing_more
-from calotype.engine.presets import PRESETS, passes_of, put_together
+from calotype.engine.passes import NetworkBuilder, Pass
+from calotype.engine.passes.native_unet import no_requirements
+from calotype.engine.presets import PRESETS, build_networks, resolve_passes
 from calotype.engine.quantization import calibration_data
 from calotype.models.model import Model
 
@@ -41,8 +41,8 @@ def calibrate(
 ) -> Path:
     """Make a picture of each prompt, at the model's own size if none is said; keep what was seen."""
     watcher, seen = progress or Silent(), _Seen(model)
-    usual = tuple(one for one in passes_of(model, "low-memory") if one in PRESETS["fast"])
-    engine = Engine(model, networks=put_together(model, (*usual, seen.watching())))
+    usual = tuple(one for one in resolve_passes(model, "low-memory") if one in PRESETS["fast"])
+    engine = Engine(model, networks=build_networks(model, (*usual, seen.watching())))
     side = size or model.architecture.native_size
     watcher.start("calibrating", len(prompts))
     for seed, prompt in enumerate(prompts):
@@ -50,7 +50,7 @@ def calibrate(
         watcher.advance()
     digest = hashlib.sha256("\n".join(prompts).encode()).hexdigest()
     about = {"prompts": str(len(prompts)), "prompts_sha256": digest, "steps": str(steps), "size": str(side)}
-    return calibration_data.keep(model, seen.ranges, about)
+    return calibration_data.save_ranges(model, seen.ranges, about)
 
 
 class _Seen:
@@ -63,7 +63,7 @@ class _Seen:
     def watching(self) -> Pass:
         """A pass that looks at what norms write."""
 
-        def apply(assembly: Assembly) -> None:
+        def apply(assembly: NetworkBuilder) -> None:
             usual = assembly.operations.layer_norm
 
             def layer_norm(
@@ -75,7 +75,7 @@ class _Seen:
 
             assembly.operations = replace(assembly.operations, layer_norm=layer_norm)
 
-        return Pass("watching", "exact", nothing_more, apply)
+        return Pass("watching", "exact", no_requirements, apply)
 
     def _note(self, name: str, normal: Tensor) -> None:
         largest = normal.flatten(0, -2).abs().amax(0).float().cpu()

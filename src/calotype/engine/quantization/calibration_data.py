@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from calotype.core.errors import CalotypeError, NotFoundError
-from calotype.core.paths import cache_dir, written_whole
+from calotype.core.paths import atomic_write, cache_dir
 from calotype.models.model import Model
 from calotype.version import VERSION
 
@@ -39,24 +39,24 @@ def norms_of(unet: nn.Module) -> Iterator[tuple[str, nn.LayerNorm, list[nn.Linea
             yield f"{name}.norm3", parts.norm3, [parts.ff.net[0].proj]
 
 
-def place_of(model: Model) -> Path:
+def calibration_file(model: Model) -> Path:
     """Where the calibration of a model's weights is kept."""
     key = hashlib.sha256(json.dumps([FORMAT, model.identity.sha256]).encode()).hexdigest()[:16]
     return cache_dir() / "calibrations" / f"{key}.safetensors"
 
 
-def keep(model: Model, ranges: Ranges, about: Mapping[str, str]) -> Path:
+def save_ranges(model: Model, ranges: Ranges, about: Mapping[str, str]) -> Path:
     """Write a calibration, whole or not at all; `about` says how it was made."""
-    place = place_of(model)
+    place = calibration_file(model)
     said = {**about, "format": str(FORMAT), "model": model.identity.sha256, "calotype": VERSION}
-    with written_whole(place) as file:
+    with atomic_write(place) as file:
         file.write(save(dict(ranges), said))
     return place
 
 
-def kept(model: Model) -> Ranges:
+def load_ranges(model: Model) -> Ranges:
     """The calibration of the model's weights; refused if it is of others, or does not fit."""
-    place = place_of(model)
+    place = calibration_file(model)
     if not place.exists():
         raise NotFoundError(f"{model.identity.reference} has not been calibrated; {_fix(model)}")
     try:

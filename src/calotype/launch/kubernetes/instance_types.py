@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from calotype.core.errors import Problem, near_matches
+from calotype.core.errors import Problem, did_you_mean
 from calotype.spec.launch_sections import PodPlacement
 
 MIG = "nvidia.com/mig-"
@@ -52,7 +52,7 @@ def check_instance(placement: PodPlacement, gpus: int, efa_devices: int, counted
     resource, most = placement.gpu_resource, offered.get(placement.gpu_resource)
     if most is None and gpus and resource.startswith("nvidia.com/"):
         rule = f"{instance.name} has {instance.gpus} × {instance.gpu}, which offer no {resource}"
-        problems.append(Problem("gpu_resource", f"{rule}; {near_matches(resource, offered)}", resource))
+        problems.append(Problem("gpu_resource", f"{rule}; {did_you_mean(resource, offered)}", resource))
     elif most is not None and gpus > most:
         rule = f"{gpus} × {resource} are more than a {instance.name} has; ask for at most {most}"
         problems.append(Problem(counted, rule, gpus))

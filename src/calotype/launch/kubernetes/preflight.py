@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from calotype.core.errors import Problem, RequestError, near_matches
+from calotype.core.errors import Problem, RequestError, did_you_mean
 from calotype.launch.backend import LaunchError
 from calotype.launch.kubernetes.client_protocol import Cluster, RefusedError
 from calotype.launch.kubernetes.instance_types import check_instance, known_instances
@@ -122,7 +122,7 @@ def _node_problems(cluster: Cluster, spec: LaunchSpec) -> list[Problem]:
             known = sorted(
                 {name for each in fitting for name, has in each.items() if "/" in name and has != "0"}
             )
-            rule = f"no node offers {resource}; {near_matches(resource, known)}"
+            rule = f"no node offers {resource}; {did_you_mean(resource, known)}"
             problems.append(Problem(field, rule, number))
         elif number > most:
             rule = f"{number} × {resource} are more than any node has; ask for at most {most}"

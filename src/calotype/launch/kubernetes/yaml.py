@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # it ships no types
 
-LONGEST_LINE = 110
+MAX_LINE_LENGTH = 110
 
 
 class _Dumper(yaml.SafeDumper):
@@ -24,6 +24,11 @@ def as_yaml(objects: Sequence[Mapping[str, Any]], heading: Sequence[str] = ()) -
     """One document for each object, below lines of comment."""
     head = "".join(f"# {line}\n" for line in heading)
     body = yaml.dump_all(
-        objects, Dumper=_Dumper, sort_keys=False, width=LONGEST_LINE, allow_unicode=True, explicit_start=True
+        objects,
+        Dumper=_Dumper,
+        sort_keys=False,
+        width=MAX_LINE_LENGTH,
+        allow_unicode=True,
+        explicit_start=True,
     )
     return head + body

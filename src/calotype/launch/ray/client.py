@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from calotype.launch.backend import LaunchError
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 _MOST = 10_000
 """Of nodes and groups that Ray lists at once."""
 _LATER = "try again later"
@@ -50,7 +50,7 @@ class RayJobs:
         """Hand in a command, which is run in a copy of the folder; twice the same job is one."""
         environment = {"working_dir": str(folder), "env_vars": dict(variables)}
         asked = {"entrypoint": entrypoint, "submission_id": job, "runtime_env": environment}
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         while True:
             try:
                 _told(lambda: self._client.submit_job(**asked))
@@ -128,7 +128,7 @@ class RayJobs:
 
     def _listed(self, listing: Callable[..., list[Any]]) -> list[Any]:
         # Chosen from by us: asked to leave some out, Ray takes those for lost on the way.
-        how = {"detail": True, "limit": _MOST, "timeout": PATIENCE_S}
+        how = {"detail": True, "limit": _MOST, "timeout": TIMEOUT_S}
         return _told(lambda: listing(self.address, **how))
 
 
@@ -154,7 +154,7 @@ def _connected(address: str | None) -> Any:
         """Ray's, with an end to its patience: left alone it waits for ever."""
 
         def _do_request(self, *words: Any, **more: Any) -> Any:
-            return super()._do_request(*words, timeout=PATIENCE_S, **more)
+            return super()._do_request(*words, timeout=TIMEOUT_S, **more)
 
     return _told(lambda: Client(address))
 

@@ -46,7 +46,7 @@ TASK = sys.argv[1] if len(sys.argv) > 1 else ""
 TIMED_OUT, STOPPED, LOST = 124, 143, 75
 LOOK_S = 0.5
 # torchrun gives its processes their grace and kills them itself: killed before that, it could not.
-PATIENCE_S = GRACE_S + (15 if TORCHRUN else 0)
+TIMEOUT_S = GRACE_S + (15 if TORCHRUN else 0)
 stopped = threading.Event()
 
 
@@ -157,8 +157,8 @@ def finished(nodes: list[Any], meeting_place: str) -> int:
         time.sleep(LOOK_S)
         now = time.monotonic()
         if told_at is not None:
-            if now > told_at + PATIENCE_S:
-                say(f"{NAME}: did not end within {PATIENCE_S} s, and is killed")
+            if now > told_at + TIMEOUT_S:
+                say(f"{NAME}: did not end within {TIMEOUT_S} s, and is killed")
                 return why
             continue
         failed = [code for code in list(codes.values()) if code]

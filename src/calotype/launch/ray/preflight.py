@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from calotype.core.errors import Problem, near_matches
+from calotype.core.errors import Problem, did_you_mean
 from calotype.launch.ray.render import needs
 from calotype.spec.launch import LaunchSpec
 
@@ -41,7 +41,7 @@ def _too_much(name: str, number: float, nodes: Sequence[Has]) -> Problem | None:
         known = sorted({each for node in nodes for each in node} - {*_UNITS, "memory"})
         shown = [each for each in known if not each.startswith(("node:", "object_store"))]
         rule = f"{number:g} of {name!r} are more than a node has, {most:g}"
-        return Problem("ray.resources", f"{rule}; {near_matches(name, shown)}" if not most else rule, name)
+        return Problem("ray.resources", f"{rule}; {did_you_mean(name, shown)}" if not most else rule, name)
     field, unit, size = _UNITS.get(name, ("memory_per_node", "MiB", _MIB))
     rule = f"{number / size:g} {unit} are more than a node of the cluster has; "
     return Problem(field, f"{rule}ask for at most {most // size:g}", number / size)

@@ -8,7 +8,7 @@ from pathlib import Path
 from calotype.core.errors import Problem
 from calotype.launch.backend import JobRecord, JobStatus, LaunchError, LogsWanted, Rendered
 from calotype.launch.log_files import lines_of
-from calotype.launch.slurm.commands import asked
+from calotype.launch.slurm.commands import run_slurm
 from calotype.launch.slurm.preflight import partitions, partitions_of, problems_with
 from calotype.launch.slurm.sbatch import rendered
 from calotype.launch.slurm.status import number_of, status_of
@@ -36,7 +36,7 @@ class SlurmBackend:
         script = folder / rendered.main
         try:
             # Told apart by a semicolon, the cluster's name may follow.
-            return asked("sbatch", "--parsable", str(script)).strip().partition(";")[0]
+            return run_slurm("sbatch", "--parsable", str(script)).strip().partition(";")[0]
         except LaunchError:
             # A controller that is busy may take a job and lose the answer.
             number = number_of(script, spec.name)
@@ -46,7 +46,7 @@ class SlurmBackend:
         except BaseException:
             number = number_of(script, spec.name)
             if number is not None:
-                asked("scancel", number)
+                run_slurm("scancel", number)
             raise
 
     def status(self, record: JobRecord) -> JobStatus:
@@ -56,4 +56,4 @@ class SlurmBackend:
         return lines_of(record, wanted, lambda: self.status(record).state.is_over)
 
     def cancel(self, record: JobRecord) -> None:
-        asked("scancel", record.handle)
+        run_slurm("scancel", record.handle)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from calotype.launch.backend import LaunchError
 
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _WHOLE_ANSWERS = {"SLURM_BITSTR_LEN": "0"}
 """Left alone, they cut off long lists of an array's tasks."""
 
@@ -22,7 +22,7 @@ class SlurmRefusedError(LaunchError):
         super().__init__(f"{program} refused: {said}")
 
 
-def asked(*command: str, folder: Path | None = None) -> str:
+def run_slurm(*command: str, folder: Path | None = None) -> str:
     """What a program printed; raises with its own words when it refuses."""
     program = shutil.which(command[0])
     if program is None:
@@ -35,13 +35,13 @@ def asked(*command: str, folder: Path | None = None) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=False,
             cwd=folder,
             env={**os.environ, **_WHOLE_ANSWERS},
         )
     except subprocess.TimeoutExpired:
-        raise LaunchError(f"{command[0]} said nothing for {_PATIENCE_S:.0f} s; is slurmctld up?") from None
+        raise LaunchError(f"{command[0]} said nothing for {_TIMEOUT_S:.0f} s; is slurmctld up?") from None
     if done.returncode:
         words = (done.stderr or done.stdout).strip().splitlines()
         raise SlurmRefusedError(command[0], words[-1] if words else f"ended with code {done.returncode}")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from calotype.core.errors import Problem, near_matches
-from calotype.launch.slurm.commands import asked
+from calotype.core.errors import Problem, did_you_mean
+from calotype.launch.slurm.commands import run_slurm
 from calotype.spec.launch import LaunchSpec
 
 _COLUMNS = "%P|%a|%l|%s|%N|%c|%m|%G"
@@ -44,7 +44,7 @@ class Partition:
 
 def partitions() -> list[Partition]:
     """What the cluster has."""
-    return parsed(asked("sinfo", "--noheader", "--Node", f"--format={_COLUMNS}"))
+    return parsed(run_slurm("sinfo", "--noheader", "--Node", f"--format={_COLUMNS}"))
 
 
 def parsed(text: str) -> list[Partition]:
@@ -87,9 +87,9 @@ def problems_with(spec: LaunchSpec, known: Sequence[Partition]) -> list[Problem]
     """What the cluster could never run; one that is merely busy has none."""
     chosen, names = partitions_of(spec, known), [partition.name for partition in known]
     if not chosen and not _names(spec):
-        return [Problem("slurm.partition", f"the cluster has no default; {near_matches('', names)}")]
+        return [Problem("slurm.partition", f"the cluster has no default; {did_you_mean('', names)}")]
     unknown = [
-        Problem("slurm.partition", f"no partition {name!r}; {near_matches(name, names)}", name)
+        Problem("slurm.partition", f"no partition {name!r}; {did_you_mean(name, names)}", name)
         for name in _names(spec)
         if name not in names
     ]
@@ -119,7 +119,7 @@ def _machines(spec: LaunchSpec, partition: Partition) -> list[Problem]:
     kind, where = spec.slurm.gpu_type, f"partition {partition.name}"
     kinds = sorted({name for node in partition.nodes for name, _ in node.gpus if name})
     if kind is not None and spec.gpus_per_node and kind not in kinds:
-        return [Problem("slurm.gpu_type", f"no {kind!r} in {where}; {near_matches(kind, kinds)}", kind)]
+        return [Problem("slurm.gpu_type", f"no {kind!r} in {where}; {did_you_mean(kind, kinds)}", kind)]
     asked_for = {
         "gpus_per_node": (spec.gpus_per_node, "GPUs", [node.num_gpus(kind) for node in partition.nodes]),
         "cpus_per_node": (spec.cpus_per_node or 0, "CPUs", [node.cpus for node in partition.nodes]),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from calotype.launch.backend import JobRecord, JobState, JobStatus, LaunchError, TaskStatus
-from calotype.launch.slurm.commands import SlurmRefusedError, asked
+from calotype.launch.slurm.commands import SlurmRefusedError, run_slurm
 from calotype.launch.slurm.sbatch import EXIT_CODE
 
 _STATES = {
@@ -38,7 +38,7 @@ _NOWHERE = ("", "(null)", "None assigned")
 def number_of(script: Path, name: str) -> str | None:
     """Of a job that waits or runs, by its file; None where there is none, or nobody answers."""
     try:
-        text = asked("squeue", "--noheader", f"--name={name}", "--format=%F|%o")
+        text = run_slurm("squeue", "--noheader", f"--name={name}", "--format=%F|%o")
     except LaunchError:
         return None
     return next((line.partition("|")[0] for line in text.split() if line.endswith(f"|{script}")), None)
@@ -56,7 +56,7 @@ def status_of(record: JobRecord) -> JobStatus:
 def _controlled(record: JobRecord) -> dict[int, JobStatus]:
     """What the controller still knows."""
     try:
-        text = asked("scontrol", "show", "job", "--oneliner", record.handle)
+        text = run_slurm("scontrol", "show", "job", "--oneliner", record.handle)
     except SlurmRefusedError as error:
         if _FORGOTTEN not in error.said:
             raise
@@ -116,7 +116,7 @@ def _accounted(record: JobRecord) -> dict[int, JobStatus]:
     """From Slurm's accounting, where there is one."""
     columns = "JobID,State,ExitCode,NodeList"
     try:
-        text = asked(
+        text = run_slurm(
             *("sacct", "--noheader", "--parsable2", "--allocations", f"--format={columns}"),
             *("--jobs", record.handle),
         )

@@ -9,7 +9,7 @@ from calotype.core.hardware import MigMode
 from calotype.mig.driver import ComputeInstance, DriverError, GpuState, Instance, Process, Refusal, in_order
 from calotype.mig.layout import ComputePart
 from calotype.mig.simulation import rules
-from calotype.mig.simulation.fake_host import Card, Host, shared_host
+from calotype.mig.simulation.fake_host import FakeGpu, FakeHost, shared_host
 from calotype.mig.simulation.rules import Code, SimulatedRefusalError
 
 Answer = TypeVar("Answer")
@@ -28,11 +28,11 @@ REFUSALS = {
 class SimulatedDriver:
     """A `MigDriver` over a machine in memory, or in a file that others use as well."""
 
-    def __init__(self, machine: Host | Path) -> None:
+    def __init__(self, machine: FakeHost | Path) -> None:
         self._machine = machine
 
     def read(self) -> tuple[GpuState, ...]:
-        def answer(host: Host) -> tuple[GpuState, ...]:
+        def answer(host: FakeHost) -> tuple[GpuState, ...]:
             with rules.driver_call(host):
                 return tuple(_state(host, index, rules.look(host, index)) for index in range(len(host.cards)))
 
@@ -52,7 +52,7 @@ class SimulatedDriver:
         return made.gi
 
     def create_compute(self, gpu: int, gi_id: int, part: ComputePart) -> int:
-        def make(host: Host) -> int:
+        def make(host: FakeHost) -> int:
             return rules.create_compute_instance(host, gpu, gi_id, part.profile_id, part.start).ci
 
         return self._do(f"making a compute instance in {gi_id} on GPU {gpu}", make)
@@ -65,7 +65,7 @@ class SimulatedDriver:
         asked = f"destroying GPU instance {gi_id} on GPU {gpu}"
         self._do(asked, lambda host: rules.destroy_gpu_instance(host, gpu, gi_id))
 
-    def _do(self, asked: str, call: Callable[[Host], Answer]) -> Answer:
+    def _do(self, asked: str, call: Callable[[FakeHost], Answer]) -> Answer:
         try:
             with self._host() as host:
                 return call(host)
@@ -73,15 +73,15 @@ class SimulatedDriver:
             raise DriverError(REFUSALS.get(error.code, Refusal.OTHER), asked, str(error)) from None
 
     @contextmanager
-    def _host(self) -> Iterator[Host]:
-        if isinstance(self._machine, Host):
+    def _host(self) -> Iterator[FakeHost]:
+        if isinstance(self._machine, FakeHost):
             yield self._machine
             return
         with shared_host(self._machine) as host:
             yield host
 
 
-def _state(host: Host, index: int, card: Card) -> GpuState:
+def _state(host: FakeHost, index: int, card: FakeGpu) -> GpuState:
     instances = []
     for cut in sorted(card.cuts, key=lambda cut: cut.start):
         compute = in_order(
@@ -103,5 +103,5 @@ def _state(host: Host, index: int, card: Card) -> GpuState:
     )
 
 
-def _processes(card: Card, gi: int | None) -> tuple[Process, ...]:
+def _processes(card: FakeGpu, gi: int | None) -> tuple[Process, ...]:
     return tuple(Process(each.pid, each.name, each.used_bytes) for each in card.holders if each.gi == gi)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.errors import Problem, RequestError
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.mig.profiles import GpuModel, model_named
 
 _FORMAT = "calotype.mig-simulation.1"
@@ -41,7 +41,7 @@ class Holder:
 
 
 @dataclass
-class Cut:
+class FakeInstance:
     """A GPU instance."""
 
     gi: int
@@ -51,7 +51,7 @@ class Cut:
 
 
 @dataclass
-class Card:
+class FakeGpu:
     """One GPU."""
 
     model: str
@@ -63,7 +63,7 @@ class Card:
     current: bool = False
     pending: bool = False
     lost: bool = False
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[FakeInstance] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
 
     @property
@@ -76,10 +76,10 @@ class Card:
 
 
 @dataclass
-class Host:
+class FakeHost:
     """The machine."""
 
-    cards: list[Card]
+    cards: list[FakeGpu]
     driver_version: str = "580.159.04"
     loaded: bool = True
     is_root: bool = True
@@ -94,29 +94,29 @@ class Host:
     """What was changed, and what was chosen by a rule that is only inferred."""
 
 
-def new_host(*models: str, **settings: Any) -> Host:
+def new_host(*models: str, **settings: Any) -> FakeHost:
     """A machine with these GPUs; settings are those of every card."""
     for name in models:
         model_named(name)
     cards = [
-        Card(model_named(name).name, f"GPU-{uuid.uuid5(_NAMES, f'{name}/{i}')}", **settings)
+        FakeGpu(model_named(name).name, f"GPU-{uuid.uuid5(_NAMES, f'{name}/{i}')}", **settings)
         for i, name in enumerate(models)
     ]
-    return Host(cards)
+    return FakeHost(cards)
 
 
-def write_host(path: Path, host: Host) -> None:
-    with written_whole(path, "w") as file:
+def write_host(path: Path, host: FakeHost) -> None:
+    with atomic_write(path, "w") as file:
         json.dump({"format": _FORMAT, **asdict(host)}, file, indent=1)
 
 
-def read_host(path: Path) -> Host:
+def read_host(path: Path) -> FakeHost:
     try:
         values = json.loads(path.read_text("utf-8"))
         if values.pop("format", None) != _FORMAT:
             raise ValueError(f"its format is not {_FORMAT}")
         cards = [_card(entry) for entry in values.pop("cards")]
-        return Host(cards, **values)
+        return FakeHost(cards, **values)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RequestError(
             [Problem(str(path), f"is no simulated machine ({error}); make one with `calotype mig simulate`")]
@@ -124,7 +124,7 @@ def read_host(path: Path) -> Host:
 
 
 @contextmanager
-def shared_host(path: Path) -> Iterator[Host]:
+def shared_host(path: Path) -> Iterator[FakeHost]:
     """The machine in a file, for as long as nobody else has it; what changed is written back."""
     read_host(path)  # a wrong path should leave no lock file behind
     with path.with_name(f".{path.name}.lock").open("w") as lock:
@@ -138,6 +138,8 @@ def shared_host(path: Path) -> Iterator[Host]:
                 write_host(path, host)
 
 
-def _card(entry: dict[str, Any]) -> Card:
-    cuts = [Cut(**{**cut, "parts": [Part(**part) for part in cut["parts"]]}) for cut in entry["cuts"]]
-    return Card(**{**entry, "cuts": cuts, "holders": [Holder(**each) for each in entry["holders"]]})
+def _card(entry: dict[str, Any]) -> FakeGpu:
+    cuts = [
+        FakeInstance(**{**cut, "parts": [Part(**part) for part in cut["parts"]]}) for cut in entry["cuts"]
+    ]
+    return FakeGpu(**{**entry, "cuts": cuts, "holders": [Holder(**each) for each in entry["holders"]]})

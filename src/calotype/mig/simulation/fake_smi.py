@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calotype.mig.simulation import fake_smi_output, rules
-from calotype.mig.simulation.fake_host import Host, shared_host
+from calotype.mig.simulation.fake_host import FakeHost, shared_host
 from calotype.mig.simulation.rules import WORDS, Code, SimulatedRefusalError
 
 VARIABLE = "CALOTYPE_MIG_SIMULATION"
 _WITH_VALUE = ("-i", "-gi", "-ci", "-cgi", "-cci", "-mig")
-_LISTS: dict[str, Callable[[Host, int], str]] = {
+_LISTS: dict[str, Callable[[FakeHost, int], str]] = {
     "-lgip": fake_smi_output.profiles,
     "-lgipp": fake_smi_output.placements,
     "-lgi": fake_smi_output.instances,
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _run(host: Host, words: list[str]) -> list[str]:
+def _run(host: FakeHost, words: list[str]) -> list[str]:
     if not host.loaded:
         with rules.driver_call(host):
             pass
@@ -79,7 +79,7 @@ def _taken_apart(words: list[str]) -> _Asked:
     return _Asked(flags)
 
 
-def _plain(host: Host, asked: _Asked, which: list[int]) -> list[str]:
+def _plain(host: FakeHost, asked: _Asked, which: list[int]) -> list[str]:
     flags = set(asked.flags) - {"-i"}
     if flags == {"-L"}:
         with rules.driver_call(host):
@@ -96,7 +96,7 @@ def _plain(host: Host, asked: _Asked, which: list[int]) -> list[str]:
     )
 
 
-def _mode(host: Host, index: int, enabled: bool) -> list[str]:
+def _mode(host: FakeHost, index: int, enabled: bool) -> list[str]:
     bus, word = fake_smi_output.bus_id(index), "enable" if enabled else "disable"
     try:
         status = rules.set_mode(host, index, enabled)
@@ -113,7 +113,7 @@ def _mode(host: Host, index: int, enabled: bool) -> list[str]:
     ]
 
 
-def _reset(host: Host, index: int) -> str:
+def _reset(host: FakeHost, index: int) -> str:
     bus = fake_smi_output.bus_id(index)
     try:
         rules.reset(host, index)
@@ -125,7 +125,7 @@ def _reset(host: Host, index: int) -> str:
     return f"GPU {bus} was successfully reset."
 
 
-def _mig(host: Host, asked: _Asked, which: list[int]) -> list[str]:
+def _mig(host: FakeHost, asked: _Asked, which: list[int]) -> list[str]:
     for flag, text in _LISTS.items():
         if flag in asked.flags:
             with rules.driver_call(host):
@@ -144,7 +144,7 @@ def _mig(host: Host, asked: _Asked, which: list[int]) -> list[str]:
     raise _FailedError(Code.INVALID_ARGUMENT, ["Invalid combination of input arguments."])
 
 
-def _listed(host: Host, flag: str, text: Callable[[Host, int], str], which: list[int]) -> list[str]:
+def _listed(host: FakeHost, flag: str, text: Callable[[FakeHost, int], str], which: list[int]) -> list[str]:
     if flag in ("-lgip", "-lgipp"):
         return [text(host, index) for index in which]
     on = [index for index in which if host.cards[index].current]
@@ -157,7 +157,7 @@ def _listed(host: Host, flag: str, text: Callable[[Host, int], str], which: list
     return [text(host, index) for index in on]
 
 
-def _create(host: Host, index: int, asked: _Asked) -> list[str]:
+def _create(host: FakeHost, index: int, asked: _Asked) -> list[str]:
     lines = []
     gpu = host.cards[index].gpu
     for item in (asked.flags["-cgi"] or "").split(","):
@@ -179,7 +179,7 @@ def _create(host: Host, index: int, asked: _Asked) -> list[str]:
     return lines
 
 
-def _create_compute(host: Host, index: int, asked: _Asked) -> list[str]:
+def _create_compute(host: FakeHost, index: int, asked: _Asked) -> list[str]:
     lines: list[str] = []
     gi = asked.number("-gi")
     wanted = [cut.gi for cut in host.cards[index].cuts] if gi is None else [gi]
@@ -196,7 +196,7 @@ def _create_compute(host: Host, index: int, asked: _Asked) -> list[str]:
     return lines
 
 
-def _made(host: Host, index: int, gi: int, profile_id: int | None) -> str:
+def _made(host: FakeHost, index: int, gi: int, profile_id: int | None) -> str:
     part = rules.create_compute_instance(host, index, gi, profile_id)
     name = fake_smi_output.compute_name(host.cards[index], gi, part)
     return (
@@ -205,7 +205,7 @@ def _made(host: Host, index: int, gi: int, profile_id: int | None) -> str:
     )
 
 
-def _destroy_compute(host: Host, on: list[int], asked: _Asked) -> list[str]:
+def _destroy_compute(host: FakeHost, on: list[int], asked: _Asked) -> list[str]:
     lines: list[str] = []
     gi, ci = asked.number("-gi"), asked.number("-ci")
     for index in on:
@@ -226,7 +226,7 @@ def _destroy_compute(host: Host, on: list[int], asked: _Asked) -> list[str]:
     return lines
 
 
-def _destroy(host: Host, on: list[int], asked: _Asked) -> list[str]:
+def _destroy(host: FakeHost, on: list[int], asked: _Asked) -> list[str]:
     lines: list[str] = []
     gi = asked.number("-gi")
     for index in on:

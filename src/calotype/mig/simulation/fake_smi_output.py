@@ -7,7 +7,7 @@ from html import escape
 
 from calotype.mig.profiles import GIB, Profile
 from calotype.mig.simulation import rules
-from calotype.mig.simulation.fake_host import Card, Host, Part
+from calotype.mig.simulation.fake_host import FakeGpu, FakeHost, Part
 
 _UNKNOWN = "N/A"
 
@@ -16,13 +16,13 @@ def bus_id(index: int) -> str:
     return f"{index + 1:08X}:00:00.0"
 
 
-def _generation(host: Host) -> int:
+def _generation(host: FakeHost) -> int:
     """0 before R470, 1 before R570, 2 since."""
     major = int(host.driver_version.split(".")[0])
     return (major >= 470) + (major >= 570)
 
 
-def compute_name(card: Card, gi: int, part: Part) -> str:
+def compute_name(card: FakeGpu, gi: int, part: Part) -> str:
     """`2g.20gb` for the whole slice, `1c.2g.20gb` for a part of it."""
     cut = next(each for each in card.cuts if each.gi == gi)
     profile = card.gpu.by_id(cut.profile_id)
@@ -30,7 +30,7 @@ def compute_name(card: Card, gi: int, part: Part) -> str:
     return profile.plain_name if whole else f"{part.size}c.{profile.plain_name}"
 
 
-def profiles(host: Host, index: int) -> str:
+def profiles(host: FakeHost, index: int) -> str:
     """`mig -lgip`."""
     card = host.cards[index]
     width = (15, 18, 20)[_generation(host)]
@@ -60,10 +60,10 @@ def _profile_rows(index: int, profile: Profile, free: int, width: int) -> list[s
     ]
 
 
-def _num_free(card: Card, profile: Profile) -> int:
+def _num_free(card: FakeGpu, profile: Profile) -> int:
     """How many more of these there is room for."""
-    trial = Card(card.model, card.uuid, current=True, cuts=list(card.cuts))
-    host, count = Host([trial]), 0
+    trial = FakeGpu(card.model, card.uuid, current=True, cuts=list(card.cuts))
+    host, count = FakeHost([trial]), 0
     for start in profile.starts:
         try:
             rules.create_gpu_instance(host, 0, profile.profile_id, start)
@@ -73,7 +73,7 @@ def _num_free(card: Card, profile: Profile) -> int:
     return count
 
 
-def placements(host: Host, index: int) -> str:
+def placements(host: FakeHost, index: int) -> str:
     """`mig -lgipp`."""
     lines = []
     for profile in host.cards[index].gpu.profiles:
@@ -85,7 +85,7 @@ def placements(host: Host, index: int) -> str:
     return "\n".join(lines)
 
 
-def instances(host: Host, index: int) -> str:
+def instances(host: FakeHost, index: int) -> str:
     """`mig -lgi`."""
     width = (17, 20, 22)[_generation(host)]
     rule = f"+{'-' * (35 + width)}+"
@@ -108,7 +108,7 @@ def instances(host: Host, index: int) -> str:
     return "\n".join(lines)
 
 
-def compute_instances(host: Host, index: int) -> str:
+def compute_instances(host: FakeHost, index: int) -> str:
     """`mig -lci`."""
     rule = f"+{'-' * 68}+"
     lines = [
@@ -131,7 +131,7 @@ def compute_instances(host: Host, index: int) -> str:
     return "\n".join(lines)
 
 
-def devices(host: Host, which: list[int]) -> list[str]:
+def devices(host: FakeHost, which: list[int]) -> list[str]:
     """`-L`."""
     lines = []
     for index in which:
@@ -143,17 +143,17 @@ def devices(host: Host, which: list[int]) -> list[str]:
     return lines
 
 
-def _slices(card: Card) -> list[tuple[int, Part]]:
+def _slices(card: FakeGpu) -> list[tuple[int, Part]]:
     if not card.current:
         return []
     return [(cut.gi, part) for cut in sorted(card.cuts, key=lambda each: each.gi) for part in cut.parts]
 
 
-def _product(card: Card) -> str:
+def _product(card: FakeGpu) -> str:
     return f"NVIDIA {card.model.replace('-', ' ')}"
 
 
-def query(host: Host, which: list[int]) -> str:
+def query(host: FakeHost, which: list[int]) -> str:
     """`-q -x`, the parts that concern slices."""
     gpus = "".join(_gpu_xml(index, host.cards[index]) for index in which)
     return (
@@ -163,7 +163,7 @@ def query(host: Host, which: list[int]) -> str:
     )
 
 
-def _gpu_xml(index: int, card: Card) -> str:
+def _gpu_xml(index: int, card: FakeGpu) -> str:
     def word(enabled: bool) -> str:
         return "Enabled" if enabled else "Disabled"
 

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from calotype.mig.layout import Layout, Slice, broken_rules, usual_part
 from calotype.mig.profiles import Profile
-from calotype.mig.simulation.fake_host import Card, Cut, Host, Part
+from calotype.mig.simulation.fake_host import FakeGpu, FakeHost, FakeInstance, Part
 
 # Sizes in compute slices of the compute profiles, by number; 7 is the single slice of a double-memory shape.
 COMPUTE_SIZES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7, 7: 1}
@@ -53,7 +53,7 @@ class SimulatedRefusalError(Exception):
 
 
 @contextmanager
-def driver_call(host: Host) -> Iterator[None]:
+def driver_call(host: FakeHost) -> Iterator[None]:
     """One call: counted, and failed early or late if the machine is told to."""
     host.calls += 1
     failing = host.calls in host.fail_at
@@ -66,7 +66,7 @@ def driver_call(host: Host) -> Iterator[None]:
         raise SimulatedRefusalError(host.fail_code)
 
 
-def look(host: Host, index: int) -> Card:
+def look(host: FakeHost, index: int) -> FakeGpu:
     """The card, for reading."""
     if not 0 <= index < len(host.cards):
         raise SimulatedRefusalError(Code.NOT_FOUND)
@@ -75,7 +75,7 @@ def look(host: Host, index: int) -> Card:
     return host.cards[index]
 
 
-def _touch(host: Host, index: int) -> Card:
+def _touch(host: FakeHost, index: int) -> FakeGpu:
     """The card, for changing."""
     card = look(host, index)
     if not host.is_root:
@@ -83,7 +83,7 @@ def _touch(host: Host, index: int) -> Card:
     return card
 
 
-def set_mode(host: Host, index: int, enabled: bool) -> Code:
+def set_mode(host: FakeHost, index: int, enabled: bool) -> Code:
     """Asks for the mode; the answer says whether it came about, and is no refusal."""
     with driver_call(host):
         card = _touch(host, index)
@@ -103,7 +103,7 @@ def set_mode(host: Host, index: int, enabled: bool) -> Code:
     return status
 
 
-def reset(host: Host, index: int) -> None:
+def reset(host: FakeHost, index: int) -> None:
     """Everything on the card is lost, and the pending mode comes about."""
     with driver_call(host):
         card = _touch(host, index)
@@ -115,7 +115,7 @@ def reset(host: Host, index: int) -> None:
         host.log.append(f"GPU {index}: reset")
 
 
-def reboot(host: Host) -> None:
+def reboot(host: FakeHost) -> None:
     """No slice survives. Ampere remembers its mode, later cards do not."""
     for card in host.cards:
         card.cuts, card.holders, card.lost = [], [], False
@@ -124,7 +124,7 @@ def reboot(host: Host) -> None:
     host.log.append("reboot")
 
 
-def create_gpu_instance(host: Host, index: int, profile_id: int, start: int | None) -> Cut:
+def create_gpu_instance(host: FakeHost, index: int, profile_id: int, start: int | None) -> FakeInstance:
     with driver_call(host):
         card = _touch(host, index)
         if not card.current:
@@ -137,13 +137,13 @@ def create_gpu_instance(host: Host, index: int, profile_id: int, start: int | No
             host.log.append(f"GPU {index}: {profile.name} put at {start} by an inferred rule")
         if start is None or not _is_free(card, profile, start):
             raise SimulatedRefusalError(Code.INSUFFICIENT_RESOURCES)
-        cut = Cut(instance_id(card, profile, start), profile_id, start)
+        cut = FakeInstance(instance_id(card, profile, start), profile_id, start)
         card.cuts.append(cut)
         host.log.append(f"GPU {index}: made {profile.name} at {start}")
     return cut
 
 
-def instance_id(card: Card, profile: Profile, start: int) -> int:
+def instance_id(card: FakeGpu, profile: Profile, start: int) -> int:
     """Ids are a tree: 0 is the whole card, then its halves, their halves, and so on."""
     num = card.gpu.memory_slices // profile.memory_slices
     place = start // profile.memory_slices
@@ -152,7 +152,7 @@ def instance_id(card: Card, profile: Profile, start: int) -> int:
     return num - 1 + place
 
 
-def driver_choice(card: Card, profile: Profile) -> int | None:
+def driver_choice(card: FakeGpu, profile: Profile) -> int | None:
     """Where the driver puts a slice by itself: where it spoils the fewest places of others, else leftmost.
 
     Inferred: two captured transcripts differ (two 3g on one A100, three 1g with double memory on a GH200).
@@ -167,13 +167,13 @@ def driver_choice(card: Card, profile: Profile) -> int | None:
     return min((s for p, s in possible if p == profile), key=lambda s: (spoiled(s), s), default=None)
 
 
-def _is_free(card: Card, profile: Profile, start: int) -> bool:
+def _is_free(card: FakeGpu, profile: Profile, start: int) -> bool:
     slices = [Slice(cut.start, cut.profile_id) for cut in card.cuts]
     return not any(broken_rules(card.gpu, Layout.of([*slices, Slice(start, profile.profile_id)])))
 
 
 def create_compute_instance(
-    host: Host, index: int, gi: int, profile_id: int | None = None, start: int | None = None
+    host: FakeHost, index: int, gi: int, profile_id: int | None = None, start: int | None = None
 ) -> Part:
     """With no profile the one that takes the whole slice; with no start the leftmost that is free."""
     with driver_call(host):
@@ -196,7 +196,7 @@ def create_compute_instance(
     return part
 
 
-def destroy_compute_instance(host: Host, index: int, gi: int, ci: int) -> None:
+def destroy_compute_instance(host: FakeHost, index: int, gi: int, ci: int) -> None:
     with driver_call(host):
         card = _touch(host, index)
         cut = _cut(card, gi)
@@ -209,7 +209,7 @@ def destroy_compute_instance(host: Host, index: int, gi: int, ci: int) -> None:
         host.log.append(f"GPU {index}: destroyed compute instance {ci} in {gi}")
 
 
-def destroy_gpu_instance(host: Host, index: int, gi: int) -> None:
+def destroy_gpu_instance(host: FakeHost, index: int, gi: int) -> None:
     with driver_call(host):
         card = _touch(host, index)
         cut = _cut(card, gi)
@@ -219,7 +219,7 @@ def destroy_gpu_instance(host: Host, index: int, gi: int) -> None:
         host.log.append(f"GPU {index}: destroyed {card.gpu.by_id(cut.profile_id).name} at {cut.start}")
 
 
-def _cut(card: Card, gi: int) -> Cut:
+def _cut(card: FakeGpu, gi: int) -> FakeInstance:
     found = next((cut for cut in card.cuts if cut.gi == gi), None)
     if found is None:
         raise SimulatedRefusalError(Code.NOT_FOUND)

@@ -7,7 +7,7 @@ import json
 from functools import cache
 from importlib.resources import files
 
-from calotype.core.errors import NotFoundError, near_matches
+from calotype.core.errors import NotFoundError, did_you_mean
 from calotype.models.architecture import Architecture
 
 
@@ -22,5 +22,5 @@ def names() -> tuple[str, ...]:
 def architecture(name: str) -> Architecture:
     """The published configuration of a known model."""
     if name not in names():
-        raise NotFoundError(f"no model {name!r} in the catalogue; {near_matches(name, names())}")
+        raise NotFoundError(f"no model {name!r} in the catalogue; {did_you_mean(name, names())}")
     return Architecture.from_dict(json.loads((files(__package__) / f"{name}.json").read_text("utf-8")))

@@ -8,7 +8,7 @@ from calotype.models.files.dtypes import TORCH_DTYPES
 _CHUNK_ITEMS = 2**24
 
 
-def non_finite_tensors(reader: TensorReader) -> list[str]:
+def find_non_finite(reader: TensorReader) -> list[str]:
     """Names of the tensors that hold NaN or an infinity, in the file's order. Integers are not read."""
     return [
         name for name in reader if _can_be_non_finite(reader, name) and not _all_finite(reader.read(name))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from calotype.core.errors import ModelFileError
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.core.progress import Progress, Silent
 from calotype.models.files.pickle_child import bootstrap
 from calotype.models.files.pickle_child.sandbox import SandboxLimits
@@ -68,7 +68,7 @@ def convert_pickle(
         raise ModelFileError(opened.path, "is safetensors already; there is nothing to convert")
     limits = limits or SandboxLimits.for_file(opened.size_bytes)
     metadata = provenance(sha256 or opened.sha256(progress))
-    with written_whole(destination, "w+b") as target:
+    with atomic_write(destination, "w+b") as target:
         report = _run_child(opened, target, metadata, limits, progress or Silent())
         opened.check_unchanged()
         _check_result(opened.path, target, report)

@@ -13,7 +13,7 @@ from typing import Self
 
 from calotype.core.errors import ModelFileError, NotFoundError
 from calotype.core.progress import Progress, Silent
-from calotype.models.files.sniff import HEAD_BYTES, FileKind, describe_start, judge_kind
+from calotype.models.files.sniff import HEAD_BYTES, FileKind, describe_start, detect_kind
 
 _HASH_CHUNK_BYTES = 8 * 1024 * 1024
 
@@ -46,7 +46,7 @@ class OpenedFile:
         if self.size_bytes == 0:
             raise ModelFileError(self.path, "is empty (0 bytes)")
         head = self.read_at(0, min(HEAD_BYTES, self.size_bytes))
-        kind = judge_kind(head, self.size_bytes)
+        kind = detect_kind(head, self.size_bytes)
         if kind is None:
             found = f"{describe_start(head)}, {self.size_bytes} bytes in all"
             raise ModelFileError(self.path, f"is neither safetensors nor a torch checkpoint: {found}")

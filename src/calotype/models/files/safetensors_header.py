@@ -15,13 +15,13 @@ from calotype.core.errors import ModelFileError
 from calotype.models.files.safe_open import OpenedFile
 from calotype.models.files.safetensors_layout import (
     ITEM_BYTES,
+    MAX_BYTES,
+    MAX_DIMENSIONS,
     METADATA_KEY,
-    MOST_BYTES,
-    MOST_DIMENSIONS,
     TensorEntry,
     broken_name_rule,
 )
-from calotype.models.files.sniff import LONGEST_SAFETENSORS_HEADER_BYTES
+from calotype.models.files.sniff import MAX_SAFETENSORS_HEADER_BYTES_LENGTH
 
 _LENGTH_BYTES = 8
 _WHOLE_NUMBERS = "whole numbers from 0 to 2**63"
@@ -78,8 +78,8 @@ def _header_length(opened: OpenedFile) -> int:
         rule = f"has {size} bytes; safetensors begin with an {_LENGTH_BYTES}-byte header length"
         raise ModelFileError(opened.path, "is empty (0 bytes)" if size == 0 else rule)
     length = int.from_bytes(opened.read_at(0, _LENGTH_BYTES), "little")
-    if length > LONGEST_SAFETENSORS_HEADER_BYTES:
-        limit = LONGEST_SAFETENSORS_HEADER_BYTES
+    if length > MAX_SAFETENSORS_HEADER_BYTES_LENGTH:
+        limit = MAX_SAFETENSORS_HEADER_BYTES_LENGTH
         raise ModelFileError(opened.path, f"says its header has {length} bytes, the limit is {limit}")
     if _LENGTH_BYTES + length > size:
         rest = size - _LENGTH_BYTES
@@ -127,14 +127,14 @@ def _checked_entry(opened: OpenedFile, name: str, value: object) -> TensorEntry:
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         refuse(f"dtype {reprlib.repr(dtype)} is unknown; known are {', '.join(ITEM_BYTES)}")
-    if not _are_sizes(shape) or len(shape) > MOST_DIMENSIONS:
-        refuse(f"shape {reprlib.repr(shape)} is not a list of at most {MOST_DIMENSIONS} {_WHOLE_NUMBERS}")
+    if not _are_sizes(shape) or len(shape) > MAX_DIMENSIONS:
+        refuse(f"shape {reprlib.repr(shape)} is not a list of at most {MAX_DIMENSIONS} {_WHOLE_NUMBERS}")
     if not _are_sizes(offsets) or len(offsets) != 2:
         refuse(f"data_offsets {reprlib.repr(offsets)} are not two {_WHOLE_NUMBERS}")
     start, end = offsets
     num_bytes = math.prod(shape) * ITEM_BYTES[dtype]
-    if num_bytes > MOST_BYTES:
-        refuse(f"shape {reprlib.repr(shape)} overflows: {num_bytes} bytes, the limit is {MOST_BYTES}")
+    if num_bytes > MAX_BYTES:
+        refuse(f"shape {reprlib.repr(shape)} overflows: {num_bytes} bytes, the limit is {MAX_BYTES}")
     if start > end:
         refuse(f"data_offsets {offsets} are reversed")
     if end - start != num_bytes:
@@ -144,7 +144,7 @@ def _checked_entry(opened: OpenedFile, name: str, value: object) -> TensorEntry:
 
 def _are_sizes(value: object) -> bool:
     """A list of non-negative ints; True and False are ints in Python and are not wanted here."""
-    return isinstance(value, list) and all(type(item) is int and 0 <= item <= MOST_BYTES for item in value)
+    return isinstance(value, list) and all(type(item) is int and 0 <= item <= MAX_BYTES for item in value)
 
 
 def _check_coverage(opened: OpenedFile, tensors: Mapping[str, TensorEntry], data_bytes: int) -> None:

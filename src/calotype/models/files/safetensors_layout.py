@@ -32,9 +32,9 @@ ITEM_BYTES = {
     "BOOL": 1,
 }
 METADATA_KEY = "__metadata__"
-LONGEST_TENSOR_NAME = 1024
-MOST_DIMENSIONS = 64
-MOST_BYTES = 2**63 - 1
+MAX_TENSOR_NAME_LENGTH = 1024
+MAX_DIMENSIONS = 64
+MAX_BYTES = 2**63 - 1
 
 _RANK = {dtype: rank for rank, dtype in enumerate(ITEM_BYTES)}
 _DUNDER = re.compile(r"(?<!\w)__\w+__(?!\w)")
@@ -65,8 +65,8 @@ def broken_name_rule(name: str) -> str | None:
     shown = name if len(name) <= 80 else f"{name[:77]}..."
     if not name:
         return "a tensor has an empty name"
-    if len(name) > LONGEST_TENSOR_NAME:
-        return f"tensor name {shown!r} has {len(name)} characters, the limit is {LONGEST_TENSOR_NAME}"
+    if len(name) > MAX_TENSOR_NAME_LENGTH:
+        return f"tensor name {shown!r} has {len(name)} characters, the limit is {MAX_TENSOR_NAME_LENGTH}"
     if not name.isprintable():
         return f"tensor name {shown!r} holds control characters"
     # Names become attribute paths on modules; these would reach into Python itself.

@@ -9,7 +9,7 @@ from typing import IO
 
 import torch
 
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.core.progress import Progress, Silent
 from calotype.models.files.dtypes import SAFETENSORS_NAMES
 from calotype.models.files.safetensors_layout import METADATA_KEY, broken_name_rule, encode_header, lay_out
@@ -30,7 +30,7 @@ def write_safetensors(
 
     An interrupted write leaves what was at `path` before. A tensor unlike its declaration is a ValueError.
     """
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         stream_safetensors(file, entries, produce, metadata, progress or Silent())
 
 

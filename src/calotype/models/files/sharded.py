@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from calotype.core.errors import ModelFileError, NotFoundError, RequestError
-from calotype.core.paths import check_name, written_whole
+from calotype.core.paths import atomic_write, check_name
 from calotype.core.progress import Progress, Silent
 from calotype.models.files.base import TensorReader
 from calotype.models.files.open import open_tensors
@@ -24,7 +24,7 @@ from calotype.models.files.safetensors_layout import TensorEntry
 from calotype.models.files.safetensors_reader import TensorFile, open_safetensors
 from calotype.models.files.safetensors_writer import Declared, Produce, stream_safetensors
 
-_LARGEST_INDEX_BYTES = 64 * 1024 * 1024
+_MAX_INDEX_BYTES = 64 * 1024 * 1024
 
 
 def write_sharded(
@@ -49,9 +49,9 @@ def write_sharded(
     index = folder / f"{stem}.safetensors.index.json"
     with ExitStack() as stack:
         # Entered first, so renamed last: an index never names a shard that is not there yet.
-        index_file = stack.enter_context(written_whole(index)) if count > 1 else None
+        index_file = stack.enter_context(atomic_write(index)) if count > 1 else None
         for name, shard in zip(names, shards, strict=True):
-            file = stack.enter_context(written_whole(folder / name))
+            file = stack.enter_context(atomic_write(folder / name))
             stream_safetensors(file, shard, produce, metadata, progress or Silent())
             # Now rather than at the end, so that the renames follow each other at once.
             file.flush()
@@ -188,8 +188,8 @@ class ShardedTensors(TensorReader):
 
 def _read_weight_map(index: Path, inside: Path) -> dict[str, str]:
     with open_regular(index, inside=inside) as opened:
-        if opened.size_bytes > _LARGEST_INDEX_BYTES:
-            rule = f"has {opened.size_bytes} bytes, the limit for an index is {_LARGEST_INDEX_BYTES}"
+        if opened.size_bytes > _MAX_INDEX_BYTES:
+            rule = f"has {opened.size_bytes} bytes, the limit for an index is {_MAX_INDEX_BYTES}"
             raise ModelFileError(index, rule)
         text = opened.read_at(0, opened.size_bytes)
     weight_map = strict_json(index, text, "the index").get("weight_map")

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 HEAD_BYTES = 512
-LONGEST_SAFETENSORS_HEADER_BYTES = 100_000_000
+MAX_SAFETENSORS_HEADER_BYTES_LENGTH = 100_000_000
 
 _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
 _PICKLE_PROTOCOL_OPCODE = 0x80
@@ -36,7 +36,7 @@ class FileKind(StrEnum):
     TORCH_TAR = "legacy torch tar"
 
 
-def judge_kind(head: bytes, size_bytes: int) -> FileKind | None:
+def detect_kind(head: bytes, size_bytes: int) -> FileKind | None:
     """The kind of a file that begins with `head` (its first 512 bytes), or None when it is no weight file.
 
     Whole safetensors come first: a header of 640 bytes begins with the two bytes of a protocol-2 pickle.
@@ -67,7 +67,7 @@ def describe_start(head: bytes) -> str:
 
 def _plausible_header_length(head: bytes, size_bytes: int) -> bool:
     length = int.from_bytes(head[:8], "little")
-    return len(head) > 8 and 0 < length <= min(LONGEST_SAFETENSORS_HEADER_BYTES, size_bytes - 8)
+    return len(head) > 8 and 0 < length <= min(MAX_SAFETENSORS_HEADER_BYTES_LENGTH, size_bytes - 8)
 
 
 def _tar_checksum_holds(head: bytes) -> bool:

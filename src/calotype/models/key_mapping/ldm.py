@@ -1,6 +1,6 @@
 """The whole table between a single original file and the parts of a diffusers folder.
 
-One `Correspondence` per tensor of the original file: the diffusers tensors it is made of and the change of
+One `KeyMapping` per tensor of the original file: the diffusers tensors it is made of and the change of
 form between them. Reads and writes of both layouts go through this table, so both directions agree by
 construction.
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 from calotype.core.errors import ModelFileError
 from calotype.models.architecture import Architecture
 from calotype.models.key_mapping import open_clip, unet, vae
-from calotype.models.key_mapping.prefixes import renamed
+from calotype.models.key_mapping.prefixes import rename_prefixes
 
 UNET = "model.diffusion_model."
 VAE = "first_stage_model."
@@ -43,7 +43,7 @@ class Form(Enum):
 
 
 @dataclass(frozen=True)
-class Correspondence:
+class KeyMapping:
     """One original tensor and what it is here: (part, tensor name) of each piece."""
 
     original: str
@@ -105,14 +105,14 @@ def usual_name(name: str) -> str:
     return name
 
 
-def correspondences(architecture: Architecture, names: Collection[str] = ()) -> list[Correspondence]:
+def key_mappings(architecture: Architecture, names: Collection[str] = ()) -> list[KeyMapping]:
     """The table for every tensor of `architecture`.
 
     Where files write a text encoder in more than one way, the file's tensor `names` select the way. Without
     `names` the table has the names that the authors of the model wrote.
     """
     table = _part(architecture, "unet", UNET, unet.module_names(architecture.unet))
-    table += vae_correspondences(architecture, VAE)
+    table += vae_key_mappings(architecture, VAE)
     if architecture.family == "sdxl" and len(architecture.text_encoders) == 1:
         table += _open_clip(architecture, "text_encoder_2", REFINER_TEXT, names)
     elif architecture.family == "sdxl":
@@ -133,41 +133,39 @@ def _only_transformers(names: Collection[str]) -> bool:
     )
 
 
-def vae_correspondences(architecture: Architecture, prefix: str) -> list[Correspondence]:
+def vae_key_mappings(architecture: Architecture, prefix: str) -> list[KeyMapping]:
     """The autoencoder's rows alone; separate VAE files have no prefix."""
     return _part(architecture, "vae", prefix, vae.module_names(architecture.vae))
 
 
-def _part(
-    architecture: Architecture, part: str, prefix: str, modules: Mapping[str, str]
-) -> list[Correspondence]:
+def _part(architecture: Architecture, part: str, prefix: str, modules: Mapping[str, str]) -> list[KeyMapping]:
     rows = []
     for name, shape in architecture.tensor_shapes(part).items():
-        original = renamed(name, modules)
+        original = rename_prefixes(name, modules)
         if original is None:
             rule = f"its {part} has {name!r}, which the original layout has no place for"
             raise ModelFileError(architecture.name, f"{rule}; it exists as a diffusers folder only")
         module = name.rpartition(".")[0]
         pointwise = part == "vae" and module.endswith(vae.LINEAR_HERE_CONVOLUTION_THERE) and len(shape) == 2
         form = Form.POINTWISE if pointwise else Form.SAME
-        rows.append(Correspondence(f"{prefix}{original}", ((part, name),), form))
+        rows.append(KeyMapping(f"{prefix}{original}", ((part, name),), form))
     return rows
 
 
-def _same_names(architecture: Architecture, part: str, prefix: str) -> list[Correspondence]:
-    return [Correspondence(f"{prefix}{name}", ((part, name),)) for name in architecture.tensor_shapes(part)]
+def _same_names(architecture: Architecture, part: str, prefix: str) -> list[KeyMapping]:
+    return [KeyMapping(f"{prefix}{name}", ((part, name),)) for name in architecture.tensor_shapes(part)]
 
 
 def _open_clip(
     architecture: Architecture, part: str, prefix: str, found: Collection[str]
-) -> list[Correspondence]:
+) -> list[KeyMapping]:
     num_layers = int(architecture.parts()[part]["num_hidden_layers"])
     rows = [
-        Correspondence(f"{prefix}{original}", tuple((part, piece) for piece in pieces), Form.JOINED)
-        for original, pieces in open_clip.joined_names(num_layers).items()
+        KeyMapping(f"{prefix}{original}", tuple((part, piece) for piece in pieces), Form.JOINED)
+        for original, pieces in open_clip.fused_keys(num_layers).items()
     ]
     taken = {piece for row in rows for _, piece in row.pieces}
-    names = open_clip.tensor_names(num_layers)
+    names = open_clip.state_dict_keys(num_layers)
     for name in architecture.tensor_shapes(part):
         if name not in taken:
             original, form = f"{prefix}{names[name]}", Form.SAME
@@ -175,5 +173,5 @@ def _open_clip(
                 # Older versions of diffusers' script left the linear layer as it is, `.weight` included.
                 linear = f"{prefix}{name}"
                 original, form = (linear, Form.SAME) if linear in found else (original, Form.TRANSPOSED)
-            rows.append(Correspondence(original, ((part, name),), form))
+            rows.append(KeyMapping(original, ((part, name),), form))
     return rows

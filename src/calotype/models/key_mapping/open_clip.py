@@ -29,7 +29,7 @@ WITHOUT_LEVEL = {
 TRANSPOSED_THERE = ("text_projection.weight",)
 
 
-def tensor_names(num_layers: int) -> dict[str, str]:
+def state_dict_keys(num_layers: int) -> dict[str, str]:
     """Transformers tensor → OpenCLIP tensor, for those that correspond one to one."""
     names = dict(OUTSIDE_THE_LAYERS)
     for layer in range(num_layers):
@@ -40,7 +40,7 @@ def tensor_names(num_layers: int) -> dict[str, str]:
     return names
 
 
-def joined_names(num_layers: int) -> dict[str, tuple[str, ...]]:
+def fused_keys(num_layers: int) -> dict[str, tuple[str, ...]]:
     """OpenCLIP tensor → the transformers tensors it joins, in order."""
     joined = {}
     for layer in range(num_layers):

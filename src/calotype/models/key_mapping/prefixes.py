@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 
-def renamed(name: str, modules: Mapping[str, str]) -> str | None:
+def rename_prefixes(name: str, modules: Mapping[str, str]) -> str | None:
     """`name` with its longest known leading part replaced, or None when no part of it is known."""
     known, rest = name, ""
     while known not in modules:

@@ -46,7 +46,7 @@ def _resnet(diffusers: str, original: str) -> dict[str, str]:
     return {f"{diffusers}.{ours}": f"{original}.{theirs}" for ours, theirs in RESNET.items()}
 
 
-def todays_name(name: str) -> str:
+def current_key(name: str) -> str:
     """The name that a tensor of an old diffusers file has now."""
     for old, new in OLD_ATTENTION.items():
         name = name.replace(f".attentions.0.{old}.", f".attentions.0.{new}.")

@@ -5,6 +5,6 @@ In reading order: `adapter`, `layer_names`, `declared`, `dialects`, `stack`.
 
 from calotype.models.lora.adapter import Adapter, LayerUpdate
 from calotype.models.lora.formats import adapter_sha256, read_adapter
-from calotype.models.lora.merge import AdapterStack
+from calotype.models.lora.merge import LoraMerger
 
-__all__ = ["Adapter", "AdapterStack", "LayerUpdate", "adapter_sha256", "read_adapter"]
+__all__ = ["Adapter", "LayerUpdate", "LoraMerger", "adapter_sha256", "read_adapter"]

@@ -23,11 +23,11 @@ from calotype.models.files.safetensors_reader import TensorFile
 from calotype.models.json_file import read_json
 from calotype.models.lora.adapter import Adapter, LayerUpdate, Target
 from calotype.models.lora.key_mapping import COMFY_TEXT_ENCODERS, LayerNames
-from calotype.models.lora.metadata import Declared
+from calotype.models.lora.metadata import DeclaredScaling
 from calotype.models.resolve import configured_sha256, file_sha256
 
 # What each dialect calls the pieces of one layer's update.
-PIECES = {
+TENSOR_SUFFIXES = {
     ".lora_down.weight": "down",
     ".lora_up.weight": "up",
     ".lora_mid.weight": "middle",
@@ -67,7 +67,7 @@ def read_adapter(path: Path, architecture: Architecture) -> Adapter:
     """Read a LoRA file, or a peft adapter folder, for a model of this architecture."""
     file, settings = _peft_folder(path) if path.is_dir() else (path, _peft_settings_beside(path))
     with open_tensors(file, inside=path if path.is_dir() else None) as tensors:
-        layers = _read_layers(tensors, architecture, Declared(tensors.metadata, settings))
+        layers = _read_layers(tensors, architecture, DeclaredScaling(tensors.metadata, settings))
     return Adapter(path.stem if path.is_file() else path.name, layers)
 
 
@@ -88,7 +88,7 @@ def _peft_settings_beside(file: Path) -> dict[str, Any]:
 
 
 def _read_layers(
-    file: TensorFile, architecture: Architecture, declared: Declared
+    file: TensorFile, architecture: Architecture, declared: DeclaredScaling
 ) -> dict[Target, LayerUpdate]:
     names = LayerNames(architecture, declared.part)
     pieces: dict[Target, dict[str, _Piece]] = defaultdict(dict)
@@ -96,19 +96,19 @@ def _read_layers(
         _refuse_other_methods(file.path, key)
         # peft may put the adapter's name before `.weight`.
         plain = re.sub(r"\.(lora_[AB])\.[^.]+\.weight$", r".\1.weight", key)
-        ending = next((ending for ending in PIECES if plain.endswith(ending)), None)
+        ending = next((ending for ending in TENSOR_SUFFIXES if plain.endswith(ending)), None)
         target = names.find(plain.removesuffix(ending)) if ending else None
         if target is None and _is_nothing_of_comfy(file, key):
             continue
         if ending is None or target is None:
             rule = f"{key!r} names no layer of {architecture.title}; is it for another base model?"
             raise ModelFileError(file.path, rule)
-        earlier = pieces[target].get(PIECES[ending])
+        earlier = pieces[target].get(TENSOR_SUFFIXES[ending])
         if earlier is not None:
             raise ModelFileError(
                 file.path, f"{earlier.key!r} and {key!r} are the same matrix of the same layer"
             )
-        pieces[target][PIECES[ending]] = _Piece(key, _read_finite(file, key))
+        pieces[target][TENSOR_SUFFIXES[ending]] = _Piece(key, _read_finite(file, key))
     if not pieces:
         raise ModelFileError(file.path, "holds no tensors, so no LoRA")
     return {
@@ -141,7 +141,11 @@ def _read_finite(file: TensorFile, key: str) -> Tensor:
 
 
 def _update(
-    file: Path, target: Target, pieces: Mapping[str, _Piece], architecture: Architecture, declared: Declared
+    file: Path,
+    target: Target,
+    pieces: Mapping[str, _Piece],
+    architecture: Architecture,
+    declared: DeclaredScaling,
 ) -> LayerUpdate:
     for wanted in ("down", "up"):
         if wanted not in pieces:

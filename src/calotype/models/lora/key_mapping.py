@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from calotype.models.architecture import Architecture
 from calotype.models.key_mapping import unet as unet_naming
-from calotype.models.key_mapping.prefixes import renamed
+from calotype.models.key_mapping.prefixes import rename_prefixes
 from calotype.models.lora.adapter import Target
 
 KOHYA_PARTS = {
@@ -51,7 +51,7 @@ class LayerNames:
         }
         originals = unet_naming.module_names(architecture.unet)
         for layer in self._layers["unet"]:
-            original = renamed(layer, originals)
+            original = rename_prefixes(layer, originals)
             if original is not None:
                 self._flat["unet"][original.replace(".", "_")] = layer
         self._unsaid = [part] if part in self._layers else parts

@@ -20,7 +20,7 @@ Use = tuple[Adapter, float, float]
 """An adapter, its strength in the UNet, its strength in the text encoders."""
 
 
-class AdapterStack:
+class LoraMerger:
     """Holds the untouched copy of every weight an adapter has ever changed here."""
 
     def __init__(self, parts: Mapping[str, nn.Module]) -> None:

@@ -16,12 +16,12 @@ from calotype.models.lora.adapter import Target
 DIFFUSERS_NOTE = "lora_adapter_metadata"
 SECOND_ENCODER_CLASS = "CLIPTextModelWithProjection"
 
-_LARGEST_ALPHA = 1e6
+_MAX_ALPHA = 1e6
 """Far beyond any that was trained with."""
 _LITERAL = re.compile(r"\^?(\w|\\?\.)+\$?")
 
 
-class Declared:
+class DeclaredScaling:
     """What was declared beside the tensors, for every layer or for some."""
 
     def __init__(self, metadata: Mapping[str, str], settings: Mapping[str, Any]) -> None:
@@ -49,8 +49,8 @@ class Declared:
         if not isinstance(value, int | float):
             return None
         # Written so that NaN is refused too.
-        if not abs(value) <= _LARGEST_ALPHA:
-            raise ValueError(f"its alpha for {module} is no number up to {_LARGEST_ALPHA:g}")
+        if not abs(value) <= _MAX_ALPHA:
+            raise ValueError(f"its alpha for {module} is no number up to {_MAX_ALPHA:g}")
         # Rank-stabilised updates are divided by the root of the rank, not by the rank.
         return value * math.sqrt(rank) if source.get("use_rslora") else float(value)
 

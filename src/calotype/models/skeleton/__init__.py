@@ -6,7 +6,7 @@ outlined here: the same layers under the same names. Whoever does ask one for di
 on the same weights, and waits for the import then (`borrowing.py`). Text encoders are small enough to be
 whole (`text.py`).
 
-Only what Stable Diffusion's configurations say is known; for any other `outline_of` has nothing, and the
+Only what Stable Diffusion's configurations say is known; for any other `build_skeleton` has nothing, and the
 libraries' classes are used. Reading order: `settings.py`, `borrowing.py`, `blank.py`, `layers.py`, `unet.py`,
 `autoencoder.py`, `text.py`.
 """
@@ -28,14 +28,14 @@ _KINDS: dict[str, Callable[[Mapping[str, Any]], Settings | None]] = {
     "CLIPTextModelWithProjection": clip_text.settings_of,
 }
 _MODULES: dict[str, Callable[[Settings], nn.Module]] = {
-    "UNet2DConditionModel": unet.UnetOutline,
-    "AutoencoderKL": vae.AutoencoderOutline,
+    "UNet2DConditionModel": unet.UnetSkeleton,
+    "AutoencoderKL": vae.VaeSkeleton,
     "CLIPTextModel": clip_text.TextEncoder,
     "CLIPTextModelWithProjection": clip_text.ProjectingTextEncoder,
 }
 
 
-def outline_of(config: Mapping[str, Any]) -> nn.Module | None:
+def build_skeleton(config: Mapping[str, Any]) -> nn.Module | None:
     """The part of this configuration; None where it says something that is not known here."""
     kind = str(config["_class_name"])
     settings = _KINDS[kind](config)

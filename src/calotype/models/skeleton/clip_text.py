@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
-from calotype.models.skeleton.config import Settings, settled
+from calotype.models.skeleton.config import Settings, with_defaults
 from calotype.models.skeleton.init_free_layers import Embedding, Linear
 
 _FREE: dict[str, Any] = {
@@ -31,13 +31,13 @@ _IGNORED = (
     *("architectures", "bos_token_id", "dtype", "model_type", "pad_token_id", "torch_dtype"),
     "transformers_version",
 )
-LARGEST_IS_END = 2
+MAX_IS_END = 2
 """An end mark that means the largest token there is, from configurations that had it wrong."""
 
 
 def settings_of(config: Mapping[str, Any]) -> Settings | None:
     """None for text encoders with anything that is not known here."""
-    settings = settled(config, _FREE, {}, _IGNORED)
+    settings = with_defaults(config, _FREE, {}, _IGNORED)
     return settings if settings is not None and settings.hidden_act in _ACTIVATIONS else None
 
 
@@ -93,7 +93,7 @@ class _Body(nn.Module):
     def forward(self, input_ids: Tensor) -> Encoded:
         states = self.encoder(self.embeddings(input_ids))
         last = self.final_layer_norm(states[-1])
-        marks = input_ids if self.eos_token_id == LARGEST_IS_END else input_ids == self.eos_token_id
+        marks = input_ids if self.eos_token_id == MAX_IS_END else input_ids == self.eos_token_id
         # The first of several: what follows only fills the window.
         ends = marks.int().argmax(dim=-1)
         return Encoded(last, states, last[torch.arange(len(last), device=last.device), ends])

@@ -16,7 +16,7 @@ class Settings(dict[str, Any]):
             raise AttributeError(f"no setting {name!r}") from None
 
 
-def settled(
+def with_defaults(
     config: Mapping[str, Any], free: Mapping[str, Any], fixed: Mapping[str, Any], ignored: Sequence[str] = ()
 ) -> Settings | None:
     """The configuration over defaults; None if it says more than that.

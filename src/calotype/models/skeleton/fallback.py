@@ -14,7 +14,7 @@ from calotype.models.hf_classes import library_module
 from calotype.models.skeleton.config import Settings
 
 
-class Outline(nn.Module):
+class Skeleton(nn.Module):
     """All that diffusers' module of the same configuration has, by the same names, but for what it does."""
 
     def __init__(self, settings: Settings) -> None:
@@ -40,4 +40,4 @@ class Outline(nn.Module):
 
 def library_class(module: Any) -> Any:
     """The module as an instance of the library's class, for whoever needs no less."""
-    return module.theirs() if isinstance(module, Outline) else module
+    return module.theirs() if isinstance(module, Skeleton) else module

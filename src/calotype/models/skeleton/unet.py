@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from calotype.models.skeleton.config import Settings, for_each, settled
-from calotype.models.skeleton.fallback import Outline
+from calotype.models.skeleton.config import Settings, for_each, with_defaults
+from calotype.models.skeleton.fallback import Skeleton
 from calotype.models.skeleton.init_free_layers import Conv2d, Linear
 from calotype.models.skeleton.layers import Attention, Downsample2D, ResnetBlock2D, Upsample2D
 
@@ -72,7 +72,7 @@ _DOWN, _UP = {"DownBlock2D", "CrossAttnDownBlock2D"}, {"UpBlock2D", "CrossAttnUp
 
 def settings_of(config: Mapping[str, Any]) -> Settings | None:
     """None for UNets with anything that is not outlined here."""
-    settings = settled(config, _FREE, _FIXED, _IGNORED)
+    settings = with_defaults(config, _FREE, _FIXED, _IGNORED)
     if settings is None or not (_DOWN.issuperset(settings.down_block_types)):
         return None
     if not _UP.issuperset(settings.up_block_types) or not isinstance(settings.cross_attention_dim, int):
@@ -83,7 +83,7 @@ def settings_of(config: Mapping[str, Any]) -> Settings | None:
     return settings if settings.addition_embed_type in (None, "text_time") else None
 
 
-class UnetOutline(Outline):
+class UnetSkeleton(Skeleton):
     """diffusers' UNet2DConditionModel."""
 
     def __init__(self, settings: Settings) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from calotype.models.skeleton.config import Settings, settled
-from calotype.models.skeleton.fallback import Outline
+from calotype.models.skeleton.config import Settings, with_defaults
+from calotype.models.skeleton.fallback import Skeleton
 from calotype.models.skeleton.init_free_layers import Conv2d
 from calotype.models.skeleton.layers import Attention, Downsample2D, ResnetBlock2D, Upsample2D
 
@@ -36,14 +36,14 @@ _EPS = 1e-6
 
 def settings_of(config: Mapping[str, Any]) -> Settings | None:
     """None for autoencoders with anything that is not outlined here."""
-    settings = settled(config, _FREE, _FIXED, _IGNORED)
+    settings = with_defaults(config, _FREE, _FIXED, _IGNORED)
     if settings is None or {*settings.down_block_types} != {"DownEncoderBlock2D"}:
         return None
     same = len(settings.down_block_types) == len(settings.up_block_types) == len(settings.block_out_channels)
     return settings if same and {*settings.up_block_types} == {"UpDecoderBlock2D"} else None
 
 
-class AutoencoderOutline(Outline):
+class VaeSkeleton(Skeleton):
     """diffusers' AutoencoderKL."""
 
     def __init__(self, settings: Settings) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from calotype.sampling.protocol import NoiseSource, Sampling
+from calotype.sampling.protocol import NoiseSource, SamplerGenerator
 from calotype.sampling.samplers.dpm_2_ancestral import dpm_2_ancestral
 
 
-def dpm_2(x: Tensor, sigmas: Sequence[float], noise: NoiseSource) -> Sampling:
+def dpm_2(x: Tensor, sigmas: Sequence[float], noise: NoiseSource) -> SamplerGenerator:
     """The midpoint method, midpoint in log sigma (after DPM-Solver-2, Lu et al. 2022, arXiv:2206.00927).
 
     The ancestral sampler with nothing renewed.

@@ -6,26 +6,26 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from calotype.sampling.ops import add_noise, ancestral_split, slope, toward
-from calotype.sampling.protocol import NoiseSource, Query, Sampling
+from calotype.sampling.ops import add_noise, ancestral_split, derivative, step_to
+from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerator
 
 
 def dpm_2_ancestral(
     x: Tensor, sigmas: Sequence[float], noise: NoiseSource, *, eta: float = 1.0, s_noise: float = 1.0
-) -> Sampling:
+) -> SamplerGenerator:
     """Midpoint steps in log sigma, ancestral noise (after DPM-Solver-2, Lu et al. 2022, arXiv:2206.00927).
 
     `eta` is the share of the posterior's noise that is renewed, `s_noise` scales what is added.
     """
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
-        denoised = yield Query(x, sigma, step)
+        denoised = yield DenoiseQuery(x, sigma, step)
         sigma_down, sigma_up = ancestral_split(sigma, sigma_next, eta)
         if sigma_down > 0:
             sigma_middle = math.sqrt(sigma * sigma_down)
-            middle = toward(x, denoised, sigma, sigma_middle)
-            middle_denoised = yield Query(middle, sigma_middle, step)
-            x = x + slope(middle, middle_denoised, sigma_middle) * (sigma_down - sigma)
+            middle = step_to(x, denoised, sigma, sigma_middle)
+            middle_denoised = yield DenoiseQuery(middle, sigma_middle, step)
+            x = x + derivative(middle, middle_denoised, sigma_middle) * (sigma_down - sigma)
         else:
-            x = toward(x, denoised, sigma, sigma_down)
+            x = step_to(x, denoised, sigma, sigma_down)
         x = add_noise(x, noise, sigma_up * s_noise)
     return x

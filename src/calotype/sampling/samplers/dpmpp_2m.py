@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from calotype.sampling.protocol import NoiseSource, Sampling
+from calotype.sampling.protocol import NoiseSource, SamplerGenerator
 from calotype.sampling.samplers.dpmpp_2m_sde import dpmpp_2m_sde
 
 
-def dpmpp_2m(x: Tensor, sigmas: Sequence[float], noise: NoiseSource) -> Sampling:
+def dpmpp_2m(x: Tensor, sigmas: Sequence[float], noise: NoiseSource) -> SamplerGenerator:
     """DPM-Solver++(2M) (Lu et al. 2022, arXiv:2211.01095, algorithm 2).
 
     The SDE version with no noise in it.

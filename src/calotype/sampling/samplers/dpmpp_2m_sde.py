@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from calotype.sampling.ops import add_noise
-from calotype.sampling.protocol import NoiseSource, Query, Sampling
+from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerator
 
 
 def dpmpp_2m_sde(
     x: Tensor, sigmas: Sequence[float], noise: NoiseSource, *, eta: float = 1.0, s_noise: float = 1.0
-) -> Sampling:
+) -> SamplerGenerator:
     """SDE-DPM-Solver++(2M), midpoint form (Lu et al. 2022, arXiv:2211.01095, section 5).
 
     `eta` scales the noise of the SDE, which is the ODE at 0; `s_noise` scales what is added.
@@ -21,7 +21,7 @@ def dpmpp_2m_sde(
     previous: Tensor | None = None
     previous_length = 0.0
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
-        denoised = yield Query(x, sigma, step)
+        denoised = yield DenoiseQuery(x, sigma, step)
         if sigma_next == 0:
             x = denoised
             continue

@@ -10,19 +10,19 @@ from torch import Tensor
 
 from calotype.sampling.multistep_coefficients import exponential_moments
 from calotype.sampling.ops import add_noise
-from calotype.sampling.protocol import NoiseSource, Query, Sampling
+from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerator
 
 
 def dpmpp_3m_sde(
     x: Tensor, sigmas: Sequence[float], noise: NoiseSource, *, eta: float = 1.0, s_noise: float = 1.0
-) -> Sampling:
+) -> SamplerGenerator:
     """DPM-Solver++(3M) on the diffusion SDE (Lu et al. 2022, arXiv:2211.01095, sections 4 and 5).
 
     `eta` scales the noise of the SDE, which is the ODE at 0; `s_noise` scales what is added.
     """
     estimates: deque[Tensor] = deque(maxlen=3)
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
-        denoised = yield Query(x, sigma, step)
+        denoised = yield DenoiseQuery(x, sigma, step)
         if sigma_next == 0:
             x = denoised
             continue

@@ -7,8 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from calotype.sampling.ops import add_noise, ancestral_split, toward
-from calotype.sampling.protocol import NoiseSource, Query, Sampling
+from calotype.sampling.ops import add_noise, ancestral_split, step_to
+from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerator
 
 
 def dpmpp_sde(
@@ -19,27 +19,27 @@ def dpmpp_sde(
     eta: float = 1.0,
     s_noise: float = 1.0,
     r: float = 0.5,
-) -> Sampling:
+) -> SamplerGenerator:
     """DPM-Solver++(2S) for the diffusion SDE (Lu et al. 2022, arXiv:2211.01095, algorithm 1 and section 5).
 
     `eta` is the share of the posterior's noise that is renewed, `s_noise` scales what is added, and `r` says
     how far along the step, in log sigma, the second evaluation stands.
     """
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
-        denoised = yield Query(x, sigma, step)
+        denoised = yield DenoiseQuery(x, sigma, step)
         if sigma_next == 0:
-            x = toward(x, denoised, sigma, 0.0)
+            x = step_to(x, denoised, sigma, 0.0)
             continue
         sigma_middle = sigma ** (1.0 - r) * sigma_next**r
         first, whole = (noise, noise) if eta == 0 else _brownian(noise, sigma, sigma_middle, sigma_next)
 
         sigma_down, sigma_up = ancestral_split(sigma, sigma_middle, eta)
-        middle = toward(x, denoised, sigma, sigma_down)
+        middle = step_to(x, denoised, sigma, sigma_down)
         middle = add_noise(middle, first, sigma_up * s_noise)
-        middle_denoised = yield Query(middle, sigma_middle, step)
+        middle_denoised = yield DenoiseQuery(middle, sigma_middle, step)
 
         sigma_down, sigma_up = ancestral_split(sigma, sigma_next, eta)
-        x = toward(x, torch.lerp(denoised, middle_denoised, 1.0 / (2.0 * r)), sigma, sigma_down)
+        x = step_to(x, torch.lerp(denoised, middle_denoised, 1.0 / (2.0 * r)), sigma, sigma_down)
         x = add_noise(x, whole, sigma_up * s_noise)
     return x
 

@@ -5,16 +5,16 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from calotype.sampling.ops import toward
-from calotype.sampling.protocol import NoiseSource, Query, Sampling
+from calotype.sampling.ops import step_to
+from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerator
 
 
-def euler(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource) -> Sampling:
+def euler(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource) -> SamplerGenerator:
     """Euler's method on the probability-flow ODE (Karras et al. 2022, arXiv:2206.00364, algorithm 2).
 
     Without its churn: nothing is random.
     """
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
-        denoised = yield Query(x, sigma, step)
-        x = toward(x, denoised, sigma, sigma_next)
+        denoised = yield DenoiseQuery(x, sigma, step)
+        x = step_to(x, denoised, sigma, sigma_next)
     return x

@@ -7,19 +7,19 @@ from itertools import pairwise
 from torch import Tensor
 
 from calotype.sampling.multistep_coefficients import lagrange_weights, uniform_moments
-from calotype.sampling.ops import slope, weighted_sum
-from calotype.sampling.protocol import NoiseSource, Query, Sampling
+from calotype.sampling.ops import derivative, weighted_sum
+from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerator
 
 
-def lms(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource, *, order: int = 4) -> Sampling:
+def lms(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource, *, order: int = 4) -> SamplerGenerator:
     """Linear multistep: Adams-Bashforth on unequal steps in sigma (Hairer, Nørsett and Wanner 1993, III.5).
 
     `order` is how many slopes are fitted by a polynomial; the first steps make do with those there are.
     """
     slopes: deque[Tensor] = deque(maxlen=order)
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
-        denoised = yield Query(x, sigma, step)
-        slopes.appendleft(slope(x, denoised, sigma))
+        denoised = yield DenoiseQuery(x, sigma, step)
+        slopes.appendleft(derivative(x, denoised, sigma))
         length = sigma_next - sigma
         # Measured from here in units of this step, so that the polynomial's coefficients stay near one.
         nodes = [(sigmas[step - back] - sigma) / length for back in range(len(slopes))]

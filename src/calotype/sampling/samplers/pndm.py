@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from calotype.sampling.ops import slope, weighted_sum
-from calotype.sampling.protocol import NoiseSource, Query, Sampling
+from calotype.sampling.ops import derivative, weighted_sum
+from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerator
 
 # Adams-Bashforth on equal steps, newest slope first.
 _ADAMS_BASHFORTH = (
@@ -18,7 +18,7 @@ _ADAMS_BASHFORTH = (
 )
 
 
-def pndm(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource) -> Sampling:
+def pndm(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource) -> SamplerGenerator:
     """Pseudo linear multistep, Stable Diffusion's first default (Liu et al. 2022, arXiv:2202.09778).
 
     The paper's F-PNDM, begun as its S-PNDM: the first step is Heun's, and the level it ends on is evaluated a
@@ -26,12 +26,12 @@ def pndm(x: Tensor, sigmas: Sequence[float], _noise: NoiseSource) -> Sampling:
     """
     slopes: deque[Tensor] = deque(maxlen=len(_ADAMS_BASHFORTH))
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
-        denoised = yield Query(x, sigma, step)
-        slopes.appendleft(slope(x, denoised, sigma))
+        denoised = yield DenoiseQuery(x, sigma, step)
+        slopes.appendleft(derivative(x, denoised, sigma))
         direction = weighted_sum(_ADAMS_BASHFORTH[len(slopes) - 1], slopes)
         if step == 0 and sigma_next > 0:
             end = x + direction * (sigma_next - sigma)
-            end_denoised = yield Query(end, sigma_next, step)
-            direction = (direction + slope(end, end_denoised, sigma_next)) / 2
+            end_denoised = yield DenoiseQuery(end, sigma_next, step)
+            direction = (direction + derivative(end, end_denoised, sigma_next)) / 2
         x = x + direction * (sigma_next - sigma)
     return x

@@ -8,8 +8,8 @@ from typing import Literal
 from torch import Tensor
 
 from calotype.sampling.multistep_coefficients import exponential_moments, lagrange_weights
-from calotype.sampling.ops import toward, weighted_sum
-from calotype.sampling.protocol import NoiseSource, Query, Sampling
+from calotype.sampling.ops import step_to, weighted_sum
+from calotype.sampling.protocol import DenoiseQuery, NoiseSource, SamplerGenerator
 
 Solver = Literal["bh1", "bh2"]
 Estimate = tuple[float, Tensor]
@@ -18,7 +18,7 @@ Estimate = tuple[float, Tensor]
 
 def uni_pc(
     x: Tensor, sigmas: Sequence[float], _noise: NoiseSource, *, order: int = 2, solver: Solver = "bh2"
-) -> Sampling:
+) -> SamplerGenerator:
     """UniPC on the denoised estimate (Zhao et al. 2023, arXiv:2302.04867, algorithms 1 and 2).
 
     Each estimate is used twice: to correct the step that led to it, then to predict the next one. `order` is
@@ -27,7 +27,7 @@ def uni_pc(
     num_steps = len(sigmas) - 1
     start, known = x, list[Estimate]()
     for step, (sigma, sigma_next) in enumerate(pairwise(sigmas)):
-        denoised = yield Query(x, sigma, step)
+        denoised = yield DenoiseQuery(x, sigma, step)
         if known:
             x = _correct(start, known, (sigma, denoised), solver)
         known = [(sigma, denoised), *known][: min(order, num_steps - step)]
@@ -39,14 +39,14 @@ def _predict(x: Tensor, known: Sequence[Estimate], sigma_next: float, solver: So
     """Carry x from the newest known level to sigma_next."""
     sigma, denoised = known[0]
     if len(known) == 1:
-        return toward(x, denoised, sigma, sigma_next)
+        return step_to(x, denoised, sigma, sigma_next)
     if len(known) == 2:
         # The paper fixes this weight instead of solving for it; only here, and in the first correction, does
         # the choice of B(h) make a difference.
         length = math.log(sigma / sigma_next)
         earlier_sigma, earlier = known[1]
         weight = _step_function(length, solver) / 2 * length / math.log(earlier_sigma / sigma)
-        return toward(x, denoised, sigma, sigma_next) + (denoised - earlier) * weight
+        return step_to(x, denoised, sigma, sigma_next) + (denoised - earlier) * weight
     return _integrate(x, known, sigma, sigma_next)
 
 
@@ -56,7 +56,7 @@ def _correct(x: Tensor, known: Sequence[Estimate], new: Estimate, solver: Solver
     new_sigma, new_denoised = new
     if len(known) == 1:
         weight = _step_function(math.log(sigma / new_sigma), solver) / 2
-        return toward(x, denoised, sigma, new_sigma) + (new_denoised - denoised) * weight
+        return step_to(x, denoised, sigma, new_sigma) + (new_denoised - denoised) * weight
     return _integrate(x, [*known, new], sigma, new_sigma)
 
 

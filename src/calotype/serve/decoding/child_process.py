@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from calotype.core.errors import RequestError
-from calotype.imaging.image_io import TooManyPixelsError, decode_picture
+from calotype.imaging.image_io import TooManyPixelsError, decode_image
 from calotype.serve.decoding.frames import BrokenPipeToProcessError, read_frame, write_frame
 from calotype.serve.decoding.operations import Operation, applied, check_attachment
 
@@ -36,7 +36,7 @@ def _answer(values: dict[str, Any], attachments: list[bytes]) -> tuple[dict[str,
     field = values["field"]
     try:
         check_attachment(operation, field, values["most_pixels"])
-        image = decode_picture(
+        image = decode_image(
             attachments[0], f"the given {field}", field=field, most_pixels=values["most_pixels"]
         )
         return {"kind": "done"}, [applied(image, operation)]

@@ -15,7 +15,7 @@ from calotype.serve.settings import ServeSettings
 
 PROCESSES = 3
 """At most two decode large images; the third is always there for small ones."""
-MOST_WAITING = 64
+MAX_WAITING = 64
 """Images of one client: each keeps its file in memory."""
 TIMEOUT_S = 120.0
 _RETRY_S = 1.0
@@ -34,9 +34,9 @@ class ImageDecoder:
 
         Its size is not known before a decoding process has read it, so every image begins as a small one.
         """
-        if self.turns.waiting(client) >= MOST_WAITING:
+        if self.turns.waiting(client) >= MAX_WAITING:
             raise QueueFullError(
-                f"{MOST_WAITING} images of this client wait to be decoded, which is the limit; send fewer "
+                f"{MAX_WAITING} images of this client wait to be decoded, which is the limit; send fewer "
                 f"at once",
                 _RETRY_S,
             )

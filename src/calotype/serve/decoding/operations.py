@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image, ImageFilter, ImageOps
 
 from calotype.core.errors import Problem, RequestError
-from calotype.imaging.image_io import LARGEST_SIDES, TooManyPixelsError, encode_picture, record_in
+from calotype.imaging.image_io import MAX_SIDES, TooManyPixelsError, encode_image, find_record
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ def _check(_: Image.Image) -> bytes:
 
 
 def _recode(image: Image.Image, format_name: str, quality: int) -> bytes:
-    record = record_in(image)
+    record = find_record(image)
     if record is not None:
-        return encode_picture(image.convert("RGB"), format_name, record, quality=quality)
+        return encode_image(image.convert("RGB"), format_name, record, quality=quality)
     buffer = io.BytesIO()
     image.convert("RGB").save(buffer, format_name.upper(), quality=quality)
     return buffer.getvalue()
@@ -110,7 +110,7 @@ def _with_alpha(image: Image.Image, attachment: bytes) -> bytes:
 
 
 def _preview(image: Image.Image, format_name: str, quality: int, *, keeps_alpha: bool) -> bytes:
-    most = LARGEST_SIDES[format_name]
+    most = MAX_SIDES[format_name]
     buffer = io.BytesIO()
     smaller = image.convert("RGBA" if keeps_alpha and image.has_transparency_data else "RGB")
     # Only what the format cannot hold is scaled down.

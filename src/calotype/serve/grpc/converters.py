@@ -14,7 +14,7 @@ from calotype.serve.ipc.messages import LoadedModel
 from calotype.serve.service import Status
 from calotype.spec.job import Job, JobState
 
-LONGEST_RULE = 200
+MAX_RULE_LENGTH = 200
 MOST_MESSAGE_BYTES, MOST_PROBLEM_BYTES = 1500, 4096
 """Clients lose a whole answer whose trailing metadata have 8 KiB, in which problems may be base64."""
 
@@ -58,7 +58,7 @@ def job_message(job: Job, *, with_request: bool = True) -> pb.Job:
     return pb.Job(state=_STATES[job.state], request_json=request, **values)
 
 
-def state_asked(number: int) -> JobState | None:
+def parse_state(number: int) -> JobState | None:
     """The state that a filter names, if it names one."""
     if number and number not in _STATES_BACK:
         raise RequestError([Problem("state", f"{number} is no state of a job", number)])
@@ -84,9 +84,9 @@ def problems_message(error: RequestError) -> pb.Problems:
     told = pb.Problems()
     for problem in error.problems:
         told.problems.add(
-            field=problem.field[:LONGEST_RULE],
-            rule=problem.message[:LONGEST_RULE],
-            value_json=json.dumps(problem.value, default=str)[:LONGEST_RULE],
+            field=problem.field[:MAX_RULE_LENGTH],
+            rule=problem.message[:MAX_RULE_LENGTH],
+            value_json=json.dumps(problem.value, default=str)[:MAX_RULE_LENGTH],
         )
         if told.ByteSize() > MOST_PROBLEM_BYTES:
             del told.problems[-1]

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from calotype.core.errors import NotFoundError, near_matches
+from calotype.core.errors import NotFoundError, did_you_mean
 from calotype.serve.service import Service
 
 LOOK_EVERY_S = 1.0
@@ -32,7 +32,7 @@ class Health(health_pb2_grpc.HealthServicer):
         if request.service not in self._names:
             known = [name for name in self._names if name]
             raise NotFoundError(
-                f"no service {request.service[:80]!r}; {near_matches(request.service[:80], known)}"
+                f"no service {request.service[:80]!r}; {did_you_mean(request.service[:80], known)}"
             )
         return _States(status=self._state(request.service))
 

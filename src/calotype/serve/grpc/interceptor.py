@@ -20,8 +20,8 @@ from urllib.parse import unquote
 import grpc
 
 from calotype.core.errors import CalotypeError, Problem, RequestError
-from calotype.core.redaction import told
-from calotype.serve.auth import Access, Caller, UnknownClientError, Visit, bearer_token
+from calotype.core.redaction import redact_paths
+from calotype.serve.auth import Access, Client, Session, UnknownClientError, bearer_token
 from calotype.serve.client_shares import ClientShares, address_group, share_of
 from calotype.serve.errors import ErrorKind, TooSlowError, kind_of
 from calotype.serve.grpc.converters import problems_message, status_text
@@ -48,9 +48,9 @@ CODES: dict[ErrorKind, grpc.StatusCode] = {
     "internal": grpc.StatusCode.INTERNAL,
     "damaged": grpc.StatusCode.DATA_LOSS,
 }
-SHARE_FOR_ANYBODY = 10
+UNAUTHENTICATED_SHARE = 10
 """One in so many calls at a time may be of whoever holds no key: such calls may last as long as they like."""
-_caller: ContextVar[Caller] = ContextVar("caller")
+_caller: ContextVar[Client] = ContextVar("caller")
 _log = logging.getLogger(__name__)
 
 # Generic to the type checker alone.
@@ -59,7 +59,7 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]"
 
 
-def caller() -> Caller:
+def client_of() -> Client:
     """Who made the call that is being served."""
     return _caller.get()
 
@@ -74,7 +74,7 @@ class _Shares:
 
 def room_for_anybody(most_calls: int) -> int:
     """Calls without a key that there may be at a time."""
-    return max(1, most_calls // SHARE_FOR_ANYBODY)
+    return max(1, most_calls // UNAUTHENTICATED_SHARE)
 
 
 def address_of(peer: str) -> str:
@@ -83,7 +83,7 @@ def address_of(peer: str) -> str:
     return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
 
 
-class Door(grpc.aio.ServerInterceptor):
+class AuthInterceptor(grpc.aio.ServerInterceptor):
     """Stands before every method of every service."""
 
     def __init__(self, access: Access, patience_s: float, most_calls: int) -> None:
@@ -114,7 +114,7 @@ class _Guarded:
         self._method = str(details.method)
         self._metadata = {str(key): value for key, value in details.invocation_metadata or ()}
         self._status = "OK"
-        self._visit: Visit | None = None
+        self._visit: Session | None = None
 
     def around(self, handler: Handler) -> Handler:
         """The same method with everything that belongs before and behind it."""
@@ -164,7 +164,7 @@ class _Guarded:
             raise
         except CalotypeError as error:
             code = CODES.get(kind_of(error), grpc.StatusCode.INVALID_ARGUMENT)
-            await self._abort(context, code, status_text(told(error)), *_trailing(error))
+            await self._abort(context, code, status_text(redact_paths(error)), *_trailing(error))
         except Exception:
             _log.exception("a call failed by a mistake of ours")
             message = f"something went wrong here; the log has it under request {self._request_id}"
@@ -176,7 +176,7 @@ class _Guarded:
     def _let_in(self, host: str) -> Iterator[None]:
         if not self._method.startswith(OPEN_SERVICE):
             header = self._metadata.get("authorization", "")
-            self._visit = Visit(self._access, bearer_token(header if isinstance(header, str) else ""))
+            self._visit = Session(self._access, bearer_token(header if isinstance(header, str) else ""))
             _caller.set(self._visit.caller)
             with self._shares.of_clients.place(share_of(self._visit.caller, host)):
                 yield

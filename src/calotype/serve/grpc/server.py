@@ -14,7 +14,7 @@ from calotype.serve.decoding.decoder import ImageDecoder
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.grpc.calotype_pb2_grpc import add_CalotypeServicer_to_server
 from calotype.serve.grpc.health import Health
-from calotype.serve.grpc.interceptor import Door, room_for_anybody
+from calotype.serve.grpc.interceptor import AuthInterceptor, room_for_anybody
 from calotype.serve.grpc.servicer import Servicer
 from calotype.serve.service import Service
 from calotype.serve.settings import ServeSettings
@@ -23,7 +23,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Calotype"].full_name
 SHORTEST_BETWEEN_PINGS_MS = 5_000
 """Of a client. They usually ping every 10 s or more; one that arrives late has the next near behind it."""
 PING_EVERY_MS = 60_000
-MOST_UNKNOWN_CALLS = 64
+MAX_UNKNOWN_CALLS = 64
 """At a time, of clients that are not known yet or are being refused."""
 UNHEARD_MS = 20_000
 """How long a client's machine may leave unconfirmed that anything reached it."""
@@ -55,11 +55,11 @@ def create_server(
     """
     access = Access(settings, keys)
     server = grpc.aio.server(
-        interceptors=[Door(access, settings.body_timeout_s, settings.most_connections)],
+        interceptors=[AuthInterceptor(access, settings.body_timeout_s, settings.most_connections)],
         # The door counts calls by client; this leaves room for calls that it answers at once.
         maximum_concurrent_rpcs=settings.most_connections
         + room_for_anybody(settings.most_connections)
-        + MOST_UNKNOWN_CALLS,
+        + MAX_UNKNOWN_CALLS,
         options=[
             ("grpc.max_receive_message_length", settings.largest_body_bytes),
             # Pictures are as large as was asked for.

@@ -12,19 +12,19 @@ from starlette.middleware.cors import CORSMiddleware
 from calotype.serve.auth import Access, KeyCheck
 from calotype.serve.decoding.decoder import ImageDecoder
 from calotype.serve.http import errors
-from calotype.serve.http.dependencies import Reach
-from calotype.serve.http.middleware.access_log import RequestLog
-from calotype.serve.http.middleware.head import Heads
-from calotype.serve.http.middleware.security import OPEN_PATHS, WAY_IN, Door
+from calotype.serve.http.dependencies import AppState
+from calotype.serve.http.middleware.access_log import AccessLogMiddleware
+from calotype.serve.http.middleware.head import HeadMiddleware
+from calotype.serve.http.middleware.security import LOGIN_ROUTE, OPEN_PATHS, SecurityMiddleware
 from calotype.serve.http.request_body import schemas
 from calotype.serve.http.routes import admin, events, jobs, ui
 from calotype.serve.http.routes.a1111 import api
 from calotype.serve.http.routes.comfyui import files, info, queue, websocket
 from calotype.serve.http.routes.openai import images
-from calotype.serve.http.static_files import Page
+from calotype.serve.http.static_files import StaticFiles
 from calotype.serve.service import Service
 from calotype.serve.settings import ServeSettings
-from calotype.serve.system_info.system_info import Surroundings
+from calotype.serve.system_info.system_info import SystemInfo
 from calotype.serve.workflow.service import WorkflowService
 from calotype.version import VERSION
 
@@ -54,15 +54,15 @@ def create_app(
     registry: CollectorRegistry,
     settings: ServeSettings,
     workflows: WorkflowService | None = None,
-    surroundings: Surroundings | None = None,
-    page: Page | None = None,
+    surroundings: SystemInfo | None = None,
+    page: StaticFiles | None = None,
     decoder: ImageDecoder | None = None,
 ) -> FastAPI:
     """The application before a service. Without `keys` only this machine may ask, or it refuses to begin.
 
     `decoder`: shared with another interface, so that both together keep its limits.
     """
-    page = page or Page()
+    page = page or StaticFiles()
     access = Access(settings, keys)
     app = FastAPI(
         title="Calotype",
@@ -73,8 +73,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.reach = Reach(
-        service, settings, decoder or ImageDecoder(settings), workflows, surroundings or Surroundings()
+    app.state.reach = AppState(
+        service, settings, decoder or ImageDecoder(settings), workflows, surroundings or SystemInfo()
     )
     app.state.registry, app.state.access = registry, access
     rooms = (*_ROOMS, *(_COMFY if workflows is not None else ()))
@@ -87,8 +87,8 @@ def create_app(
     app.include_router(page.router())
     errors.install(app)
     # The last one added is met first.
-    app.add_middleware(Door, settings=settings, access=access, serves_page=page.serves)
-    app.add_middleware(Heads)
+    app.add_middleware(SecurityMiddleware, settings=settings, access=access, serves_page=page.serves)
+    app.add_middleware(HeadMiddleware)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -98,7 +98,7 @@ def create_app(
             allow_headers=["*"],
             expose_headers=["X-Request-Id", "Retry-After", "Location"],
         )
-    app.add_middleware(RequestLog, on_bug=errors.bug_response)
+    app.add_middleware(AccessLogMiddleware, on_bug=errors.bug_response)
     plain = app.openapi
     app.openapi = lambda: _described(plain(), [body for room in (*rooms, errors) for body in room.BODIES])  # type: ignore[method-assign]
     return app
@@ -113,5 +113,5 @@ def _described(schema: dict[str, Any], bodies: list[type[BaseModel]]) -> dict[st
     for path in (*OPEN_PATHS, "/"):
         for operation in schema["paths"][path].values():
             operation["security"] = []
-    schema["paths"][WAY_IN[1]][WAY_IN[0].lower()]["security"] = []
+    schema["paths"][LOGIN_ROUTE[1]][LOGIN_ROUTE[0].lower()]["security"] = []
     return schema

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 _numbers = itertools.count()
 _CLOSING_S = 1.0
 """What a client has to read the answer to a refused connection in."""
-FEWEST_RESERVED = 8
+MIN_RESERVED = 8
 
 Phase = Literal["served", "request", "head", "body"]
 """A request is served, or the client owes a request, the rest of its head or the rest of its body."""
@@ -41,10 +41,10 @@ Phase = Literal["served", "request", "head", "body"]
 
 def reserved(settings: ServeSettings) -> int:
     """Connections beyond those of requests in service: for health checks, and to learn who the client is."""
-    return max(FEWEST_RESERVED, settings.most_connections // 10)
+    return max(MIN_RESERVED, settings.most_connections // 10)
 
 
-class Connection(H11Protocol):
+class LimitedProtocol(H11Protocol):
     """One connection; `connections` gives it its limits."""
 
     most = 1100
@@ -108,7 +108,7 @@ class Connection(H11Protocol):
         others = [
             one
             for one in self.connections
-            if isinstance(one, Connection) and one is not self and not one.serves_client
+            if isinstance(one, LimitedProtocol) and one is not self and not one.serves_client
         ]
         if others:
             ((address, _),) = Counter(one.address for one in others).most_common(1)
@@ -161,11 +161,11 @@ class Socket(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
 
-def connections(settings: ServeSettings) -> type[Connection]:
+def connections(settings: ServeSettings) -> type[LimitedProtocol]:
     """The class of connections with these limits."""
     limits = {
         "most": settings.most_connections + reserved(settings),
         "head_timeout_s": min(settings.head_timeout_s, settings.body_timeout_s),
         "body_timeout_s": settings.body_timeout_s,
     }
-    return type("Connection", (Connection,), limits)
+    return type("Connection", (LimitedProtocol,), limits)

@@ -10,14 +10,16 @@ import anyio
 from fastapi import Request
 
 from calotype.serve.errors import ClientLeftError
-from calotype.serve.job_waiting import give_up
+from calotype.serve.job_waiting import cancel_abandoned
 from calotype.serve.service import Service
 from calotype.spec.job import Job
 
 T = TypeVar("T")
 
 
-async def ended(request: Request, service: Service, job: Job, *, within_s: float | None = None) -> Job:
+async def wait_until_disconnect(
+    request: Request, service: Service, job: Job, *, within_s: float | None = None
+) -> Job:
     """The job once it has ended, or as it stands when the time is over."""
     waiting = asyncio.ensure_future(service.wait(job.id))
     leaving = asyncio.ensure_future(_left(request))
@@ -26,7 +28,7 @@ async def ended(request: Request, service: Service, job: Job, *, within_s: float
         if waiting.done():
             return waiting.result()
         if leaving.done():
-            await give_up(service, job)
+            await cancel_abandoned(service, job)
             raise ClientLeftError(f"the client of job {job.id} has left")
         return await service.job(job.id)
     finally:

@@ -20,11 +20,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from calotype.core.errors import CalotypeError, CancelledError, Problem, RequestError
-from calotype.core.redaction import told
+from calotype.core.redaction import redact_paths
 from calotype.serve.errors import ErrorKind, JobFailedError, kind_of
 from calotype.serve.log_format import request_id
 from calotype.serve.service import DamagedPictureError, QueueFullError
-from calotype.spec.validation_errors import shown
+from calotype.spec.validation_errors import short_repr
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ _OPENAI_TYPES = {
 }
 _NOT_AGAIN = {"x-should-retry": "false"}
 """OpenAI's clients ask again after 409 and 5xx by themselves, which makes another job of one that ended."""
-LONGEST_VALUE = 200
+MAX_VALUE_LENGTH = 200
 
 
 class ProblemBody(BaseModel):
@@ -124,7 +124,7 @@ def error_body(error: CalotypeError) -> dict[str, Any]:
     """An error as plain values."""
     kind = kind_of(error)
     problems = error.problems if isinstance(error, RequestError) else ()
-    return _body(STATUS[kind], kind, told(error), problems)
+    return _body(STATUS[kind], kind, redact_paths(error), problems)
 
 
 def error_response(error: CalotypeError) -> Response:
@@ -170,7 +170,9 @@ async def _validation_error(_: Request, error: Exception) -> Response:
     """What FastAPI found wrong with the address or its parameters."""
     assert isinstance(error, RequestValidationError)
     found = [
-        Problem(".".join(str(part) for part in one["loc"][1:]), f"{shown(one.get('input'))}: {one['msg']}")
+        Problem(
+            ".".join(str(part) for part in one["loc"][1:]), f"{short_repr(one.get('input'))}: {one['msg']}"
+        )
         for one in error.errors()
     ]
     return error_response(RequestError(found))
@@ -182,7 +184,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     kind = _KINDS_OF_STATUS.get(error.status_code, "bad_request")
     message = str(error.detail)
     if kind == "not_found":
-        message = f"there is no {shown(request.url.path)} here; see /openapi.json"
+        message = f"there is no {short_repr(request.url.path)} here; see /openapi.json"
     headers = dict(error.headers or {})
     if kind == "wrong_method":
         # Starlette names those of the first route of this path alone.
@@ -220,5 +222,5 @@ def _plain(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, str):
-        return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}…"
-    return value if value is None or isinstance(value, bool | int | float) else shown(value)
+        return value if len(value) <= MAX_VALUE_LENGTH else f"{value[:MAX_VALUE_LENGTH]}…"
+    return value if value is None or isinstance(value, bool | int | float) else short_repr(value)

@@ -17,18 +17,18 @@ from pydantic.json_schema import models_json_schema
 from starlette.datastructures import UploadFile
 
 from calotype.core.errors import Problem, RequestError
-from calotype.serve.http.dependencies import Reach
+from calotype.serve.http.dependencies import AppState
 from calotype.serve.http.json_limits import loads
 from calotype.serve.http.middleware.security import JSON, MULTIPART
-from calotype.spec.validation_errors import problems_of, shown
+from calotype.spec.validation_errors import problems_of, short_repr
 
-MOST_FILES = 16
-MOST_FIELDS = 100
+MAX_FILES = 16
+MAX_FIELDS = 100
 
 Body = TypeVar("Body", bound=BaseModel)
 
 
-async def json_body(request: Request, model: type[Body], reach: Reach) -> Body:
+async def json_body(request: Request, model: type[Body], reach: AppState) -> Body:
     """A JSON body as a model; raises RequestError listing every problem."""
     return parsed(model, loads(await request.body(), reach.settings))
 
@@ -39,7 +39,7 @@ async def form_body(request: Request) -> tuple[dict[str, list[str]], dict[str, l
         raise RequestError([Problem("body", f"is no form; send {MULTIPART}")])
     values: dict[str, list[str]] = {}
     files: dict[str, list[bytes]] = {}
-    async with request.form(max_files=MOST_FILES, max_fields=MOST_FIELDS) as form:
+    async with request.form(max_files=MAX_FILES, max_fields=MAX_FIELDS) as form:
         for name, value in form.multi_items():
             if isinstance(value, UploadFile):
                 files.setdefault(name.removesuffix("[]"), []).append(await value.read())
@@ -90,7 +90,7 @@ def one_file(files: Mapping[str, list[bytes]], name: str) -> bytes | None:
 def from_base64(text: object, field: str) -> bytes:
     """The bytes of base64 text, as it is or as a data URL; in lines or in one."""
     if not isinstance(text, str):
-        raise RequestError([Problem(field, f"{shown(text)} is not a picture; send it as base64")])
+        raise RequestError([Problem(field, f"{short_repr(text)} is not a picture; send it as base64")])
     text = "".join(text.split())
     if text.startswith("data:"):
         text = text.partition(",")[2]

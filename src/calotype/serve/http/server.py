@@ -12,7 +12,7 @@ from calotype.core.errors import Problem, RequestError
 from calotype.serve.http.connection_limits import Socket, connections
 from calotype.serve.settings import ServeSettings
 
-LARGEST_SAID_BYTES = 64 * 1024
+MAX_SAID_BYTES = 64 * 1024
 """By a client, over a socket."""
 _IDLE_S = 30
 """That a connection is kept without a request."""
@@ -50,7 +50,7 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
         timeout_keep_alive=_IDLE_S,
         ws=Socket,
         # Clients of sockets listen; what they say is little and not heard.
-        ws_max_size=LARGEST_SAID_BYTES,
+        ws_max_size=MAX_SAID_BYTES,
         ws_ping_interval=settings.ping_s,
         lifespan="off",
         # What a client says of its own address is not believed.

@@ -14,7 +14,7 @@ from fastapi.sse import format_sse_event
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
-from calotype.serve.auth import Visit
+from calotype.serve.auth import Session
 from calotype.serve.http.disconnect import with_pings
 
 MEDIA_TYPE = "text/event-stream"
@@ -45,7 +45,7 @@ def first(event_text: bytes) -> bytes:
 class EventStream(StreamingResponse):
     """Events until their source ends, the reader leaves or its key is revoked; then the source is closed."""
 
-    def __init__(self, source: AsyncGenerator[bytes], visit: Visit, ping_s: float) -> None:
+    def __init__(self, source: AsyncGenerator[bytes], visit: Session, ping_s: float) -> None:
         self._source = _while_it_lasts(visit, with_pings(source, _PING, ping_s))
         super().__init__(
             self._source,
@@ -59,7 +59,7 @@ class EventStream(StreamingResponse):
             await super().stream_response(send)
 
 
-async def _while_it_lasts(visit: Visit, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+async def _while_it_lasts(visit: Session, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     async with aclosing(events):
         async for each in events:
             # Whoever comes back is told why.

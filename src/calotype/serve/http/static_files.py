@@ -38,7 +38,7 @@ class _File:
     """How long whoever has it may use it without asking."""
 
 
-class Page:
+class StaticFiles:
     """The built page; without files where it was not built."""
 
     def __init__(self, folder: Path | None = None) -> None:

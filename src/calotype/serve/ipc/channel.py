@@ -23,11 +23,11 @@ from pydantic_core import PydanticSerializationError
 from calotype.core.errors import CalotypeError
 from calotype.serve.ipc.messages import UnsendableError
 
-LONGEST_MESSAGE = 4 * 2**20
-MOST_ATTACHMENTS = 10_000
+MAX_MESSAGE_BYTES = 4 * 2**20
+MAX_ATTACHMENTS = 10_000
 """A job has at most as many pictures."""
-MOST_ATTACHED_BYTES = 2**30
-MOST_TOGETHER_BYTES = 2**16
+MAX_ATTACHMENT_BYTES = 2**30
+MAX_FRAME_BYTES = 2**16
 """Frames that wait go together up to this size: every call wakes the other side."""
 _HEAD = struct.Struct(">II")
 _LENGTH = struct.Struct(">Q")
@@ -54,9 +54,9 @@ def frame(message: BaseModel, attachments: Sequence[bytes] = ()) -> bytes:
 
 def _too_large(message_bytes: int, num_attachments: int, attached_bytes: int) -> str | None:
     for what, value, limit in (
-        ("its message has {} bytes", message_bytes, LONGEST_MESSAGE),
-        ("it has {} attachments", num_attachments, MOST_ATTACHMENTS),
-        ("its attachments have {} bytes", attached_bytes, MOST_ATTACHED_BYTES),
+        ("its message has {} bytes", message_bytes, MAX_MESSAGE_BYTES),
+        ("it has {} attachments", num_attachments, MAX_ATTACHMENTS),
+        ("its attachments have {} bytes", attached_bytes, MAX_ATTACHMENT_BYTES),
     ):
         if value > limit:
             return f"a frame is too large: {what.format(value)}, the limit is {limit}"
@@ -132,7 +132,7 @@ class BlockingChannel(Generic[Received]):
         over = False
         while not over:
             frames, size = [self._outgoing.get()], 0
-            while frames[-1] is not None and (size := size + len(frames[-1])) < MOST_TOGETHER_BYTES:
+            while frames[-1] is not None and (size := size + len(frames[-1])) < MAX_FRAME_BYTES:
                 if self._outgoing.empty():
                     break
                 frames.append(self._outgoing.get())

@@ -7,9 +7,9 @@ from typing import Any
 
 from calotype.serve.client import Client, client
 from calotype.serve.lifecycle import daemon, rolling_update
-from calotype.serve.lifecycle.config import DeploymentPlan
-from calotype.serve.lifecycle.registry import known_place, place_of, running_place
-from calotype.serve.model_names import findable
+from calotype.serve.lifecycle.config import DeploymentConfig
+from calotype.serve.lifecycle.registry import deployment_dir, known_deployment, running_deployment
+from calotype.serve.model_names import resolvable_names
 
 _log = logging.getLogger(__name__)
 
@@ -19,9 +19,9 @@ def deploy(model: str = "emoji", *more: str, name: str, **settings: Any) -> Clie
 
     `settings` are the fields of DeploymentPlan: preset, devices, precision, reached, …
     """
-    models = tuple(findable(each) for each in (model, *more))
-    daemon.deploy(DeploymentPlan.parse({"name": name, "models": models, **settings}))
-    for notice in place_of(name).notices():
+    models = tuple(resolvable_names(each) for each in (model, *more))
+    daemon.deploy(DeploymentConfig.parse({"name": name, "models": models, **settings}))
+    for notice in deployment_dir(name).notices():
         _log.warning("%s: %s", name, notice)
     return client(name)
 
@@ -31,15 +31,15 @@ def update(name: str, **settings: Any) -> None:
 
     `settings` are fields of DeploymentPlan; what is not said, of `cluster` too, stays as it is.
     """
-    place, running = running_place(name)
+    place, running = running_deployment(name)
     plan = place.plan().model_dump()
     cluster = plan["cluster"]
     if "cluster" in settings and cluster is not None:
         size = {**cluster["replicas"], **settings["cluster"].get("replicas", {})}
         settings["cluster"] = {**cluster, **settings["cluster"], "replicas": size}
-    rolling_update.update(place, running, DeploymentPlan.parse({**plan, **settings}))
+    rolling_update.update(place, running, DeploymentConfig.parse({**plan, **settings}))
 
 
 def undeploy(name: str, *, at_once: bool = False, purge: bool = False) -> None:
     """Stop a deployment; with `purge`, forget its queue, history and pictures too."""
-    daemon.undeploy(known_place(name), at_once=at_once, purge=purge)
+    daemon.undeploy(known_deployment(name), at_once=at_once, purge=purge)

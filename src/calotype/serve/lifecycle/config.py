@@ -16,31 +16,31 @@ from pydantic import (
     field_validator,
 )
 
-from calotype.core.errors import RequestError, near_matches
+from calotype.core.errors import RequestError, did_you_mean
 from calotype.serve.model_names import served_name
 from calotype.serve.queue.limits import QueueLimits
-from calotype.serve.ray.settings import ClusterPlan
+from calotype.serve.ray.settings import ClusterSettings
 from calotype.serve.scheduler.settings import RequestLimits
 from calotype.serve.settings import ServeSettings
 from calotype.spec.constants import PRECISIONS
 from calotype.spec.job import known_preset
-from calotype.spec.validation_errors import problems_of, shown
+from calotype.spec.validation_errors import problems_of, short_repr
 
 ENGINES = ("calotype", "nothing")
-_TINY_PICTURES = re.compile(r"nothing(:[0-9]{1,6})?")
+_TINY_IMAGES = re.compile(r"nothing(:[0-9]{1,6})?")
 """The engine that does nothing, and how many rows it pretends to have memory for."""
 
 
 def makes_tiny_pictures(engine: str) -> bool:
     """Whether this engine needs no model."""
-    return _TINY_PICTURES.fullmatch(engine) is not None
+    return _TINY_IMAGES.fullmatch(engine) is not None
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 """It becomes the name of a folder."""
 
 
-class DeploymentPlan(BaseModel):
+class DeploymentConfig(BaseModel):
     """Everything that `calotype serve` can be told."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
@@ -61,7 +61,7 @@ class DeploymentPlan(BaseModel):
     """Whose keys.json lets clients in, for instance a mounted secret; the deployment's own if not said."""
     engine: str = "calotype"
     """`calotype`; `nothing` makes tiny pictures at once, to measure all but the engine."""
-    cluster: ClusterPlan | None = None
+    cluster: ClusterSettings | None = None
     """Workers are replicas in a Ray cluster, not processes of this machine."""
     drain_s: Annotated[float, Field(ge=0, le=86400)] = 30.0
     """What running jobs have to end in when it stops."""
@@ -86,7 +86,9 @@ class DeploymentPlan(BaseModel):
         names = [served_name(model) for model in models]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ValueError(f"two models would be called {shown(twice)}; rename a file, or name it once")
+            raise ValueError(
+                f"two models would be called {short_repr(twice)}; rename a file, or name it once"
+            )
         return models
 
     @field_validator("engine")
@@ -94,18 +96,20 @@ class DeploymentPlan(BaseModel):
     def _known_engine(cls, name: str) -> str:
         if name == "calotype" or makes_tiny_pictures(name):
             return name
-        raise ValueError(f"{shown(name)} is not an engine; {near_matches(name[:60], ENGINES)}")
+        raise ValueError(f"{short_repr(name)} is not an engine; {did_you_mean(name[:60], ENGINES)}")
 
     @field_validator("precision")
     @classmethod
     def _known_precision(cls, name: str | None) -> str | None:
         if name is None or name in PRECISIONS:
             return name
-        raise ValueError(f"{shown(name)} is not known; {near_matches(name[:60], PRECISIONS)}")
+        raise ValueError(f"{short_repr(name)} is not known; {did_you_mean(name[:60], PRECISIONS)}")
 
     @field_validator("cluster")
     @classmethod
-    def _one_device_each(cls, cluster: ClusterPlan | None, before: ValidationInfo) -> ClusterPlan | None:
+    def _one_device_each(
+        cls, cluster: ClusterSettings | None, before: ValidationInfo
+    ) -> ClusterSettings | None:
         devices = before.data.get("devices", ())
         if cluster is not None and devices not in ((), ("auto",), ("cpu",), ("cuda",)):
             rule = (

@@ -13,10 +13,10 @@ from select import POLLIN, poll
 from typing import IO
 
 from calotype.core.errors import CalotypeError, NotFoundError
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentConfig
 from calotype.serve.lifecycle.plan_checks import check_plan
-from calotype.serve.lifecycle.readiness_notifier import Told, heard
-from calotype.serve.lifecycle.registry import Place, Running, place_of
+from calotype.serve.lifecycle.readiness_notifier import ReadinessMessage, read_messages
+from calotype.serve.lifecycle.registry import DeploymentDir, Endpoint, deployment_dir
 
 LAST_LINES = 20
 _LAST_S = 10
@@ -28,13 +28,13 @@ class DeployError(CalotypeError):
 
 
 def deploy(
-    plan: DeploymentPlan, tell: Callable[[str], None] = lambda _: None, place: Place | None = None
-) -> Running:
+    plan: DeploymentConfig, tell: Callable[[str], None] = lambda _: None, place: DeploymentDir | None = None
+) -> Endpoint:
     """Start a deployment that outlives this process; returns when it is ready.
 
     It is kept in `place`, or where its name leads to.
     """
-    place = place or place_of(plan.name)
+    place = place or deployment_dir(plan.name)
     check_plan(plan, place)
     # Held until it is ready, together with the server: where the start fails, the plan before is put back.
     with place.held() as held, place.trying(plan) as confirm, _started(place, held) as pipe:
@@ -43,7 +43,7 @@ def deploy(
         return running
 
 
-def _started(place: Place, held: int) -> IO[str]:
+def _started(place: DeploymentDir, held: int) -> IO[str]:
     """Start its server, which holds the place from then on; what it tells comes out of the pipe."""
     ours, theirs = os.pipe()
     server = [sys.executable, "-m", "calotype.serve.lifecycle", str(place.folder)]
@@ -63,10 +63,10 @@ def _started(place: Place, held: int) -> IO[str]:
     return os.fdopen(ours, encoding="utf-8")
 
 
-def _when_ready(place: Place, pipe: IO[str], tell: Callable[[str], None]) -> Running:
+def _when_ready(place: DeploymentDir, pipe: IO[str], tell: Callable[[str], None]) -> Endpoint:
     pid: int | None = None
     try:
-        for told in heard(pipe):
+        for told in read_messages(pipe):
             match told.kind:
                 case "begun":
                     pid = int(told.text)
@@ -102,7 +102,7 @@ def _see_out(pid: int | None) -> None:
 def _call_off(pid: int | None, pipe: IO[str]) -> None:
     """Stop a server before it is ready. One that has not said yet who it is does so soon, or ends."""
     while pid is None:
-        told = next(heard(pipe), Told("failed"))
+        told = next(read_messages(pipe), ReadinessMessage("failed"))
         if told.kind == "failed":
             return
         pid = int(told.text) if told.kind == "begun" else None
@@ -112,7 +112,7 @@ def _call_off(pid: int | None, pipe: IO[str]) -> None:
     pipe.read()
 
 
-def undeploy(place: Place, *, at_once: bool = False, purge: bool = False) -> None:
+def undeploy(place: DeploymentDir, *, at_once: bool = False, purge: bool = False) -> None:
     """Stop a deployment; with `purge`, forget its queue, history and pictures too."""
     running = place.running()
     if running is not None:
@@ -124,7 +124,7 @@ def undeploy(place: Place, *, at_once: bool = False, purge: bool = False) -> Non
             shutil.rmtree(place.folder)
 
 
-def stop(running: Running, *, at_once: bool) -> None:
+def stop(running: Endpoint, *, at_once: bool) -> None:
     """Ask it to drain, or to leave at once, and wait until it has."""
     try:
         watched = os.pidfd_open(running.pid)
@@ -147,6 +147,6 @@ def stop(running: Running, *, at_once: bool) -> None:
         os.close(watched)
 
 
-def _end_of_log(place: Place) -> str:
+def _end_of_log(place: DeploymentDir) -> str:
     lines: Sequence[str] = place.log.read_text("utf-8", errors="replace").splitlines()
     return "\n".join([f"the end of {place.log}:", *(f"  {line}" for line in lines[-LAST_LINES:])])

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentConfig
 from calotype.serve.lifecycle.daemon import deploy, stop
-from calotype.serve.lifecycle.registry import Running, place_of
+from calotype.serve.lifecycle.registry import Endpoint, deployment_dir
 
 
 def deploy_together(
-    plans: Sequence[DeploymentPlan], tell: Callable[[str], None] = lambda _: None
-) -> list[Running]:
+    plans: Sequence[DeploymentConfig], tell: Callable[[str], None] = lambda _: None
+) -> list[Endpoint]:
     """Start each and return when all are ready; if one cannot, those before it are stopped again."""
     for plan in plans:
-        place_of(plan.name).check_free()
-    started: list[Running] = []
+        deployment_dir(plan.name).check_free()
+    started: list[Endpoint] = []
     try:
         for plan in plans:
             tell(plan.name)

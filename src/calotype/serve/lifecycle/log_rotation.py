@@ -10,18 +10,20 @@ from pathlib import Path
 
 _log = logging.getLogger(__name__)
 
-MOST_BYTES = 64 * 2**20
+MAX_BYTES = 64 * 2**20
 _LOOK_EVERY_S = 60.0
 
 
-async def keep_bounded(log: Path, most_bytes: int = MOST_BYTES, every_s: float = _LOOK_EVERY_S) -> None:
+async def rotate_in_background(
+    log: Path, most_bytes: int = MAX_BYTES, every_s: float = _LOOK_EVERY_S
+) -> None:
     """Look at the file now and then, until this is cancelled."""
     while True:
         await asyncio.to_thread(shorten, log, most_bytes)
         await asyncio.sleep(every_s)
 
 
-def shorten(log: Path, most_bytes: int = MOST_BYTES) -> None:
+def shorten(log: Path, most_bytes: int = MAX_BYTES) -> None:
     """Begin the file anew if it has grown too large; what it held is kept in another beside it, once.
 
     Server and workers have it open, to append to, and go on with the same file: so it is emptied and not

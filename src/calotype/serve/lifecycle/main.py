@@ -11,11 +11,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from calotype.core.errors import CalotypeError
-from calotype.serve.lifecycle.log_rotation import keep_bounded
-from calotype.serve.lifecycle.readiness_notifier import News
-from calotype.serve.lifecycle.registry import Place
+from calotype.serve.lifecycle.log_rotation import rotate_in_background
+from calotype.serve.lifecycle.readiness_notifier import ReadinessNotifier
+from calotype.serve.lifecycle.registry import DeploymentDir
 from calotype.serve.lifecycle.server import serve
-from calotype.serve.log_format import JsonLines
+from calotype.serve.log_format import JsonFormatter
 
 
 def main() -> int:
@@ -28,10 +28,10 @@ def main() -> int:
     if held:
         # Workers are not to hold it when this process has gone.
         os.set_inheritable(chosen.held_fd, False)
-    return run(Place(chosen.folder), News(chosen.news_fd), held=held)
+    return run(DeploymentDir(chosen.folder), ReadinessNotifier(chosen.news_fd), held=held)
 
 
-def run(place: Place, news: News, *, held: bool = False) -> int:
+def run(place: DeploymentDir, news: ReadinessNotifier, *, held: bool = False) -> int:
     """Serve what a folder's plan says; the exit code of the process. `held` if nobody else can do so."""
     log_as_json()
     news.say("begun", str(os.getpid()))
@@ -45,8 +45,8 @@ def run(place: Place, news: News, *, held: bool = False) -> int:
     return 0
 
 
-async def _serve(place: Place, news: News) -> None:
-    bounding = asyncio.create_task(keep_bounded(place.log))
+async def _serve(place: DeploymentDir, news: ReadinessNotifier) -> None:
+    bounding = asyncio.create_task(rotate_in_background(place.log))
     try:
         await serve(place.plan(), place, news)
     finally:
@@ -56,5 +56,5 @@ async def _serve(place: Place, news: News) -> None:
 def log_as_json() -> None:
     """One JSON object a line, to stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -10,25 +10,25 @@ from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
-from calotype.core.errors import Problem, RequestError, near_matches
+from calotype.core.errors import Problem, RequestError, did_you_mean
 from calotype.core.paths import models_dir
 from calotype.serve.api_keys import ApiKeys
-from calotype.serve.lifecycle.config import DeploymentPlan, makes_tiny_pictures
-from calotype.serve.lifecycle.registry import Place
+from calotype.serve.lifecycle.config import DeploymentConfig, makes_tiny_pictures
+from calotype.serve.lifecycle.registry import DeploymentDir
 from calotype.workflow.file_catalogue import FolderCatalogue
 
 RANDOM = "random:"
 _FILE_SUFFIXES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 
 
-def check_plan(plan: DeploymentPlan, place: Place) -> None:
+def check_plan(plan: DeploymentConfig, place: DeploymentDir) -> None:
     """Raise RequestError with every problem."""
     problems = [*_folders(plan), *_models(plan), *_admins(plan, place)]
     if problems:
         raise RequestError(problems)
 
 
-def _folders(plan: DeploymentPlan) -> Iterator[Problem]:
+def _folders(plan: DeploymentConfig) -> Iterator[Problem]:
     named = [("records", path) for path in plan.records]
     if plan.models_folder is not None:
         named.insert(0, ("models_folder", plan.models_folder))
@@ -38,7 +38,7 @@ def _folders(plan: DeploymentPlan) -> Iterator[Problem]:
             yield Problem(field, f"{folder} {what}; name a folder, or create it first", str(folder))
 
 
-def _models(plan: DeploymentPlan) -> Iterator[Problem]:
+def _models(plan: DeploymentConfig) -> Iterator[Problem]:
     # That engine loads no weights, so any name will do. The files of a cluster are on its own machines.
     if makes_tiny_pictures(plan.engine) or plan.cluster is not None:
         return
@@ -51,7 +51,7 @@ def _models(plan: DeploymentPlan) -> Iterator[Problem]:
         if model in known or model.startswith(RANDOM) or on_the_hub or _exists(model):
             continue
         where = f"not a file, not in {folder / 'checkpoints'}, not in the catalogue"
-        rule = f"there is no model {model[:80]!r}: {where}; {near_matches(model[:80], known)}"
+        rule = f"there is no model {model[:80]!r}: {where}; {did_you_mean(model[:80], known)}"
         yield Problem("models", rule, model)
 
 
@@ -68,11 +68,11 @@ def _exists(model: str) -> bool:
         return False
 
 
-def _admins(plan: DeploymentPlan, place: Place) -> Iterator[Problem]:
+def _admins(plan: DeploymentConfig, place: DeploymentDir) -> Iterator[Problem]:
     if not plan.reached.admins:
         return
     names = [key.name for key in ApiKeys(plan.keys_folder or place.folder).all()]
     for admin in plan.reached.admins:
         if admin not in names:
-            rule = f"no API key is named {admin[:80]!r}; {near_matches(admin, names)}; create it first with "
+            rule = f"no API key is named {admin[:80]!r}; {did_you_mean(admin, names)}; create it first with "
             yield Problem("admins", f"{rule}`calotype keys create NAME --deployment {plan.name}`", admin)

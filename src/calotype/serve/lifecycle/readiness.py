@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import httpx
 
-from calotype.serve.lifecycle.registry import Running
+from calotype.serve.lifecycle.registry import Endpoint
 
 _TIMEOUT_S = 2.0
 
 
-def refusal_of(running: Running) -> str | None:
+def refusal_of(running: Endpoint) -> str | None:
     """What `/readyz` says about a queue that accepts no jobs; None if it accepts them or does not answer."""
     try:
         # No secret is sent, and the certificate may be the deployment's own.

@@ -14,14 +14,14 @@ Kind = Literal["begun", "loading", "ready", "draining", "failed"]
 
 
 @dataclass(frozen=True)
-class Told:
+class ReadinessMessage:
     """One piece of news."""
 
     kind: Kind
     text: str = ""
 
 
-class News:
+class ReadinessNotifier:
     """Says what happens, to whoever still listens."""
 
     def __init__(self, pipe: int | None = None) -> None:
@@ -46,11 +46,11 @@ class News:
         self._pipe = None
 
 
-def heard(pipe: IO[str]) -> Iterator[Told]:
+def read_messages(pipe: IO[str]) -> Iterator[ReadinessMessage]:
     """The news as they come, up to the end of the pipe."""
     for line in pipe:
         values = json.loads(line)
-        yield Told(values["kind"], values["text"])
+        yield ReadinessMessage(values["kind"], values["text"])
 
 
 def _tell_systemd(state: str) -> None:

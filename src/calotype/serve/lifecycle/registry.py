@@ -19,11 +19,11 @@ from calotype.core.errors import (
     NotFoundError,
     Problem,
     RequestError,
-    near_matches,
+    did_you_mean,
 )
-from calotype.core.paths import check_name, state_dir, written_whole
-from calotype.core.process import born
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.core.paths import atomic_write, check_name, state_dir
+from calotype.core.process import process_start_time
+from calotype.serve.lifecycle.config import DeploymentConfig
 from calotype.serve.queue.replacement import damage_notices
 from calotype.serve.service import UnavailableError
 
@@ -41,7 +41,7 @@ class StateDiskFullError(UnavailableError, DiskFullError):
     exit_code = DiskFullError.exit_code
 
 
-class Running(BaseModel):
+class Endpoint(BaseModel):
     """A deployment that answers, or did when its machine was switched off."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
@@ -54,11 +54,11 @@ class Running(BaseModel):
 
     @property
     def alive(self) -> bool:
-        return born(self.pid) == self.born
+        return process_start_time(self.pid) == self.born
 
 
 @dataclass(frozen=True)
-class Place:
+class DeploymentDir:
     """One deployment's folder."""
 
     folder: Path
@@ -79,10 +79,10 @@ class Place:
         """What people have to know about damaged databases of its queue."""
         return damage_notices(self.queue, with_paths=True)
 
-    def plan(self) -> DeploymentPlan:
+    def plan(self) -> DeploymentConfig:
         """What it serves."""
         try:
-            return DeploymentPlan.model_validate_json((self.folder / "plan.json").read_bytes())
+            return DeploymentConfig.model_validate_json((self.folder / "plan.json").read_bytes())
         except FileNotFoundError:
             raise NotFoundError(f"{self.folder} holds no deployment: it has no plan.json") from None
         except ValidationError as error:
@@ -91,12 +91,12 @@ class Place:
                 f"`calotype deploy MODEL --name {self.name}`"
             ) from None
 
-    def keep_plan(self, plan: DeploymentPlan) -> None:
+    def keep_plan(self, plan: DeploymentConfig) -> None:
         self._make_folder()
         self.write("plan.json", plan)
 
     @contextmanager
-    def trying(self, plan: DeploymentPlan) -> Iterator[Callable[[], None]]:
+    def trying(self, plan: DeploymentConfig) -> Iterator[Callable[[], None]]:
         """Keep this plan; put back the one before it unless the answer is called, which says that it works.
 
         So a start that fails leaves a deployment as it was. Only while the place is held.
@@ -113,7 +113,7 @@ class Place:
             yield confirm
         finally:
             if not works and before is not None:
-                with self._refusals(), written_whole(self.folder / "plan.json") as file:
+                with self._refusals(), atomic_write(self.folder / "plan.json") as file:
                     file.write(before)
 
     def _plan_bytes(self) -> bytes | None:
@@ -165,12 +165,12 @@ class Place:
             # What it serves may hold a way in: other users of the machine need not know.
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def running(self) -> Running | None:
+    def running(self) -> Endpoint | None:
         """How it is reached; None if it does not run."""
-        found = self.read("running.json", Running)
+        found = self.read("running.json", Endpoint)
         return found if found is not None and found.alive else None
 
-    def keep_running(self, running: Running) -> None:
+    def keep_running(self, running: Endpoint) -> None:
         # A server that was killed while it wrote this has left a part of it.
         for part in self.folder.glob(".running.json.*.part"):
             part.unlink(missing_ok=True)
@@ -188,7 +188,7 @@ class Place:
             return None
 
     def write(self, name: str, value: BaseModel) -> None:
-        with self._refusals(), written_whole(self.folder / name) as file:
+        with self._refusals(), atomic_write(self.folder / name) as file:
             file.write(value.model_dump_json(indent=2).encode() + b"\n")
 
     @contextmanager
@@ -203,37 +203,39 @@ class Place:
             ) from error
 
 
-def deployments_folder() -> Path:
+def deployments_dir() -> Path:
     """$CALOTYPE_STATE/deployments, or the same under the user's state directory."""
     return state_dir() / "deployments"
 
 
-def place_of(name: str) -> Place:
+def deployment_dir(name: str) -> DeploymentDir:
     """Where the deployment of this name is or would be."""
-    return Place(deployments_folder() / check_name("name", name).replace(os.sep, "_"))
+    return DeploymentDir(deployments_dir() / check_name("name", name).replace(os.sep, "_"))
 
 
-def all_places() -> Sequence[Place]:
+def all_deployment_dirs() -> Sequence[DeploymentDir]:
     """Every deployment there is, running or not."""
-    folder = deployments_folder()
+    folder = deployments_dir()
     found = folder.iterdir() if folder.is_dir() else ()
-    return sorted((Place(each) for each in found if (each / "plan.json").is_file()), key=lambda p: p.name)
+    return sorted(
+        (DeploymentDir(each) for each in found if (each / "plan.json").is_file()), key=lambda p: p.name
+    )
 
 
-def known_place(name: str) -> Place:
+def known_deployment(name: str) -> DeploymentDir:
     """The place of a deployment that exists."""
-    place = place_of(name)
+    place = deployment_dir(name)
     if not (place.folder / "plan.json").is_file():
-        names = [each.name for each in all_places()]
+        names = [each.name for each in all_deployment_dirs()]
         raise NotFoundError(
-            f"no deployment {name!r}; start one with `calotype deploy`; {near_matches(name, names)}"
+            f"no deployment {name!r}; start one with `calotype deploy`; {did_you_mean(name, names)}"
         )
     return place
 
 
-def running_place(name: str) -> tuple[Place, Running]:
+def running_deployment(name: str) -> tuple[DeploymentDir, Endpoint]:
     """A deployment that runs."""
-    place = known_place(name)
+    place = known_deployment(name)
     running = place.running()
     if running is None:
         raise NotFoundError(

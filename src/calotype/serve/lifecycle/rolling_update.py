@@ -16,8 +16,8 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict
 
 from calotype.core.errors import CalotypeError, Problem, RequestError
-from calotype.serve.lifecycle.config import DeploymentPlan
-from calotype.serve.lifecycle.registry import Place, Running
+from calotype.serve.lifecycle.config import DeploymentConfig
+from calotype.serve.lifecycle.registry import DeploymentDir, Endpoint
 
 _log = logging.getLogger(__name__)
 
@@ -39,16 +39,16 @@ class NotUpdatedError(CalotypeError):
     """An update that was not carried through; the message says why, and what serves now."""
 
 
-class Asked(BaseModel):
+class UpdateRequest(BaseModel):
     """An update that is wanted."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     id: str
-    plan: DeploymentPlan
+    plan: DeploymentConfig
 
 
-class Answered(BaseModel):
+class UpdateResponse(BaseModel):
     """What became of an update."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -57,13 +57,13 @@ class Answered(BaseModel):
     problem: str | None
 
 
-def update(place: Place, running: Running, plan: DeploymentPlan) -> None:
+def update(place: DeploymentDir, running: Endpoint, plan: DeploymentConfig) -> None:
     """Have a running deployment replace its workers; returns when it has."""
     check_update(place.plan(), plan)
-    asked = Asked(id=uuid4().hex, plan=plan)
+    asked = UpdateRequest(id=uuid4().hex, plan=plan)
     place.write("update.json", asked)
     os.kill(running.pid, signal.SIGUSR1)
-    while (answer := place.read("updated.json", Answered)) is None or answer.id != asked.id:
+    while (answer := place.read("updated.json", UpdateResponse)) is None or answer.id != asked.id:
         if not running.alive:
             raise NotUpdatedError(f"{place.name!r} ended before it was updated; {place.log} says why")
         time.sleep(LOOK_EVERY_S)
@@ -71,7 +71,7 @@ def update(place: Place, running: Running, plan: DeploymentPlan) -> None:
         raise NotUpdatedError(f"{place.name!r} was not updated: {answer.problem}")
 
 
-def check_update(old: DeploymentPlan, new: DeploymentPlan) -> None:
+def check_update(old: DeploymentConfig, new: DeploymentConfig) -> None:
     """Refuse what cannot change while it runs."""
     if old.cluster is None or new.cluster is None:
         rule = f"only replicas (--engine ray) are replaced one by one; `calotype undeploy {old.name}` first"
@@ -79,16 +79,16 @@ def check_update(old: DeploymentPlan, new: DeploymentPlan) -> None:
     if new.cluster.address != old.cluster.address:
         rule = f"it runs in the cluster at {old.cluster.address}; `calotype undeploy {old.name}` first"
         raise RequestError([Problem("cluster.address", rule, new.cluster.address)])
-    others = [name for name in DeploymentPlan.model_fields if name not in CHANGEABLE]
+    others = [name for name in DeploymentConfig.model_fields if name not in CHANGEABLE]
     different = [name for name in others if getattr(old, name) != getattr(new, name)]
     if different:
         rule = f"stays as it is while {old.name!r} runs; `calotype undeploy {old.name}` first"
         raise RequestError(Problem(name, rule) for name in different)
 
 
-async def carry_out(place: Place, change: Callable[[DeploymentPlan], Awaitable[None]]) -> None:
+async def apply_update(place: DeploymentDir, change: Callable[[DeploymentConfig], Awaitable[None]]) -> None:
     """Do what was asked for, and answer."""
-    asked = place.read("update.json", Asked)
+    asked = place.read("update.json", UpdateRequest)
     if asked is None:
         _log.error("no update: there is none in %s", place.folder)
         return
@@ -100,4 +100,4 @@ async def carry_out(place: Place, change: Callable[[DeploymentPlan], Awaitable[N
     except CalotypeError as error:
         problem = str(error)
         _log.error("not updated: %s", problem)
-    place.write("updated.json", Answered(id=asked.id, problem=problem))
+    place.write("updated.json", UpdateResponse(id=asked.id, problem=problem))

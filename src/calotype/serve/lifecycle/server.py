@@ -21,19 +21,19 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, near_matches
+from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, did_you_mean
 from calotype.core.hardware import GpuSource
 from calotype.core.nvml import NvmlGpus
-from calotype.core.process import born
+from calotype.core.process import process_start_time
 from calotype.serve.api_keys import ApiKeys, server_keys
 from calotype.serve.grpc import server as grpc_server
 from calotype.serve.http.app import create_app
 from calotype.serve.http.server import listen, server_config
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentConfig
 from calotype.serve.lifecycle.open_files_limit import raise_open_files_limit
-from calotype.serve.lifecycle.readiness_notifier import News
-from calotype.serve.lifecycle.registry import Place, Running
-from calotype.serve.lifecycle.rolling_update import carry_out
+from calotype.serve.lifecycle.readiness_notifier import ReadinessNotifier
+from calotype.serve.lifecycle.registry import DeploymentDir, Endpoint
+from calotype.serve.lifecycle.rolling_update import apply_update
 from calotype.serve.lifecycle.workers import replica_starter, workers_of
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.queue import JobQueue
@@ -44,10 +44,10 @@ from calotype.serve.service import Status, UnavailableError
 from calotype.serve.settings import ServeSettings
 from calotype.serve.system_info.benchmark_records import Records
 from calotype.serve.system_info.gpu_memory_collector import GpuMemory
-from calotype.serve.system_info.system_info import Surroundings
+from calotype.serve.system_info.system_info import SystemInfo
 from calotype.serve.workflow.admission import WorkflowAdmission
 from calotype.serve.workflow.catalogue import WorkflowCatalogue
-from calotype.serve.workflow.service_impl import WorkflowDesk
+from calotype.serve.workflow.service_impl import DeploymentWorkflowService
 from calotype.workflow.registry import load_registry
 
 _log = logging.getLogger(__name__)
@@ -79,7 +79,9 @@ class _Stopping:
         (self.at_once if self.asked.is_set() else self.asked).set()
 
 
-async def serve(plan: DeploymentPlan, place: Place, news: News, gpus: GpuSource | None = None) -> None:
+async def serve(
+    plan: DeploymentConfig, place: DeploymentDir, news: ReadinessNotifier, gpus: GpuSource | None = None
+) -> None:
     """Serve until a signal says otherwise."""
     stopping = _Stopping(asyncio.Event(), asyncio.Event())
     _on_signals(stopping)
@@ -105,12 +107,12 @@ def _on_signals(stopping: _Stopping) -> None:
 
 
 async def _open(
-    plan: DeploymentPlan,
-    place: Place,
+    plan: DeploymentConfig,
+    place: DeploymentDir,
     keys: ApiKeys,
     workers: Mapping[str, StartWorker],
     http_socket: socket.socket,
-    news: News,
+    news: ReadinessNotifier,
     stopping: _Stopping,
     gpus: GpuSource,
 ) -> None:
@@ -139,7 +141,7 @@ async def _open(
         keys=keys,
         registry=deployment.metrics.registry,
         settings=plan.reached,
-        workflows=WorkflowDesk(deployment, queue, _workflow_admission(plan, offered)),
+        workflows=DeploymentWorkflowService(deployment, queue, _workflow_admission(plan, offered)),
         surroundings=_surroundings(plan, offered, place, gpus),
     )
     try:
@@ -154,14 +156,14 @@ async def _open(
 
 @contextlib.contextmanager
 def _updated(
-    plan: DeploymentPlan, place: Place, deployment: Deployment, offered: list[str]
+    plan: DeploymentConfig, place: DeploymentDir, deployment: Deployment, offered: list[str]
 ) -> Iterator[None]:
     """Meanwhile, replicas are replaced whenever that is asked for."""
     if plan.cluster is None:
         yield
         return
 
-    async def change(new: DeploymentPlan) -> None:
+    async def change(new: DeploymentConfig) -> None:
         assert new.cluster is not None
         await deployment.update(new.model_names, replica_starter(new), new.cluster.replicas)
         offered[:] = new.model_names
@@ -170,7 +172,7 @@ def _updated(
         while True:
             await asked.wait()
             asked.clear()
-            await carry_out(place, change)
+            await apply_update(place, change)
 
     asked = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, asked.set)
@@ -182,13 +184,13 @@ def _updated(
 
 
 async def _serve(
-    plan: DeploymentPlan,
-    place: Place,
+    plan: DeploymentConfig,
+    place: DeploymentDir,
     deployment: Deployment,
     keys: ApiKeys,
     app: FastAPI,
     http_socket: socket.socket,
-    news: News,
+    news: ReadinessNotifier,
     stopping: _Stopping,
 ) -> None:
     http = _Http(server_config(app, plan.reached))
@@ -212,7 +214,7 @@ async def _serve(
         await _last_answers(http, answering, remote)
 
 
-async def _until_ready(status: Callable[[], Status], news: News, stopped: asyncio.Event) -> None:
+async def _until_ready(status: Callable[[], Status], news: ReadinessNotifier, stopped: asyncio.Event) -> None:
     """Tell how loading goes; an error if no worker will ever be ready."""
     said: set[str] = set()
     while not stopped.is_set():
@@ -261,10 +263,10 @@ def _find_model(folder: Path | None, offered: Sequence[str], name: str) -> None:
     known = WorkflowCatalogue(folder, offered, ()).files("checkpoints")
     stems = [str(Path(each).with_suffix("")) for each in known]
     if name not in known and stems.count(name) != 1:
-        raise NotFoundError(f"no model {name[:80]!r} here; {near_matches(name[:80], known)}")
+        raise NotFoundError(f"no model {name[:80]!r} here; {did_you_mean(name[:80], known)}")
 
 
-def _workflow_admission(plan: DeploymentPlan, offered: Sequence[str]) -> WorkflowAdmission:
+def _workflow_admission(plan: DeploymentConfig, offered: Sequence[str]) -> WorkflowAdmission:
     registry = load_registry()
     for left_out in registry.left_out:
         _log.warning("nodes of %s are left out: %s", left_out.package, left_out.reason)
@@ -272,9 +274,9 @@ def _workflow_admission(plan: DeploymentPlan, offered: Sequence[str]) -> Workflo
 
 
 def _surroundings(
-    plan: DeploymentPlan, offered: Sequence[str], place: Place, gpus: GpuSource
-) -> Surroundings:
-    return Surroundings(
+    plan: DeploymentConfig, offered: Sequence[str], place: DeploymentDir, gpus: GpuSource
+) -> SystemInfo:
+    return SystemInfo(
         models=offered,
         models_folder=plan.models_folder,
         limits=plan.requests,
@@ -284,14 +286,14 @@ def _surroundings(
     )
 
 
-def _running(settings: ServeSettings, http_socket: socket.socket, grpc_port: int | None) -> Running:
+def _running(settings: ServeSettings, http_socket: socket.socket, grpc_port: int | None) -> Endpoint:
     # Whoever finds it by name is on this machine: an address that means "any" is reached on loopback.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - compared with
     shown = f"[{host}]" if ":" in host else host
     scheme = "https" if settings.tls_certificate else "http"
-    started = born(os.getpid())
+    started = process_start_time(os.getpid())
     assert started is not None
-    return Running(
+    return Endpoint(
         pid=os.getpid(),
         born=started,
         http=f"{scheme}://{shown}:{http_socket.getsockname()[1]}",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from calotype.serve.lifecycle.config import DeploymentPlan
-from calotype.serve.lifecycle.registry import Place
+from calotype.serve.lifecycle.config import DeploymentConfig
+from calotype.serve.lifecycle.registry import DeploymentDir
 
 _UNIT = """\
 # As ~/.config/systemd/user/calotype-{name}.service: systemctl --user enable --now calotype-{name}
@@ -36,7 +36,7 @@ _KEPT = ("CALOTYPE_MODELS", "CALOTYPE_CACHE")
 """What the one who asks for the unit has set, and systemd would not know of."""
 
 
-def unit(plan: DeploymentPlan, place: Place) -> str:
+def unit(plan: DeploymentConfig, place: DeploymentDir) -> str:
     """The unit file's text; the plan has to be kept in the place."""
     return _UNIT.format(
         name=plan.name,

@@ -10,19 +10,19 @@ from functools import partial
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.extras import MissingExtraError
 from calotype.core.hardware import GpuSource
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentConfig
 from calotype.serve.scheduler.replica_set import replica_name
 from calotype.serve.scheduler.worker_protocol import StartWorker
 from calotype.serve.worker.options import WorkerOptions
 from calotype.serve.worker.process import start_worker
 
-Place = tuple[str | None, dict[str, str]]
+WorkerDevice = tuple[str | None, dict[str, str]]
 """What a worker is told as its device, and what is added to its environment."""
 
 
-def worker_places(devices: Sequence[str], gpus: GpuSource) -> dict[str, Place]:
+def worker_devices(devices: Sequence[str], gpus: GpuSource) -> dict[str, WorkerDevice]:
     """By a name for people, in order."""
-    found: dict[str, Place] = {}
+    found: dict[str, WorkerDevice] = {}
     for device in devices:
         for name, place in _places(device, gpus):
             if name in found:
@@ -31,7 +31,7 @@ def worker_places(devices: Sequence[str], gpus: GpuSource) -> dict[str, Place]:
     return found
 
 
-def _places(device: str, gpus: GpuSource) -> list[tuple[str, Place]]:
+def _places(device: str, gpus: GpuSource) -> list[tuple[str, WorkerDevice]]:
     if device == "all":
         return _everything(gpus)
     if device == "auto":
@@ -44,7 +44,7 @@ def _places(device: str, gpus: GpuSource) -> list[tuple[str, Place]]:
     raise RequestError([Problem("devices", rule, device)])
 
 
-def _everything(gpus: GpuSource) -> list[tuple[str, Place]]:
+def _everything(gpus: GpuSource) -> list[tuple[str, WorkerDevice]]:
     names: list[str] = []
     for gpu in gpus.survey().gpus:
         slices = [part.uuid for part in gpu.mig_devices if part.uuid]
@@ -57,12 +57,12 @@ def _everything(gpus: GpuSource) -> list[tuple[str, Place]]:
 
 
 @asynccontextmanager
-async def workers_of(plan: DeploymentPlan, gpus: GpuSource) -> AsyncIterator[dict[str, StartWorker]]:
+async def workers_of(plan: DeploymentConfig, gpus: GpuSource) -> AsyncIterator[dict[str, StartWorker]]:
     """By a name for people. Replicas are of a cluster that this process leaves in the end."""
     if plan.cluster is None:
         yield {
             name: partial(start_worker, options_of(plan, device), environment=environment)
-            for name, (device, environment) in worker_places(plan.devices, gpus).items()
+            for name, (device, environment) in worker_devices(plan.devices, gpus).items()
         }
         return
     try:
@@ -70,23 +70,23 @@ async def workers_of(plan: DeploymentPlan, gpus: GpuSource) -> AsyncIterator[dic
     except ModuleNotFoundError as error:
         raise MissingExtraError(str(error.name), "cluster", "engine ray") from None
     try:
-        await cluster.join(plan.cluster)
+        await cluster.connect(plan.cluster)
         start = replica_starter(plan)
         yield {replica_name(number + 1): start for number in range(plan.cluster.replicas.least)}
     finally:
-        await asyncio.to_thread(cluster.leave)
+        await asyncio.to_thread(cluster.disconnect)
 
 
-def replica_starter(plan: DeploymentPlan) -> StartWorker:
+def replica_starter(plan: DeploymentConfig) -> StartWorker:
     """Of a plan for a cluster that this process has joined."""
-    from calotype.serve.ray.cluster import starter  # noqa: PLC0415 - ray, only where it is wanted
+    from calotype.serve.ray.cluster import worker_starter  # noqa: PLC0415 - ray, only where it is wanted
 
     assert plan.cluster is not None
     (device,) = plan.devices
-    return starter(plan.name, plan.cluster, options_of(plan, None if device == "auto" else device))
+    return worker_starter(plan.name, plan.cluster, options_of(plan, None if device == "auto" else device))
 
 
-def options_of(plan: DeploymentPlan, device: str | None) -> WorkerOptions:
+def options_of(plan: DeploymentConfig, device: str | None) -> WorkerOptions:
     return WorkerOptions(
         models=plan.models,
         device=device,

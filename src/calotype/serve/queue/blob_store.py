@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 
-MOST_VERIFIED = 10_000
+MAX_VERIFIED = 10_000
 """Files whose state on disk is remembered as good: about 2 MB."""
 
 _Identity = tuple[int, int, int, int]
@@ -23,17 +23,17 @@ class DamagedFileError(OSError):
     """A file whose content is no longer what its name says."""
 
 
-def name_of(data: bytes) -> str:
+def blob_name(data: bytes) -> str:
     """The SHA-256 of a file's content, which is its name."""
     return hashlib.sha256(data).hexdigest()
 
 
-def named(pieces: Sequence[bytes]) -> dict[str, bytes]:
+def is_blob_name(pieces: Sequence[bytes]) -> dict[str, bytes]:
     """Files by their names."""
-    return {name_of(data): data for data in pieces}
+    return {blob_name(data): data for data in pieces}
 
 
-class PictureFiles:
+class BlobStore:
     """A folder of such files."""
 
     def __init__(self, folder: Path) -> None:
@@ -54,7 +54,7 @@ class PictureFiles:
         # A file that shrinks or grows while it is read has another size than it had when it was opened.
         if self._is_verified(name, identity) and len(data) == identity[1]:
             return data
-        if name_of(data) != name:
+        if blob_name(data) != name:
             self._forget(name)
             raise DamagedFileError(
                 f"{self._folder / name} is damaged: its content has changed since it was written"
@@ -71,7 +71,7 @@ class PictureFiles:
         for name, data in files.items():
             path = self._folder / name
             if not self._is_intact(name):
-                with written_whole(path, synced=False) as file:
+                with atomic_write(path, synced=False) as file:
                     file.write(data)
             # Also one that was there: another thread may be just here with it.
             _sync(path, os.O_RDONLY)
@@ -118,7 +118,7 @@ class PictureFiles:
         with self._lock:
             self._verified[name] = identity
             self._verified.move_to_end(name)
-            while len(self._verified) > MOST_VERIFIED:
+            while len(self._verified) > MAX_VERIFIED:
                 self._verified.popitem(last=False)
 
     def _forget(self, name: str) -> None:

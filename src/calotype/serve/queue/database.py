@@ -24,7 +24,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
-MOST_TOGETHER = 256
+MAX_TOGETHER = 256
 _LOCK_RETRY_S = 0.01
 """Between two attempts to take the write lock from another process."""
 _TAKEN = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -108,7 +108,7 @@ class Database(Generic[S]):
             call = self._calls.get(timeout=_LOCK_RETRY_S if self._blocked else None)
             while call is not None:
                 group.append(call)
-                if len(group) == MOST_TOGETHER:
+                if len(group) == MAX_TOGETHER:
                     return group, False
                 call = self._calls.get_nowait()
         except queue.Empty:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-_MOST_STALE = 100
+_MAX_STALE = 100
 
 
 class Deadlines:
@@ -26,7 +26,7 @@ class Deadlines:
     def drop(self, job_id: str) -> None:
         self._due.pop(job_id, None)
         # Most jobs end long before their deadline; what is left of them must not pile up.
-        if len(self._soonest) > 2 * len(self._due) + _MOST_STALE:
+        if len(self._soonest) > 2 * len(self._due) + _MAX_STALE:
             self._soonest = sorted((due, job_id) for job_id, due in self._due.items())
 
     def passed(self) -> list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calotype.serve.queue.blob_store import name_of
+from calotype.serve.queue.blob_store import blob_name
 from calotype.spec.job import JobPicture, PictureFile
 
 
 @dataclass(frozen=True)
-class MadePicture:
+class GeneratedImage:
     """A finished picture as it comes from a worker."""
 
     data: bytes
@@ -20,7 +20,7 @@ class MadePicture:
 
     def described(self) -> JobPicture:
         return JobPicture(
-            sha256=name_of(self.data),
+            sha256=blob_name(self.data),
             bytes=len(self.data),
             width=self.width,
             height=self.height,

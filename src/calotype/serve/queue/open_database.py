@@ -22,7 +22,7 @@ from calotype.serve.service import UnavailableError
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _TAKEN = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-_PATIENCE_S = 5.0
+_TIMEOUT_S = 5.0
 """For somebody who looks into the database with another program."""
 
 
@@ -59,7 +59,7 @@ def unavailable(folder: Path, error: Exception) -> UnavailableError:
     if is_damage(error):
         fix = "its database is damaged: start the deployment again, which copies what can be read"
     elif is_locked(error):
-        fix = f"another program has had {DATABASE} locked for longer than {_PATIENCE_S:g} s: end that one"
+        fix = f"another program has had {DATABASE} locked for longer than {_TIMEOUT_S:g} s: end that one"
     return UnavailableError(f"the queue in {folder} cannot be used: {error}; {fix}")
 
 
@@ -85,7 +85,7 @@ def _code(error: Exception) -> int:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA journal_mode = WAL")

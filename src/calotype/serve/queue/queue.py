@@ -12,31 +12,31 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.errors import NotFoundError
-from calotype.serve.queue.blob_store import named
+from calotype.serve.queue.blob_store import is_blob_name
 from calotype.serve.queue.clock import Clock
 from calotype.serve.queue.deadlines import Deadlines, left_after_restart
-from calotype.serve.queue.generated_image import MadePicture
+from calotype.serve.queue.generated_image import GeneratedImage
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.replacement import damage_folders
 from calotype.serve.queue.repository import complete, enqueue, history, record_sizes, reorder, uploads
-from calotype.serve.queue.repository.complete import Ending
-from calotype.serve.queue.repository.enqueue import Entered, NewJob
+from calotype.serve.queue.repository.complete import Completion
+from calotype.serve.queue.repository.enqueue import EnqueueResult, NewJob
 from calotype.serve.queue.repository.rows import find_job
-from calotype.serve.queue.store import WorkflowPictures, aside
+from calotype.serve.queue.store import WorkflowImages, hash_in_thread
 from calotype.serve.service import UnavailableError
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobState
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["Clock", "JobQueue", "MadePicture"]
+__all__ = ["Clock", "GeneratedImage", "JobQueue"]
 
 _RETRY_UNKNOWN_S, _RETRY_LEAST_S, _RETRY_MOST_S = 5.0, 1.0, 60.0
-_MOST_ENDED = 256
+_MAX_ENDED = 256
 _PACE_OF = 32
 """Latest ends that say how fast places become free."""
 
 
-class JobQueue(WorkflowPictures):
+class JobQueue(WorkflowImages):
     """Jobs in a folder that no other server has. Every method that changes something is on disk at its end.
 
     Whatever the disk refuses is an UnavailableError, and has not happened.
@@ -74,11 +74,11 @@ class JobQueue(WorkflowPictures):
         """Accept a job with the pictures that belong to it, unless it was before."""
         return (await self.enter(new, given)).job
 
-    async def enter(self, new: NewJob, given: Sequence[bytes] = ()) -> Entered:
+    async def enter(self, new: NewJob, given: Sequence[bytes] = ()) -> EnqueueResult:
         """The same, and whether it was."""
-        files = await aside(sum(map(len, given)), lambda: named(given))
+        files = await hash_in_thread(sum(map(len, given)), lambda: is_blob_name(given))
         enter = partial(
-            enqueue.enter,
+            enqueue.enqueue,
             new=new,
             given={name: len(data) for name, data in files.items()},
             limits=self.limits,
@@ -179,18 +179,18 @@ class JobQueue(WorkflowPictures):
     async def finish(
         self,
         job_id: str,
-        pictures: Sequence[MadePicture],
+        pictures: Sequence[GeneratedImage],
         *,
         request: Mapping[str, Any] | None = None,
         steps: tuple[int, int] | None = None,
     ) -> Job | None:
         """Keep a job's pictures and end it; None if it had ended already."""
         size = sum(len(made.data) for made in pictures)
-        described = await aside(size, lambda: tuple(made.described() for made in pictures))
+        described = await hash_in_thread(size, lambda: tuple(made.described() for made in pictures))
         files = {said.sha256: made.data for said, made in zip(described, pictures, strict=True)}
-        return await self._end(job_id, Ending("done", described, request=request, steps=steps), files)
+        return await self._end(job_id, Completion("done", described, request=request, steps=steps), files)
 
-    async def end(self, job_id: str, how: Ending) -> Job | None:
+    async def end(self, job_id: str, how: Completion) -> Job | None:
         """End a job without new pictures; None if it had ended already."""
         return await self._end(job_id, how, {})
 
@@ -239,7 +239,7 @@ class JobQueue(WorkflowPictures):
         while (files := await self._call(stale)) is not None:
             await self._remove_unused(files)
 
-    async def _end(self, job_id: str, how: Ending, files: Mapping[str, bytes]) -> Job | None:
+    async def _end(self, job_id: str, how: Completion, files: Mapping[str, bytes]) -> Job | None:
         end = partial(complete.end, job_id=job_id, ending=how, now=self._clock.wall())
         job = await self._with_files(files, end)
         return None if job is None else await self._noted(job)
@@ -249,7 +249,7 @@ class JobQueue(WorkflowPictures):
             self._deadlines.drop(job.id)
             self._ends.append(self._clock.monotonic())
             self._ended[job.id] = job
-            if len(self._ended) > _MOST_ENDED:
+            if len(self._ended) > _MAX_ENDED:
                 del self._ended[next(iter(self._ended))]
             try:
                 await self._remove_unused(list(_given(job).values()))

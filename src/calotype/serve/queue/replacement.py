@@ -17,8 +17,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from calotype.core.paths import written_whole
-from calotype.serve.queue.blob_store import PictureFiles, sync_file, sync_folder
+from calotype.core.paths import atomic_write
+from calotype.serve.queue.blob_store import BlobStore, sync_file, sync_folder
 from calotype.serve.queue.repository import history
 from calotype.serve.queue.salvage import SCRATCH, Salvaged, salvage
 
@@ -70,7 +70,7 @@ def keep_report(folder: Path, reason: str) -> Path:
     where = next(path for path in names if not path.exists())
     where.mkdir()
     report = DamageReport(found_at=f"{now:%Y-%m-%d %H:%M:%S} UTC", reason=reason)
-    with written_whole(where / _REPORT) as file:
+    with atomic_write(where / _REPORT) as file:
         file.write(report.model_dump_json(indent=2).encode() + b"\n")
     sync_folder(where)
     sync_folder(folder)
@@ -125,7 +125,7 @@ def keep_unknown_pictures(folder: Path, connection: sqlite3.Connection, where: P
     pictures = folder / PICTURES
     if not pictures.is_dir():
         return 0
-    unknown = history.unused(connection, PictureFiles(pictures).names())
+    unknown = history.unused(connection, BlobStore(pictures).names())
     if unknown:
         (where / PICTURES).mkdir(exist_ok=True)
     for name in unknown:

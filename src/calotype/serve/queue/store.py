@@ -18,10 +18,10 @@ from typing import Self, TypeVar
 from filelock import FileLock, Timeout
 
 from calotype.core.errors import NotFoundError
-from calotype.serve.queue.blob_store import DamagedFileError, PictureFiles, name_of
+from calotype.serve.queue.blob_store import BlobStore, DamagedFileError, blob_name
 from calotype.serve.queue.clock import Clock
 from calotype.serve.queue.database import Database, Work
-from calotype.serve.queue.generated_image import MadePicture
+from calotype.serve.queue.generated_image import GeneratedImage
 from calotype.serve.queue.health import QueueHealth, rewrite_version
 from calotype.serve.queue.open_database import is_damage, open_database, unavailable
 from calotype.serve.queue.replacement import PICTURES, damage_notices
@@ -52,7 +52,7 @@ class Store(ABC):
             except BaseException:
                 self._lock.release()
                 raise
-            self._files = PictureFiles(folder / PICTURES)
+            self._files = BlobStore(folder / PICTURES)
             try:
                 self._put_in_order(connection)
                 self._health = QueueHealth(folder)
@@ -208,7 +208,7 @@ class Store(ABC):
             self.check_wanted.set()
 
 
-async def aside(size: int, work: Callable[[], T]) -> T:
+async def hash_in_thread(size: int, work: Callable[[], T]) -> T:
     """Hash so many bytes in a thread of its own, if that takes longer than to get there."""
     return await asyncio.to_thread(work) if size > _HASHED_AT_ONCE else work()
 
@@ -237,17 +237,17 @@ def _locked(folder: Path) -> FileLock:
     return lock
 
 
-class WorkflowPictures(Store):
+class WorkflowImages(Store):
     """A store's named pictures. Every method that changes something is on disk at its end."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._clock = clock
         super().__init__(folder)
 
-    async def keep(self, job_id: str, pictures: Sequence[MadePicture]) -> tuple[JobPicture, ...] | None:
+    async def keep(self, job_id: str, pictures: Sequence[GeneratedImage]) -> tuple[JobPicture, ...] | None:
         """Keep what a running workflow has made so far, by name; None if it runs no more."""
         size = sum(len(made.data) for made in pictures)
-        described = await aside(size, lambda: tuple(made.described() for made in pictures))
+        described = await hash_in_thread(size, lambda: tuple(made.described() for made in pictures))
         files = {said.sha256: made.data for said, made in zip(described, pictures, strict=True)}
         kept = await self._with_files(
             files, partial(uploads.name_pictures, job_id=job_id, pictures=described)
@@ -258,7 +258,7 @@ class WorkflowPictures(Store):
         self, client: str, file: PictureFile, data: bytes, *, overwrite: bool = False
     ) -> PictureFile:
         """Keep a picture for workflows to come; answers with the name it got."""
-        name = await aside(len(data), lambda: name_of(data))
+        name = await hash_in_thread(len(data), lambda: blob_name(data))
         enter = partial(
             uploads.enter,
             client=client,

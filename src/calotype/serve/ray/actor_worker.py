@@ -37,7 +37,7 @@ def _actors() -> Any:
 
 
 @dataclass(frozen=True)
-class Share:
+class ActorResources:
     """What a replica takes of a node."""
 
     cpus: float
@@ -49,10 +49,10 @@ class Share:
         return ", ".join(f"{amount:g} {name}" for name, amount in taken.items() if amount) or "nothing"
 
 
-class Replica:
+class RayWorker:
     """A worker that was asked for; it begins when some node has room for it."""
 
-    def __init__(self, name: str, options: WorkerOptions, share: Share) -> None:
+    def __init__(self, name: str, options: WorkerOptions, share: ActorResources) -> None:
         self.pid: int | None = None
         self._actor = (
             _actors()
@@ -115,7 +115,7 @@ class Replica:
 class _Writer:
     """What a channel writes to."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: RayWorker) -> None:
         self._replica = replica
         self._last: Any = None
 

@@ -15,8 +15,8 @@ import ray
 from ray._private import ray_constants
 
 from calotype.core.errors import Problem, RequestError
-from calotype.serve.ray.actor_worker import Replica, Share
-from calotype.serve.ray.settings import ClusterPlan
+from calotype.serve.ray.actor_worker import ActorResources, RayWorker
+from calotype.serve.ray.settings import ClusterSettings
 from calotype.serve.scheduler.worker_protocol import StartWorker
 from calotype.serve.service import UnavailableError
 from calotype.serve.worker.options import WorkerOptions
@@ -27,7 +27,7 @@ ANSWERS_WITHIN_S = 10.0
 LOOPBACK = "127.0.0.1"
 
 
-async def join(plan: ClusterPlan) -> None:
+async def connect(plan: ClusterSettings) -> None:
     """Become a member. From a thread: in the main one Ray would take SIGTERM for itself."""
     await asyncio.to_thread(_join, plan.address)
 
@@ -82,7 +82,7 @@ def _unreachable(address: str, error: Exception) -> UnavailableError:
     )
 
 
-def starter(name: str, plan: ClusterPlan, options: WorkerOptions) -> StartWorker:
+def worker_starter(name: str, plan: ClusterSettings, options: WorkerOptions) -> StartWorker:
     """Starts replicas of a deployment; this process is a member of the cluster by now."""
     gpus = plan.gpus_per_replica
     if gpus is None:
@@ -90,12 +90,12 @@ def starter(name: str, plan: ClusterPlan, options: WorkerOptions) -> StartWorker
     if gpus == 0 and not plan.resources and options.device is None:
         # Others may have the GPUs that its node has.
         options = replace(options, device="cpu")
-    share = Share(plan.cpus_per_replica, gpus, plan.resources)
+    share = ActorResources(plan.cpus_per_replica, gpus, plan.resources)
 
-    async def start() -> Replica:
+    async def start() -> RayWorker:
         if not await asyncio.to_thread(_member):
             raise UnavailableError("Ray has died on the server's own node; deploy again when it is back")
-        return Replica(name, options, share)
+        return RayWorker(name, options, share)
 
     return start
 
@@ -106,6 +106,6 @@ def _member() -> bool:
     return any(node["Alive"] and node["NodeID"] == here for node in ray.nodes())
 
 
-def leave() -> None:
+def disconnect() -> None:
     """Leave the cluster; what was ours in it ends."""
     ray.shutdown()

@@ -15,7 +15,7 @@ from select import POLLIN, poll
 from threading import Thread
 from typing import NoReturn
 
-MOST_BYTES = 2**20
+MAX_BYTES = 2**20
 """Of what is handed on at a time."""
 
 
@@ -38,7 +38,7 @@ class WorkerHost:
     def hear(self) -> Iterator[bytes]:
         """What the worker says, up to its end."""
         with suppress(ConnectionError):
-            while data := self._socket.recv(MOST_BYTES):
+            while data := self._socket.recv(MAX_BYTES):
                 yield data
 
     def process(self) -> tuple[str, int]:

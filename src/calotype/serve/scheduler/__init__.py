@@ -3,7 +3,7 @@
 Reading order: `workers`, `pulse`, `seat`, `watching`, `running`, `handing_out`, `hearing`, `dispatcher`,
 `admission`, `deployment`.
 
-- A worker's place (`Seat`) outlives the worker: one that dies is started again, later each time, and not any
+- A worker's place (`WorkerSlot`) outlives the worker: one that dies is started again, later each time, and not any
   more when several in a row have died without doing anything. Its jobs go back to the queue.
 - A job that was lost twice runs by itself, so that one that kills workers fails alone.
 - Draining: nothing new is accepted, running jobs have a stated time to end, the others stop at their next

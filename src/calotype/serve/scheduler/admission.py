@@ -11,16 +11,16 @@ from math import isqrt
 
 from PIL import Image
 
-from calotype.core.errors import DoesNotFitError, NotFoundError, Problem, RequestError, near_matches
+from calotype.core.errors import DoesNotFitError, NotFoundError, Problem, RequestError, did_you_mean
 from calotype.engine.image_inputs import IN_MEMORY
 from calotype.imaging.image_io import READABLE
 from calotype.serve.ipc.messages import LoadedModel
-from calotype.serve.queue.blob_store import name_of
+from calotype.serve.queue.blob_store import blob_name
 from calotype.serve.scheduler.settings import DeploymentSettings, RequestLimits
 from calotype.serve.service import WorkerStatus
 from calotype.spec.generate_request import GenerateRequest
 
-USUAL_SIDE = 512
+DEFAULT_SIDE = 512
 """Stands for a side that is left to the model: no model here has a smaller one by far."""
 
 FindModel = Callable[[str], None]
@@ -49,13 +49,13 @@ class Admission:
         if wanted in names or any(wanted == model.sha256 for model in loaded):
             return wanted
         if self._find_model is None:
-            raise NotFoundError(f"no model {wanted[:80]!r} here; {near_matches(wanted[:80], names)}")
+            raise NotFoundError(f"no model {wanted[:80]!r} here; {did_you_mean(wanted[:80], names)}")
         self._find_model(wanted)
         return wanted
 
     def checked(self, request: GenerateRequest, given: dict[str, bytes]) -> GenerateRequest:
         """The request, which says what was given with it; refused if it is over limits, with all of them."""
-        names = {place: name_of(data) for place, data in given.items()}
+        names = {place: blob_name(data) for place, data in given.items()}
         problems = [
             *_over_limits(request, self._settings.limits),
             *_bad_pictures(given, self._settings.limits),
@@ -100,7 +100,7 @@ def picture_fits(request: GenerateRequest, model: LoadedModel, worker: WorkerSta
 
 
 def _over_limits(request: GenerateRequest, limits: RequestLimits) -> Iterator[Problem]:
-    width, height = request.width or USUAL_SIDE, request.height or USUAL_SIDE
+    width, height = request.width or DEFAULT_SIDE, request.height or DEFAULT_SIDE
     if width * height > limits.max_pixels:
         rule = f"{width}×{height} is {width * height} pixels, the limit here is {limits.max_pixels}"
         yield Problem("request.width", f"{rule}; make it smaller", request.width)

@@ -14,15 +14,15 @@ from calotype.core.errors import CalotypeError
 from calotype.serve.ipc.messages import LoadedModel
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.queue import JobQueue
-from calotype.serve.queue.repository.enqueue import Entered, NewJob
+from calotype.serve.queue.repository.enqueue import EnqueueResult, NewJob
 from calotype.serve.scheduler.admission import Admission, FindModel, Fits
 from calotype.serve.scheduler.heartbeat import Monotonic
-from calotype.serve.scheduler.replica_set import Crew, CrewSize
-from calotype.serve.scheduler.scheduler import Dispatcher
+from calotype.serve.scheduler.replica_set import ReplicaCount, ReplicaSet
+from calotype.serve.scheduler.scheduler import Scheduler
 from calotype.serve.scheduler.settings import DeploymentSettings
 from calotype.serve.scheduler.worker_protocol import StartWorker
 from calotype.serve.scheduler.worker_slot import Sleep
-from calotype.serve.service import Happening, Status, UnavailableError
+from calotype.serve.service import JobEvent, Status, UnavailableError
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobNews, JobState, Submission
 
 _log = logging.getLogger(__name__)
@@ -53,17 +53,19 @@ class Deployment:
         fits: Fits | None = None,
         sleep: Sleep = asyncio.sleep,
         monotonic: Monotonic = time.monotonic,
-        size: CrewSize | None = None,
+        size: ReplicaCount | None = None,
     ) -> None:
         """`workers`: one for each device, by a name for people; with `size`, of one kind, more or fewer."""
         self.settings, self.metrics = settings, metrics or Metrics()
         self._queue, self._quotas = queue, quotas
         self._admission = Admission(settings, find_model, fits)
-        self._dispatcher = Dispatcher(
+        self._dispatcher = Scheduler(
             queue, workers, settings, self.metrics, sleep=sleep, monotonic=monotonic, spend=self._spend
         )
         self._crew = (
-            None if size is None else Crew(self._dispatcher, next(iter(workers.values())), size, sleep=sleep)
+            None
+            if size is None
+            else ReplicaSet(self._dispatcher, next(iter(workers.values())), size, sleep=sleep)
         )
         self._closing: asyncio.Future[None] | None = None
 
@@ -73,7 +75,7 @@ class Deployment:
         if self._crew is not None:
             self._dispatcher.keep(self._crew.keep_size())
 
-    async def update(self, models: tuple[str, ...], start: StartWorker, size: CrewSize) -> None:
+    async def update(self, models: tuple[str, ...], start: StartWorker, size: ReplicaCount) -> None:
         """Replace the workers one at a time by those of another kind, while jobs are accepted and done.
 
         Where a request names no model, the old first one is meant up to the end of it.
@@ -161,7 +163,7 @@ class Deployment:
         self._dispatcher.accepted(entered.job)
         return entered.job
 
-    async def _within_quota(self, new: NewJob, given: Sequence[bytes], pictures: int) -> Entered:
+    async def _within_quota(self, new: NewJob, given: Sequence[bytes], pictures: int) -> EnqueueResult:
         if self._quotas is None:
             return await self._queue.enter(new, given)
         self._quotas.spend(new.client, pictures)
@@ -205,7 +207,7 @@ class Deployment:
     async def move(self, job_id: str, before: str | None, *, client: str | None = None) -> Job:
         job = await self._queue.move(job_id, before, client)
         self._dispatcher.line.look()
-        self._dispatcher.followers.tell(Happening(job))
+        self._dispatcher.followers.tell(JobEvent(job))
         return job
 
     async def delete(self, job_id: str, *, client: str | None = None) -> None:
@@ -230,7 +232,7 @@ class Deployment:
     def glance(self, job_id: str) -> bytes | None:
         return self._dispatcher.watchers.glance(job_id)
 
-    def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[Happening]]:
+    def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[JobEvent]]:
         return self._dispatcher.followers.follow(client)
 
     async def wait(self, job_id: str, *, client: str | None = None) -> Job:

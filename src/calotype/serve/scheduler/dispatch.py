@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from calotype.serve.ipc.messages import RunWorkflow, UnsendableError, Work
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.queue import JobQueue
-from calotype.serve.queue.repository.complete import Ending
-from calotype.serve.scheduler.job_results import Outcomes, failed
-from calotype.serve.scheduler.job_subscriptions import Watchers
+from calotype.serve.queue.repository.complete import Completion
+from calotype.serve.scheduler.job_results import ResultRecorder, failed
+from calotype.serve.scheduler.job_subscriptions import JobSubscriptions
 from calotype.serve.scheduler.running_jobs import Running, RunningJobs
 from calotype.serve.scheduler.settings import DeploymentSettings
-from calotype.serve.scheduler.task_group import Errands
-from calotype.serve.scheduler.worker_slot import Seat, Sleep
+from calotype.serve.scheduler.task_group import BackgroundTasks
+from calotype.serve.scheduler.worker_slot import Sleep, WorkerSlot
 from calotype.serve.service import UnavailableError
 from calotype.serve.workflow.run import WorkflowRun
 from calotype.spec.job import Job, JobKind
@@ -23,18 +23,18 @@ from calotype.spec.job import Job, JobKind
 _log = logging.getLogger(__name__)
 
 
-class HandingOut:
+class Dispatcher:
     """Fills workers. `seats` is the very list that others change; `listen` makes a workflow's ear."""
 
     def __init__(
         self,
         queue: JobQueue,
-        seats: Sequence[Seat],
+        seats: Sequence[WorkerSlot],
         running: RunningJobs,
-        outcomes: Outcomes,
-        watchers: Watchers,
+        outcomes: ResultRecorder,
+        watchers: JobSubscriptions,
         listen: Callable[[Running], WorkflowRun],
-        errands: Errands,
+        errands: BackgroundTasks,
         settings: DeploymentSettings,
         metrics: Metrics,
         sleep: Sleep,
@@ -44,7 +44,7 @@ class HandingOut:
         self._watchers, self._listen, self._settings = watchers, listen, settings
         self._metrics, self._sleep = metrics, sleep
         self.draining = False
-        self._reserved: Seat | None = None
+        self._reserved: WorkerSlot | None = None
         """Takes no more jobs, so that one can have it for itself."""
         self._wake = asyncio.Event()
 
@@ -77,7 +77,7 @@ class HandingOut:
         if not self.draining and not self._outcomes.refused:
             await self._fill_alone()
 
-    def _room(self, seat: Seat, kind: JobKind = "pictures") -> int:
+    def _room(self, seat: WorkerSlot, kind: JobKind = "pictures") -> int:
         if seat is self._reserved:
             return 0
         return seat.workflow_room if kind == "workflow" else seat.room
@@ -98,7 +98,7 @@ class HandingOut:
         await self._hand_out(claimed, [emptiest])
         emptiest.alone = next((job.id for job in claimed if job.id in emptiest.jobs), None)
 
-    async def _hand_out(self, jobs: Sequence[Job], seats: Sequence[Seat]) -> None:
+    async def _hand_out(self, jobs: Sequence[Job], seats: Sequence[WorkerSlot]) -> None:
         """Give claimed jobs to workers, all before any wait: from then on each can be stopped."""
         given = [self._give(job, seats) for job in jobs]
         nowhere = [job.id for job, running in zip(jobs, given, strict=True) if running is None]
@@ -109,7 +109,7 @@ class HandingOut:
                 # A worker that does not read keeps no other waiting.
                 self._errands.run(self._send_all(told))
 
-    def _give(self, job: Job, seats: Sequence[Seat]) -> Running | None:
+    def _give(self, job: Job, seats: Sequence[WorkerSlot]) -> Running | None:
         """Choose a worker: one that has the model with that preset, then the one with most room."""
         free = [seat for seat in seats if self._room(seat, job.kind) > 0]
         if not free:
@@ -149,7 +149,7 @@ class HandingOut:
         if running.stop_wanted:
             await running.stop()
 
-    async def _fail(self, running: Running, ending: Ending) -> None:
+    async def _fail(self, running: Running, ending: Completion) -> None:
         """End a job that its worker knows nothing of."""
         self._running.leave(running)
         running.seat.workflows.discard(running.job.id)

@@ -11,29 +11,29 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from calotype.serve.service import Happening
+from calotype.serve.service import JobEvent
 from calotype.spec.job import FINAL_STATES, Job
 
-MOST_UNREAD = 2000
-MOST_ENDED = 1000
+MAX_UNREAD = 2000
+MAX_ENDED = 1000
 
 
-class Follower:
+class EventSubscription:
     """One who follows a client's jobs, or everybody's."""
 
     def __init__(self, client: str | None) -> None:
         self.client = client
-        self._unread: deque[Happening] = deque()
+        self._unread: deque[JobEvent] = deque()
         self._arrived = asyncio.Event()
         self._over = False
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, happening: JobEvent) -> None:
         if self._over or self.client not in (None, happening.job.client):
             return
         if self._unread and _is_step(happening, of=self._unread[-1]):
             self._unread.pop()
         self._unread.append(happening)
-        if len(self._unread) > MOST_UNREAD:
+        if len(self._unread) > MAX_UNREAD:
             self.leave()
         self._arrived.set()
 
@@ -42,7 +42,7 @@ class Follower:
         self._over = True
         self._arrived.set()
 
-    async def happenings(self) -> AsyncIterator[Happening]:
+    async def happenings(self) -> AsyncIterator[JobEvent]:
         while True:
             while self._unread:
                 yield self._unread.popleft()
@@ -52,7 +52,7 @@ class Follower:
             await self._arrived.wait()
 
 
-def _is_step(happening: Happening, *, of: Happening) -> bool:
+def _is_step(happening: JobEvent, *, of: JobEvent) -> bool:
     """Whether both tell how far the same node is."""
     one, other = happening.news, of.news
     return (
@@ -63,15 +63,15 @@ def _is_step(happening: Happening, *, of: Happening) -> bool:
     )
 
 
-class Followers:
+class EventBus:
     """Everybody who follows. `standing` says what workflows that run have come to."""
 
-    def __init__(self, standing: Callable[[], Iterable[Happening]]) -> None:
+    def __init__(self, standing: Callable[[], Iterable[JobEvent]]) -> None:
         self._standing = standing
-        self._followers: set[Follower] = set()
+        self._followers: set[EventSubscription] = set()
         self._states: dict[str, tuple[str, int]] = {}
         """What was told last of jobs that have not ended."""
-        self._ended: deque[str] = deque(maxlen=MOST_ENDED)
+        self._ended: deque[str] = deque(maxlen=MAX_ENDED)
         """A quick one may have ended before whoever accepted it comes to say that it waits."""
         self._over = False
 
@@ -85,20 +85,20 @@ class Followers:
             self._ended.append(job.id)
         else:
             self._states[job.id] = state
-        self.tell(Happening(job))
+        self.tell(JobEvent(job))
 
     def expect_end(self, job_id: str) -> bool:
         """Whether it is known that the job has not ended; then its end is going to be told."""
         return job_id in self._states
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, happening: JobEvent) -> None:
         for follower in self._followers:
             follower.tell(happening)
 
     @contextmanager
-    def follow(self, client: str | None) -> Iterator[AsyncIterator[Happening]]:
+    def follow(self, client: str | None) -> Iterator[AsyncIterator[JobEvent]]:
         """From how things stand to when the reader or the deployment leaves."""
-        follower = Follower(client)
+        follower = EventSubscription(client)
         for happening in self._standing():
             follower.tell(happening)
         if self._over:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from calotype.serve.ipc.messages import FromWorker, Hello, Stage
 from calotype.serve.scheduler.settings import DeploymentSettings
 
-AS_LONG_AGAIN = 2
+TIMEOUT_FACTOR = 2
 """So many times the longest silence at work that it came back from is no hang either."""
 Monotonic = Callable[[], float]
 
 
-class Pulse:
+class Heartbeat:
     """Of one worker."""
 
     def __init__(self, settings: DeploymentSettings, monotonic: Monotonic) -> None:
@@ -55,7 +55,7 @@ class Pulse:
             if self._stage is None
             else ("--load-limit", self._settings.load_s)
         )
-        limit_s = max(limit_s, AS_LONG_AGAIN * self._longest_s)
+        limit_s = max(limit_s, TIMEOUT_FACTOR * self._longest_s)
         if silent_s <= limit_s:
             return None
         if not self._suspect:

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from calotype.serve.ipc.messages import Finished
 from calotype.serve.metrics import Metrics
-from calotype.serve.queue.generated_image import MadePicture
+from calotype.serve.queue.generated_image import GeneratedImage
 from calotype.serve.queue.queue import JobQueue
-from calotype.serve.queue.repository.complete import Ending
-from calotype.serve.scheduler.job_subscriptions import Watchers
+from calotype.serve.queue.repository.complete import Completion
+from calotype.serve.scheduler.job_subscriptions import JobSubscriptions
 from calotype.serve.scheduler.settings import DeploymentSettings
 from calotype.serve.scheduler.worker_slot import Sleep
 from calotype.serve.service import UnavailableError
@@ -26,13 +26,13 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Outcomes:
+class ResultRecorder:
     """Enters outcomes, each until it is on disk."""
 
     def __init__(
         self,
         queue: JobQueue,
-        watchers: Watchers,
+        watchers: JobSubscriptions,
         metrics: Metrics,
         settings: DeploymentSettings,
         sleep: Sleep,
@@ -50,7 +50,7 @@ class Outcomes:
             await self.end(message.job_id, failed("internal", text))
             return
         pictures = [
-            MadePicture(*made)
+            GeneratedImage(*made)
             for made in zip(attachments, message.widths, message.heights, message.seeds, strict=True)
         ]
         await self._enter(
@@ -60,11 +60,11 @@ class Outcomes:
             ),
         )
 
-    async def keep(self, job_id: str, pictures: Sequence[MadePicture]) -> tuple[JobPicture, ...] | None:
+    async def keep(self, job_id: str, pictures: Sequence[GeneratedImage]) -> tuple[JobPicture, ...] | None:
         """Keep what a running workflow has made so far; None if it runs no more."""
         return await self._tried(job_id, lambda: self._queue.keep(job_id, pictures))
 
-    async def end(self, job_id: str, ending: Ending) -> None:
+    async def end(self, job_id: str, ending: Completion) -> None:
         """End a job without new pictures."""
         await self._enter(job_id, lambda: self._queue.end(job_id, ending))
 
@@ -120,5 +120,5 @@ class Outcomes:
             self._metrics.job_seconds.observe(max(0.0, (job.ended_at or 0.0) - job.created_at))
 
 
-def failed(kind: FailureKind, message: str) -> Ending:
-    return Ending("failed", failure=JobFailure(kind=kind, message=message))
+def failed(kind: FailureKind, message: str) -> Completion:
+    return Completion("failed", failure=JobFailure(kind=kind, message=message))

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from calotype.serve.service import UnavailableError
 from calotype.spec.job import FINAL_STATES, Job, JobNews
 
-GLANCE_S = 5.0
+PREVIEW_POLL_S = 5.0
 """How long previews are made, and the last one kept, after somebody asked for it."""
 
 
-class Watcher:
+class JobSubscription:
     """One who looks at a job, or waits for its end."""
 
     def __init__(self, *, previews: bool, steps: bool) -> None:
@@ -64,14 +64,14 @@ class Watcher:
                 self._arrived.clear()
 
 
-class _Glance(NamedTuple):
+class _PreviewPoll(NamedTuple):
     """Somebody who looks at a job now and then: a watcher that never reads, and when it is over."""
 
-    watcher: Watcher
+    watcher: JobSubscription
     end: asyncio.TimerHandle
 
 
-class Watchers:
+class JobSubscriptions:
     """Everybody who looks. `on_previews` hears when the first, or no one any more, wants to see a job.
 
     `on_change` hears of every job that is told of.
@@ -81,14 +81,16 @@ class Watchers:
         self, on_previews: Callable[[str, bool], None], on_change: Callable[[Job], None] = lambda _: None
     ) -> None:
         self._on_previews, self._on_change = on_previews, on_change
-        self._watchers: dict[str, set[Watcher]] = {}
-        self._glances: dict[str, _Glance] = {}
+        self._watchers: dict[str, set[JobSubscription]] = {}
+        self._glances: dict[str, _PreviewPoll] = {}
         self._over = False
 
     @contextmanager
-    def watching(self, job_id: str, *, previews: bool = False, steps: bool = True) -> Iterator[Watcher]:
+    def watching(
+        self, job_id: str, *, previews: bool = False, steps: bool = True
+    ) -> Iterator[JobSubscription]:
         """Without `steps`, of its end alone."""
-        watcher = Watcher(previews=previews, steps=steps)
+        watcher = JobSubscription(previews=previews, steps=steps)
         self._enter(job_id, watcher)
         if self._over:
             watcher.leave()
@@ -104,10 +106,10 @@ class Watchers:
             before.end.cancel()
             watcher = before.watcher
         else:
-            watcher = Watcher(previews=True, steps=True)
+            watcher = JobSubscription(previews=True, steps=True)
             self._enter(job_id, watcher)
-        end = asyncio.get_running_loop().call_later(GLANCE_S, self._forget_glance, job_id)
-        self._glances[job_id] = _Glance(watcher, end)
+        end = asyncio.get_running_loop().call_later(PREVIEW_POLL_S, self._forget_glance, job_id)
+        self._glances[job_id] = _PreviewPoll(watcher, end)
         return watcher.unread_preview
 
     def wants_previews(self, job_id: str) -> bool:
@@ -146,11 +148,11 @@ class Watchers:
             for watcher in watchers:
                 watcher.leave()
 
-    def _enter(self, job_id: str, watcher: Watcher) -> None:
+    def _enter(self, job_id: str, watcher: JobSubscription) -> None:
         with self._telling(job_id):
             self._watchers.setdefault(job_id, set()).add(watcher)
 
-    def _leave(self, job_id: str, watcher: Watcher) -> None:
+    def _leave(self, job_id: str, watcher: JobSubscription) -> None:
         with self._telling(job_id):
             self._watchers[job_id].discard(watcher)
             if not self._watchers[job_id]:

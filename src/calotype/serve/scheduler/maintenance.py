@@ -22,7 +22,7 @@ _CHECK_SHARE = 20
 """A check of the whole database takes at most one part in so many of the time."""
 
 
-class Timekeeper:
+class Maintenance:
     """Looks at a queue's clocks. `on_overdue` hears of each job that has failed for its deadline."""
 
     def __init__(

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from calotype.core.errors import CalotypeError, DoesNotFitError, ModelFileError, NotFoundError
 from calotype.serve.ipc.messages import FromWorker, Load, ModelFailed, Models, Unload
-from calotype.serve.scheduler.worker_slot import Seat
+from calotype.serve.scheduler.worker_slot import WorkerSlot
 from calotype.serve.service import UnavailableError
 from calotype.spec.job import JobFailure
 
 
 @dataclass(eq=False)
-class _Question:
-    seat: Seat
+class _PendingRequest:
+    seat: WorkerSlot
     message: Load | Unload
     answer: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -27,13 +27,13 @@ class _Question:
         return models.asked == name or not held
 
 
-class ModelQuestions:
+class PendingModelRequests:
     """Those that wait for an answer."""
 
     def __init__(self) -> None:
-        self._open: set[_Question] = set()
+        self._open: set[_PendingRequest] = set()
 
-    async def ask_all(self, seats: Iterable[Seat], message: Load | Unload, patience_s: float) -> None:
+    async def ask_all(self, seats: Iterable[WorkerSlot], message: Load | Unload, patience_s: float) -> None:
         """Ask every worker that is ready, and wait for all; one that fails is an error."""
         ready = [seat for seat in seats if seat.state == "ready"]
         if not ready:
@@ -43,9 +43,9 @@ class ModelQuestions:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _ask(self, seat: Seat, message: Load | Unload, patience_s: float) -> None:
+    async def _ask(self, seat: WorkerSlot, message: Load | Unload, patience_s: float) -> None:
         """Ask one worker, and wait until it has done it."""
-        question = _Question(seat, message)
+        question = _PendingRequest(seat, message)
         self._open.add(question)
         try:
             async with asyncio.timeout(patience_s):
@@ -58,14 +58,14 @@ class ModelQuestions:
         finally:
             self._open.discard(question)
 
-    def heard(self, seat: Seat, message: FromWorker) -> None:
+    def heard(self, seat: WorkerSlot, message: FromWorker) -> None:
         for question in [one for one in self._open if one.seat is seat and not one.answer.done()]:
             if isinstance(message, Models) and question.is_answered_by(message):
                 question.answer.set_result(None)
             elif isinstance(message, ModelFailed) and message.model == question.message.model:
                 question.answer.set_exception(error_of(message.failure))
 
-    def died(self, seat: Seat) -> None:
+    def died(self, seat: WorkerSlot) -> None:
         for question in [one for one in self._open if one.seat is seat and not one.answer.done()]:
             question.answer.set_exception(UnavailableError(f"worker {seat.name} died before it could answer"))
 

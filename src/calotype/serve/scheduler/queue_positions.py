@@ -11,7 +11,7 @@ import asyncio
 import logging
 
 from calotype.serve.queue.queue import JobQueue
-from calotype.serve.scheduler.job_subscriptions import Watchers
+from calotype.serve.scheduler.job_subscriptions import JobSubscriptions
 from calotype.serve.scheduler.settings import DeploymentSettings
 from calotype.serve.service import UnavailableError
 
@@ -20,10 +20,10 @@ _log = logging.getLogger(__name__)
 _PARTS = 10
 
 
-class Line:
+class QueuePositions:
     """Whoever waits in a queue and is looked at."""
 
-    def __init__(self, queue: JobQueue, watchers: Watchers, settings: DeploymentSettings) -> None:
+    def __init__(self, queue: JobQueue, watchers: JobSubscriptions, settings: DeploymentSettings) -> None:
         self._queue, self._watchers, self._settings = queue, watchers, settings
         self._moved = asyncio.Event()
 

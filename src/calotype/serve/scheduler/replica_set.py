@@ -15,9 +15,9 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from calotype.core.errors import CalotypeError
-from calotype.serve.scheduler.scheduler import Dispatcher
+from calotype.serve.scheduler.scheduler import Scheduler
 from calotype.serve.scheduler.worker_protocol import StartWorker
-from calotype.serve.scheduler.worker_slot import Seat, Sleep
+from calotype.serve.scheduler.worker_slot import Sleep, WorkerSlot
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class UpdateError(CalotypeError):
     """Workers of the new kind that would not start; those of the old kind go on."""
 
 
-class CrewSize(BaseModel):
+class ReplicaCount(BaseModel):
     """How many workers there may be, and what decides."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
@@ -51,14 +51,14 @@ class CrewSize(BaseModel):
         return min(self.most, max(self.least, -(-jobs // (self.jobs_each or room))))
 
 
-class Crew:
+class ReplicaSet:
     """Adds and retires a dispatcher's workers."""
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        dispatcher: Scheduler,
         start: StartWorker,
-        size: CrewSize,
+        size: ReplicaCount,
         *,
         sleep: Sleep = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -102,13 +102,13 @@ class Crew:
         self._dispatcher.add(name, self._start)
         _log.info("one worker more: %d of %d", len(self._dispatcher.staying), self.size.most)
 
-    async def renew(self, start: StartWorker, size: CrewSize) -> None:
+    async def renew(self, start: StartWorker, size: ReplicaCount) -> None:
         """Replace workers one at a time: each ends its jobs first, and the next when the new one is ready.
 
         An UpdateError if the new kind will not start: then those of the old kind have all places again.
         """
         async with self._changing:
-            renewed: list[Seat] = []
+            renewed: list[WorkerSlot] = []
             for seat in self._dispatcher.staying:
                 new = await self._replaced(seat, start)
                 renewed.append(new)
@@ -118,7 +118,7 @@ class Crew:
                     raise UpdateError(f"{new.name} would not start: {new.problem}; all are as they were")
             self._start, self.size = start, size
 
-    async def _replaced(self, seat: Seat, start: StartWorker) -> Seat:
+    async def _replaced(self, seat: WorkerSlot, start: StartWorker) -> WorkerSlot:
         """Its successor, ready or given up; it leaves before that comes, as it may have the only room."""
         await self._dispatcher.retire(seat)
         new = self._dispatcher.add(seat.name, start)
@@ -130,6 +130,6 @@ def replica_name(number: int) -> str:
     return f"replica-{number}"
 
 
-def _use(seat: Seat) -> tuple[bool, int, str]:
+def _use(seat: WorkerSlot) -> tuple[bool, int, str]:
     """How much would be lost with it: one that is not ready goes first, then the one with least to do."""
     return seat.state == "ready", len(seat.jobs), seat.name

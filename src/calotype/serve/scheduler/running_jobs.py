@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from calotype.serve.ipc.messages import Stop
-from calotype.serve.scheduler.worker_slot import Seat
+from calotype.serve.scheduler.worker_slot import WorkerSlot
 from calotype.serve.workflow.run import WorkflowRun
 from calotype.spec.job import Job
 
@@ -16,7 +16,7 @@ class Running:
     """A job that a worker has."""
 
     job: Job
-    seat: Seat
+    seat: WorkerSlot
     steps: tuple[int, int]
     sent: bool = False
     stop_wanted: bool = False
@@ -51,7 +51,7 @@ class RunningJobs:
     def get(self, job_id: str) -> Running | None:
         return self._jobs.get(job_id)
 
-    def at(self, seat: Seat, job_id: str) -> Running | None:
+    def at(self, seat: WorkerSlot, job_id: str) -> Running | None:
         """A job of this worker's; what another one says of it does not count."""
         running = self._jobs.get(job_id)
         return running if running is not None and running.seat is seat else None
@@ -60,7 +60,7 @@ class RunningJobs:
         """Whether its worker has it still, at the same attempt."""
         return self._jobs.get(running.job.id) is running
 
-    def add(self, job: Job, seat: Seat) -> Running:
+    def add(self, job: Job, seat: WorkerSlot) -> Running:
         """A worker has it from here on."""
         seat.take(job.id, workflow=job.kind == "workflow")
         running = self._jobs[job.id] = Running(job, seat, (job.steps_done, job.steps_total))

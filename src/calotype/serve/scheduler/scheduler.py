@@ -31,21 +31,21 @@ from calotype.serve.ipc.messages import (
 )
 from calotype.serve.metrics import Metrics
 from calotype.serve.queue.queue import JobQueue
-from calotype.serve.scheduler.dispatch import HandingOut
-from calotype.serve.scheduler.event_bus import Followers
+from calotype.serve.scheduler.dispatch import Dispatcher
+from calotype.serve.scheduler.event_bus import EventBus
 from calotype.serve.scheduler.heartbeat import Monotonic
-from calotype.serve.scheduler.job_results import Outcomes
-from calotype.serve.scheduler.job_subscriptions import Watchers
-from calotype.serve.scheduler.maintenance import Timekeeper
-from calotype.serve.scheduler.model_requests import ModelQuestions
-from calotype.serve.scheduler.queue_positions import Line
+from calotype.serve.scheduler.job_results import ResultRecorder
+from calotype.serve.scheduler.job_subscriptions import JobSubscriptions
+from calotype.serve.scheduler.maintenance import Maintenance
+from calotype.serve.scheduler.model_requests import PendingModelRequests
+from calotype.serve.scheduler.queue_positions import QueuePositions
 from calotype.serve.scheduler.running_jobs import RunningJobs
 from calotype.serve.scheduler.settings import DeploymentSettings
-from calotype.serve.scheduler.task_group import Errands
-from calotype.serve.scheduler.worker_events import Hearing
+from calotype.serve.scheduler.task_group import BackgroundTasks
+from calotype.serve.scheduler.worker_events import WorkerEventHandler
 from calotype.serve.scheduler.worker_protocol import StartWorker
-from calotype.serve.scheduler.worker_slot import Seat, Sleep
-from calotype.serve.service import Happening, UnavailableError
+from calotype.serve.scheduler.worker_slot import Sleep, WorkerSlot
+from calotype.serve.service import JobEvent, UnavailableError
 from calotype.serve.workflow.run import Spend
 from calotype.spec.job import FINAL_STATES, Job
 
@@ -55,7 +55,7 @@ _LOOK_S = 10.0
 """How often workers are looked at, if not more often."""
 
 
-class Dispatcher:
+class Scheduler:
     """Keeps workers busy with the queue's jobs."""
 
     def __init__(
@@ -75,17 +75,17 @@ class Dispatcher:
         metrics.queued.set_function(lambda: queue.counts.queued)
         metrics.running.set_function(lambda: queue.counts.running)
         self.seats = [self._seat(name, start) for name, start in workers.items()]
-        self._seated: dict[Seat, asyncio.Task[None]] = {}
+        self._seated: dict[WorkerSlot, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
-        self._errands = Errands(self._went_on)
+        self._errands = BackgroundTasks(self._went_on)
         self._running = RunningJobs(self._went_on)
-        self.followers = Followers(self._standing)
-        self.watchers = Watchers(self._previews_changed, self._job_changed)
-        self._outcomes = Outcomes(queue, self.watchers, metrics, settings, sleep)
-        self._hearing = Hearing(
+        self.followers = EventBus(self._standing)
+        self.watchers = JobSubscriptions(self._previews_changed, self._job_changed)
+        self._outcomes = ResultRecorder(queue, self.watchers, metrics, settings, sleep)
+        self._hearing = WorkerEventHandler(
             self._running, self._outcomes, self.watchers, self.followers, self._errands, metrics, spend
         )
-        self._out = HandingOut(
+        self._out = Dispatcher(
             queue,
             self.seats,
             self._running,
@@ -97,9 +97,9 @@ class Dispatcher:
             metrics,
             sleep,
         )
-        self.line = Line(queue, self.watchers, settings)
-        self._timekeeper = Timekeeper(queue, self._overdue, settings, sleep)
-        self._questions = ModelQuestions()
+        self.line = QueuePositions(queue, self.watchers, settings)
+        self._timekeeper = Maintenance(queue, self._overdue, settings, sleep)
+        self._questions = PendingModelRequests()
         self._wanted_models: dict[str, None] = {}
         """Loaded by request, so that a worker's successor has to load them too."""
 
@@ -129,17 +129,17 @@ class Dispatcher:
 
     # Workers
 
-    def add(self, name: str, start: StartWorker) -> Seat:
+    def add(self, name: str, start: StartWorker) -> WorkerSlot:
         """One more worker, while others work."""
         seat = self._seat(name, start)
         self.seats.append(seat)
         self._seated[seat] = self.keep(seat.run())
         return seat
 
-    def _seat(self, name: str, start: StartWorker) -> Seat:
-        return Seat(name, start, self, self._settings, self._sleep, self._monotonic)
+    def _seat(self, name: str, start: StartWorker) -> WorkerSlot:
+        return WorkerSlot(name, start, self, self._settings, self._sleep, self._monotonic)
 
-    async def retire(self, seat: Seat) -> None:
+    async def retire(self, seat: WorkerSlot) -> None:
         """One worker less: it gets no more jobs, and goes when those it has have ended."""
         seat.leave()
         self._count_workers()
@@ -155,13 +155,13 @@ class Dispatcher:
         for gauge in (self._metrics.memory_bytes, self._metrics.free_bytes):
             gauge.labels(seat.name).set(0)
 
-    def retire_aside(self, seat: Seat) -> None:
+    def retire_aside(self, seat: WorkerSlot) -> None:
         """The same, while others come and go."""
         seat.leave()
         self._errands.run(self.retire(seat))
 
     @property
-    def staying(self) -> list[Seat]:
+    def staying(self) -> list[WorkerSlot]:
         """Seats but for those whose worker leaves."""
         return [seat for seat in self.seats if seat.state != "leaving"]
 
@@ -252,12 +252,12 @@ class Dispatcher:
         if running is not None and running.sent:
             self._errands.run(running.seat.send(Watch(job_id=job_id, previews=wanted)))
 
-    def _standing(self) -> Iterator[Happening]:
+    def _standing(self) -> Iterator[JobEvent]:
         return self._hearing.standing()
 
     # What workers say
 
-    def heard(self, seat: Seat, message: FromWorker, attachments: list[bytes]) -> None:
+    def heard(self, seat: WorkerSlot, message: FromWorker, attachments: list[bytes]) -> None:
         match message:
             case Evaluated():
                 self._hearing.of_evaluation(seat, message)
@@ -277,7 +277,7 @@ class Dispatcher:
                     self._metrics.memory_bytes.labels(seat.name).set(message.memory_bytes)
                     self._metrics.free_bytes.labels(seat.name).set(message.free_bytes)
 
-    async def died(self, seat: Seat, jobs: list[str]) -> None:
+    async def died(self, seat: WorkerSlot, jobs: list[str]) -> None:
         self._questions.died(seat)
         self._count_workers()
         self._changed.set()

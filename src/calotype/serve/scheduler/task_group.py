@@ -10,7 +10,7 @@ from typing import Any
 _log = logging.getLogger(__name__)
 
 
-class Errands:
+class BackgroundTasks:
     """Errands, which end by themselves, and keepers, which do not. Belongs to one event loop."""
 
     def __init__(self, on_end: Callable[[], None]) -> None:

@@ -15,14 +15,14 @@ from calotype.serve.ipc.messages import (
     WorkflowFinished,
 )
 from calotype.serve.metrics import Metrics
-from calotype.serve.queue.repository.complete import Ending
-from calotype.serve.scheduler.event_bus import Followers
-from calotype.serve.scheduler.job_results import Outcomes
-from calotype.serve.scheduler.job_subscriptions import Watchers
+from calotype.serve.queue.repository.complete import Completion
+from calotype.serve.scheduler.event_bus import EventBus
+from calotype.serve.scheduler.job_results import ResultRecorder
+from calotype.serve.scheduler.job_subscriptions import JobSubscriptions
 from calotype.serve.scheduler.running_jobs import Running, RunningJobs
-from calotype.serve.scheduler.task_group import Errands
-from calotype.serve.scheduler.worker_slot import Seat
-from calotype.serve.service import Happening
+from calotype.serve.scheduler.task_group import BackgroundTasks
+from calotype.serve.scheduler.worker_slot import WorkerSlot
+from calotype.serve.service import JobEvent
 from calotype.serve.workflow.run import Spend, WorkflowRun
 from calotype.spec.job import JobFailure, JobPicture, NodeFailure, WorkflowReport
 
@@ -31,16 +31,16 @@ OfJob = Stepped | NodeNews | Finished | OfEnd
 _PNG = b"\x89PNG"
 
 
-class Hearing:
+class WorkerEventHandler:
     """Passes on how jobs do, and enters how they end."""
 
     def __init__(
         self,
         running: RunningJobs,
-        outcomes: Outcomes,
-        watchers: Watchers,
-        followers: Followers,
-        errands: Errands,
+        outcomes: ResultRecorder,
+        watchers: JobSubscriptions,
+        followers: EventBus,
+        errands: BackgroundTasks,
         metrics: Metrics,
         spend: Spend,
     ) -> None:
@@ -53,7 +53,7 @@ class Hearing:
         tell = partial(self._tell_news, running)
         return WorkflowRun(running.job, self._outcomes, tell, self._errands.run, self._spend, running.stop)
 
-    def of_evaluation(self, seat: Seat, message: Evaluated) -> None:
+    def of_evaluation(self, seat: WorkerSlot, message: Evaluated) -> None:
         self._metrics.step_seconds.observe(message.seconds)
         self._metrics.batch_rows.observe(message.rows)
         self._metrics.batch_jobs.observe(message.jobs)
@@ -61,7 +61,7 @@ class Hearing:
             if running := self._running.at(seat, job_id):
                 self._stepped(running, steps)
 
-    def of_job(self, seat: Seat, message: OfJob, attachments: list[bytes]) -> None:
+    def of_job(self, seat: WorkerSlot, message: OfJob, attachments: list[bytes]) -> None:
         running = self._running.at(seat, message.job_id)
         if running is None:
             return
@@ -89,12 +89,12 @@ class Hearing:
             if these:
                 self._errands.run(self._lost(these, sent=sent))
 
-    def standing(self) -> Iterator[Happening]:
+    def standing(self) -> Iterator[JobEvent]:
         """What workflows that run have come to."""
         for running in self._running:
             if running.workflow is not None:
                 for news in running.workflow.standing():
-                    yield Happening(running.as_it_stands(), news)
+                    yield JobEvent(running.as_it_stands(), news)
 
     def _stepped(self, running: Running, steps: tuple[int, int], preview: bytes | None = None) -> None:
         running.steps = steps
@@ -121,13 +121,15 @@ class Hearing:
         match message:
             case WorkflowFinished():
                 steps = (steps[1], steps[1])
-                ending = Ending("done", pictures, steps=steps, report=report)
+                ending = Completion("done", pictures, steps=steps, report=report)
                 await self._outcomes.end(job_id, ending)
             case Failed():
-                ending = Ending("failed", pictures, message.failure, steps=steps, report=report)
+                ending = Completion("failed", pictures, message.failure, steps=steps, report=report)
                 await self._outcomes.end(job_id, ending)
             case Stopped() if running.stop_wanted:
-                await self._outcomes.end(job_id, Ending("cancelled", pictures, steps=steps, report=report))
+                await self._outcomes.end(
+                    job_id, Completion("cancelled", pictures, steps=steps, report=report)
+                )
             case Stopped():
                 # For a drain; or it is over anyhow, because its deadline has passed.
                 await self._outcomes.put_back([job_id], lost=False)
@@ -142,7 +144,7 @@ class Hearing:
         """Of a workflow that a worker runs, or has just ended."""
         running.steps = (news.nodes_done, news.nodes_total)
         job = running.as_it_stands()
-        self._followers.tell(Happening(job, news, preview))
+        self._followers.tell(JobEvent(job, news, preview))
         if self._running.still(running):
             self._watchers.tell(job, preview if preview is not None and preview.startswith(_PNG) else None)
 

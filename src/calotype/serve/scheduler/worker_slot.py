@@ -28,7 +28,7 @@ from calotype.serve.ipc.messages import (
     UnsendableError,
     WorkflowFinished,
 )
-from calotype.serve.scheduler.heartbeat import Monotonic, Pulse
+from calotype.serve.scheduler.heartbeat import Heartbeat, Monotonic
 from calotype.serve.scheduler.settings import DeploymentSettings
 from calotype.serve.scheduler.worker_protocol import StartWorker, WorkerHandle
 from calotype.serve.service import WorkerStatus
@@ -43,34 +43,34 @@ LONG_LIFE_S = 60.0
 HOPELESS = ("bad_request", "not_found", "bad_model_file")
 """Why a first worker's models cannot be loaded, when the next one would say the same."""
 
-SeatState = Literal["starting", "ready", "leaving", "restarting", "given up"]
+SlotState = Literal["starting", "ready", "leaving", "restarting", "given up"]
 Sleep = Callable[[float], Awaitable[None]]
 
 
-class SeatNews(Protocol):
+class SlotListener(Protocol):
     """Who hears what happens at a seat."""
 
-    def heard(self, seat: Seat, message: FromWorker, attachments: list[bytes]) -> None: ...
+    def heard(self, seat: WorkerSlot, message: FromWorker, attachments: list[bytes]) -> None: ...
 
-    async def died(self, seat: Seat, jobs: list[str]) -> None:
+    async def died(self, seat: WorkerSlot, jobs: list[str]) -> None:
         """Its worker has gone, and these were its jobs."""
         ...
 
 
-class Seat:
+class WorkerSlot:
     """One worker's place."""
 
     def __init__(
         self,
         name: str,
         start: StartWorker,
-        news: SeatNews,
+        news: SlotListener,
         settings: DeploymentSettings,
         sleep: Sleep = asyncio.sleep,
         monotonic: Monotonic = time.monotonic,
     ) -> None:
         self.name, self._start, self._news, self._settings, self._sleep = name, start, news, settings, sleep
-        self.state: SeatState = "starting"
+        self.state: SlotState = "starting"
         self.hello: Hello | None = None
         self.models: tuple[LoadedModel, ...] = ()
         self.jobs: set[str] = set()
@@ -86,7 +86,7 @@ class Seat:
         self._useful = self._blames = self._leaving = False
         self._lived = self._refused = False
         """Whether any worker was ever ready here, and whether the last one was told what cannot be."""
-        self._pulse = Pulse(settings, monotonic)
+        self._pulse = Heartbeat(settings, monotonic)
         self._hearing = asyncio.timeout(None)
         self._hung = False
 

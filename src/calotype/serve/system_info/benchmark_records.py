@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from calotype.core.errors import NotFoundError, near_matches
+from calotype.core.errors import NotFoundError, did_you_mean
 from calotype.spec.records.measurement import Kind, Measurement
 
 RECORDS, REPORT = "records.jsonl", "report.html"
 """What `calotype bench` and `calotype report` call their files."""
-LARGEST_BYTES = 64 * 2**20
+MAX_BYTES = 64 * 2**20
 """Of one file."""
 
 
@@ -67,7 +67,7 @@ class Records:
         """One of these pages."""
         found = {f"{run}/{REPORT}" if run else REPORT: file for run, file in self._files(REPORT).items()}
         if name not in found:
-            raise NotFoundError(f"no report {name[:80]!r}; {near_matches(name[:80], found)}")
+            raise NotFoundError(f"no report {name[:80]!r}; {did_you_mean(name[:80], found)}")
         return found[name].read_bytes()
 
     def _files(self, name: str) -> dict[str, Path]:
@@ -89,8 +89,8 @@ class Records:
 
 
 def _read(file: Path, stamp: tuple[int, int]) -> _Read:
-    if stamp[1] > LARGEST_BYTES:
-        return _Read(stamp, (), (f"{file} is {stamp[1]} bytes, the limit is {LARGEST_BYTES}; skipped",))
+    if stamp[1] > MAX_BYTES:
+        return _Read(stamp, (), (f"{file} is {stamp[1]} bytes, the limit is {MAX_BYTES}; skipped",))
     found, faults = [], []
     for number, line in enumerate(file.read_bytes().split(b"\n"), start=1):
         if not line.strip():

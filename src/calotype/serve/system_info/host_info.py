@@ -11,7 +11,7 @@ from calotype.core.fingerprint import package_versions
 from calotype.core.hardware import Gpu, GpuSource, read_cpu, read_disk, read_memory
 
 
-def machine(gpus: GpuSource, disks: Mapping[str, Path]) -> dict[str, Any]:
+def host_info(gpus: GpuSource, disks: Mapping[str, Path]) -> dict[str, Any]:
     """Processor, memory, cards with their slices, disks by their purpose, and versions."""
     survey, cpu, memory = gpus.survey(), read_cpu(), read_memory()
     return {

@@ -11,7 +11,7 @@ from typing import Any
 from calotype.core.errors import CalotypeError
 from calotype.serve.service import UnavailableError
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 _BAD_FILE = 5
 _ANSWERS = (0, _BAD_FILE)
 
@@ -40,10 +40,10 @@ async def _asked(path: Path) -> dict[str, Any]:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             said, trouble = await process.communicate()
     except TimeoutError:
-        raise UnavailableError(f"{path.name} was not read within {PATIENCE_S:g} s; try again") from None
+        raise UnavailableError(f"{path.name} was not read within {TIMEOUT_S:g} s; try again") from None
     finally:
         if process.returncode is None:
             process.kill()

@@ -10,13 +10,13 @@ from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
-from calotype.core.errors import NotFoundError, near_matches
+from calotype.core.errors import NotFoundError, did_you_mean
 from calotype.core.hardware import GpuSource
 from calotype.core.nvml import NvmlGpus
 from calotype.core.paths import list_files, models_dir, resolve_inside
 from calotype.serve.scheduler.settings import RequestLimits
 from calotype.serve.system_info.benchmark_records import Records
-from calotype.serve.system_info.host_info import machine
+from calotype.serve.system_info.host_info import host_info
 from calotype.serve.system_info.model_inspector import Inspector
 from calotype.serve.workflow.catalogue import WorkflowCatalogue
 from calotype.spec.constants import LOSSY_PRESETS, PRESETS, SAMPLERS, SCHEDULES
@@ -27,7 +27,7 @@ EMBEDDED = "emoji"
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class SystemInfo:
     """Where a deployment is, and what it was told to be."""
 
     models: Sequence[str] = (EMBEDDED,)
@@ -51,7 +51,7 @@ class Surroundings:
             "schedules": list(SCHEDULES),
             "presets": list(PRESETS),
             "lossy_presets": list(LOSSY_PRESETS),
-            **await asyncio.to_thread(machine, self.gpus, disks),
+            **await asyncio.to_thread(host_info, self.gpus, disks),
         }
 
     async def model_files(self) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ class Surroundings:
     async def inspect(self, folder: str, name: str) -> dict[str, Any]:
         """What a model file is."""
         if folder not in FOLDERS:
-            raise NotFoundError(f"no folder {folder[:80]!r}; {near_matches(folder[:80], FOLDERS)}")
+            raise NotFoundError(f"no folder {folder[:80]!r}; {did_you_mean(folder[:80], FOLDERS)}")
         if (folder, name) == ("checkpoints", EMBEDDED):
             return await self.inspector.inspect(
                 Path(str(package_files("calotype.resources.assets") / EMBEDDED))

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 
-AS_FAST = 0.95
+MIN_SPEEDUP = 0.95
 """Rows a second, of what all would do together."""
 _OFTEN_ENOUGH = 2
 """Evaluations until their time is known: the first of a size may be spent on recording it."""
 _REMEMBERED = 8
 
 
-class Sharing:
+class BatchPolicy:
     """Seconds of evaluations by their shape and rows."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Sharing:
         if most not in rates:
             return most
         least = -(-wanted // 2)
-        as_fast = [rows for rows, rate in rates.items() if rate >= AS_FAST * rates[most]]
+        as_fast = [rows for rows, rate in rates.items() if rate >= MIN_SPEEDUP * rates[most]]
         return min((rows for rows in as_fast if least <= rows <= most), default=most)
 
     def _rates(self, shape: Hashable) -> dict[int, float]:

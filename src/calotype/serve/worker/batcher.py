@@ -22,13 +22,13 @@ from typing import Any
 
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.serve.ipc.messages import Evaluated, Failed, Load, ModelFailed, Stepped, Stopped, Work
-from calotype.serve.worker.batch_policy import Sharing
-from calotype.serve.worker.group_scheduler import Group, Turns
-from calotype.serve.worker.image_encoder import Emit, Finishing
-from calotype.serve.worker.job_state import Ticket
-from calotype.serve.worker.model_cache import Lease, Models
+from calotype.serve.worker.batch_policy import BatchPolicy
+from calotype.serve.worker.group_scheduler import Group, GroupScheduler
+from calotype.serve.worker.image_encoder import Emit, ImageEncoder
+from calotype.serve.worker.job_state import ActiveJob
+from calotype.serve.worker.model_cache import Lease, ModelCache
 from calotype.serve.worker.progress_stages import Stages
-from calotype.serve.worker.protocols import JobEngine, OutOfMemoryError, PictureRun, failure_of
+from calotype.serve.worker.protocols import ImageRun, JobEngine, OutOfMemoryError, failure_of
 from calotype.serve.worker.row_limits import RowLimits, bucket
 from calotype.serve.worker.start_images import StartImages
 
@@ -39,11 +39,11 @@ _log = logging.getLogger(__name__)
 class _Share:
     """One run's part in an evaluation."""
 
-    ticket: Ticket
+    ticket: ActiveJob
     index: int
 
     @property
-    def run(self) -> PictureRun:
+    def run(self) -> ImageRun:
         return self.ticket.runs[self.index]
 
 
@@ -52,22 +52,22 @@ class Batcher:
 
     def __init__(
         self,
-        models: Models,
+        models: ModelCache,
         emit: Emit,
-        finishing: Finishing,
+        finishing: ImageEncoder,
         *,
         most_rows: int,
         stages: Stages,
     ) -> None:
         self._models, self._emit, self._finishing, self._stages = models, emit, finishing, stages
-        self._limits, self._sharing = RowLimits(most_rows), Sharing()
-        self._turns = Turns()
+        self._limits, self._sharing = RowLimits(most_rows), BatchPolicy()
+        self._turns = GroupScheduler()
         self._waiting: deque[tuple[Work | Load, Sequence[bytes]]] = deque()
-        self._tickets: dict[str, Ticket] = {}
+        self._tickets: dict[str, ActiveJob] = {}
         self._start_images = StartImages()
-        self._preparing: deque[tuple[Ticket, Iterator[None]]] = deque()
+        self._preparing: deque[tuple[ActiveJob, Iterator[None]]] = deque()
         """Jobs with long texts, whose pictures cannot begin yet; the first has the next slice."""
-        self._undecoded: deque[tuple[Ticket, int, PictureRun]] = deque()
+        self._undecoded: deque[tuple[ActiveJob, int, ImageRun]] = deque()
         self._evaluation_s = 0.0
 
     def add(self, wanted: Work | Load, attachments: Sequence[bytes] = ()) -> None:
@@ -125,7 +125,7 @@ class Batcher:
             self._begin_job(read.work, read.lease, read.given.result)
         self._decode()
         self._prepare()
-        groups: dict[Group, list[Ticket]] = {}
+        groups: dict[Group, list[ActiveJob]] = {}
         preparing = {ticket.job_id for ticket, _ in self._preparing}
         for ticket in self._tickets.values():
             if ticket.job_id in preparing:
@@ -162,7 +162,7 @@ class Batcher:
             lease.release()
             self._refuse(wanted, error)
         else:
-            ticket = Ticket(wanted, lease, order, wanted.previews)
+            ticket = ActiveJob(wanted, lease, order, wanted.previews)
             self._tickets[wanted.job_id] = ticket
             preparation = order.preparation()
             if preparation is not None:
@@ -194,7 +194,7 @@ class Batcher:
         else:
             self._preparing.append((ticket, preparation))
 
-    def _gather(self, group: Group, tickets: Sequence[Ticket]) -> list[_Share]:
+    def _gather(self, group: Group, tickets: Sequence[ActiveJob]) -> list[_Share]:
         """Who shares the next evaluation of a group: what is under way first, then what can begin.
 
         Where not all who could are to share it, jobs with the least left to do come first: one that takes
@@ -222,13 +222,13 @@ class Batcher:
             ticket.passed_over += ticket.job_id not in chosen
         return shares
 
-    def _candidates(self, tickets: Sequence[Ticket]) -> Iterator[_Share]:
+    def _candidates(self, tickets: Sequence[ActiveJob]) -> Iterator[_Share]:
         yield from [_Share(ticket, index) for ticket in tickets for index in ticket.runs]
         while more := [ticket for ticket in tickets if ticket.has_more and not ticket.ended]:
             ticket = min(more, key=lambda ticket: len(ticket.runs))
             yield _Share(ticket, ticket.begun)
 
-    def _begin(self, ticket: Ticket) -> bool:
+    def _begin(self, ticket: ActiveJob) -> bool:
         try:
             with self._first(ticket, "beginning"):
                 self._with_room(ticket.begin_next)
@@ -345,7 +345,7 @@ class Batcher:
             if spent_s >= self._evaluation_s:
                 return
 
-    def _finish(self, ticket: Ticket, index: int, run: PictureRun) -> None:
+    def _finish(self, ticket: ActiveJob, index: int, run: ImageRun) -> None:
         try:
             with self._first(ticket, "decoding"):
                 encode = self._with_room(lambda: ticket.order.finish(index, run))
@@ -359,7 +359,7 @@ class Batcher:
             files = [ticket.files[place] for place in range(len(seeds))]
             self._finishing.complete(ticket.job_id, ticket.order.request, seeds, files)
 
-    def _first(self, ticket: Ticket, what: str) -> AbstractContextManager[None]:
+    def _first(self, ticket: ActiveJob, what: str) -> AbstractContextManager[None]:
         lease = ticket.lease
         model = lease.model if lease.preset is None else f"{lease.model} with {lease.preset}"
         return self._stages.first(what, model, ticket.order.shape)
@@ -375,7 +375,7 @@ class Batcher:
         except OutOfMemoryError as error:
             raise _too_large(error) from error
 
-    def _fail(self, ticket: Ticket, error: Exception) -> None:
+    def _fail(self, ticket: ActiveJob, error: Exception) -> None:
         self._end(ticket)
         self._tell_failed(ticket.job_id, error)
 
@@ -390,7 +390,7 @@ class Batcher:
         )
         self._emit(Failed(job_id=job_id, failure=failure), ())
 
-    def _end(self, ticket: Ticket) -> None:
+    def _end(self, ticket: ActiveJob) -> None:
         ticket.ended = True
         ticket.runs.clear()
         # They would keep the engine past its lease, and what it has on the device.
@@ -400,7 +400,7 @@ class Batcher:
         ticket.lease.release()
 
 
-def _shortest_first(tickets: Sequence[Ticket]) -> Iterator[_Share]:
+def _shortest_first(tickets: Sequence[ActiveJob]) -> Iterator[_Share]:
     waited = [ticket for ticket in tickets if ticket.has_waited]
     others = [ticket for ticket in tickets if not ticket.has_waited]
     for ticket in [*waited, *sorted(others, key=lambda ticket: ticket.steps_left)]:

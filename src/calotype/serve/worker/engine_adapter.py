@@ -24,28 +24,28 @@ from calotype.engine.device import (
     choose_dtype,
     device_name,
     free_memory,
-    lacks_memory,
+    is_out_of_memory,
     precision_name,
     total_memory,
 )
-from calotype.engine.engine import EncodedText, Engine, picture_of
+from calotype.engine.engine import EncodedText, Engine, to_generated
 from calotype.engine.image_inputs import IN_MEMORY, Inputs
 from calotype.engine.load import load
-from calotype.engine.memory_planner import MOST_AT_ONCE, Budget, most_pixels
+from calotype.engine.memory_planner import MAX_AT_ONCE, MemoryBudget, most_pixels
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
 from calotype.engine.presets import pass_names
-from calotype.engine.sampling_run import Run
+from calotype.engine.sampling_run import SamplingRun
 from calotype.engine.text_encoder import WINDOWS_AT_ONCE
-from calotype.engine.vae import Shown
-from calotype.imaging.image_io import decode_picture, encode_picture
+from calotype.engine.vae import DecodedImage
+from calotype.imaging.image_io import decode_image, encode_image
 from calotype.models.model import vae_dtype
-from calotype.models.resolve import find_model
+from calotype.models.resolve import resolve_model
 from calotype.serve.ipc.messages import LoadedModel, Work
 from calotype.serve.worker.cuda_timing import times_on
 from calotype.serve.worker.group_scheduler import text_size
 from calotype.serve.worker.options import most_rows
 from calotype.serve.worker.protocols import About, DeviceLostError, OutOfMemoryError, Png
-from calotype.serve.worker.warmup import warm_companies
+from calotype.serve.worker.warmup import warm_up_batches
 from calotype.spec.generate_request import GenerateRequest, LoraUse
 from calotype.spec.records.image import PictureRecord
 
@@ -59,7 +59,7 @@ def device_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if lacks_memory(error):
+        if is_out_of_memory(error):
             # The error remembers where it happened, and with that all that was in memory there.
             traceback.clear_frames(error.__traceback__)
             raise OutOfMemoryError(str(error).partition("\n")[0]) from error
@@ -79,7 +79,7 @@ def _check_device() -> None:
 
 
 @dataclass(eq=False)
-class EngineOrder:
+class EngineJobPlan:
     """A request resolved by an engine, with the pictures it came with."""
 
     engine: RealEngine
@@ -127,11 +127,11 @@ class EngineOrder:
         with device_errors():
             self._text = yield from self.engine.engine.encode_in_slices(self.resolved)
 
-    def begin(self, index: int) -> Run:
+    def begin(self, index: int) -> SamplingRun:
         with device_errors():
             return self.engine.engine.begin(self.resolved, self.inputs, [self.seeds[index]], self._text)
 
-    def finish(self, index: int, run: Run) -> Callable[[], Png]:
+    def finish(self, index: int, run: SamplingRun) -> Callable[[], Png]:
         with device_errors():
             what = self.engine.decoded(run, self.resolved)
         values = {**self.record.request, "seed": self.seeds[index]}
@@ -172,22 +172,22 @@ class RealEngine:
         width, height = request.width or width, request.height or height
         return request, inputs.fitted(width, height) if width and height else inputs
 
-    def open(self, _: Work, given: tuple[GenerateRequest, Inputs]) -> EngineOrder:
+    def open(self, _: Work, given: tuple[GenerateRequest, Inputs]) -> EngineJobPlan:
         asked, inputs = given
         engine = self.engine
         resolved = engine.resolve(asked, inputs)
-        plan = engine.plan(resolved.with_changes(count=MOST_AT_ONCE))
+        plan = engine.plan(resolved.with_changes(count=MAX_AT_ONCE))
         resolved = resolved.with_changes(tile_vae=plan.tiled)
         assert resolved.width
         assert resolved.height
         inputs = inputs.fitted(resolved.width, resolved.height)
         (record,) = engine.records(resolved.with_changes(count=1))
         # As many as were planned for is no sign of how many more there is room for.
-        most = None if plan.batch_size == MOST_AT_ONCE else plan.batch_size * _rows_of(resolved)
-        return EngineOrder(self, resolved, inputs, record, most, engine.num_windows(resolved))
+        most = None if plan.batch_size == MAX_AT_ONCE else plan.batch_size * _rows_of(resolved)
+        return EngineJobPlan(self, resolved, inputs, record, most, engine.num_windows(resolved))
 
     def evaluate(
-        self, runs: Sequence[Run], *, least_rows: int, about: About | None = None
+        self, runs: Sequence[SamplingRun], *, least_rows: int, about: About | None = None
     ) -> Sequence[torch.Tensor]:
         with device_errors():
             with self._evaluations.timed(about):
@@ -195,14 +195,14 @@ class RealEngine:
             self._evaluations.wait_for_all_but_the_last()
         return answers
 
-    def decoded(self, run: Run, request: GenerateRequest) -> Callable[[], Shown]:
+    def decoded(self, run: SamplingRun, request: GenerateRequest) -> Callable[[], DecodedImage]:
         """Ask for the pixels of a run of one picture; who calls the answer waits for them."""
         with self._decodes.timed():
             (what,) = self.engine.decode(run, request)
             fetched = [self._decodes.fetched(part) for part in what]
-        return lambda: Shown(*(part() for part in fetched))
+        return lambda: DecodedImage(*(part() for part in fetched))
 
-    def preview(self, run: Run) -> bytes:
+    def preview(self, run: SamplingRun) -> bytes:
         with device_errors():
             (image,) = self.engine.preview(run)
         buffer = BytesIO()
@@ -242,7 +242,7 @@ class RealLoader:
         self._to_warm = set(self._paths) if warm else set()
 
     def describe(self, name: str) -> LoadedModel:
-        found = find_model(self._paths.get(name, name), models=self._models_folder)
+        found = resolve_model(self._paths.get(name, name), models=self._models_folder)
         with found.weights as weights:
             architecture = weights.architecture
             sizes = {
@@ -253,7 +253,7 @@ class RealLoader:
         taken = {part: n * (of_vae if part == "vae" else self._dtype).itemsize for part, n in sizes.items()}
         # Text encoders can be elsewhere while the UNet runs.
         left = max(0, total_memory(self._chosen) - taken["unet"] - taken["vae"])
-        budget = Budget(left, self.device, self._dtype.itemsize, of_vae.itemsize)
+        budget = MemoryBudget(left, self.device, self._dtype.itemsize, of_vae.itemsize)
         identity = found.identity
         return LoadedModel(
             name=name,
@@ -279,7 +279,7 @@ class RealLoader:
             # One that comes again finds its kernels chosen, and should not keep other models' jobs waiting.
             if name in self._to_warm and real.shapes_cost:
                 self._to_warm.remove(name)
-                warm_companies(engine, self._most_rows, progress)
+                warm_up_batches(engine, self._most_rows, progress)
         return real
 
     def let_go(self) -> None:
@@ -294,7 +294,7 @@ def _request_of(work: Work, attachments: Sequence[bytes]) -> tuple[GenerateReque
     for field, is_there in (("image", work.has_image), ("mask", work.has_mask)):
         if is_there:
             data = left.pop(0)
-            found[field] = ImageOps.exif_transpose(decode_picture(data, f"the {field}"))
+            found[field] = ImageOps.exif_transpose(decode_image(data, f"the {field}"))
             values[field] = {"path": _name_of(values.get(field)), "sha256": hashlib.sha256(data).hexdigest()}
         elif values.get(field) is not None:
             raise RequestError(
@@ -313,9 +313,9 @@ def _rows_of(request: GenerateRequest) -> int:
     return 1 if request.cfg == 1 else 2
 
 
-def _encoded(what: Callable[[], Shown], inputs: Inputs, record: PictureRecord) -> Png:
-    image = picture_of(what(), inputs)
-    return Png(encode_picture(image, "png", record), image.width, image.height)
+def _encoded(what: Callable[[], DecodedImage], inputs: Inputs, record: PictureRecord) -> Png:
+    image = to_generated(what(), inputs)
+    return Png(encode_image(image, "png", record), image.width, image.height)
 
 
 def _free_unused() -> None:

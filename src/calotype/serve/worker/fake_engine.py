@@ -18,7 +18,7 @@ from typing import Any
 from calotype.core.errors import Problem, RequestError
 from calotype.core.progress import Progress
 from calotype.serve.ipc.messages import LoadedModel, Work
-from calotype.serve.worker.protocols import About, OutOfMemoryError, PictureRun, Png
+from calotype.serve.worker.protocols import About, ImageRun, OutOfMemoryError, Png
 from calotype.spec.generate_request import GenerateRequest
 
 FAULTS = {
@@ -39,7 +39,7 @@ REMEMBERED = 1000
 
 
 @dataclass(eq=False)
-class IdleRun:
+class FakeRun:
     """Counts its steps."""
 
     prompt: str
@@ -59,7 +59,7 @@ class IdleRun:
 
 
 @dataclass(frozen=True)
-class IdleOrder:
+class FakeJobPlan:
     """A request taken as it is, at 64×64 unless it says otherwise."""
 
     asked: GenerateRequest
@@ -96,18 +96,18 @@ class IdleOrder:
     def preparation(self) -> Iterator[None] | None:
         return None
 
-    def begin(self, _: int) -> IdleRun:
+    def begin(self, _: int) -> FakeRun:
         _fail_on(self.asked.prompt, "fault:begin")
-        return IdleRun(self.asked.prompt, self.asked.steps, self.rows)
+        return FakeRun(self.asked.prompt, self.asked.steps, self.rows)
 
-    def finish(self, index: int, run: PictureRun) -> Callable[[], Png]:
+    def finish(self, index: int, run: ImageRun) -> Callable[[], Png]:
         assert run.done
         _fail_on(self.asked.prompt, "fault:decode")
         return partial(_encoded, self.asked.prompt, self.seeds[index])
 
 
 @dataclass
-class IdleEngine:
+class FakeEngine:
     """Answers each run with its own prompt."""
 
     out_of_memory_over: int | None = None
@@ -124,15 +124,15 @@ class IdleEngine:
         assert len(attachments) == work.has_image + work.has_mask
         return attachments
 
-    def open(self, work: Work, _given: Sequence[bytes]) -> IdleOrder:
+    def open(self, work: Work, _given: Sequence[bytes]) -> FakeJobPlan:
         asked = GenerateRequest.parse(work.request)
         if "fault:open" in asked.prompt:
             raise RequestError([Problem("prompt", "it asks to be refused", asked.prompt)])
         sized = asked.with_changes(width=asked.width or 64, height=asked.height or 64)
-        return IdleOrder(sized)
+        return FakeJobPlan(sized)
 
     def evaluate(
-        self, runs: Sequence[IdleRun], *, least_rows: int, about: About | None = None
+        self, runs: Sequence[FakeRun], *, least_rows: int, about: About | None = None
     ) -> Sequence[str]:
         rows = max(least_rows, sum(run.rows for run in runs))
         self.evaluation_about = about
@@ -152,7 +152,7 @@ class IdleEngine:
             raise OutOfMemoryError(f"{rows} rows, {self.out_of_memory_over} fit")
         return [run.prompt for run in runs]
 
-    def preview(self, _: PictureRun) -> bytes:
+    def preview(self, _: ImageRun) -> bytes:
         return _png(0)
 
     def relieve(self) -> None:
@@ -160,7 +160,7 @@ class IdleEngine:
 
 
 @dataclass(frozen=True)
-class IdleLoader:
+class FakeLoader:
     """Any name is a model, of a thousand bytes; the worker has room for ten."""
 
     out_of_memory_over: int | None = None
@@ -173,10 +173,10 @@ class IdleLoader:
         digest = hashlib.sha256(name.encode()).hexdigest()
         return LoadedModel(name=name, architecture="none", sha256=digest, random=True, bytes=WEIGHT_BYTES)
 
-    def load(self, _: str, progress: Progress, _preset: str | None = None) -> IdleEngine:
+    def load(self, _: str, progress: Progress, _preset: str | None = None) -> FakeEngine:
         progress.start("loading", 1)
         progress.advance()
-        return IdleEngine(self.out_of_memory_over)
+        return FakeEngine(self.out_of_memory_over)
 
     def let_go(self) -> None:
         """There is nothing to let go."""

@@ -3,7 +3,7 @@
 Those who can share are a group: one model with one preset, one set of LoRAs, one shape, one size of text. The
 group that has waited longest is next. An evaluation with a very long prompt counts as several turns, so that
 the others get as many in between. But LoRAs are merged into a model's weights, which costs a moment and what
-was worked out from those weights; so a set stays for `LORA_TURNS` evaluations of its model while anybody uses
+was worked out from those weights; so a set stays for `LORA_QUANTUM` evaluations of its model while anybody uses
 it, and only then another set's group may be next.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import NamedTuple
 
-LORA_TURNS = 8
+LORA_QUANTUM = 8
 """Evaluations of a model before another set of LoRAs is merged into it, as long as the last is in use."""
 
 
@@ -52,7 +52,7 @@ def text_size(windows: int, unit: int) -> int:
     return 1 << (max(1, -(-windows // unit)) - 1).bit_length()
 
 
-class Turns:
+class GroupScheduler:
     """Remembers who had a turn when."""
 
     def __init__(self) -> None:
@@ -90,4 +90,4 @@ class Turns:
     def _may_switch_to(self, group: Group, groups: Collection[Group]) -> bool:
         loras, evaluations = self._merged.get(group.engine, (group.loras, 0))
         in_use = any(other.engine == group.engine and other.loras == loras for other in groups)
-        return group.loras == loras or evaluations >= LORA_TURNS or not in_use
+        return group.loras == loras or evaluations >= LORA_QUANTUM or not in_use

@@ -10,25 +10,25 @@ from threading import Lock
 from typing import Any
 
 from calotype.core.errors import DoesNotFitError
-from calotype.serve.ipc.channel import MOST_ATTACHED_BYTES
+from calotype.serve.ipc.channel import MAX_ATTACHMENT_BYTES
 from calotype.serve.ipc.messages import Failed, Finished
 from calotype.serve.worker.protocols import Png, failure_of
 
 _log = logging.getLogger(__name__)
 
-MOST_THREADS = 4
+MAX_THREADS = 4
 """Compressing a large picture takes longer than a fast GPU needs to make the next."""
 
 Emit = Callable[[Any, Sequence[bytes]], None]
 """Sends a message with attachments; from any thread."""
 
 
-class Finishing:
+class ImageEncoder:
     """Makes files of decoded pictures, and says so when a job's are complete."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
-        self._threads = ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), "pictures")
+        self._threads = ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), "pictures")
 
     def encode(self, picture: Callable[[], Png]) -> Future[Png]:
         return self._threads.submit(picture)
@@ -69,10 +69,10 @@ class Finishing:
         self, job_id: str, request: dict[str, Any], seeds: Sequence[int], pictures: Sequence[Png]
     ) -> None:
         total = sum(len(picture.data) for picture in pictures)
-        if total > MOST_ATTACHED_BYTES:
+        if total > MAX_ATTACHMENT_BYTES:
             raise DoesNotFitError(
                 f"the job's {len(pictures)} pictures have {total} bytes together, the limit is "
-                f"{MOST_ATTACHED_BYTES}; ask for fewer at a time"
+                f"{MAX_ATTACHMENT_BYTES}; ask for fewer at a time"
             )
         finished = Finished(
             job_id=job_id,

@@ -13,23 +13,23 @@ from math import ceil
 from calotype.serve.ipc.messages import Work
 from calotype.serve.worker.group_scheduler import Group
 from calotype.serve.worker.model_cache import Lease
-from calotype.serve.worker.protocols import Order, PictureRun, Png
+from calotype.serve.worker.protocols import ImageRun, JobPlan, Png
 
-MOST_PREVIEWS = 8
+MAX_PREVIEWS = 8
 """Of one picture: every step's would be much to send and little to see."""
 
 
 @dataclass(eq=False)
-class Ticket:
+class ActiveJob:
     """One job, from when its request was understood to when its last picture is decoded."""
 
     work: Work
     lease: Lease
-    order: Order
+    order: JobPlan
     previews: bool
     begun: int = 0
     """Pictures that have been started; the next has this index."""
-    runs: dict[int, PictureRun] = field(default_factory=dict)
+    runs: dict[int, ImageRun] = field(default_factory=dict)
     """Pictures being sampled, by their index."""
     files: dict[int, Future[Png]] = field(default_factory=dict)
     """Pictures that are decoded, by their index; threads make files of them."""
@@ -85,15 +85,15 @@ class Ticket:
         self.begun += 1
         return self.begun - 1
 
-    def leave(self, index: int) -> PictureRun:
+    def leave(self, index: int) -> ImageRun:
         """Take a picture out that is done."""
         run = self.runs.pop(index)
         self._steps_behind += run.total_steps
         return run
 
-    def glimpse(self, run: PictureRun) -> bytes | None:
+    def glimpse(self, run: ImageRun) -> bytes | None:
         """A preview of a run that completed a step, if it is time for one."""
-        every = ceil(run.total_steps / MOST_PREVIEWS)
+        every = ceil(run.total_steps / MAX_PREVIEWS)
         if not self.previews or run.done or run.steps_done % every:
             return None
         return self.lease.engine.preview(run)

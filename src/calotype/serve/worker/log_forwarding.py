@@ -11,7 +11,7 @@ _ORDINARY = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 """What every record has; all else was given with `extra`."""
 
 
-class JsonLines(logging.Formatter):
+class WorkerJsonFormatter(logging.Formatter):
     """One line per record: time, level, logger, message, and whatever was given with `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -30,7 +30,7 @@ class JsonLines(logging.Formatter):
 def log_json_to(stream: IO[str], **always: object) -> None:
     """Everything from level info on goes there, with these values in every line."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(WorkerJsonFormatter())
 
     def note(record: logging.LogRecord) -> bool:
         vars(record).update(always)

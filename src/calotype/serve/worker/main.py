@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import NoReturn
 
-from calotype.core.cuda_init import wake_gpu
+from calotype.core.cuda_init import init_cuda_driver_async
 from calotype.core.errors import CalotypeError, ExitCode
 from calotype.serve.ipc.channel import BlockingChannel, ChannelError
 from calotype.serve.ipc.messages import (
@@ -35,15 +35,15 @@ from calotype.serve.ipc.messages import (
 )
 from calotype.serve.model_names import served_name
 from calotype.serve.worker.batcher import Batcher
-from calotype.serve.worker.fake_engine import IdleLoader
-from calotype.serve.worker.image_encoder import Emit, Finishing
+from calotype.serve.worker.fake_engine import FakeLoader
+from calotype.serve.worker.image_encoder import Emit, ImageEncoder
 from calotype.serve.worker.log_forwarding import log_json_to
-from calotype.serve.worker.model_cache import Models
+from calotype.serve.worker.model_cache import ModelCache
 from calotype.serve.worker.options import WorkerOptions, most_rows, parsed
 from calotype.serve.worker.progress_stages import Stages
 from calotype.serve.worker.protocols import Loader, failure_of
 from calotype.serve.worker.workflow_engines import NodeEngines
-from calotype.serve.worker.workflow_runner import Workflows
+from calotype.serve.worker.workflow_runner import WorkflowRunner
 from calotype.serve.workflow.catalogue import WorkflowCatalogue
 from calotype.workflow.registry import load_registry
 
@@ -90,7 +90,7 @@ def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOption
     stages = Stages(channel.send)
     try:
         loader = loader_of(options)
-        models = Models(
+        models = ModelCache(
             loader,
             memory_bytes=options.memory_bytes,
             on_change=channel.send,
@@ -103,7 +103,7 @@ def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOption
         _log.critical("%s", error)
         channel.send(ModelFailed(model=loading, failure=failure_of(error)))
         return error.exit_code
-    finishing = Finishing(channel.send)
+    finishing = ImageEncoder(channel.send)
     rows = most_rows(options.max_rows, loader.device)
     batcher = Batcher(models, channel.send, finishing, most_rows=rows, stages=stages)
     workflows = workflows_of(options, loader, models, channel.send, stages)
@@ -121,13 +121,15 @@ def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOption
         _take(inbox, batcher, workflows, models, wait=not busy)
 
 
-def turn(batcher: Batcher, workflows: Workflows) -> bool:
+def turn(batcher: Batcher, workflows: WorkflowRunner) -> bool:
     """A turn of both; False when there was nothing to do."""
     busy = [batcher.turn(opens=not workflows.wants_room), workflows.turn()]
     return any(busy)
 
 
-def _take(inbox: Inbox, batcher: Batcher, workflows: Workflows, models: Models, *, wait: bool) -> None:
+def _take(
+    inbox: Inbox, batcher: Batcher, workflows: WorkflowRunner, models: ModelCache, *, wait: bool
+) -> None:
     """Hand on what has arrived; with `wait`, at least one message."""
     while wait or not inbox.empty():
         message, attachments = inbox.get()
@@ -152,8 +154,8 @@ def loader_of(options: WorkerOptions) -> Loader:
     """Where models come from: the real engine's, or those of the one that does nothing."""
     kind, _, limit = options.engine.partition(":")
     if kind == "nothing":
-        return IdleLoader(out_of_memory_over=int(limit) if limit else None)
-    wake_gpu(options.device)
+        return FakeLoader(out_of_memory_over=int(limit) if limit else None)
+    init_cuda_driver_async(options.device)
     from calotype.serve.worker.engine_adapter import RealLoader  # noqa: PLC0415 - torch, only where needed
 
     return RealLoader(
@@ -168,17 +170,17 @@ def loader_of(options: WorkerOptions) -> Loader:
 
 
 def workflows_of(
-    options: WorkerOptions, loader: Loader, models: Models, emit: Emit, stages: Stages
-) -> Workflows:
+    options: WorkerOptions, loader: Loader, models: ModelCache, emit: Emit, stages: Stages
+) -> WorkflowRunner:
     """What runs workflows: nodes of the real engine, or of packages alone where the engine does nothing."""
     registry = load_registry()
     for left_out in registry.left_out:
         _log.warning("nodes of %s are left out: %s", left_out.package, left_out.reason)
     names = [served_name(model) for model in options.models]
     catalogue = partial(WorkflowCatalogue, options.models_folder, names)
-    if isinstance(loader, IdleLoader):
-        return Workflows(registry, emit, NodeEngines(models, loader), catalogue=catalogue, stages=stages)
+    if isinstance(loader, FakeLoader):
+        return WorkflowRunner(registry, emit, NodeEngines(models, loader), catalogue=catalogue, stages=stages)
     from calotype.serve.worker.workflow_models import meaning, node_engines  # noqa: PLC0415 - torch, only where needed
 
     engines = node_engines(options, loader, models)
-    return Workflows(registry, emit, engines, catalogue=catalogue, stages=stages, meaning=meaning)
+    return WorkflowRunner(registry, emit, engines, catalogue=catalogue, stages=stages, meaning=meaning)

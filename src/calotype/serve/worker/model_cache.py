@@ -20,12 +20,12 @@ from calotype.serve.worker.protocols import JobEngine, Loader, OutOfMemoryError
 
 _log = logging.getLogger(__name__)
 
-MOST_AWAITED = 2
+MAX_AWAITED = 2
 """Models that somebody waits for: the first of the ordinary jobs, and the workflow."""
 
 
 @dataclass
-class _Held:
+class _CacheEntry:
     about: LoadedModel
     engine: JobEngine
     names: set[str]
@@ -46,7 +46,7 @@ class Lease:
     release: Callable[[], None]
 
 
-class Models:
+class ModelCache:
     """What is loaded. `on_change` hears of every change, `on_loading` how far loading has come."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Models:
         self._loader, self._on_change, self._on_loading = loader, on_change, on_loading
         self._stages = stages
         self._memory_bytes = loader.memory_bytes if memory_bytes is None else memory_bytes
-        self._held: list[_Held] = []
+        self._held: list[_CacheEntry] = []
         """The most recently used is last."""
         self._awaited: dict[str, LoadedModel] = {}
         """What found no room: reading its files again at every try would cost the others time."""
@@ -120,10 +120,10 @@ class Models:
             others = any(one.unwanted == held.unwanted for one in self._held if one is not held)
             self._drop(held, asked=None if others else held.unwanted)
 
-    def _known(self, name: str, preset: str | None) -> _Held | None:
+    def _known(self, name: str, preset: str | None) -> _CacheEntry | None:
         return next((held for held in self._held if name in held.names and held.about.preset == preset), None)
 
-    def _loaded(self, name: str, preset: str | None) -> _Held | None:
+    def _loaded(self, name: str, preset: str | None) -> _CacheEntry | None:
         about = self._about(name, preset)
         held = self._known(about.sha256, preset)
         if held is not None:
@@ -134,7 +134,7 @@ class Models:
             return None
         _log.info("loading %s", name, extra={"model": name})
         with self._stages.slow(f"loading {name}"):
-            held = _Held(about, self._with_less_and_less(about), {name, about.sha256})
+            held = _CacheEntry(about, self._with_less_and_less(about), {name, about.sha256})
         self._held.append(held)
         _log.info("loaded %s", name, extra={"model": name, "sha256": about.sha256, "bytes": about.bytes})
         self._tell()
@@ -149,7 +149,7 @@ class Models:
 
     def _await(self, name: str, about: LoadedModel) -> None:
         self._awaited[name] = about
-        while len(self._awaited) > MOST_AWAITED:
+        while len(self._awaited) > MAX_AWAITED:
             del self._awaited[next(iter(self._awaited))]
 
     def _with_less_and_less(self, about: LoadedModel) -> JobEngine:
@@ -160,7 +160,9 @@ class Models:
         relieved = not self._held
         while True:
             try:
-                return self._loader.load(about.name, _News(about.name, self._on_loading), about.preset)
+                return self._loader.load(
+                    about.name, _LoadProgress(about.name, self._on_loading), about.preset
+                )
             except OutOfMemoryError as error:
                 if not relieved:
                     self.relieve()
@@ -179,7 +181,7 @@ class Models:
             self._drop(held)
         return going is not None
 
-    def _idle_for(self, about: LoadedModel) -> list[_Held] | None:
+    def _idle_for(self, about: LoadedModel) -> list[_CacheEntry] | None:
         """What can go for a model; None while too much is used."""
         if about.bytes > self._memory_bytes:
             raise DoesNotFitError(
@@ -187,7 +189,7 @@ class Models:
                 f"{self._memory_bytes}; start it with more memory, or use a smaller model or precision"
             )
         missing = about.bytes - self._free_bytes()
-        going: list[_Held] = []
+        going: list[_CacheEntry] = []
         for held in self._held:
             if missing <= 0:
                 break
@@ -196,7 +198,7 @@ class Models:
                 missing -= held.about.bytes
         return going if missing <= 0 else None
 
-    def _drop(self, held: _Held, *, asked: str | None = None) -> None:
+    def _drop(self, held: _CacheEntry, *, asked: str | None = None) -> None:
         self._held.remove(held)
         # Old leases refer to what is held, and must not keep all that the engine has on the device.
         del held.engine
@@ -204,7 +206,7 @@ class Models:
         _log.info("unloaded %s", held.about.name, extra={"model": held.about.name})
         self._tell(asked)
 
-    def _release(self, held: _Held) -> None:
+    def _release(self, held: _CacheEntry) -> None:
         held.users -= 1
         self.releases += 1
 
@@ -222,7 +224,7 @@ class Models:
         )
 
 
-class _News:
+class _LoadProgress:
     """`Progress` as messages, one for each hundredth."""
 
     def __init__(self, model: str, tell: Callable[[Loading], None]) -> None:

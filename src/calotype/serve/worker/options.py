@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-MOST_ROWS = 32
+MAX_ROWS = 32
 """Sixteen pictures with guidance: more gain little and delay everybody."""
-MOST_ROWS_ON_CPU = 16
+MAX_ROWS_ON_CPU = 16
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class WorkerOptions:
 
 def most_rows(max_rows: int | None, device: str) -> int:
     """Rows of an evaluation on the device of this name, as said or as is usual."""
-    return max_rows or (MOST_ROWS_ON_CPU if device == "cpu" else MOST_ROWS)
+    return max_rows or (MAX_ROWS_ON_CPU if device == "cpu" else MAX_ROWS)
 
 
 def parsed(arguments: Sequence[str]) -> tuple[int, WorkerOptions]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from calotype.core.errors import CalotypeError, ExitCode
 from calotype.core.progress import Progress
-from calotype.core.redaction import told
+from calotype.core.redaction import redact_paths
 from calotype.serve.ipc.messages import LoadedModel, Work
 from calotype.spec.job import FailureKind, JobFailure
 
@@ -24,7 +24,7 @@ class DeviceLostError(BaseException):
     """
 
 
-class PictureRun(Protocol):
+class ImageRun(Protocol):
     """One picture being sampled."""
 
     @property
@@ -50,7 +50,7 @@ class Png:
     height: int
 
 
-class Order(Protocol):
+class JobPlan(Protocol):
     """A job's request as a model is going to run it."""
 
     @property
@@ -97,7 +97,7 @@ class Order(Protocol):
         """Long work on the text before the first picture, in slices; None where the text is short."""
         ...
 
-    def begin(self, index: int) -> PictureRun:
+    def begin(self, index: int) -> ImageRun:
         """Start a picture."""
         ...
 
@@ -137,7 +137,7 @@ class JobEngine(Protocol):
         """Decode the images that came with a request, for `open`; any thread may do it."""
         ...
 
-    def open(self, work: Work, given: Any) -> Order:
+    def open(self, work: Work, given: Any) -> JobPlan:
         """Read a request; refuses with a CalotypeError what cannot be done."""
         ...
 
@@ -200,5 +200,5 @@ _KINDS: dict[ExitCode, FailureKind] = {
 def failure_of(error: Exception) -> JobFailure:
     """What a client is told of an error."""
     if isinstance(error, CalotypeError):
-        return JobFailure(kind=_KINDS.get(error.exit_code, "internal"), message=told(error))
-    return JobFailure(kind="internal", message=f"{type(error).__name__}: {told(error)}")
+        return JobFailure(kind=_KINDS.get(error.exit_code, "internal"), message=redact_paths(error))
+    return JobFailure(kind="internal", message=f"{type(error).__name__}: {redact_paths(error)}")

@@ -29,7 +29,7 @@ def bucket(rows: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Learnt:
+class _LearnedLimit:
     rows: int
     until_s: float
     wait_s: float
@@ -40,7 +40,7 @@ class RowLimits:
 
     def __init__(self, most_rows: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most_rows, self._clock = most_rows, clock
-        self._learnt: dict[Hashable, _Learnt] = {}
+        self._learnt: dict[Hashable, _LearnedLimit] = {}
 
     def of(self, shape: Hashable, expected: int | None = None) -> int:
         """At least one, whatever was learnt: a single picture is tried before it is refused."""
@@ -57,6 +57,6 @@ class RowLimits:
         elif before is not None:
             wait_s = 2 * before.wait_s
         # Not for ever: whoever else had the memory may have given it back.
-        self._learnt[shape] = _Learnt(rows, now + wait_s, wait_s)
+        self._learnt[shape] = _LearnedLimit(rows, now + wait_s, wait_s)
         told = (failed_rows, shape, rows, wait_s / 60)
         _log.warning("out of memory: %d rows of %s did not fit; at most %d for %.0f minutes", *told)

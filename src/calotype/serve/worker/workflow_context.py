@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from calotype.core.errors import NotFoundError, near_matches
+from calotype.core.errors import NotFoundError, did_you_mean
 from calotype.serve.ipc.messages import MadeFile, RunWorkflow
 from calotype.spec.job import PictureFile
 from calotype.workflow.node_api import Catalogue, Kind, SavedPicture
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class WorkflowHost:
+class WorkerWorkflowContext:
     """A `Context` for one workflow: its own pictures to read, and a place for those it saves."""
 
     work: RunWorkflow
@@ -40,7 +40,7 @@ class WorkflowHost:
         """Of the pictures that came with the workflow."""
         if name not in self.work.inputs:
             raise NotFoundError(
-                f"no picture {name[:80]!r} came with it; {near_matches(name, self.work.inputs)}"
+                f"no picture {name[:80]!r} came with it; {did_you_mean(name, self.work.inputs)}"
             )
         return self.attachments[self.work.inputs.index(name)]
 

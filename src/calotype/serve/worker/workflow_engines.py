@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from calotype.serve.worker.model_cache import Lease, Models
+from calotype.serve.worker.model_cache import Lease, ModelCache
 from calotype.serve.worker.protocols import Loader
-from calotype.workflow.executor import NotYetError
+from calotype.workflow.executor import NotReadyError
 
 
-class NoRoomYetError(NotYetError):
+class NoMemoryYetError(NotReadyError):
     """Other jobs' models take the room; there will be some when these have ended."""
 
 
@@ -22,7 +22,7 @@ class NodeEngines:
 
     def __init__(
         self,
-        held: Models,
+        held: ModelCache,
         loader: Loader,
         make_models: Callable[[NodeEngines], Any] = lambda _: None,
     ) -> None:
@@ -48,7 +48,7 @@ class NodeEngines:
             lease = self._held.lease(reference, preset)
         if lease is None:
             self._awaited, self._looked_at = (reference, preset), self._held.releases
-            raise NoRoomYetError(f"no room for {reference!r} yet")
+            raise NoMemoryYetError(f"no room for {reference!r} yet")
         if self._awaited == (reference, preset):
             self._awaited = None
         return lease

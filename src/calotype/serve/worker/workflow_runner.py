@@ -15,29 +15,29 @@ from contextlib import ExitStack
 from typing import Any
 
 from calotype.core.errors import CalotypeError, DoesNotFitError, Problem, RequestError
-from calotype.core.redaction import told, without_places
+from calotype.core.redaction import redact_paths, remove_paths
 from calotype.serve.ipc.messages import Failed, NodeNews, RunWorkflow, Stopped, WorkflowFinished
 from calotype.serve.worker.image_encoder import Emit
 from calotype.serve.worker.progress_stages import Stages
 from calotype.serve.worker.protocols import OutOfMemoryError, failure_of
-from calotype.serve.worker.workflow_context import WorkflowHost
+from calotype.serve.worker.workflow_context import WorkerWorkflowContext
 from calotype.serve.worker.workflow_engines import NodeEngines
 from calotype.spec.job import NodeFailure
 from calotype.workflow import executor as events
 from calotype.workflow.cache import Cache
-from calotype.workflow.executor import Event, Execution
-from calotype.workflow.node_api import Catalogue, NodeClass
+from calotype.workflow.executor import Event, Executor
+from calotype.workflow.node_api import Catalogue, NodeDef
 from calotype.workflow.validation import validate
 
 _log = logging.getLogger(__name__)
 
-LONGEST_TRACEBACK = 40
+MAX_TRACEBACK_LENGTH = 40
 
 
 class _Under:
     """A workflow under way."""
 
-    def __init__(self, work: RunWorkflow, host: WorkflowHost, begin: Callable[[], Execution]) -> None:
+    def __init__(self, work: RunWorkflow, host: WorkerWorkflowContext, begin: Callable[[], Executor]) -> None:
         self.work, self.host, self._begin = work, host, begin
         self.execution = begin()
         self.told_start = self.retried = False
@@ -58,12 +58,12 @@ class _Under:
         self.done = 0
 
 
-class Workflows:
+class WorkflowRunner:
     """The workflows of one worker. For one thread; `emit` sends what the server is to know."""
 
     def __init__(
         self,
-        registry: Mapping[str, NodeClass],
+        registry: Mapping[str, NodeDef],
         emit: Emit,
         engines: NodeEngines,
         *,
@@ -121,15 +121,15 @@ class Workflows:
 
     def _open(self, work: RunWorkflow, attachments: Sequence[bytes]) -> None:
         catalogue = self._catalogue(work.inputs)
-        host = WorkflowHost(work, attachments, catalogue, self._engines.models)
+        host = WorkerWorkflowContext(work, attachments, catalogue, self._engines.models)
         checked = validate(work.prompt, self._registry, catalogue, work.outputs)
         if checked.error is not None:
             # What was there when it was accepted has gone since.
             self._fail(work.job_id, RequestError(Problem("prompt", line) for line in checked.lines()))
             return
 
-        def begin() -> Execution:
-            return Execution(
+        def begin() -> Executor:
+            return Executor(
                 checked.graph,
                 self._registry,
                 self._cache,
@@ -146,7 +146,7 @@ class Workflows:
             event = next(under.execution)
             if isinstance(event, events.Failed):
                 self._failed(under, event)
-            elif isinstance(event, events.Postponed):
+            elif isinstance(event, events.Deferred):
                 self._postpone(under, event.node)
             elif isinstance(event, events.Finished):
                 self._end()
@@ -231,8 +231,8 @@ class Workflows:
             node=event.node,
             node_class=event.class_type,
             error=event.exception_type,
-            message=told(error) or event.message,
-            traceback=tuple(without_places(line) for line in event.traceback[-LONGEST_TRACEBACK:]),
+            message=redact_paths(error) or event.message,
+            traceback=tuple(remove_paths(line) for line in event.traceback[-MAX_TRACEBACK_LENGTH:]),
         )
         self._fail(under.work.job_id, error, node)
 

@@ -21,10 +21,10 @@ from calotype.spec.workflow import WorkflowSubmission
 from calotype.workflow.graph import Graph, Node, parse, walk
 from calotype.workflow.object_info import describe, describe_all
 from calotype.workflow.registry import Registry
-from calotype.workflow.size_estimate import expected, saved
+from calotype.workflow.size_estimate import expected_size, saved
 from calotype.workflow.validation import Validation, validate
 
-LONGEST_BYTES = 3 * 2**20
+MAX_BYTES_LENGTH = 3 * 2**20
 """Of a graph with all that goes into its pictures: each of them holds it."""
 _ANNOTATED = re.compile(r"(?P<name>.*?)(?: \[(?P<type>input|output|temp)\])?", re.DOTALL)
 
@@ -79,8 +79,8 @@ class WorkflowAdmission:
     def checked(self, submission: WorkflowSubmission, pictures: Sequence[PictureFile]) -> CheckedWorkflow:
         """Refuse what cannot run, with all that is wrong. `pictures`: those of its own that are there."""
         size = len(json.dumps([submission.prompt, submission.extra_data]))
-        if size > LONGEST_BYTES:
-            rule = f"the graph and its extra_data are {size} bytes as JSON, the limit is {LONGEST_BYTES}"
+        if size > MAX_BYTES_LENGTH:
+            rule = f"the graph and its extra_data are {size} bytes as JSON, the limit is {MAX_BYTES_LENGTH}"
             raise RequestError([Problem("prompt", f"{rule}; leave out what does not belong to the pictures")])
         found = validate(
             submission.prompt, self.registry, self.catalogue(pictures), submission.partial_execution_targets
@@ -93,7 +93,7 @@ class WorkflowAdmission:
         if faults := list(self._over_limits(sound)):
             raise _refused(found, faults)
         values = [node.inputs for node in sound.values()]
-        made = expected(sound, self.registry, most=self._limits.max_count)
+        made = expected_size(sound, self.registry, most=self._limits.max_count)
         batch = max((extent.count for extents in made.values() for extent in extents), default=1)
         names = [name for one in values if isinstance(name := one.get("ckpt_name"), str)]
         return CheckedWorkflow(

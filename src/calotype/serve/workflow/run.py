@@ -11,12 +11,12 @@ from typing import Any
 
 from calotype.core.errors import CalotypeError
 from calotype.serve.ipc.messages import MadeFile, NodeNews
-from calotype.serve.queue.generated_image import MadePicture
-from calotype.serve.scheduler.job_results import Outcomes
+from calotype.serve.queue.generated_image import GeneratedImage
+from calotype.serve.scheduler.job_results import ResultRecorder
 from calotype.spec.job import Job, JobPicture, NodeFailure, PictureFile, WorkflowReport
 
-Tell = Callable[[NodeNews, bytes | None], None]
-RunErrand = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+Publish = Callable[[NodeNews, bytes | None], None]
+RunTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 Spend = Callable[[str, int], None]
 """Counts pictures of a client, or refuses them with a CalotypeError."""
 
@@ -31,9 +31,9 @@ class WorkflowRun:
     def __init__(
         self,
         job: Job,
-        outcomes: Outcomes,
-        tell: Tell,
-        run_errand: RunErrand,
+        outcomes: ResultRecorder,
+        tell: Publish,
+        run_errand: RunTask,
         spend: Spend,
         stop: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
@@ -91,7 +91,7 @@ class WorkflowRun:
                 await self._stop()
                 return
             pictures = [
-                MadePicture(data, made.width, made.height, file=made.file)
+                GeneratedImage(data, made.width, made.height, file=made.file)
                 for data, made in zip(attachments, news.files, strict=True)
             ]
             kept = await self._outcomes.keep(self._job.id, pictures)

@@ -17,7 +17,7 @@ from calotype.spec.job import PictureFile
 from calotype.spec.workflow import WorkflowSubmission
 
 
-class WorkflowDesk:
+class DeploymentWorkflowService:
     """Takes workflows in, and keeps what was given for them."""
 
     def __init__(self, deployment: Deployment, queue: JobQueue, admission: WorkflowAdmission) -> None:

@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from calotype.spec.statistics import Summary, summarise
+from calotype.spec.statistics import Summary, summarize
 
 FORMAT: Literal["calotype.measurement.1"] = "calotype.measurement.1"
 FILE = "records.jsonl"
 """What a run's folder calls its measurements."""
 WALL = "wall"
 """The series that every kind but `ceiling` has: seconds of one unit of work as the host's clock sees it."""
-VARIANTS_APART = ", "
+VARIANT_SEPARATOR = ", "
 """Between the labels of an ablation's variants that come to the same, in the setting `variant`."""
 VARIANT = "variant"
 """The setting that names a variant: all, none, `without X`, `with X` or `only X`."""
@@ -46,7 +46,7 @@ class Series(_Frozen):
 
     @classmethod
     def of(cls, unit: Unit, values: Sequence[float]) -> Self:
-        return cls(unit=unit, values=list(values), summary=summarise(values))
+        return cls(unit=unit, values=list(values), summary=summarize(values))
 
 
 class Preparation(_Frozen):

@@ -6,18 +6,18 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from calotype.train.data.dataloader import Feed
-from calotype.train.trainer import Loop, StepNews
+from calotype.train.data.dataloader import DataLoader
+from calotype.train.trainer import StepMetrics, Trainer
 
 
-class UnreadableSamples:
+class BadSampleCallback:
     """Appends names and reasons to `unreadable-rankN.jsonl`; one that earlier starts met is there already."""
 
-    def __init__(self, feed: Feed, folder: Path, rank: int) -> None:
+    def __init__(self, feed: DataLoader, folder: Path, rank: int) -> None:
         self._feed, self._file = feed, folder / f"unreadable-rank{rank}.jsonl"
         self._num_kept = 0
 
-    def after_step(self, news: StepNews, loop: Loop) -> None:
+    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
         del news, loop
         self.keep()
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from calotype.spec.recipe import Recipe
-from calotype.train.metrics import Readings
-from calotype.train.trainer import Loop, StepNews
+from calotype.train.metrics import Metrics
+from calotype.train.trainer import StepMetrics, Trainer
 
 WINDOW = 200
 """Steps that the running mean of the loss remembers, about; single losses say little."""
 
 
-class Judge:
+class BestMetric:
     """The validation loss, or a running mean of the training loss that a resumed run carries on."""
 
-    def __init__(self, recipe: Recipe, readings: Readings) -> None:
+    def __init__(self, recipe: Recipe, readings: Metrics) -> None:
         validated = recipe.validation.data is not None
         self._validates = validated and recipe.checkpoint.metric != "train_loss"
         self._readings = readings
@@ -26,7 +26,7 @@ class Judge:
         """What `metric` is, as `checkpoint.metric` calls it."""
         return "validation_loss" if self._validates else "train_loss"
 
-    def after_step(self, news: StepNews, loop: Loop) -> None:
+    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
         del loop
         if not news.skipped:
             self._count += 1

@@ -12,25 +12,25 @@ from pathlib import Path
 from typing import IO, Any
 
 from calotype.core.extras import MissingExtraError
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.core.progress import Progress
 from calotype.spec.recipe import Recipe
-from calotype.train.metrics import Readings
-from calotype.train.trainer import Loop, StepNews
+from calotype.train.metrics import Metrics
+from calotype.train.trainer import StepMetrics, Trainer
 
 
 class MetricsFile:
     """One JSON object a line; steps that a resumed run repeats are dropped first, so none is there twice."""
 
-    def __init__(self, path: Path, first_step: int, readings: Readings) -> None:
+    def __init__(self, path: Path, first_step: int, readings: Metrics) -> None:
         kept = _lines_before(path, first_step)
         # Whole or not at all: a run that is killed while it starts keeps the lines it had.
-        with written_whole(path, "w") as file:
+        with atomic_write(path, "w") as file:
             file.writelines(kept)
         self._file: IO[str] = path.open("a", encoding="utf-8")
         self._readings = readings
 
-    def after_step(self, news: StepNews, loop: Loop) -> None:
+    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
         del loop
         if self._readings.wanted(news):
             # JSON has no word for what is not finite.
@@ -59,12 +59,12 @@ def _lines_before(path: Path, first_step: int) -> list[str]:
 class ProgressBar:
     """Loss, speed, memory and MFU beside the bar; with the rest of it they fit into 100 columns."""
 
-    def __init__(self, progress: Progress, recipe: Recipe, first_step: int, readings: Readings) -> None:
+    def __init__(self, progress: Progress, recipe: Recipe, first_step: int, readings: Metrics) -> None:
         self._progress, self._readings = progress, readings
         progress.start(recipe.name, recipe.trainer.max_steps)
         progress.advance(first_step)
 
-    def after_step(self, news: StepNews, loop: Loop) -> None:
+    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
         values = self._readings.of(news)
         speed = f"{news.samples_per_s:.1f} samples/s"
         if loop.process.world_size > 1:
@@ -81,7 +81,7 @@ class ProgressBar:
 class TensorBoard:
     """Scalars for TensorBoard, if it is installed; of steps that a resumed run repeats the last count."""
 
-    def __init__(self, folder: Path, first_step: int, readings: Readings) -> None:
+    def __init__(self, folder: Path, first_step: int, readings: Metrics) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
         except ImportError:
@@ -89,7 +89,7 @@ class TensorBoard:
         self._writer: Any = SummaryWriter(str(folder), purge_step=first_step)
         self._readings = readings
 
-    def after_step(self, news: StepNews, loop: Loop) -> None:
+    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
         del loop
         if self._readings.wanted(news):
             for name, value in shown_values(self._readings.of(news)).items():

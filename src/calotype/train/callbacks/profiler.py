@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import torch
 
-from calotype.spec.recipe_sections import ProfilePart
-from calotype.train.trainer import Loop, StepNews
+from calotype.spec.recipe_sections import ProfileConfig
+from calotype.train.trainer import StepMetrics, Trainer
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ NSYS_VARIABLE = "NSYS_PROFILING_SESSION_ID"
 class ProfileWindow:
     """Starts after the step before `start_step` and ends after `end_step`; resumed in between, at once."""
 
-    def __init__(self, part: ProfilePart, folder: Path, rank: int, first_step: int) -> None:
+    def __init__(self, part: ProfileConfig, folder: Path, rank: int, first_step: int) -> None:
         self._part, self._rank, self._folder, self._first_step = part, rank, folder, first_step
         # Torch has one profiler at a time: either it marks ranges for nsys, or it records by itself.
         self._for_nsys = NSYS_VARIABLE in os.environ
@@ -44,7 +44,7 @@ class ProfileWindow:
     ) -> None:
         self._end()
 
-    def after_step(self, news: StepNews, loop: Loop) -> None:
+    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
         del loop
         if news.step == self._part.start_step - 1:
             self._start()

@@ -7,16 +7,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.engine.vae import to_image
 from calotype.imaging.contact_sheet import Axis, contact_sheet
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import needs_of
-from calotype.train.data.dataloader import open_feed
+from calotype.train.builders import requirements_of
+from calotype.train.data.dataloader import build_dataloader
 from calotype.train.tasks.vae_loss import psnr
-from calotype.train.trainer import Loop, StepNews
+from calotype.train.trainer import StepMetrics, Trainer
 
-MOST_PICTURES = 8
+MAX_IMAGES = 8
 
 
 class Reconstructions:
@@ -26,7 +26,7 @@ class Reconstructions:
         self._recipe, self._folder = recipe, folder
         self._originals: Tensor | None = None
 
-    def after_step(self, news: StepNews, loop: Loop) -> None:
+    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
         if news.step % self._recipe.logging.sample_every_steps or not loop.process.is_first:
             return
         originals = self._chosen(loop)
@@ -38,18 +38,18 @@ class Reconstructions:
         across = Axis("PSNR", tuple(f"{value:.1f} dB" for value in psnr(restored, originals).tolist()))
         down = Axis("", ("original", "restored"))
         sheet = contact_sheet(rows, across, down, f"step {news.step}")
-        with written_whole(self._folder / f"step-{news.step:08d}.png") as file:
+        with atomic_write(self._folder / f"step-{news.step:08d}.png") as file:
             sheet.save(file, "PNG")
 
-    def _chosen(self, loop: Loop) -> Tensor:
+    def _chosen(self, loop: Trainer) -> Tensor:
         """The first pictures of the run's data, however far the run is."""
         if self._originals is None:
             # A few pictures are read where they lie.
             alone = {"num_workers": 0, "in_memory": False}
             model, part = loop.subject.model, self._recipe.data.model_copy(update=alone)
             micro = self._recipe.model.micro_batch_size
-            with open_feed(part, needs_of(model, self._recipe), micro_batch_size=micro) as feed:
+            with build_dataloader(part, requirements_of(model, self._recipe), micro_batch_size=micro) as feed:
                 pixels = next(feed).to(model.device).pixels
             assert pixels is not None
-            self._originals = pixels[:MOST_PICTURES]
+            self._originals = pixels[:MAX_IMAGES]
         return self._originals

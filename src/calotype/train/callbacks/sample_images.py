@@ -7,30 +7,30 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.errors import Problem, RequestError
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.engine.engine import Engine
 from calotype.engine.prompt_parser import parse_prompt
 from calotype.imaging.contact_sheet import Axis, contact_sheet
 from calotype.spec.recipe import Recipe
-from calotype.train.tasks.base import Subject
-from calotype.train.tasks.textual_inversion import InversionSubject
-from calotype.train.trainer import Loop, StepNews
+from calotype.train.tasks.base import TrainTask
+from calotype.train.tasks.textual_inversion import TextualInversionTask
+from calotype.train.trainer import StepMetrics, Trainer
 
 
-class SamplePictures:
+class SampleImages:
     """One sheet every so many steps: every prompt on the same seed, from the averaged weights if any.
 
     Told to stop, it leaves the sheet: the step still has to be saved, and who tells may not wait for long.
     """
 
     def __init__(
-        self, recipe: Recipe, folder: Path, subject: Subject, told_to_stop: Callable[[], bool]
+        self, recipe: Recipe, folder: Path, subject: TrainTask, told_to_stop: Callable[[], bool]
     ) -> None:
         self._part, self._folder, self._side = recipe.logging, folder, recipe.model.resolution
         self._told_to_stop = told_to_stop
         self._prompts = [_spelled(prompt, subject) for prompt in recipe.logging.sample_prompts]
 
-    def after_step(self, news: StepNews, loop: Loop) -> None:
+    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
         # With split weights no process can make a picture alone: all make the same, and the first keeps it.
         together = loop.recipe.trainer.strategy == "fsdp"
         if news.step % self._part.sample_every_steps or not (loop.process.is_first or together):
@@ -47,13 +47,13 @@ class SamplePictures:
         if not row or not loop.process.is_first:
             return
         sheet = contact_sheet([row], Axis("prompt", self._part.sample_prompts), None, f"step {news.step}")
-        with written_whole(self._folder / f"step-{news.step:08d}.png") as file:
+        with atomic_write(self._folder / f"step-{news.step:08d}.png") as file:
             sheet.save(file, "PNG")
 
 
-def _spelled(prompt: str, subject: Subject) -> str:
+def _spelled(prompt: str, subject: TrainTask) -> str:
     """The prompt as the run's own tokenizers read it."""
-    if isinstance(subject, InversionSubject):
+    if isinstance(subject, TextualInversionTask):
         prompt = subject.spelled(prompt)
     if any(piece.is_embedding for piece in parse_prompt(prompt)):
         # It would join the encoders' tables, which the run may be training.

@@ -12,22 +12,22 @@ import torch
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.spec.recipe import Recipe
-from calotype.spec.recipe_sections import DataPart
-from calotype.train.data.dataloader import Feed, open_feed
-from calotype.train.data.requirements import Needs
-from calotype.train.metrics import Readings
-from calotype.train.trainer import Loop, StepNews
+from calotype.spec.recipe_sections import DataConfig
+from calotype.train.data.dataloader import DataLoader, build_dataloader
+from calotype.train.data.requirements import DataRequirements
+from calotype.train.metrics import Metrics
+from calotype.train.trainer import StepMetrics, Trainer
 
-_SETTING_OF_DATA = re.compile(rf"(?<![\w./])data\.(?=(?:{'|'.join(DataPart.model_fields)})\b)")
+_SETTING_OF_DATA = re.compile(rf"(?<![\w./])data\.(?=(?:{'|'.join(DataConfig.model_fields)})\b)")
 
 
 class Validation:
     """Fills in the readings' validation losses; every process takes its share of the samples."""
 
-    def __init__(self, recipe: Recipe, data: DataPart, needs: Needs, readings: Readings) -> None:
+    def __init__(self, recipe: Recipe, data: DataConfig, needs: DataRequirements, readings: Metrics) -> None:
         self._recipe, self._data, self._needs, self._readings = recipe, data, needs, readings
 
-    def check(self, loop: Loop) -> None:
+    def check(self, loop: Trainer) -> None:
         """Refuse samples that cannot be opened now, not after a thousand steps."""
         try:
             self._open(self._data.model_copy(update={"num_workers": 0}), loop).close()
@@ -38,7 +38,7 @@ class Validation:
             fix = "set what is wrong there, or validation.data=null to go without"
             raise NotFoundError(f"validation.data: {error}; {fix}") from error
 
-    def after_step(self, news: StepNews, loop: Loop) -> None:
+    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
         if self._due(news.step):
             self._readings.validation_losses[news.step] = self.loss(loop)
 
@@ -49,7 +49,7 @@ class Validation:
         return judged or last or step % self._recipe.validation.every_steps == 0
 
     @torch.no_grad()
-    def loss(self, loop: Loop) -> float:
+    def loss(self, loop: Trainer) -> float:
         """The mean over the samples, with the averaged weights if the run keeps any."""
         micro, process = self._recipe.model.micro_batch_size, loop.process
         num_batches = -(-self._recipe.validation.num_samples // (micro * process.world_size))
@@ -64,8 +64,8 @@ class Validation:
                 total += loop.subject.prepare(batch, places)(loop.subject.network)
         return process.mean(total / num_batches).item()
 
-    def _open(self, data: DataPart, loop: Loop) -> Feed:
-        return open_feed(
+    def _open(self, data: DataConfig, loop: Trainer) -> DataLoader:
+        return build_dataloader(
             data,
             self._needs,
             rank=loop.process.rank,

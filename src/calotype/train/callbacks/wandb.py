@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.extras import MissingExtraError
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.spec.recipe import Recipe
 from calotype.train.callbacks.loggers import shown_values
-from calotype.train.metrics import Readings
-from calotype.train.trainer import Loop, StepNews
+from calotype.train.metrics import Metrics
+from calotype.train.trainer import StepMetrics, Trainer
 
 ID_FILE = "wandb-id"
 
@@ -24,7 +24,7 @@ ID_FILE = "wandb-id"
 class WandbRun:
     """Logs what metrics.jsonl holds too; a resumed run goes on under the same id."""
 
-    def __init__(self, folder: Path, recipe: Recipe, readings: Readings) -> None:
+    def __init__(self, folder: Path, recipe: Recipe, readings: Metrics) -> None:
         mode = recipe.logging.wandb
         wandb = _wandb(mode)
         self._readings = readings
@@ -40,7 +40,7 @@ class WandbRun:
             settings=wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True),
         )
 
-    def after_step(self, news: StepNews, loop: Loop) -> None:
+    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
         del loop
         if self._readings.wanted(news):
             self._run.log(shown_values(self._readings.of(news)), step=news.step)
@@ -61,6 +61,6 @@ def _wandb(mode: str) -> Any:
 
 def _kept_id(file: Path) -> str:
     if not file.is_file():
-        with written_whole(file, "w") as out:
+        with atomic_write(file, "w") as out:
             out.write(secrets.token_hex(4))
     return file.read_text(encoding="utf-8").strip()

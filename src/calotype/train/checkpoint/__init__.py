@@ -11,15 +11,15 @@ stop).
 
 from calotype.train.checkpoint.async_saver import BackgroundSaver
 from calotype.train.checkpoint.discovery import Checkpoint
-from calotype.train.checkpoint.disk_space import check_room
+from calotype.train.checkpoint.disk_space import check_free_space
 from calotype.train.checkpoint.errors import (
     CannotWriteError,
     DamagedCheckpointError,
     FolderInUseError,
-    NoRoomError,
+    NoDiskSpaceError,
 )
 from calotype.train.checkpoint.folder_lock import claimed
-from calotype.train.checkpoint.manager import CheckpointStore, Loaded
+from calotype.train.checkpoint.manager import CheckpointManager, Loaded
 from calotype.train.checkpoint.preemption import StopSignal, agreed
 from calotype.train.checkpoint.rank_sync import Ranks, separate_ranks
 
@@ -27,15 +27,15 @@ __all__ = [
     "BackgroundSaver",
     "CannotWriteError",
     "Checkpoint",
-    "CheckpointStore",
+    "CheckpointManager",
     "DamagedCheckpointError",
     "FolderInUseError",
     "Loaded",
-    "NoRoomError",
+    "NoDiskSpaceError",
     "Ranks",
     "StopSignal",
     "agreed",
-    "check_room",
+    "check_free_space",
     "claimed",
     "separate_ranks",
 ]

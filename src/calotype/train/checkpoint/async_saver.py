@@ -14,8 +14,8 @@ from typing import Self
 
 from calotype.train.checkpoint.flatten import flatten
 from calotype.train.checkpoint.host_copy import HostBuffers, Snapshot
-from calotype.train.checkpoint.manager import CheckpointStore
-from calotype.train.checkpoint.writer import Barrier, Task, nobody_to_wait_for
+from calotype.train.checkpoint.manager import CheckpointManager
+from calotype.train.checkpoint.writer import Barrier, Task, no_barrier
 
 _log = logging.getLogger(__name__)
 
@@ -29,11 +29,11 @@ class BackgroundSaver:
 
     def __init__(
         self,
-        store: CheckpointStore,
+        store: CheckpointManager,
         *,
         rank: int = 0,
         world_size: int = 1,
-        barrier: Barrier = nobody_to_wait_for,
+        barrier: Barrier = no_barrier,
     ) -> None:
         self._store, self._barrier = store, barrier
         self._rank, self._world_size = rank, world_size

@@ -52,7 +52,7 @@ class Broken:
 
 
 @dataclass(frozen=True)
-class Survey:
+class CheckpointListing:
     complete: tuple[Checkpoint, ...]
     """In the order they were saved."""
     broken: tuple[Broken, ...]
@@ -77,20 +77,20 @@ def replaced_path(folder: Path, step: int) -> Path:
     return folder / f".step-{step:08d}{_REPLACED_SUFFIX}"
 
 
-def survey(folder: Path) -> Survey:
+def list_checkpoints(folder: Path) -> CheckpointListing:
     """Look at every folder that has a checkpoint's name. A missing folder is an empty one."""
     complete, broken = [], []
     for path, step in _candidates(folder):
-        found = judge(path, step)
+        found = check_checkpoint(path, step)
         if isinstance(found, Checkpoint):
             complete.append(found)
         else:
             broken.append(found)
     complete.sort(key=lambda checkpoint: (checkpoint.manifest.sequence, checkpoint.step))
-    return Survey(tuple(complete), tuple(broken))
+    return CheckpointListing(tuple(complete), tuple(broken))
 
 
-def judge(path: Path, step: int | None = None) -> Checkpoint | Broken:
+def check_checkpoint(path: Path, step: int | None = None) -> Checkpoint | Broken:
     """Whether a folder is a complete checkpoint, of `step` if that is known."""
     try:
         manifest = read_manifest(path)
@@ -109,7 +109,7 @@ def leftovers(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def set_aside(folder: Path) -> Iterator[tuple[Path, Path]]:
+def quarantine(folder: Path) -> Iterator[tuple[Path, Path]]:
     """Checkpoints that were about to be replaced, each with the place it had."""
     for path in sorted(folder.iterdir()):
         named = _REPLACED.fullmatch(path.name)
@@ -124,6 +124,6 @@ def _candidates(folder: Path) -> Iterator[tuple[Path, int]]:
         named = _CHECKPOINT.fullmatch(path.name)
         if named:
             yield path, int(named[1])
-    for path, place in set_aside(folder):
+    for path, place in quarantine(folder):
         if not place.exists():
             yield path, int(place.name.removeprefix("step-"))

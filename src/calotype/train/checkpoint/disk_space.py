@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from calotype.train.checkpoint.errors import CannotWriteError, NoRoomError
+from calotype.train.checkpoint.errors import CannotWriteError, NoDiskSpaceError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -32,11 +32,11 @@ def free_bytes(folder: Path) -> int | None:
     return None
 
 
-def check_room(folder: Path, needed_bytes: int) -> None:
+def check_free_space(folder: Path, needed_bytes: int) -> None:
     """Refuse before the first byte is written what could not be finished."""
     free = free_bytes(folder)
     if free is not None and free < needed_bytes:
-        raise NoRoomError(
+        raise NoDiskSpaceError(
             folder, "the disk has too little room", _MAKE_ROOM, needed_bytes=needed_bytes, free_bytes=free
         )
 
@@ -49,7 +49,7 @@ def explained(folder: Path, needed_bytes: int | None = None) -> Iterator[None]:
     except OSError as error:
         kind, fix = CannotWriteError, _ASK_SYSTEM
         if error.errno in _NO_ROOM:
-            kind, fix = NoRoomError, _MAKE_ROOM
+            kind, fix = NoDiskSpaceError, _MAKE_ROOM
         elif error.errno in _NOT_ALLOWED:
             fix = _CHOOSE_ANOTHER
         reason = error.strerror or str(error)

@@ -28,7 +28,7 @@ class CannotWriteError(CalotypeError):
         super().__init__(f"cannot write a checkpoint into {folder}: {reason} ({needed}{free}); {fix}")
 
 
-class NoRoomError(CannotWriteError, DiskFullError):
+class NoDiskSpaceError(CannotWriteError, DiskFullError):
     """The disk has less room than the checkpoint takes."""
 
     exit_code = DiskFullError.exit_code

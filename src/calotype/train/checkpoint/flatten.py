@@ -22,7 +22,7 @@ from calotype.models.files.dtypes import SAFETENSORS_NAMES
 from calotype.models.files.safetensors_layout import broken_name_rule
 from calotype.train.checkpoint.tensor_subclasses import put_together, take_apart, wrapper_word
 
-_LARGEST_PLAIN_INT = 2**63
+_MAX_PLAIN_INT = 2**63
 # Far below where Python's JSON stops, so that whatever was written can be read wherever it is called from.
 _DEEPEST = 100
 
@@ -52,7 +52,7 @@ class _Flattener:
         self.tensors: dict[str, Tensor] = {}
         self._name_at: dict[object, str] = {}
         self._encoders: dict[type, Callable[[Any, tuple[str, ...]], object]] = {
-            int: lambda value, _: value if abs(value) < _LARGEST_PLAIN_INT else {"int": hex(value)},
+            int: lambda value, _: value if abs(value) < _MAX_PLAIN_INT else {"int": hex(value)},
             float: lambda value, _: _encode_float(value),
             str: lambda value, _: _encode_text(value),
             torch.dtype: lambda value, _: {"dtype": str(value).removeprefix("torch.")},

@@ -21,7 +21,7 @@ from calotype.train.checkpoint.errors import FolderInUseError
 _log = logging.getLogger(__name__)
 
 FILE_NAME = ".lock"
-_LONGEST_NOTE_BYTES = 4096
+_MAX_NOTE_BYTES_LENGTH = 4096
 _NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 _held: set[FolderLock] = set()
@@ -85,7 +85,7 @@ class FolderLock:
 
     def _holder(self) -> str:
         try:
-            note = json.loads(os.pread(self._fd, _LONGEST_NOTE_BYTES, 0))
+            note = json.loads(os.pread(self._fd, _MAX_NOTE_BYTES_LENGTH, 0))
             return f"process {int(note['pid'])} on {note['host']}"
         except (ValueError, KeyError, TypeError):
             # It has the lock and has not signed yet.

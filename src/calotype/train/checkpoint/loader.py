@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from calotype.core.errors import ModelFileError, NotFoundError
-from calotype.train.checkpoint.discovery import Broken, Checkpoint, judge, survey
+from calotype.train.checkpoint.discovery import Broken, Checkpoint, check_checkpoint, list_checkpoints
 from calotype.train.checkpoint.errors import DamagedCheckpointError
 from calotype.train.checkpoint.serialization import read_state
 from calotype.train.checkpoint.writer import SHARED_NAME, rank_name
@@ -48,7 +48,7 @@ def load_checkpoint(path: Path, rank: int) -> Loaded:
     """One checkpoint, checked while it is read."""
     if not path.is_dir():
         raise NotFoundError(f"{path} is not there; a checkpoint is a folder such as step-00001000")
-    found = judge(path)
+    found = check_checkpoint(path)
     if isinstance(found, Broken):
         raise DamagedCheckpointError(path, found.reason)
     manifest = found.manifest
@@ -101,7 +101,7 @@ class Search:
         return loaded
 
     def _newest_here(self, not_after: int | None) -> Loaded | None:
-        found = survey(self._folder)
+        found = list_checkpoints(self._folder)
         for broken in found.broken:
             self._pass_over(broken.path, broken.reason)
         for checkpoint in reversed(found.complete):
@@ -121,7 +121,7 @@ class Search:
 
 def newest_complete(folder: Path) -> Checkpoint | None:
     """The newest checkpoint by names and sizes; what looks like a newer one and is none is said."""
-    found = survey(folder)
+    found = list_checkpoints(folder)
     newest = found.complete[-1] if found.complete else None
     for broken in found.broken:
         _log.warning("%s does not count: %s", broken.path, broken.reason)

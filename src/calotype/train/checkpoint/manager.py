@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from calotype.core.errors import Problem, RequestError
-from calotype.train.checkpoint.discovery import Checkpoint, leftovers, set_aside, survey
+from calotype.train.checkpoint.discovery import Checkpoint, leftovers, list_checkpoints, quarantine
 from calotype.train.checkpoint.disk_space import explained
 from calotype.train.checkpoint.flatten import FlatState, flatten
 from calotype.train.checkpoint.folder_lock import FolderLock
@@ -27,14 +27,14 @@ from calotype.train.checkpoint.loader import (
     only_mine,
 )
 from calotype.train.checkpoint.retention import best_of, kept
-from calotype.train.checkpoint.writer import Assembly, Barrier, Task, nobody_to_wait_for
+from calotype.train.checkpoint.writer import Barrier, CheckpointWriter, Task, no_barrier
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["CheckpointStore", "Loaded"]
+__all__ = ["CheckpointManager", "Loaded"]
 
 
-class CheckpointStore:
+class CheckpointManager:
     """Checkpoints `step-00000100` and so on in `folder`: the last `keep_last` and the `keep_best` best.
 
     The best are those with the lowest metric. Constructing one touches nothing.
@@ -77,7 +77,7 @@ class CheckpointStore:
         rank: int = 0,
         world_size: int = 1,
         metric: float | None = None,
-        barrier: Barrier = nobody_to_wait_for,
+        barrier: Barrier = no_barrier,
     ) -> Path:
         """Write a checkpoint; every rank calls it. It is complete, and on the disk, when this returns.
 
@@ -90,9 +90,9 @@ class CheckpointStore:
 
     def write(self, task: Task, shared: FlatState | None, own: FlatState, barrier: Barrier) -> Path:
         """`save` for states that are flat already."""
-        if task.world_size > 1 and barrier is nobody_to_wait_for:
+        if task.world_size > 1 and barrier is no_barrier:
             raise ValueError(f"{task.world_size} ranks need a barrier to write one checkpoint")
-        path = Assembly(task, shared, own, claim=self.claim).run(barrier)
+        path = CheckpointWriter(task, shared, own, claim=self.claim).run(barrier)
         self._damaged.discard(path)
         if task.is_first:
             self._let_old_ones_go(saved=path)
@@ -108,7 +108,7 @@ class CheckpointStore:
 
         Only those count that were judged by what the newest was.
         """
-        found = best_of(survey(self.folder).complete)
+        found = best_of(list_checkpoints(self.folder).complete)
         return found.path if found else None
 
     def load(self, path: Path, rank: int = 0) -> tuple[Any, Any]:
@@ -132,7 +132,7 @@ class CheckpointStore:
 
     def list(self) -> tuple[Checkpoint, ...]:
         """All complete checkpoints in the order they were saved."""
-        return survey(self.folder).complete
+        return list_checkpoints(self.folder).complete
 
     def __enter__(self) -> Self:
         return self
@@ -143,7 +143,7 @@ class CheckpointStore:
         self.close()
 
     def _let_old_ones_go(self, saved: Path) -> None:
-        found = survey(self.folder)
+        found = list_checkpoints(self.folder)
         sound = [checkpoint for checkpoint in found.complete if checkpoint.path not in self._damaged]
         stay = {saved, *(checkpoint.path for checkpoint in kept(sound, self.keep_last, self.keep_best))}
         goes = [checkpoint.path for checkpoint in sound if checkpoint.path not in stay]
@@ -157,7 +157,7 @@ class CheckpointStore:
     def _sweep(self) -> None:
         """Finish or undo what a dead run was doing; needs the lock, or it could be a living one."""
         try:
-            for aside, place in set_aside(self.folder):
+            for aside, place in quarantine(self.folder):
                 if place.exists():
                     remove_folder(aside)
                 else:

@@ -15,13 +15,13 @@ from pathlib import Path
 from calotype.core.errors import CalotypeError
 from calotype.train.checkpoint.discovery import (
     Checkpoint,
+    check_checkpoint,
     checkpoint_path,
-    judge,
+    list_checkpoints,
     partial_path,
     replaced_path,
-    survey,
 )
-from calotype.train.checkpoint.disk_space import check_room, explained, free_bytes
+from calotype.train.checkpoint.disk_space import check_free_space, explained, free_bytes
 from calotype.train.checkpoint.errors import CannotWriteError
 from calotype.train.checkpoint.flatten import FlatState
 from calotype.train.checkpoint.fs import FileMark, move, remove_folder, remove_or_say, sync_folder
@@ -33,7 +33,7 @@ SHARED_NAME = "state"
 Barrier = Callable[[], object]
 
 
-def nobody_to_wait_for() -> None:
+def no_barrier() -> None:
     """The barrier of a process that is alone."""
 
 
@@ -61,7 +61,7 @@ class Task:
         return self.rank == 0
 
 
-class Assembly:
+class CheckpointWriter:
     """The work of one rank on one checkpoint."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Assembly:
         return self.path
 
     def _begin(self) -> None:
-        check_room(self.task.folder, self._needed_bytes)
+        check_free_space(self.task.folder, self._needed_bytes)
         if self.task.is_first:
             self._claim()
             with explained(self.task.folder, self._needed_bytes):
@@ -124,7 +124,7 @@ class Assembly:
             self._marks |= self._marks_of_other(rank)
         manifest = Manifest(
             step=self.task.step,
-            sequence=max(survey(self.task.folder).last_sequence + 1, time.time_ns()),
+            sequence=max(list_checkpoints(self.task.folder).last_sequence + 1, time.time_ns()),
             world_size=self.task.world_size,
             metric=finite_or_none(self.task.metric),
             files=self._marks,
@@ -151,7 +151,7 @@ class Assembly:
     def _confirm(self) -> None:
         if self.task.is_first:
             return
-        found = judge(self.path, self.task.step)
+        found = check_checkpoint(self.path, self.task.step)
         if not (isinstance(found, Checkpoint) and self._marks.items() <= found.manifest.files.items()):
             raise self._error("another rank could not write its part", "see the message of that rank")
 

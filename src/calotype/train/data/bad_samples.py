@@ -29,7 +29,7 @@ class CorruptSampleError(Exception):
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class BadSample:
     """A sample that was left out, and why."""
 
     name: str
@@ -40,10 +40,10 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
-class Report:
+class BadSampleReport:
     """Every sample that could not be read so far, each once, in the order they turned up."""
 
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[BadSample, ...] = ()
 
     @property
     def count(self) -> int:
@@ -64,20 +64,20 @@ class Report:
 class TooManyCorruptError(CalotypeError):
     """More samples could not be read than the recipe allows."""
 
-    def __init__(self, report: Report, most: int) -> None:
+    def __init__(self, report: BadSampleReport, most: int) -> None:
         self.report = report
         fix = "repair or remove them, or raise data.most_corrupt"
         super().__init__(f"{report}\nThe limit is data.most_corrupt={most}: {fix}")
 
 
-class Tally:
+class BadSampleCounter:
     """Collects unreadable samples over a whole run; a sample met again in a later epoch counts once."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._found: dict[str, Unreadable] = {}
+        self._found: dict[str, BadSample] = {}
 
-    def add(self, unreadable: Iterable[Unreadable]) -> None:
+    def add(self, unreadable: Iterable[BadSample]) -> None:
         """Take note, and stop the run when it is too much."""
         for sample in unreadable:
             if sample.name not in self._found:
@@ -86,10 +86,10 @@ class Tally:
         if len(self._found) > self._most:
             raise TooManyCorruptError(self.report(), self._most)
 
-    def _say(self, sample: Unreadable) -> None:
+    def _say(self, sample: BadSample) -> None:
         if len(self._found) <= _NUM_SHOWN:
             last = "; more are not told one by one" if len(self._found) == _NUM_SHOWN else ""
             _log.warning("left out, since it cannot be read: %s%s", sample, last)
 
-    def report(self) -> Report:
-        return Report(tuple(self._found.values()))
+    def report(self) -> BadSampleReport:
+        return BadSampleReport(tuple(self._found.values()))

@@ -12,15 +12,15 @@ from typing import Protocol
 from calotype.train.data.aspect_buckets import Bucket
 from calotype.train.data.hashing import mixed, round_keys, shuffled
 from calotype.train.data.image_transforms import Size
-from calotype.train.data.sampler import Order, Share
-from calotype.train.data.sharded_sampler import ShardedOrder
+from calotype.train.data.sampler import EpochSampler, RankShard
+from calotype.train.data.sharded_sampler import ShardedSampler
 
 _GROUP_ORDER = 1
 _BUCKET = 2
 
 
 @dataclass(frozen=True)
-class Pick:
+class SampleRef:
     """A sample to read, and how."""
 
     index: int
@@ -32,30 +32,30 @@ class Pick:
     """Samples this one was picked from."""
 
 
-class Plan(Protocol):
+class BatchSampler(Protocol):
     """Says what to read."""
 
-    def picks(self, number: int) -> Iterator[Pick]:
+    def picks(self, number: int) -> Iterator[SampleRef]:
         """Samples for this rank's micro-batch `number`, in order of preference."""
         ...
 
 
 @dataclass(frozen=True)
-class OrderedPlan:
+class SequentialBatchSampler:
     """All pictures at one size, in the plain order."""
 
-    order: Order | ShardedOrder
-    share: Share
+    order: EpochSampler | ShardedSampler
+    share: RankShard
     target: Size
 
-    def picks(self, number: int) -> Iterator[Pick]:
+    def picks(self, number: int) -> Iterator[SampleRef]:
         for position in count(self.share.start(number)):
             draw = mixed(self.order.seed, position)
             index = self.order.index(position)
-            yield Pick(index, position, self.target, draw, self.order.num_samples)
+            yield SampleRef(index, position, self.target, draw, self.order.num_samples)
 
 
-class BucketedPlan:
+class BucketBatchSampler:
     """Micro-batches of one bucket each.
 
     Every bucket has an endless order of its own, cut into groups of a micro-batch. An epoch is all the
@@ -64,20 +64,21 @@ class BucketedPlan:
     Ranks take groups in turn. Only another micro-batch size changes the groups.
     """
 
-    def __init__(self, buckets: Sequence[Bucket], share: Share, seed: int, *, shuffle: bool) -> None:
+    def __init__(self, buckets: Sequence[Bucket], share: RankShard, seed: int, *, shuffle: bool) -> None:
         self._buckets, self._share, self._seed, self._shuffle = list(buckets), share, seed, shuffle
         self._orders = [
-            Order(len(bucket.members), mixed(seed, _BUCKET, *bucket.size), shuffle) for bucket in buckets
+            EpochSampler(len(bucket.members), mixed(seed, _BUCKET, *bucket.size), shuffle)
+            for bucket in buckets
         ]
         self._num_samples = sum(order.num_samples for order in self._orders)
 
-    def picks(self, number: int) -> Iterator[Pick]:
+    def picks(self, number: int) -> Iterator[SampleRef]:
         size = self._share.micro_batch_size
         which, group = self._locate(self._share.start(number) // size)
         bucket, order = self._buckets[which], self._orders[which]
         for position in count(group * size):
             index = int(bucket.members[order.index(position)])
-            yield Pick(index, position, bucket.size, mixed(order.seed, position), order.num_samples)
+            yield SampleRef(index, position, bucket.size, mixed(order.seed, position), order.num_samples)
 
     def _locate(self, turn: int) -> tuple[int, int]:
         """The bucket whose turn it is, and which of its groups."""
@@ -97,13 +98,13 @@ class BucketedPlan:
         return [num_epochs * order.num_samples // size for order in self._orders]
 
 
-class PassPlan:
+class SinglePassBatchSampler:
     """Every sample once, for work that is done before training. Nothing stands in for the unreadable.
 
     The sequence is bucket after bucket; each rank has one piece of it, so that what it writes is in order.
     """
 
-    def __init__(self, buckets: Sequence[Bucket], share: Share, first: int | None) -> None:
+    def __init__(self, buckets: Sequence[Bucket], share: RankShard, first: int | None) -> None:
         self._buckets = list(buckets)
         self._ends = list(accumulate(len(bucket.members) for bucket in buckets))
         total = self._ends[-1]
@@ -114,13 +115,13 @@ class PassPlan:
         """Micro-batches of this rank."""
         return len(self._pieces)
 
-    def picks(self, number: int) -> Iterator[Pick]:
+    def picks(self, number: int) -> Iterator[SampleRef]:
         which, begin, end = self._pieces[number]
         bucket = self._buckets[which]
         offset = self._ends[which] - len(bucket.members)
         for position in range(begin, end):
             index = int(bucket.members[position - offset])
-            yield Pick(index, position, bucket.size, mixed(position), self._ends[-1])
+            yield SampleRef(index, position, bucket.size, mixed(position), self._ends[-1])
 
     def _cut(self, begin: int, end: int, size: int) -> list[tuple[int, int, int]]:
         pieces, start = [], 0

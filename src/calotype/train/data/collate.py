@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from calotype.spec.recipe_sections import DataPart
+from calotype.spec.recipe_sections import DataConfig
 from calotype.train.data.bad_samples import CorruptSampleError
-from calotype.train.data.batch_sampler import Pick
+from calotype.train.data.batch_sampler import SampleRef
 from calotype.train.data.hashing import mixed
-from calotype.train.data.image_transforms import PictureError, Size, framed, is_mirrored, side_by_side
-from calotype.train.data.requirements import Needs
+from calotype.train.data.image_transforms import ImageError, Size, crop_and_resize, is_mirrored, stack_images
+from calotype.train.data.requirements import DataRequirements
 from calotype.train.data.types import Batch, Sample
 
 _CAPTION = 1
@@ -22,7 +22,7 @@ _CAPTION = 1
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedSample:
     """One row of a batch."""
 
     sample: Sample
@@ -35,13 +35,13 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Preparation:
+class Collator:
     """What is done to every sample."""
 
-    part: DataPart
-    needs: Needs
+    part: DataConfig
+    needs: DataRequirements
 
-    def prepare(self, sample: Sample, pick: Pick) -> Prepared:
+    def prepare(self, sample: Sample, pick: SampleRef) -> PreparedSample:
         """The sample ready to be stacked; raises CorruptSampleError when it cannot be used."""
         sample = self._captioned(sample, pick)
         _check_text(sample)
@@ -51,25 +51,27 @@ class Preparation:
                 raise CorruptSampleError(sample.key, mismatch)
             _check_finite(sample)
             height, width = pick.target
-            return Prepared(sample, pick.position, None, sample.size or (height, width, 0, 0, height, width))
+            return PreparedSample(
+                sample, pick.position, None, sample.size or (height, width, 0, 0, height, width)
+            )
         if sample.kept is not None:
             visit = (sample.kept.row, self.part.random_flip and is_mirrored(pick.draw))
-            return Prepared(sample, pick.position, None, sample.kept.size, visit)
+            return PreparedSample(sample, pick.position, None, sample.kept.size, visit)
         if sample.picture is None:
             raise CorruptSampleError(sample.key, "has neither a picture nor latents")
         try:
-            pixels, size = framed(
+            pixels, size = crop_and_resize(
                 sample.picture,
                 pick.target,
                 random_crop=self.part.crop == "random",
                 random_flip=self.part.random_flip,
                 draw=pick.draw,
             )
-        except PictureError as error:
+        except ImageError as error:
             raise CorruptSampleError(sample.key, str(error)) from None
-        return Prepared(sample, pick.position, pixels, size)
+        return PreparedSample(sample, pick.position, pixels, size)
 
-    def _captioned(self, sample: Sample, pick: Pick) -> Sample:
+    def _captioned(self, sample: Sample, pick: SampleRef) -> Sample:
         # An embedding that was kept is of one caption, whichever others there were.
         if sample.captions and sample.context is None:
             chosen = mixed(pick.draw, _CAPTION) % len(sample.captions)
@@ -83,7 +85,7 @@ class Preparation:
         )
 
 
-def shape_mismatch(sample: Sample, needs: Needs, target: Size) -> str | None:
+def shape_mismatch(sample: Sample, needs: DataRequirements, target: Size) -> str | None:
     """How a sample's tensors differ from what the model takes; None if they do not."""
     height, width = (side // needs.vae_factor for side in target)
     wanted: dict[str, tuple[int, ...]] = {
@@ -116,7 +118,7 @@ def _check_finite(sample: Sample) -> None:
             raise CorruptSampleError(sample.key, f"its {name} hold something that is not a finite number")
 
 
-def stacked(rows: Sequence[Prepared]) -> Batch:
+def stack_samples(rows: Sequence[PreparedSample]) -> Batch:
     """The rows as one batch. What not every row has is left out, since a batch cannot have gaps."""
 
     def column(name: str) -> Tensor | None:
@@ -128,7 +130,7 @@ def stacked(rows: Sequence[Prepared]) -> Batch:
         captions=tuple(row.sample.caption or "" for row in rows),
         keys=tuple(row.sample.key for row in rows),
         positions=tuple(row.position for row in rows),
-        pixel_bytes=side_by_side(pixels) if pixels else None,
+        pixel_bytes=stack_images(pixels) if pixels else None,
         latents=column("latents"),
         context=column("context"),
         pooled=column("pooled"),

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from calotype.core.errors import CalotypeError
-from calotype.train.data.bad_samples import CorruptSampleError, Unreadable
-from calotype.train.data.batch_sampler import Plan
-from calotype.train.data.collate import Preparation, Prepared, stacked
+from calotype.train.data.bad_samples import BadSample, CorruptSampleError
+from calotype.train.data.batch_sampler import BatchSampler
+from calotype.train.data.collate import Collator, PreparedSample, stack_samples
 from calotype.train.data.types import Batch, Source
 
 
@@ -25,7 +25,7 @@ class Delivery:
 
     batch: Batch | None
     """None when nothing could be read."""
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[BadSample, ...] = ()
     failure: str | None = None
     """Why there can be no batch at all."""
     visits: Tensor | None = None
@@ -41,15 +41,17 @@ class Delivery:
 class _Filling:
     """A micro-batch on its way."""
 
-    rows: list[Prepared] = field(default_factory=list)
-    unreadable: dict[str, Unreadable] = field(default_factory=dict)
+    rows: list[PreparedSample] = field(default_factory=list)
+    unreadable: dict[str, BadSample] = field(default_factory=dict)
     num_failed_in_a_row: int = 0
 
 
-class MicroBatches(Dataset[Delivery]):
+class MicroBatchDataset(Dataset[Delivery]):
     """Every micro-batch of this rank by number, without end."""
 
-    def __init__(self, source: Source, plan: Plan, preparation: Preparation, micro_batch_size: int) -> None:
+    def __init__(
+        self, source: Source, plan: BatchSampler, preparation: Collator, micro_batch_size: int
+    ) -> None:
         self._source, self._plan, self._preparation = source, plan, preparation
         self._size = micro_batch_size
 
@@ -64,7 +66,7 @@ class MicroBatches(Dataset[Delivery]):
             return Delivery(None, unreadable, failure)
         visits = [row.visit for row in filling.rows if row.visit is not None]
         which = torch.tensor(visits, dtype=torch.int64) if visits else None
-        return Delivery(stacked(filling.rows), unreadable, visits=which)
+        return Delivery(stack_samples(filling.rows), unreadable, visits=which)
 
     def _fill(self, number: int, filling: _Filling) -> str | None:
         """Read until the micro-batch is full or the plan's picks end; why it gave up, if it did."""
@@ -73,7 +75,7 @@ class MicroBatches(Dataset[Delivery]):
                 filling.rows.append(self._preparation.prepare(self._source.read(pick.index), pick))
                 filling.num_failed_in_a_row = 0
             except CorruptSampleError as error:
-                filling.unreadable[error.name] = Unreadable(error.name, error.reason)
+                filling.unreadable[error.name] = BadSample(error.name, error.reason)
                 filling.num_failed_in_a_row += 1
             if len(filling.rows) == self._size:
                 return None
@@ -85,5 +87,5 @@ class MicroBatches(Dataset[Delivery]):
         return None
 
 
-def _none_left(num_candidates: int, unreadable: Sequence[Unreadable]) -> str:
+def _none_left(num_candidates: int, unreadable: Sequence[BadSample]) -> str:
     return f"none of {num_candidates} samples can be read, for instance {unreadable[0]}"

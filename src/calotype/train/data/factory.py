@@ -8,16 +8,16 @@ import torch
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.core.paths import cache_dir
-from calotype.spec.recipe_sections import SYNTHETIC_KINDS, DataPart
+from calotype.spec.recipe_sections import SYNTHETIC_KINDS, DataConfig
 from calotype.train.data.aspect_buckets import Bucket, bucket_sizes, sorted_into
 from calotype.train.data.bad_samples import DataError
-from calotype.train.data.batch_sampler import BucketedPlan, OrderedPlan, Plan
+from calotype.train.data.batch_sampler import BatchSampler, BucketBatchSampler, SequentialBatchSampler
 from calotype.train.data.collate import shape_mismatch
-from calotype.train.data.image_sizes import picture_sizes
+from calotype.train.data.image_sizes import image_sizes
 from calotype.train.data.precomputed.source import PrecomputedSource
-from calotype.train.data.requirements import Needs
-from calotype.train.data.sampler import Order, Share
-from calotype.train.data.sharded_sampler import Mixing, ShardedOrder
+from calotype.train.data.requirements import DataRequirements
+from calotype.train.data.sampler import EpochSampler, RankShard
+from calotype.train.data.sharded_sampler import Mixing, ShardedSampler
 from calotype.train.data.sources.folder import FolderSource
 from calotype.train.data.sources.http_download import is_url
 from calotype.train.data.sources.mds_streaming import open_mds
@@ -25,19 +25,19 @@ from calotype.train.data.sources.node_cache import GB, NodeCache
 from calotype.train.data.sources.remote_index import remote_mds_shards, remote_tar_shards
 from calotype.train.data.sources.remote_shards import HELD_OPEN, StreamedSource
 from calotype.train.data.sources.shard_urls import local_shards
-from calotype.train.data.sources.webdataset import ShardSource
+from calotype.train.data.sources.webdataset import WebDatasetSource
 from calotype.train.data.types import Source
 
 _log = logging.getLogger(__name__)
 
 SYNTHETIC = SYNTHETIC_KINDS
-_OF_PICTURES = ("crop", "random_flip", "default_caption", "in_memory")
+_OF_IMAGES = ("crop", "random_flip", "default_caption", "in_memory")
 STREAMED = ("shards", "mds")
 _OF_STREAMS = ("shuffle_shards", "lanes")
 _IGNORED = {
-    "synthetic": (*_OF_PICTURES, "path", "buckets"),
-    "synthetic_latents": (*_OF_PICTURES, "path", "buckets"),
-    "precomputed": _OF_PICTURES,
+    "synthetic": (*_OF_IMAGES, "path", "buckets"),
+    "synthetic_latents": (*_OF_IMAGES, "path", "buckets"),
+    "precomputed": _OF_IMAGES,
 }
 _MEANT = {
     "folder": "name one with pictures",
@@ -46,7 +46,7 @@ _MEANT = {
 }
 
 
-def check_place(part: DataPart) -> None:
+def check_place(part: DataConfig) -> None:
     """Refuse a path that leads nowhere on this disk, before anything is loaded or made. Opens nothing."""
     if part.kind in SYNTHETIC:
         return
@@ -59,7 +59,7 @@ def check_place(part: DataPart) -> None:
         raise NotFoundError(f"data.path: {path} is not a folder; {_MEANT[part.kind]}")
 
 
-def _path_of(part: DataPart) -> str:
+def _path_of(part: DataConfig) -> str:
     if not part.path:
         # Quoted, since shells know such braces too.
         example = {"shards": '"data.path=data/name-{000..099}.tar"'}.get(part.kind, "data.path=data/pictures")
@@ -68,7 +68,7 @@ def _path_of(part: DataPart) -> str:
     return part.path
 
 
-def open_source(part: DataPart, needs: Needs) -> Source:
+def build_source(part: DataConfig, needs: DataRequirements) -> Source:
     """The samples `part` leads to."""
     if part.kind in SYNTHETIC:
         raise RequestError(
@@ -79,7 +79,7 @@ def open_source(part: DataPart, needs: Needs) -> Source:
     if part.cache_gb is not None and part.kind in STREAMED and is_url(path):
         return _streamed(part, part.cache_gb)
     if part.kind == "shards":
-        return ShardSource(local_shards(path))
+        return WebDatasetSource(local_shards(path))
     if part.kind == "mds":
         return open_mds(path)
     folder = Path(path).expanduser()
@@ -88,31 +88,33 @@ def open_source(part: DataPart, needs: Needs) -> Source:
     return FolderSource(folder, captions_needed=part.default_caption is None)
 
 
-def open_plan(source: Source, part: DataPart, needs: Needs, share: Share) -> Plan:
+def build_batch_sampler(
+    source: Source, part: DataConfig, needs: DataRequirements, share: RankShard
+) -> BatchSampler:
     """How the samples are put into micro-batches."""
     if isinstance(source, StreamedSource):
         return _streamed_plan(source, part, needs, share)
     if part.buckets:
         buckets = buckets_of(source, part, needs, least=share.micro_batch_size)
-        return BucketedPlan(buckets, share, part.seed, shuffle=part.shuffle)
+        return BucketBatchSampler(buckets, share, part.seed, shuffle=part.shuffle)
     [only] = buckets_of(source, part, needs, least=1)
-    return OrderedPlan(Order(len(source), part.seed, part.shuffle), share, only.size)
+    return SequentialBatchSampler(EpochSampler(len(source), part.seed, part.shuffle), share, only.size)
 
 
-def buckets_of(source: Source, part: DataPart, needs: Needs, least: int) -> list[Bucket]:
+def buckets_of(source: Source, part: DataConfig, needs: DataRequirements, least: int) -> list[Bucket]:
     """Which samples are trained at which size; one square for all, unless buckets are asked for."""
     square = (needs.resolution, needs.resolution)
     if isinstance(source, PrecomputedSource):
         return _buckets_of_latents(source, part)
     if not part.buckets:
         return [Bucket(square, torch.arange(len(source)))]
-    buckets = sorted_into(picture_sizes(source), bucket_sizes(needs.resolution), least)
+    buckets = sorted_into(image_sizes(source), bucket_sizes(needs.resolution), least)
     counts = ", ".join(f"{bucket.size[0]}×{bucket.size[1]}: {len(bucket.members)}" for bucket in buckets)
     _log.info("pictures by bucket (height×width): %s", counts)
     return buckets
 
 
-def _streamed(part: DataPart, cache_gb: float) -> StreamedSource:
+def _streamed(part: DataConfig, cache_gb: float) -> StreamedSource:
     assert part.path is not None
     shards = remote_tar_shards(part.path) if part.kind == "shards" else remote_mds_shards(part.path)
     most, largest = int(cache_gb * GB), max(shard.file.size_bytes for shard in shards)
@@ -125,18 +127,20 @@ def _streamed(part: DataPart, cache_gb: float) -> StreamedSource:
     return StreamedSource(shards, NodeCache(cache_dir() / "shards", most))
 
 
-def _streamed_plan(source: StreamedSource, part: DataPart, needs: Needs, share: Share) -> Plan:
+def _streamed_plan(
+    source: StreamedSource, part: DataConfig, needs: DataRequirements, share: RankShard
+) -> BatchSampler:
     if part.buckets:
         rule = "needs the size of every picture, and so every shard, beforehand; leave out data.cache_gb"
         raise RequestError([Problem("data.buckets", rule, part.buckets)])
     mixing = Mixing(part.seed, part.shuffle, part.shuffle_shards, part.lanes, share.micro_batch_size)
     target = (needs.resolution, needs.resolution)
-    return OrderedPlan(ShardedOrder(source.shard_sizes, mixing), share, target)
+    return SequentialBatchSampler(ShardedSampler(source.shard_sizes, mixing), share, target)
 
 
-def warn_of_ignored(part: DataPart) -> None:
+def warn_of_ignored(part: DataConfig) -> None:
     """A setting that does nothing says so."""
-    usual = DataPart()
+    usual = DataConfig()
     elsewhere: tuple[str, ...] = () if part.cache_gb is not None and part.kind in STREAMED else _OF_STREAMS
     if part.kind in STREAMED and part.path and not is_url(part.path):
         elsewhere = ("cache_gb", *_OF_STREAMS)
@@ -145,7 +149,7 @@ def warn_of_ignored(part: DataPart) -> None:
             _log.warning("data.%s=%s has no effect with data.kind=%s", name, getattr(part, name), part.kind)
 
 
-def _fitting(source: PrecomputedSource, folder: Path, needs: Needs) -> PrecomputedSource:
+def _fitting(source: PrecomputedSource, folder: Path, needs: DataRequirements) -> PrecomputedSource:
     """All were made alike, so the first tells at once what would otherwise be said of each."""
     first = source.read(0)
     mismatch = shape_mismatch(first, needs, source.size_of(0))
@@ -154,7 +158,7 @@ def _fitting(source: PrecomputedSource, folder: Path, needs: Needs) -> Precomput
     return source
 
 
-def _buckets_of_latents(source: PrecomputedSource, part: DataPart) -> list[Bucket]:
+def _buckets_of_latents(source: PrecomputedSource, part: DataConfig) -> list[Bucket]:
     """Latents have the size they were made at; none can be moved to another bucket."""
     sizes = [(height, width) for height, width in source.sizes.unique(dim=0).tolist()]
     if len(sizes) > 1 and not part.buckets:

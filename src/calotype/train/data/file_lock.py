@@ -13,7 +13,7 @@ from calotype.train.data.bad_samples import DataError
 
 
 @contextmanager
-def alone_with(path: Path) -> Iterator[None]:
+def exclusive_lock(path: Path) -> Iterator[None]:
     """Hold the lock that goes with `path`; whoever holds it may make the file. Freed when a process dies."""
     descriptor = _lock_of(path)
     try:
@@ -24,7 +24,7 @@ def alone_with(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def held_now(path: Path) -> Iterator[bool]:
+def is_locked(path: Path) -> Iterator[bool]:
     """The same without waiting; False where somebody else has the lock."""
     descriptor = _lock_of(path)
     try:

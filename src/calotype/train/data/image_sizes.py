@@ -9,14 +9,14 @@ from calotype.core.errors import ModelFileError
 from calotype.core.paths import cache_dir
 from calotype.models.files.safetensors_reader import open_safetensors
 from calotype.models.files.safetensors_writer import write_safetensors
-from calotype.train.data.file_lock import alone_with
+from calotype.train.data.file_lock import exclusive_lock
 from calotype.train.data.types import Source
 
 
-def picture_sizes(source: Source) -> Tensor:
+def image_sizes(source: Source) -> Tensor:
     """(n, 2): height and width of every picture; 0 where it cannot be told."""
     kept = cache_dir() / "picture-sizes" / f"{source.identity}.safetensors"
-    with alone_with(kept):
+    with exclusive_lock(kept):
         sizes = _read_kept(kept)
         if sizes is None:
             sizes = torch.tensor([source.size_of(index) or (0, 0) for index in range(len(source))])

@@ -14,7 +14,7 @@ from calotype.train.data.hashing import mixed
 Size = tuple[int, int]
 """Height and width."""
 
-MOST_PIXELS = 2**27
+MAX_PIXELS = 2**27
 HEADER_BYTES = 2**18
 """Enough of a file's start to tell its size, unless it carries an unusual load of metadata."""
 _READABLE = ("PNG", "WEBP", "JPEG")
@@ -22,11 +22,11 @@ _ROTATED = (5, 6, 7, 8)
 """EXIF orientations that swap height and width."""
 
 
-class PictureError(ValueError):
+class ImageError(ValueError):
     """Bytes that are no usable picture; the message is the reason alone."""
 
 
-def framed(
+def crop_and_resize(
     picture: bytes | Image.Image, target: Size, *, random_crop: bool, random_flip: bool, draw: int
 ) -> tuple[Tensor, tuple[int, ...]]:
     """The picture scaled to cover `target` and cropped to it, as (3, height, width) bytes.
@@ -60,7 +60,7 @@ def framed(
     return _as_tensor(image), (*original, top, left, height, width)
 
 
-def side_by_side(pictures: Sequence[Tensor]) -> Tensor:
+def stack_images(pictures: Sequence[Tensor]) -> Tensor:
     """Pictures of one size as one tensor."""
     # By numpy, here and below: torch wakes its threads for each picture, which on busy cores takes far longer
     # than the copying.
@@ -100,20 +100,20 @@ def _decoded(picture: bytes | Image.Image, target: Size) -> tuple[Image.Image, S
             original = _as_shown(stored, image)
             ImageOps.exif_transpose(image, in_place=True)
             return _as_rgb(image), original
-    except PictureError:
+    except ImageError:
         raise
     # Damaged files make Pillow's decoders raise nearly anything.
     except Exception as error:
-        raise PictureError(_reason(error)) from error
+        raise ImageError(_reason(error)) from error
 
 
 def _opened(picture: bytes | Image.Image) -> Image.Image:
     if isinstance(picture, bytes):
         if not picture:
-            raise PictureError("the picture is empty (0 bytes)")
+            raise ImageError("the picture is empty (0 bytes)")
         picture = Image.open(io.BytesIO(picture), formats=_READABLE)
-    if picture.width * picture.height > MOST_PIXELS:
-        raise PictureError(f"{picture.width}×{picture.height} is over the limit of {MOST_PIXELS} pixels")
+    if picture.width * picture.height > MAX_PIXELS:
+        raise ImageError(f"{picture.width}×{picture.height} is over the limit of {MAX_PIXELS} pixels")
     return picture
 
 
@@ -145,5 +145,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "the picture is no PNG, WebP or JPEG"
     if isinstance(error, Image.DecompressionBombError):
-        return f"the picture is over the limit of {MOST_PIXELS} pixels"
+        return f"the picture is over the limit of {MAX_PIXELS} pixels"
     return f"the picture cannot be decoded: {error}"

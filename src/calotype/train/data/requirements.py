@@ -6,7 +6,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Needs:
+class DataRequirements:
     """Shapes that every batch has to have, and where it is wanted."""
 
     resolution: int

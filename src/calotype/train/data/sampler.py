@@ -12,7 +12,7 @@ from calotype.train.data.hashing import round_keys, shuffled
 
 
 @dataclass(frozen=True)
-class Order:
+class EpochSampler:
     """Which sample stands at each position of an endless sequence of epochs."""
 
     num_samples: int
@@ -28,7 +28,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Share:
+class RankShard:
     """This rank's part of the sequence: its turn in every round of micro-batches over all ranks."""
 
     rank: int

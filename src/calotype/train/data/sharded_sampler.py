@@ -15,7 +15,7 @@ from itertools import accumulate
 from calotype.train.data.hashing import round_keys, shuffled
 
 _SHARDS, _PIECES, _SAMPLES = 11, 12, 13
-_MOST_KEPT = 256
+_MAX_KEPT = 256
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Piece:
     length: int
 
 
-class ShardedOrder:
+class ShardedSampler:
     """Which sample stands at each position of an endless sequence."""
 
     def __init__(self, sizes: Sequence[int], mixing: Mixing) -> None:
@@ -77,7 +77,7 @@ class ShardedOrder:
                 keys = round_keys(self.seed, _PIECES, lane, epoch)
                 pieces = [pieces[shuffled(place, len(pieces), keys)] for place in range(len(pieces))]
             kept = self._epochs[lane, epoch] = pieces, list(accumulate(piece.length for piece in pieces))
-            while len(self._epochs) > _MOST_KEPT:
+            while len(self._epochs) > _MAX_KEPT:
                 self._epochs.popitem(last=False)
         return kept
 

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from calotype.train.data.bad_samples import Unreadable
+from calotype.train.data.bad_samples import BadSample
 
 _TENSORS = ("pixel_bytes", "pixels", "moments", "latents", "context", "pooled", "sizes")
 
@@ -77,7 +77,7 @@ def as_numbers(pixel_bytes: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class KeptPicture:
+class CachedImage:
     """A picture that was decoded before and is kept elsewhere."""
 
     row: int
@@ -93,7 +93,7 @@ class Sample:
     """The sample's name, which is the same in every run."""
     picture: bytes | Image.Image | None = None
     """As it lies in its file, or decoded where a format's own library does that."""
-    kept: KeptPicture | None = None
+    kept: CachedImage | None = None
     """In place of the picture."""
     caption: str | None = None
     captions: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ class Source(Protocol):
         ...
 
     @property
-    def damage(self) -> Sequence[Unreadable]:
+    def damage(self) -> Sequence[BadSample]:
         """What is known to be missing before anything is read."""
         ...
 

@@ -20,7 +20,7 @@ _FOR_THE_MAIN_PROCESS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Processes started within are born with the signals blocked, so that no moment is left open."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_MAIN_PROCESS)
     try:
@@ -29,7 +29,7 @@ def held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def heed_parent_only(_: int) -> None:
+def ignore_signals_in_worker(_: int) -> None:
     """Called in each worker as it starts."""
     Thread(target=_wait_for_parent, args=(os.getppid(),), name="signals", daemon=True).start()
 
@@ -54,7 +54,7 @@ def loaded(
     cores = len(os.sched_getaffinity(0))
     if num_workers > cores:
         _log.warning("data.num_workers=%d is more than the %d cores there are", num_workers, cores)
-    with warnings.catch_warnings(), held_back():
+    with warnings.catch_warnings(), defer_signals():
         # Torch says the same at greater length.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         loader = DataLoader(
@@ -65,7 +65,7 @@ def loaded(
             prefetch_factor=_PREFETCHED_PER_WORKER if num_workers else None,
             collate_fn=_ready_to_leave,
             pin_memory=pin,
-            worker_init_fn=heed_parent_only,
+            worker_init_fn=ignore_signals_in_worker,
             # Without one of its own, the loader would draw from the generator the training draws from.
             generator=torch.Generator(),
         )

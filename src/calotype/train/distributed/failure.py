@@ -23,32 +23,32 @@ _GLOO = "gloo/"
 _PLACE_IN_SOURCE = re.compile(r"^\[[^\]]*:\d+\]\s*")
 
 
-class PeersLostError(CalotypeError):
+class RanksLostError(CalotypeError):
     """Other processes of the run are gone; nothing is wrong with this one."""
 
     exit_code = ExitCode.PEERS_LOST
 
 
-def is_loss_of_peers(error: BaseException) -> bool:
+def is_rank_loss(error: BaseException) -> bool:
     """Whether torch says that an exchange failed: NCCL and stores have types for it, gloo only words."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and _GLOO in str(error))
 
 
-def peers_lost(error: BaseException, rank: int, world_size: int, timeout_s: float) -> PeersLostError:
+def lost_ranks(error: BaseException, rank: int, world_size: int, timeout_s: float) -> RanksLostError:
     """The same in words, with what happens next."""
     reason = _PLACE_IN_SOURCE.sub("", str(error).strip().split("\n", 1)[0]).rstrip(".")
     who = f"rank {rank} of {world_size} on {socket.gethostname()}"
-    return PeersLostError(
+    return RanksLostError(
         f"{who} lost the other processes of the run: {reason}. It waits at most trainer.peer_timeout_s="
         f"{timeout_s:g} s for them. What came after the last checkpoint is trained again when torchrun "
         "starts the processes again (--max-restarts), or by the same command"
     )
 
 
-def peers_stopped(step: int, rank: int, world_size: int) -> PeersLostError:
+def peers_stopped(step: int, rank: int, world_size: int) -> RanksLostError:
     """Another process was told to stop and this one was not: with success its launcher would end for good."""
     who = f"rank {rank} of {world_size} on {socket.gethostname()}"
-    return PeersLostError(
+    return RanksLostError(
         f"{who} ended at step {step}, which is saved, because another process of the run was told to stop; "
         "it goes on from there when torchrun starts it again"
     )
@@ -58,7 +58,7 @@ def is_under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def end_with_the_launcher() -> None:
+def exit_with_launcher() -> None:
     """Be told to stop when the process that started this one dies: nobody would end it otherwise, and the
     next one would find its device in use."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))

@@ -18,7 +18,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from calotype.core.errors import ExitCode
 from calotype.spec.recipe import Recipe
-from calotype.train.signals import ShelteringStop, children_of
+from calotype.train.signals import SignalShelter, children_of
 
 _log = logging.getLogger(__name__)
 _LOOKS_EVERY_S = 0.1
@@ -68,7 +68,7 @@ def _passing_on() -> Iterator[None]:
     It inherits that signals are held back, so being told while it still loads does not kill it.
     """
     over = threading.Event()
-    with ShelteringStop() as stop:
+    with SignalShelter() as stop:
 
         def tell() -> None:
             told: set[int] = set()

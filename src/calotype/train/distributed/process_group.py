@@ -22,13 +22,13 @@ from torch.nn.parallel import DistributedDataParallel
 from calotype.core.errors import Problem, RequestError
 from calotype.spec.recipe import Recipe
 from calotype.train.distributed.failure import (
-    end_with_the_launcher,
-    is_loss_of_peers,
+    exit_with_launcher,
+    is_rank_loss,
     is_under_torchrun,
-    peers_lost,
+    lost_ranks,
 )
 from calotype.train.distributed.fsdp import sharded
-from calotype.train.distributed.rendezvous import meeting_place
+from calotype.train.distributed.rendezvous import rendezvous_store
 from calotype.train.tasks.base import DTYPES
 
 # Gloo's threads let go of the last tensors they sent a little later, and need Python's lock for it, which
@@ -38,7 +38,7 @@ _left: list[Any] = []
 
 
 @dataclass(frozen=True)
-class Process:
+class Rank:
     """This process's place among the others."""
 
     rank: int
@@ -79,7 +79,7 @@ class Process:
         return bool(asked.item())
 
 
-def as_started(recipe: Recipe) -> Recipe:
+def apply_elastic_world_size(recipe: Recipe) -> Recipe:
     """The recipe with the number of processes that torchrun started, if it lets torchrun decide."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     if not recipe.trainer.elastic or world_size == recipe.num_processes:
@@ -99,7 +99,7 @@ def as_started(recipe: Recipe) -> Recipe:
 
 
 @contextmanager
-def joined(recipe: Recipe, device: torch.device | None = None) -> Iterator[Process]:
+def init_process_group(recipe: Recipe, device: torch.device | None = None) -> Iterator[Rank]:
     """Join the run that torchrun started, or be the only process; leaves in good order."""
     world_size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
@@ -109,21 +109,21 @@ def joined(recipe: Recipe, device: torch.device | None = None) -> Iterator[Proce
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if is_under_torchrun():
-        end_with_the_launcher()
+        exit_with_launcher()
     in_group = world_size > 1 or recipe.trainer.strategy != "auto"
     timeout_s = recipe.trainer.peer_timeout_s
     tuned_before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = recipe.model.tune_convolutions
     try:
         if in_group:
-            backend, store = "nccl" if device.type == "cuda" else "gloo", meeting_place(rank, world_size)
+            backend, store = "nccl" if device.type == "cuda" else "gloo", rendezvous_store(rank, world_size)
             dist.init_process_group(
                 backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s)
             )
-        yield Process(rank, world_size, local_rank, device)
+        yield Rank(rank, world_size, local_rank, device)
     except RuntimeError as error:
-        if in_group and is_loss_of_peers(error):
-            raise peers_lost(error, rank, world_size, timeout_s) from error
+        if in_group and is_rank_loss(error):
+            raise lost_ranks(error, rank, world_size, timeout_s) from error
         raise
     finally:
         torch.backends.cudnn.benchmark = tuned_before
@@ -152,7 +152,7 @@ def _other_number(recipe: Recipe, world_size: int) -> str:
     return f"{asked}, torchrun started {world_size} processes; {fix}"
 
 
-def shared(network: nn.Module, recipe: Recipe, process: Process) -> nn.Module:
+def wrap_ddp_or_fsdp(network: nn.Module, recipe: Recipe, process: Rank) -> nn.Module:
     """The network with its gradients averaged over the processes, its weights split over them if asked."""
     strategy = _strategy(recipe, process)
     if strategy == "fsdp":
@@ -168,7 +168,7 @@ def shared(network: nn.Module, recipe: Recipe, process: Process) -> nn.Module:
     )
 
 
-def _strategy(recipe: Recipe, process: Process) -> Literal["none", "ddp", "fsdp"]:
+def _strategy(recipe: Recipe, process: Rank) -> Literal["none", "ddp", "fsdp"]:
     if recipe.trainer.strategy != "auto":
         return recipe.trainer.strategy
     return "none" if process.world_size == 1 else "ddp"
@@ -181,7 +181,7 @@ def _computed_in(recipe: Recipe) -> torch.dtype | None:
     return DTYPES[recipe.model.precision]
 
 
-def without_exchange(network: nn.Module, last: bool) -> Any:
+def no_gradient_sync(network: nn.Module, last: bool) -> Any:
     """Between micro-batches of one update gradients stay at home; they travel with the last."""
     if isinstance(network, FSDPModule):
         network.set_requires_gradient_sync(last)
@@ -190,7 +190,7 @@ def without_exchange(network: nn.Module, last: bool) -> Any:
     return network.no_sync()
 
 
-def exchange_after(parameters: list[nn.Parameter], recipe: Recipe, process: Process) -> None:
+def sync_gradients_after(parameters: list[nn.Parameter], recipe: Recipe, process: Rank) -> None:
     """Without overlap: average all gradients once the backward pass is over."""
     if _strategy(recipe, process) != "ddp" or recipe.trainer.overlap:
         return

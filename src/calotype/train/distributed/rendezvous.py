@@ -15,10 +15,10 @@ from torch.distributed.rendezvous import rendezvous
 
 _PAUSE_S = 0.02
 # As torch waits for a collective; torchrun ends all at once when one of them fails.
-_PATIENCE_S = 1800.0
+_TIMEOUT_S = 1800.0
 
 
-def meeting_place(rank: int, world_size: int) -> Store:
+def rendezvous_store(rank: int, world_size: int) -> Store:
     """A store that only the processes of this start share; every one of them calls it once."""
     if world_size == 1:
         # One process meets nobody: it needs no address, and torchrun need not have given it one.
@@ -40,7 +40,7 @@ def _agreed_word(store: Store, rank: int, world_size: int) -> str:
 
 def _tell_all(store: Store, world_size: int) -> str:
     word, unsure = uuid4().hex, set(range(1, world_size))
-    latest = time.monotonic() + _PATIENCE_S
+    latest = time.monotonic() + _TIMEOUT_S
     while unsure:
         if time.monotonic() > latest:
             raise TimeoutError(f"ranks {sorted(unsure)} of {world_size} did not come; see their messages")

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.train.data.bad_samples import DataError
 from calotype.train.data.precomputed.index import NAME, part_folder
 
@@ -33,7 +33,7 @@ class Origin:
         """Note it beside a part that is new; refuse to go on with one that was begun differently."""
         file = part_folder(folder, part, num_parts) / FILE
         if not (file.parent / NAME).exists():
-            with written_whole(file, "w") as out:
+            with atomic_write(file, "w") as out:
                 json.dump(asdict(self), out, indent=1)
             return
         try:

@@ -19,21 +19,21 @@ from calotype.core.progress import Progress, Silent
 from calotype.engine.device import choose_dtype
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import load_model, needs_of
+from calotype.train.builders import load_training_model, requirements_of
 from calotype.train.checkpoint import StopSignal, claimed
-from calotype.train.data.bad_samples import DataError, Report
-from calotype.train.data.dataloader import Feed, open_pass
+from calotype.train.data.bad_samples import BadSampleReport, DataError
+from calotype.train.data.dataloader import DataLoader, build_single_pass
 from calotype.train.data.factory import SYNTHETIC
 from calotype.train.data.precomputed.index import Provenance, part_folder
 from calotype.train.data.precomputed.writer import PrecomputedWriter
 from calotype.train.data.types import Batch, Text
-from calotype.train.distributed.process_group import Process, as_started, joined
-from calotype.train.encode import encode_captions, encode_pictures
+from calotype.train.distributed.process_group import Rank, apply_elastic_world_size, init_process_group
+from calotype.train.encode import encode_captions, encode_images
 from calotype.train.precompute.compatibility import Origin, refuse_other_parts
-from calotype.train.signals import ShelteringStop
+from calotype.train.signals import SignalShelter
 from calotype.train.start_weights import check_encoders_are_chosen
 
-USUAL_SAMPLES_PER_SHARD = 1024
+DEFAULT_SAMPLES_PER_SHARD = 1024
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Precomputed:
     """Safe on the disk, in this part."""
     finished: bool
     """False after a request to stop; the same command goes on."""
-    report: Report
+    report: BadSampleReport
     """Samples that could not be read this time."""
 
 
@@ -69,12 +69,12 @@ def precompute(
     multiple of the micro-batch and every sample can be read; otherwise the last bits may differ, since
     kernels add up differently for other batch sizes.
     """
-    recipe = as_started(recipe)
+    recipe = apply_elastic_world_size(recipe)
     _check(recipe)
     check_encoders_are_chosen(recipe)
     micro = recipe.model.micro_batch_size
-    per_shard = samples_per_shard or -(-USUAL_SAMPLES_PER_SHARD // micro) * micro
-    with joined(recipe, device) as process, ShelteringStop() as stop:
+    per_shard = samples_per_shard or -(-DEFAULT_SAMPLES_PER_SHARD // micro) * micro
+    with init_process_group(recipe, device) as process, SignalShelter() as stop:
         refuse_other_parts(destination, process.world_size)
         encoders = _Encoders.load(recipe, process, dtype, progress, models)
         work = _Work(recipe, destination, encoders, process, per_shard)
@@ -94,7 +94,7 @@ def precompute(
 
 
 def _fill(
-    writer: PrecomputedWriter, feed: Feed, encoders: _Encoders, stop: StopSignal, progress: Progress
+    writer: PrecomputedWriter, feed: DataLoader, encoders: _Encoders, stop: StopSignal, progress: Progress
 ) -> None:
     for batch in feed:
         if stop.requested:
@@ -104,7 +104,9 @@ def _fill(
     writer.finish()
 
 
-def _started(progress: Progress | None, process: Process, feed: Feed, next_position: int | None) -> Progress:
+def _started(
+    progress: Progress | None, process: Rank, feed: DataLoader, next_position: int | None
+) -> Progress:
     watched = progress if progress and process.is_first else Silent()
     total = feed.facts.num_samples or 0
     begin, end = (total * rank // process.world_size for rank in (process.rank, process.rank + 1))
@@ -150,21 +152,21 @@ class _Work:
     recipe: Recipe
     destination: Path
     encoders: _Encoders
-    process: Process
+    process: Rank
     samples_per_shard: int
 
-    def open(self) -> Feed:
+    def open(self) -> DataLoader:
         """The samples that are still to do."""
-        return open_pass(
+        return build_single_pass(
             self.recipe.data,
-            needs_of(self.encoders.model, self.recipe),
+            requirements_of(self.encoders.model, self.recipe),
             rank=self.process.rank,
             world_size=self.process.world_size,
             micro_batch_size=self.recipe.model.micro_batch_size,
             first=self._writer(None).next_position,
         )
 
-    def writer(self, feed: Feed) -> PrecomputedWriter:
+    def writer(self, feed: DataLoader) -> PrecomputedWriter:
         """What keeps them; refuses to go on with what was begun from other data or in other numbers."""
         data = self.recipe.data
         origin = Origin(
@@ -180,7 +182,7 @@ class _Work:
         return self._writer(self.encoders.empty_text())
 
     def _writer(self, empty_text: Text | None) -> PrecomputedWriter:
-        needs = needs_of(self.encoders.model, self.recipe)
+        needs = requirements_of(self.encoders.model, self.recipe)
         assert needs.vae_hash
         assert needs.text_hash
         return PrecomputedWriter(
@@ -202,11 +204,11 @@ class _Encoders:
 
     @classmethod
     def load(
-        cls, recipe: Recipe, process: Process, dtype: str, progress: Progress | None, models: Path | None
+        cls, recipe: Recipe, process: Rank, dtype: str, progress: Progress | None, models: Path | None
     ) -> _Encoders:
         kept = choose_dtype(dtype, process.device)
         watched = progress if progress and process.is_first else Silent()
-        model = load_model(recipe, process.device, watched, models)
+        model = load_training_model(recipe, process.device, watched, models)
         if model.identity.random and process.is_first:
             _log.warning("model.weights=random: latents and embeddings come from random numbers")
         # Nobody asks the UNet anything here, and its memory makes room for larger batches.
@@ -220,7 +222,7 @@ class _Encoders:
         here = batch.to(self.model.device, non_blocking=True)
         assert here.pixels is not None
         try:
-            mean = encode_pictures(self.model, here.pixels, torch.zeros((), device=self.model.device))
+            mean = encode_images(self.model, here.pixels, torch.zeros((), device=self.model.device))
             text = self._encode_text(batch.captions)
         except torch.OutOfMemoryError as error:
             rule = f"out of memory with {len(batch)} pictures at once; lower model.micro_batch_size"

@@ -16,11 +16,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from calotype.engine.capabilities import schedule_of
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.compile import arrange, compiled_function
+from calotype.train.compile import apply_passes, compiled_function
 from calotype.train.data.types import Batch, Text
-from calotype.train.encode import drawn_latents, encode_captions, encode_pictures, encode_tokens, tokenise
-from calotype.train.loss import Objective, Question
-from calotype.train.rng import Draws, draw
+from calotype.train.encode import encode_captions, encode_images, encode_tokens, sample_latents, tokenize
+from calotype.train.loss import LossInput, Objective
+from calotype.train.rng import SampleNoise, sample_noise
 
 ATTENTION = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -31,11 +31,11 @@ ATTENTION = {
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-Loss = Callable[[nn.Module], Tensor]
+LossFn = Callable[[nn.Module], Tensor]
 """The loss of a network on a micro-batch that is prepared already."""
 
 
-class Subject(Protocol):
+class TrainTask(Protocol):
     """Something that can be trained."""
 
     model: Model
@@ -53,7 +53,7 @@ class Subject(Protocol):
         """Told what stands for dropped captions, where the data brings it along."""
         ...
 
-    def prepare(self, batch: Batch, positions: Sequence[int]) -> Loss:
+    def prepare(self, batch: Batch, positions: Sequence[int]) -> LossFn:
         """Do all for a micro-batch that the trained weights have no part in; the rest is for the answer."""
         ...
 
@@ -62,7 +62,7 @@ class Subject(Protocol):
         ...
 
 
-class UnetSubject:
+class UNetTask:
     """The whole UNet."""
 
     def __init__(self, model: Model, recipe: Recipe) -> None:
@@ -75,7 +75,7 @@ class UnetSubject:
         unet = model.unet.requires_grad_(True).train()
         if recipe.model.gradient_checkpointing:
             unet.enable_gradient_checkpointing()
-        arrange(model, recipe)
+        apply_passes(model, recipe)
         self._layout = torch.channels_last if recipe.model.channels_last else torch.contiguous_format
         self._encode_tokens = compiled_function(encode_tokens, recipe)
 
@@ -93,7 +93,7 @@ class UnetSubject:
             pooled = None if text.pooled is None else text.pooled[None].to(self.model.device)
             self._empty = text.context[None].to(self.model.device), pooled
 
-    def prepare(self, batch: Batch, positions: Sequence[int]) -> Loss:
+    def prepare(self, batch: Batch, positions: Sequence[int]) -> LossFn:
         draws = self._draws(batch, positions)
         latents = self._latents(batch, draws)
         offset = draws.offset if self._objective.wants_offset else None
@@ -110,7 +110,7 @@ class UnetSubject:
     def figures(self) -> dict[str, Tensor]:
         return {}
 
-    def _answer(self, question: Question, batch: Batch, draws: Draws) -> Callable[[nn.Module], Tensor]:
+    def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
         """Ask a network the question; what it is told beside it is made here."""
         context, pooled = self._text(batch, draws)
         # Wherever the latents came from, the network sees one layout, and is compiled for it once.
@@ -124,7 +124,7 @@ class UnetSubject:
             return_dict=False,
         )[0]
 
-    def _draws(self, batch: Batch, positions: Sequence[int]) -> Draws:
+    def _draws(self, batch: Batch, positions: Sequence[int]) -> SampleNoise:
         architecture = self.model.architecture
         encoded = batch.moments if batch.latents is None else batch.latents
         if encoded is not None:
@@ -132,7 +132,7 @@ class UnetSubject:
         else:
             assert batch.pixels is not None
             height, width = (side // architecture.vae_factor for side in batch.pixels.shape[-2:])
-        return draw(
+        return sample_noise(
             self._recipe.trainer.seed,
             positions,
             (architecture.latent_channels, height, width),
@@ -141,22 +141,22 @@ class UnetSubject:
             device=self.model.device,
         )
 
-    def _latents(self, batch: Batch, draws: Draws) -> Tensor:
+    def _latents(self, batch: Batch, draws: SampleNoise) -> Tensor:
         if batch.latents is not None:
             return batch.latents.float()
         if batch.moments is not None:
-            return drawn_latents(self.model, batch.moments, draws.posterior)
+            return sample_latents(self.model, batch.moments, draws.posterior)
         assert batch.pixels is not None
-        return encode_pictures(self.model, batch.pixels, draws.posterior)
+        return encode_images(self.model, batch.pixels, draws.posterior)
 
     # The frozen parts are held in the training precision already, so they run outside of autocast.
-    def _text(self, batch: Batch, draws: Draws) -> tuple[Tensor, Tensor | None]:
+    def _text(self, batch: Batch, draws: SampleNoise) -> tuple[Tensor, Tensor | None]:
         """Context and pooled text, with the dropped captions replaced by the empty one's."""
         if batch.context is not None:
             context, pooled = batch.context, batch.pooled
         else:
             with torch.no_grad():
-                context, pooled = self._encode_tokens(self.model, tokenise(self.model, batch.captions))
+                context, pooled = self._encode_tokens(self.model, tokenize(self.model, batch.captions))
         if self._recipe.objective.caption_dropout == 0:
             return context, pooled
         if self._empty is None:

@@ -20,24 +20,24 @@ from calotype.models.architecture import published_name
 from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.spec.recipe_sections import LoraPart
+from calotype.spec.recipe_sections import LoraConfig
 from calotype.train.data.types import Batch
-from calotype.train.loss import Question
-from calotype.train.rng import Draws
-from calotype.train.tasks.base import UnetSubject
+from calotype.train.loss import LossInput
+from calotype.train.rng import SampleNoise
+from calotype.train.tasks.base import UNetTask
 from calotype.train.tasks.unet_with_text import (
-    PromptedUnet,
-    answer_to_captions,
+    UNetWithText,
     encoders_by_part,
     layers_read,
     moving_parameters,
+    predict_from_captions,
 )
 
 NO_METADATA: Mapping[str, str] = {}
 TEXT_TARGETS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
-class LoraSubject(UnetSubject):
+class LoraTask(UNetTask):
     """The model frozen, with trainable low-rank updates in the layers the recipe names.
 
     They are the UNet's and, if the recipe says so, those of the text encoders' attention.
@@ -56,7 +56,7 @@ class LoraSubject(UnetSubject):
             self._adapt_unet()
             for encoder in self._encoders.values():
                 encoder.add_adapter(self._settings(TEXT_TARGETS, layers_read(encoder, model)))
-        self._prompted = PromptedUnet(model, nn.ModuleList([model.unet, *self._encoders.values()]))
+        self._prompted = UNetWithText(model, nn.ModuleList([model.unet, *self._encoders.values()]))
         for parameter in self.parameters().values():
             # Small numbers with small steps: half precision would lose the updates.
             parameter.data = parameter.data.float()
@@ -91,10 +91,10 @@ class LoraSubject(UnetSubject):
     def parameters(self) -> dict[str, nn.Parameter]:
         return moving_parameters(self.model, self._encoders)
 
-    def _answer(self, question: Question, batch: Batch, draws: Draws) -> Callable[[nn.Module], Tensor]:
+    def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
         if not self._encoders:
             return super()._answer(question, batch, draws)
-        return answer_to_captions(self.model, question, batch, draws, batch.captions)
+        return predict_from_captions(self.model, question, batch, draws, batch.captions)
 
     def export(
         self, file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = NO_METADATA
@@ -104,13 +104,13 @@ class LoraSubject(UnetSubject):
 
 
 def _refused(targets: Sequence[str], rule: str) -> RequestError:
-    usual = ",".join(LoraPart().targets)
+    usual = ",".join(LoraConfig().targets)
     return RequestError(
         [Problem("lora.targets", f"{list(targets)}: {rule}; the usual are [{usual}]", tuple(targets))]
     )
 
 
-def alpha_of(part: LoraPart) -> float:
+def alpha_of(part: LoraConfig) -> float:
     """The rank's where the recipe says none: updates then count as they are."""
     return part.alpha or float(part.rank)
 

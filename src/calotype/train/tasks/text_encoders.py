@@ -13,19 +13,19 @@ from torch import Tensor, nn
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
 from calotype.train.data.types import Batch
-from calotype.train.loss import Question
-from calotype.train.rng import Draws
-from calotype.train.tasks.base import UnetSubject
+from calotype.train.loss import LossInput
+from calotype.train.rng import SampleNoise
+from calotype.train.tasks.base import UNetTask
 from calotype.train.tasks.unet_with_text import (
-    PromptedUnet,
-    answer_to_captions,
+    UNetWithText,
     encoders_by_part,
     layers_read,
     moving_parameters,
+    predict_from_captions,
 )
 
 
-class TextAndUnetSubject(UnetSubject):
+class TextAndUNetTask(UNetTask):
     """The whole UNet and all of the text encoders that it reads."""
 
     def __init__(self, model: Model, recipe: Recipe) -> None:
@@ -34,7 +34,7 @@ class TextAndUnetSubject(UnetSubject):
         for encoder in self._encoders.values():
             encoder.requires_grad_(True)
             _freeze_unread(encoder, model)
-        self._prompted = PromptedUnet(model, nn.ModuleList([model.unet, *self._encoders.values()]))
+        self._prompted = UNetWithText(model, nn.ModuleList([model.unet, *self._encoders.values()]))
 
     @property
     def network(self) -> nn.Module:
@@ -43,8 +43,8 @@ class TextAndUnetSubject(UnetSubject):
     def parameters(self) -> dict[str, nn.Parameter]:
         return moving_parameters(self.model, self._encoders)
 
-    def _answer(self, question: Question, batch: Batch, draws: Draws) -> Callable[[nn.Module], Tensor]:
-        return answer_to_captions(self.model, question, batch, draws, batch.captions)
+    def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
+        return predict_from_captions(self.model, question, batch, draws, batch.captions)
 
 
 def _freeze_unread(encoder: Any, model: Model) -> None:

@@ -15,11 +15,11 @@ from calotype.models.files.safetensors_writer import write_safetensors
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
 from calotype.train.data.types import Batch
-from calotype.train.loss import Question
-from calotype.train.rng import Draws
-from calotype.train.tasks.base import UnetSubject
+from calotype.train.loss import LossInput
+from calotype.train.rng import SampleNoise
+from calotype.train.tasks.base import UNetTask
 from calotype.train.tasks.lora import NO_METADATA
-from calotype.train.tasks.unet_with_text import PromptedUnet, answer_to_captions
+from calotype.train.tasks.unet_with_text import UNetWithText, predict_from_captions
 
 
 class LearnedWord(nn.Module):
@@ -34,7 +34,7 @@ class LearnedWord(nn.Module):
         return embedding(ids, torch.cat([self.weight, self.vectors.to(self.weight.dtype)]))
 
 
-class InversionSubject(UnetSubject):
+class TextualInversionTask(UNetTask):
     """Vectors for a new word in every text encoder of the model."""
 
     def __init__(self, model: Model, recipe: Recipe) -> None:
@@ -60,7 +60,7 @@ class InversionSubject(UnetSubject):
             tokenizer.add_tokens(tokens)
             self._words.append(learned)
 
-        self._network = PromptedUnet(model, self._words)
+        self._network = UNetWithText(model, self._words)
 
     @property
     def network(self) -> nn.Module:
@@ -69,9 +69,9 @@ class InversionSubject(UnetSubject):
     def parameters(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self._words.named_parameters() if name.endswith("vectors")}
 
-    def _answer(self, question: Question, batch: Batch, draws: Draws) -> Callable[[nn.Module], Tensor]:
+    def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
         captions = [self._with_word(caption) for caption in batch.captions]
-        return answer_to_captions(self.model, question, batch, draws, captions)
+        return predict_from_captions(self.model, question, batch, draws, captions)
 
     def spelled(self, prompt: str) -> str:
         """The prompt with the vectors' own tokens wherever the word is named, plainly or as `embedding:`."""

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from calotype.models.architecture import nth
 from calotype.models.model import Model
 from calotype.train.data.types import Batch
-from calotype.train.encode import encode_tokens, tokenise
-from calotype.train.loss import Question
-from calotype.train.rng import Draws
+from calotype.train.encode import encode_tokens, tokenize
+from calotype.train.loss import LossInput
+from calotype.train.rng import SampleNoise
 
 
-class PromptedUnet(nn.Module):
+class UNetWithText(nn.Module):
     """The way the gradient takes back through the UNet and the text encoders.
 
     One module, because gradients are exchanged between processes for what happens inside a module.
@@ -49,13 +49,13 @@ class PromptedUnet(nn.Module):
         )[0]
 
 
-def answer_to_captions(
-    model: Model, question: Question, batch: Batch, draws: Draws, captions: Sequence[str]
+def predict_from_captions(
+    model: Model, question: LossInput, batch: Batch, draws: SampleNoise, captions: Sequence[str]
 ) -> Callable[[nn.Module], Tensor]:
-    """Ask a `PromptedUnet` about the captions of a batch, the dropped ones replaced by the empty one."""
+    """Ask a `UNetWithText` about the captions of a batch, the dropped ones replaced by the empty one."""
     # Chosen among the tokens, not the texts: nobody waits for the device to say which are dropped.
     drop = draws.drop_caption[:, None]
-    told, empty = tokenise(model, captions), tokenise(model, [""])
+    told, empty = tokenize(model, captions), tokenize(model, [""])
     tokens = [torch.where(drop, nothing, each) for nothing, each in zip(empty, told, strict=True)]
     sizes = batch.sizes if model.architecture.family == "sdxl" else None
     return lambda network: network(question.noisy, question.timesteps, tokens, sizes)

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.compile import arrange_autoencoder, compiled_function
+from calotype.train.compile import apply_vae_passes, compiled_function
 from calotype.train.data.types import Batch, Text
-from calotype.train.rng import draw
-from calotype.train.tasks.base import Loss, attention_of, autocast_of
+from calotype.train.rng import sample_noise
+from calotype.train.tasks.base import LossFn, attention_of, autocast_of
 from calotype.train.tasks.vae_loss import psnr, vae_loss
 
 
@@ -36,7 +36,7 @@ class Restored(nn.Module):
         return restored.float(), mean, logvar
 
 
-class VaeSubject:
+class VaeTask:
     """The whole autoencoder."""
 
     def __init__(self, model: Model, recipe: Recipe) -> None:
@@ -48,7 +48,7 @@ class VaeSubject:
         vae = model.vae.requires_grad_(True).train()
         if recipe.model.gradient_checkpointing:
             vae.enable_gradient_checkpointing()
-        arrange_autoencoder(vae, recipe)
+        apply_vae_passes(vae, recipe)
         self._network = Restored(vae)
         self._loss = compiled_function(vae_loss, recipe)
         self._psnr: list[Tensor] = []
@@ -63,12 +63,12 @@ class VaeSubject:
     def use_empty_text(self, text: Text | None) -> None:
         """Captions are not looked at."""
 
-    def prepare(self, batch: Batch, positions: Sequence[int]) -> Loss:
+    def prepare(self, batch: Batch, positions: Sequence[int]) -> LossFn:
         pixels = batch.pixels
         assert pixels is not None
         architecture = self.model.architecture
         height, width = (side // architecture.vae_factor for side in pixels.shape[-2:])
-        draws = draw(
+        draws = sample_noise(
             self._recipe.trainer.seed,
             positions,
             (architecture.latent_channels, height, width),

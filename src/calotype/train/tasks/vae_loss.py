@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from calotype.spec.recipe_sections import VaePart
+from calotype.spec.recipe_sections import VaeConfig
 
 RANGE = 2.0
 """From black to white."""
@@ -18,10 +18,10 @@ SCALES = 3
 """Full, half and quarter size."""
 CHARBONNIER = 1e-3
 WINDOW, WINDOW_SIGMA = 11, 1.5
-SMALLEST_ERROR = 1e-10
+MIN_ERROR = 1e-10
 
 
-def vae_loss(part: VaePart, restored: Tensor, original: Tensor, mean: Tensor, logvar: Tensor) -> Tensor:
+def vae_loss(part: VaeConfig, restored: Tensor, original: Tensor, mean: Tensor, logvar: Tensor) -> Tensor:
     """The loss of a batch: one number, the mean over its samples."""
     error = restored - original
     loss = _size(error, part.reconstruction)
@@ -99,4 +99,4 @@ def _window(side: int, device: torch.device) -> Tensor:
 def psnr(restored: Tensor, original: Tensor) -> Tensor:
     """Peak signal-to-noise ratio in decibels of each picture, as it would be shown."""
     error = (restored.clamp(-1, 1) - original).square().flatten(1).mean(1)
-    return 10 * torch.log10(RANGE**2 / error.clamp(min=SMALLEST_ERROR))
+    return 10 * torch.log10(RANGE**2 / error.clamp(min=MIN_ERROR))

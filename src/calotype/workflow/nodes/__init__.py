@@ -4,10 +4,10 @@ Heavy libraries are imported by work/ alone, when a node first runs. In reading 
 `later`, `inputs`, the topics; `work/conditions`, `work/guiding`, `work/sampling`, then the others.
 """
 
-from calotype.workflow.node_api import NodeClass
+from calotype.workflow.node_api import NodeDef
 from calotype.workflow.nodes import calotype, conditioning, images, latents, loaders, masks, sampling, text
 
-NODES: tuple[NodeClass, ...] = (
+NODES: tuple[NodeDef, ...] = (
     *loaders.NODES,
     *text.NODES,
     *conditioning.NODES,

@@ -10,17 +10,17 @@ from calotype.workflow.node_api import (
     STRING,
     VAE,
     Input,
-    NodeClass,
+    NodeDef,
     Output,
 )
 from calotype.workflow.nodes.inputs import CFG, DENOISE, SAMPLER, SCHEDULER, STEPS, seed
-from calotype.workflow.nodes.lazy import later
+from calotype.workflow.nodes.lazy import lazy_import
 from calotype.workflow.nodes.size_rules import compared, sheet
 
 NODES = (
-    NodeClass(
+    NodeDef(
         "CalotypePreset",
-        later("calotype", "with_preset"),
+        lazy_import("calotype", "with_preset"),
         inputs=(
             Input("model", MODEL),
             Input("preset", COMBO, choices=lambda catalogue: catalogue.presets(), help="See the benchmarks."),
@@ -29,9 +29,9 @@ NODES = (
         title="Choose Preset",
         help="How the engine runs a model: exactly, quickly, or in little memory.",
     ),
-    NodeClass(
+    NodeDef(
         "CalotypeContactSheet",
-        later("calotype", "sheet"),
+        lazy_import("calotype", "sheet"),
         inputs=(
             Input("images", IMAGE),
             Input("columns", INT, default=0, minimum=0, maximum=64, help="0 is all in one row."),
@@ -43,9 +43,9 @@ NODES = (
         help="All pictures of a batch on one.",
         makes=sheet,
     ),
-    NodeClass(
+    NodeDef(
         "CalotypeComparePresets",
-        later("calotype", "compared"),
+        lazy_import("calotype", "compared"),
         inputs=(
             Input("model", MODEL),
             Input(

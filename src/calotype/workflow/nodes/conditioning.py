@@ -8,38 +8,38 @@ from calotype.workflow.node_api import (
     MASK,
     VAE,
     Input,
-    NodeClass,
+    NodeDef,
     Output,
 )
 from calotype.workflow.nodes.inputs import pixels, share
-from calotype.workflow.nodes.lazy import later
+from calotype.workflow.nodes.lazy import lazy_import
 
 _ONE = (Output(CONDITIONING),)
 _STRENGTH = share("strength", 1.0, 0.0, 10.0)
 _CONTROL_STRENGTH = share("strength", 1.0, 0.0, 10.0, help="How much the ControlNet has to say.")
 
 NODES = (
-    NodeClass(
+    NodeDef(
         "ConditioningCombine",
-        later("conditioning", "combine"),
+        lazy_import("conditioning", "combine"),
         inputs=(Input("conditioning_1", CONDITIONING), Input("conditioning_2", CONDITIONING)),
         outputs=_ONE,
         title="Conditioning (Combine)",
         category="conditioning",
         help="Both prompts are asked, and what the model says to them is averaged.",
     ),
-    NodeClass(
+    NodeDef(
         "ConditioningConcat",
-        later("conditioning", "concat"),
+        lazy_import("conditioning", "concat"),
         inputs=(Input("conditioning_to", CONDITIONING), Input("conditioning_from", CONDITIONING)),
         outputs=_ONE,
         title="Conditioning (Concat)",
         category="conditioning",
         help="One prompt after the other, as if the text had been longer.",
     ),
-    NodeClass(
+    NodeDef(
         "ConditioningAverage",
-        later("conditioning", "average"),
+        lazy_import("conditioning", "average"),
         inputs=(
             Input("conditioning_to", CONDITIONING),
             Input("conditioning_from", CONDITIONING),
@@ -50,9 +50,9 @@ NODES = (
         category="conditioning",
         help="A prompt between two.",
     ),
-    NodeClass(
+    NodeDef(
         "ConditioningSetArea",
-        later("conditioning", "set_area"),
+        lazy_import("conditioning", "set_area"),
         inputs=(
             Input("conditioning", CONDITIONING),
             pixels("width", 64, 64),
@@ -66,9 +66,9 @@ NODES = (
         category="conditioning",
         help="Holds a prompt to a part of the picture, in pixels.",
     ),
-    NodeClass(
+    NodeDef(
         "ConditioningSetAreaPercentage",
-        later("conditioning", "set_area_percentage"),
+        lazy_import("conditioning", "set_area_percentage"),
         inputs=(
             Input("conditioning", CONDITIONING),
             share("width", 1.0),
@@ -82,17 +82,17 @@ NODES = (
         category="conditioning",
         help="Holds a prompt to a part of the picture, in shares of it from 0 to 1.",
     ),
-    NodeClass(
+    NodeDef(
         "ConditioningSetAreaStrength",
-        later("conditioning", "set_area_strength"),
+        lazy_import("conditioning", "set_area_strength"),
         inputs=(Input("conditioning", CONDITIONING), _STRENGTH),
         outputs=_ONE,
         category="conditioning",
         help="How much a prompt counts beside others.",
     ),
-    NodeClass(
+    NodeDef(
         "ConditioningSetMask",
-        later("conditioning", "set_mask"),
+        lazy_import("conditioning", "set_mask"),
         inputs=(
             Input("conditioning", CONDITIONING),
             Input("mask", MASK),
@@ -104,9 +104,9 @@ NODES = (
         category="conditioning",
         help="Holds a prompt to what a mask covers.",
     ),
-    NodeClass(
+    NodeDef(
         "ConditioningSetTimestepRange",
-        later("conditioning", "set_timestep_range"),
+        lazy_import("conditioning", "set_timestep_range"),
         inputs=(
             Input("conditioning", CONDITIONING),
             share("start", 0.0, step=0.001),
@@ -116,17 +116,17 @@ NODES = (
         category="advanced/conditioning",
         help="Holds a prompt to a part of the sampling, from 0, all noise, to 1.",
     ),
-    NodeClass(
+    NodeDef(
         "ConditioningZeroOut",
-        later("conditioning", "zero_out"),
+        lazy_import("conditioning", "zero_out"),
         inputs=(Input("conditioning", CONDITIONING),),
         outputs=_ONE,
         category="advanced/conditioning",
         help="Nothing, in the form of a prompt.",
     ),
-    NodeClass(
+    NodeDef(
         "ControlNetApply",
-        later("controlnet", "apply"),
+        lazy_import("controlnet", "apply"),
         inputs=(
             Input("conditioning", CONDITIONING),
             Input("control_net", CONTROL_NET),
@@ -138,9 +138,9 @@ NODES = (
         category="conditioning/controlnet",
         help="Holds the picture's layout to an image, for the positive and the negative prompt alike.",
     ),
-    NodeClass(
+    NodeDef(
         "ControlNetApplyAdvanced",
-        later("controlnet", "apply_advanced"),
+        lazy_import("controlnet", "apply_advanced"),
         inputs=(
             Input("positive", CONDITIONING),
             Input("negative", CONDITIONING),

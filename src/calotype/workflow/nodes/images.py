@@ -13,11 +13,11 @@ from calotype.workflow.node_api import (
     Context,
     Input,
     InputValues,
-    NodeClass,
+    NodeDef,
     Output,
 )
 from calotype.workflow.nodes.inputs import CROP, IMAGE_METHODS, pixels, share
-from calotype.workflow.nodes.lazy import later
+from calotype.workflow.nodes.lazy import lazy_import
 from calotype.workflow.nodes.size_rules import both, padded, scaled, scaled_by
 from calotype.workflow.png_metadata import prefix_problem
 
@@ -38,9 +38,9 @@ def _bad_prefix(_catalogue: Catalogue, inputs: InputValues) -> str | None:
 
 
 NODES = (
-    NodeClass(
+    NodeDef(
         "LoadImage",
-        later("images", "load"),
+        lazy_import("images", "load"),
         inputs=(_FILE,),
         outputs=(Output(IMAGE), Output(MASK)),
         title="Load Image",
@@ -48,9 +48,9 @@ NODES = (
         help="A picture, and as a mask what is transparent in it.",
         changes=_digest,
     ),
-    NodeClass(
+    NodeDef(
         "LoadImageMask",
-        later("images", "load_mask"),
+        lazy_import("images", "load_mask"),
         inputs=(_FILE, Input("channel", COMBO, choices=("alpha", "red", "green", "blue"))),
         outputs=(Output(MASK),),
         title="Load Image (as Mask)",
@@ -58,9 +58,9 @@ NODES = (
         help="One channel of a picture as a mask; of alpha, what is transparent.",
         changes=_digest,
     ),
-    NodeClass(
+    NodeDef(
         "SaveImage",
-        later("images", "save"),
+        lazy_import("images", "save"),
         inputs=(Input("images", IMAGE), Input("filename_prefix", STRING, default="ComfyUI")),
         is_output=True,
         check=_bad_prefix,
@@ -68,18 +68,18 @@ NODES = (
         category="image",
         help="Keeps pictures as PNG files that hold their own workflow.",
     ),
-    NodeClass(
+    NodeDef(
         "PreviewImage",
-        later("images", "preview"),
+        lazy_import("images", "preview"),
         inputs=(Input("images", IMAGE),),
         is_output=True,
         title="Preview Image",
         category="image",
         help="Shows pictures without keeping them.",
     ),
-    NodeClass(
+    NodeDef(
         "ImageScale",
-        later("images", "scaled"),
+        lazy_import("images", "scaled"),
         inputs=(_IMAGE, _METHOD, pixels("width", 512, step=1), pixels("height", 512, step=1), CROP),
         outputs=(Output(IMAGE),),
         title="Upscale Image",
@@ -87,9 +87,9 @@ NODES = (
         help="Pictures in another size; a side of 0 follows the other.",
         makes=scaled("image"),
     ),
-    NodeClass(
+    NodeDef(
         "ImageScaleBy",
-        later("images", "scaled_by"),
+        lazy_import("images", "scaled_by"),
         inputs=(_IMAGE, _METHOD, share("scale_by", 1.0, 0.01, 8.0)),
         outputs=(Output(IMAGE),),
         title="Upscale Image By",
@@ -97,18 +97,18 @@ NODES = (
         help="Pictures so many times as large.",
         makes=scaled_by("image"),
     ),
-    NodeClass(
+    NodeDef(
         "ImageInvert",
-        later("images", "inverted"),
+        lazy_import("images", "inverted"),
         inputs=(_IMAGE,),
         outputs=(Output(IMAGE),),
         title="Invert Image",
         category="image",
         help="Each colour's opposite.",
     ),
-    NodeClass(
+    NodeDef(
         "ImageBatch",
-        later("images", "batched"),
+        lazy_import("images", "batched"),
         inputs=(Input("image1", IMAGE), Input("image2", IMAGE)),
         outputs=(Output(IMAGE),),
         title="Batch Images",
@@ -116,9 +116,9 @@ NODES = (
         help="Two batches as one, of the first one's size.",
         makes=both("image1", "image2"),
     ),
-    NodeClass(
+    NodeDef(
         "ImageBlend",
-        later("images", "blended"),
+        lazy_import("images", "blended"),
         inputs=(
             Input("image1", IMAGE),
             Input("image2", IMAGE),
@@ -129,9 +129,9 @@ NODES = (
         category="image/postprocessing",
         help="One picture over another, in one of the usual ways.",
     ),
-    NodeClass(
+    NodeDef(
         "ImageCrop",
-        later("images", "cropped"),
+        lazy_import("images", "cropped"),
         inputs=(
             _IMAGE,
             pixels("width", 512, 1, step=1),
@@ -144,9 +144,9 @@ NODES = (
         category="image/transform",
         help="A part of a picture.",
     ),
-    NodeClass(
+    NodeDef(
         "ImagePadForOutpaint",
-        later("images", "padded_for_outpaint"),
+        lazy_import("images", "padded_for_outpaint"),
         inputs=(
             _IMAGE,
             *(pixels(side, 0) for side in ("left", "top", "right", "bottom")),

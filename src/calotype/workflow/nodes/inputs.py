@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
-from calotype.workflow.node_api import COMBO, FLOAT, INT, LARGEST_SEED, Catalogue, Context, Input, InputValues
+from calotype.workflow.node_api import COMBO, FLOAT, INT, MAX_SEED, Catalogue, Context, Input, InputValues
 
 
 def stamp(reference: str) -> Hashable:
@@ -17,7 +17,7 @@ def stamp(reference: str) -> Hashable:
     return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
-LARGEST_SIDE = 16384
+MAX_SIDE = 16384
 LATENT_METHODS = ("nearest-exact", "bilinear", "area", "bicubic", "bislerp")
 IMAGE_METHODS = ("nearest-exact", "bilinear", "area", "bicubic", "lanczos")
 
@@ -43,7 +43,7 @@ def seed(name: str = "seed") -> Input:
         INT,
         default=0,
         minimum=0,
-        maximum=LARGEST_SEED,
+        maximum=MAX_SEED,
         control_after_generate=True,
         help="Where the noise comes from.",
     )
@@ -88,7 +88,7 @@ def pixels(
     name: str,
     default: int,
     minimum: int = 0,
-    maximum: int = LARGEST_SIDE,
+    maximum: int = MAX_SIDE,
     step: int = 8,
     help: str = "",  # noqa: A002
 ) -> Input:

@@ -1,8 +1,8 @@
 """Nodes that make LATENTs, decode them and rearrange them."""
 
-from calotype.workflow.node_api import COMBO, IMAGE, INT, LATENT, MASK, VAE, Input, NodeClass, Output
+from calotype.workflow.node_api import COMBO, IMAGE, INT, LATENT, MASK, VAE, Input, NodeDef, Output
 from calotype.workflow.nodes.inputs import CROP, LATENT_METHODS, pixels, share
-from calotype.workflow.nodes.lazy import later
+from calotype.workflow.nodes.lazy import lazy_import
 from calotype.workflow.nodes.size_rules import as_much, both, of_numbers, repeated, scaled, scaled_by, some
 
 _SAMPLES = Input("samples", LATENT)
@@ -14,16 +14,16 @@ _TILES = (
     pixels("tile_size", 512, 64, 4096, 32, help="Side of a tile."),
     pixels("overlap", 64, 0, 4096, 32, help="What a tile's neighbour sees too."),
 )
-_MOST_IN_A_BATCH = 4096
+_MAX_IN_A_BATCH = 4096
 
 NODES = (
-    NodeClass(
+    NodeDef(
         "EmptyLatentImage",
-        later("latents", "empty"),
+        lazy_import("latents", "empty"),
         inputs=(
             pixels("width", 512, 16),
             pixels("height", 512, 16),
-            Input("batch_size", INT, default=1, minimum=1, maximum=_MOST_IN_A_BATCH),
+            Input("batch_size", INT, default=1, minimum=1, maximum=_MAX_IN_A_BATCH),
         ),
         outputs=_LATENT,
         title="Empty Latent Image",
@@ -31,27 +31,27 @@ NODES = (
         help="Nothing, of a size: where text to image begins.",
         makes=of_numbers,
     ),
-    NodeClass(
+    NodeDef(
         "VAEDecode",
-        later("vae", "decode"),
+        lazy_import("vae", "decode"),
         inputs=(_SAMPLES, _VAE),
         outputs=(Output(IMAGE),),
         title="VAE Decode",
         category="latent",
         help="Pictures of latents.",
     ),
-    NodeClass(
+    NodeDef(
         "VAEDecodeTiled",
-        later("vae", "decode_tiled"),
+        lazy_import("vae", "decode_tiled"),
         inputs=(_SAMPLES, _VAE, *_TILES),
         outputs=(Output(IMAGE),),
         title="VAE Decode (Tiled)",
         category="_for_testing",
         help="Pictures of latents, in tiles that need less memory.",
     ),
-    NodeClass(
+    NodeDef(
         "VAEEncode",
-        later("vae", "encode"),
+        lazy_import("vae", "encode"),
         inputs=(_PIXELS, _VAE),
         outputs=_LATENT,
         title="VAE Encode",
@@ -59,9 +59,9 @@ NODES = (
         help="Latents of pictures.",
         makes=as_much("pixels"),
     ),
-    NodeClass(
+    NodeDef(
         "VAEEncodeTiled",
-        later("vae", "encode_tiled"),
+        lazy_import("vae", "encode_tiled"),
         inputs=(_PIXELS, _VAE, *_TILES),
         outputs=_LATENT,
         title="VAE Encode (Tiled)",
@@ -69,9 +69,9 @@ NODES = (
         help="Latents of pictures, in tiles that need less memory.",
         makes=as_much("pixels"),
     ),
-    NodeClass(
+    NodeDef(
         "VAEEncodeForInpaint",
-        later("vae", "encode_for_inpaint"),
+        lazy_import("vae", "encode_for_inpaint"),
         inputs=(_PIXELS, _VAE, Input("mask", MASK), pixels("grow_mask_by", 6, 0, 64, 1)),
         outputs=_LATENT,
         title="VAE Encode (for Inpainting)",
@@ -79,18 +79,18 @@ NODES = (
         help="Latents of a picture whose masked part is grey and will be painted anew.",
         makes=as_much("pixels"),
     ),
-    NodeClass(
+    NodeDef(
         "SetLatentNoiseMask",
-        later("latents", "set_noise_mask"),
+        lazy_import("latents", "set_noise_mask"),
         inputs=(_SAMPLES, Input("mask", MASK)),
         outputs=_LATENT,
         title="Set Latent Noise Mask",
         category="latent/inpaint",
         help="Only what the mask covers will be painted anew.",
     ),
-    NodeClass(
+    NodeDef(
         "LatentUpscale",
-        later("latents", "upscaled"),
+        lazy_import("latents", "upscaled"),
         inputs=(_SAMPLES, _METHOD, pixels("width", 512), pixels("height", 512), CROP),
         outputs=_LATENT,
         title="Upscale Latent",
@@ -98,9 +98,9 @@ NODES = (
         help="Latents in another size, in pixels; a side of 0 follows the other.",
         makes=scaled("samples"),
     ),
-    NodeClass(
+    NodeDef(
         "LatentUpscaleBy",
-        later("latents", "upscaled_by"),
+        lazy_import("latents", "upscaled_by"),
         inputs=(_SAMPLES, _METHOD, share("scale_by", 1.5, 0.01, 8.0)),
         outputs=_LATENT,
         title="Upscale Latent By",
@@ -108,9 +108,9 @@ NODES = (
         help="Latents so many times as large.",
         makes=scaled_by("samples"),
     ),
-    NodeClass(
+    NodeDef(
         "LatentFromBatch",
-        later("latents", "from_batch"),
+        lazy_import("latents", "from_batch"),
         inputs=(
             _SAMPLES,
             Input("batch_index", INT, default=0, minimum=0, maximum=63),
@@ -122,9 +122,9 @@ NODES = (
         help="Some of a batch; each keeps the noise it has there.",
         makes=some,
     ),
-    NodeClass(
+    NodeDef(
         "RepeatLatentBatch",
-        later("latents", "repeated"),
+        lazy_import("latents", "repeated"),
         inputs=(_SAMPLES, Input("amount", INT, default=1, minimum=1, maximum=64)),
         outputs=_LATENT,
         title="Repeat Latent Batch",
@@ -132,18 +132,18 @@ NODES = (
         help="A batch several times over.",
         makes=repeated,
     ),
-    NodeClass(
+    NodeDef(
         "LatentBatch",
-        later("latents", "batched"),
+        lazy_import("latents", "batched"),
         inputs=(Input("samples1", LATENT), Input("samples2", LATENT)),
         outputs=_LATENT,
         category="latent/batch",
         help="Two batches as one.",
         makes=both("samples1", "samples2"),
     ),
-    NodeClass(
+    NodeDef(
         "LatentFlip",
-        later("latents", "flipped"),
+        lazy_import("latents", "flipped"),
         inputs=(
             _SAMPLES,
             Input("flip_method", COMBO, choices=("x-axis: vertically", "y-axis: horizontally")),
@@ -153,9 +153,9 @@ NODES = (
         category="latent/transform",
         help="Upside down, or mirrored.",
     ),
-    NodeClass(
+    NodeDef(
         "LatentRotate",
-        later("latents", "rotated"),
+        lazy_import("latents", "rotated"),
         inputs=(
             _SAMPLES,
             Input("rotation", COMBO, choices=("none", "90 degrees", "180 degrees", "270 degrees")),
@@ -165,9 +165,9 @@ NODES = (
         category="latent/transform",
         help="Turned clockwise.",
     ),
-    NodeClass(
+    NodeDef(
         "LatentComposite",
-        later("latents", "composited"),
+        lazy_import("latents", "composited"),
         inputs=(
             Input("samples_to", LATENT),
             Input("samples_from", LATENT),

@@ -7,14 +7,14 @@ from typing import Any
 
 from calotype.workflow.node_api import Context, Run
 
-WORK = "calotype.workflow.nodes.impl"
+IMPL_PACKAGE = "calotype.workflow.nodes.impl"
 
 
-def later(module: str, function: str) -> Run:
+def lazy_import(module: str, function: str) -> Run:
     """Runs `function` of a module of `work`."""
 
     def run(context: Context, **inputs: Any) -> Any:
-        return getattr(import_module(f"{WORK}.{module}"), function)(context, **inputs)
+        return getattr(import_module(f"{IMPL_PACKAGE}.{module}"), function)(context, **inputs)
 
     run.__qualname__ = run.__name__ = f"{module}.{function}"
     return run

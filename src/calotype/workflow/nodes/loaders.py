@@ -1,17 +1,17 @@
 """Nodes that say which model, LoRA, VAE or ControlNet is meant."""
 
-from calotype.workflow.node_api import CLIP, COMBO, CONTROL_NET, INT, MODEL, VAE, Input, NodeClass, Output
+from calotype.workflow.node_api import CLIP, COMBO, CONTROL_NET, INT, MODEL, VAE, Input, NodeDef, Output
 from calotype.workflow.nodes.inputs import file_stamp, files, share
-from calotype.workflow.nodes.lazy import later
+from calotype.workflow.nodes.lazy import lazy_import
 
 _LORA = Input("lora_name", COMBO, choices=files("loras"))
 _STRENGTH_MODEL = share("strength_model", 1.0, -10.0, 10.0, help="How much of it goes into the UNet.")
 _STRENGTH_CLIP = share("strength_clip", 1.0, -10.0, 10.0, help="How much of it goes into the text encoders.")
 
 NODES = (
-    NodeClass(
+    NodeDef(
         "CheckpointLoaderSimple",
-        later("loaders", "checkpoint"),
+        lazy_import("loaders", "checkpoint"),
         inputs=(Input("ckpt_name", COMBO, choices=files("checkpoints"), help="A model by file or name."),),
         outputs=(Output(MODEL), Output(CLIP), Output(VAE)),
         title="Load Checkpoint",
@@ -19,9 +19,9 @@ NODES = (
         help="A whole model: what denoises, what reads text, and what makes pictures of latents.",
         changes=file_stamp("checkpoints", "ckpt_name"),
     ),
-    NodeClass(
+    NodeDef(
         "VAELoader",
-        later("loaders", "vae"),
+        lazy_import("loaders", "vae"),
         inputs=(Input("vae_name", COMBO, choices=files("vae")),),
         outputs=(Output(VAE),),
         title="Load VAE",
@@ -29,9 +29,9 @@ NODES = (
         help="An autoencoder that comes by itself.",
         changes=file_stamp("vae", "vae_name"),
     ),
-    NodeClass(
+    NodeDef(
         "LoraLoader",
-        later("loaders", "lora"),
+        lazy_import("loaders", "lora"),
         inputs=(Input("model", MODEL), Input("clip", CLIP), _LORA, _STRENGTH_MODEL, _STRENGTH_CLIP),
         outputs=(Output(MODEL), Output(CLIP)),
         title="Load LoRA",
@@ -39,9 +39,9 @@ NODES = (
         help="Adds a LoRA to a model and its text encoders. Several can follow one another.",
         changes=file_stamp("loras", "lora_name"),
     ),
-    NodeClass(
+    NodeDef(
         "LoraLoaderModelOnly",
-        later("loaders", "lora_model_only"),
+        lazy_import("loaders", "lora_model_only"),
         inputs=(Input("model", MODEL), _LORA, _STRENGTH_MODEL),
         outputs=(Output(MODEL),),
         title="Load LoRA (model only)",
@@ -49,9 +49,9 @@ NODES = (
         help="Adds a LoRA to a model and leaves its text encoders as they are.",
         changes=file_stamp("loras", "lora_name"),
     ),
-    NodeClass(
+    NodeDef(
         "ControlNetLoader",
-        later("loaders", "control_net"),
+        lazy_import("loaders", "control_net"),
         inputs=(Input("control_net_name", COMBO, choices=files("controlnet")),),
         outputs=(Output(CONTROL_NET),),
         title="Load ControlNet Model",
@@ -59,9 +59,9 @@ NODES = (
         help="A network that holds a picture's layout to another picture.",
         changes=file_stamp("controlnet", "control_net_name"),
     ),
-    NodeClass(
+    NodeDef(
         "CLIPSetLastLayer",
-        later("loaders", "last_layer"),
+        lazy_import("loaders", "last_layer"),
         inputs=(
             Input("clip", CLIP),
             Input("stop_at_clip_layer", INT, default=-1, minimum=-24, maximum=-1, step=1),

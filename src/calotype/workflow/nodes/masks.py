@@ -1,54 +1,54 @@
 """Nodes that make and change masks."""
 
-from calotype.workflow.node_api import BOOLEAN, COMBO, IMAGE, INT, MASK, Input, NodeClass, Output
-from calotype.workflow.nodes.inputs import LARGEST_SIDE, pixels, share
-from calotype.workflow.nodes.lazy import later
+from calotype.workflow.node_api import BOOLEAN, COMBO, IMAGE, INT, MASK, Input, NodeDef, Output
+from calotype.workflow.nodes.inputs import MAX_SIDE, pixels, share
+from calotype.workflow.nodes.lazy import lazy_import
 from calotype.workflow.nodes.size_rules import of_numbers
 
 _MASK = Input("mask", MASK)
 
 NODES = (
-    NodeClass(
+    NodeDef(
         "SolidMask",
-        later("masks", "solid"),
+        lazy_import("masks", "solid"),
         inputs=(share("value", 1.0), pixels("width", 512, 1, step=1), pixels("height", 512, 1, step=1)),
         outputs=(Output(MASK),),
         category="mask",
         help="The same everywhere.",
         makes=of_numbers,
     ),
-    NodeClass(
+    NodeDef(
         "InvertMask",
-        later("masks", "inverted"),
+        lazy_import("masks", "inverted"),
         inputs=(_MASK,),
         outputs=(Output(MASK),),
         category="mask",
         help="What was covered is not, and what was not is.",
     ),
-    NodeClass(
+    NodeDef(
         "MaskToImage",
-        later("masks", "as_image"),
+        lazy_import("masks", "as_image"),
         inputs=(_MASK,),
         outputs=(Output(IMAGE),),
         title="Convert Mask to Image",
         category="mask",
         help="A mask as a grey picture.",
     ),
-    NodeClass(
+    NodeDef(
         "ImageToMask",
-        later("masks", "of_image"),
+        lazy_import("masks", "of_image"),
         inputs=(Input("image", IMAGE), Input("channel", COMBO, choices=("red", "green", "blue", "alpha"))),
         outputs=(Output(MASK),),
         title="Convert Image to Mask",
         category="mask",
         help="One channel of a picture as a mask.",
     ),
-    NodeClass(
+    NodeDef(
         "GrowMask",
-        later("masks", "grown"),
+        lazy_import("masks", "grown"),
         inputs=(
             _MASK,
-            Input("expand", INT, default=0, minimum=-LARGEST_SIDE, maximum=LARGEST_SIDE, step=1),
+            Input("expand", INT, default=0, minimum=-MAX_SIDE, maximum=MAX_SIDE, step=1),
             Input("tapered_corners", BOOLEAN, default=True),
         ),
         outputs=(Output(MASK),),

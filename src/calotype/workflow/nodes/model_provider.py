@@ -1,6 +1,6 @@
 """What nodes run: engines, separate autoencoders and ControlNets, loaded when wanted and kept a while.
 
-A host makes one `Models` and offers it as `Context.models`. A server that keeps engines itself passes its own
+A host makes one `NodeModels` and offers it as `Context.models`. A server that keeps engines itself passes its own
 way to get one; `KeptEngines` is the plain way. Values name what they mean, so whatever is let go is simply
 loaded again. The one file beside work/ that loads torch; nothing that declares nodes imports it. Knows
 nothing of graphs.
@@ -22,14 +22,14 @@ import torch
 from torch import nn
 
 from calotype.core.errors import ModelFileError
-from calotype.engine.device import choose_device, lacks_memory
+from calotype.engine.device import choose_device, is_out_of_memory
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
-from calotype.engine.vae import RawAutoencoder
+from calotype.engine.vae import RawVae
 from calotype.models import catalogue
 from calotype.models.controlnet import read_control_net
 from calotype.models.vae_override import read_vae
-from calotype.spec.constants import USUAL_PRESET
+from calotype.spec.constants import DEFAULT_PRESET
 from calotype.spec.generate_request import LoraUse
 from calotype.workflow.nodes.inputs import stamp
 from calotype.workflow.nodes.value_types import ClipValue, ControlNetValue, LoraStack, ModelValue, VaeValue
@@ -42,8 +42,8 @@ GetEngine = Callable[[str, str | None], Engine]
 Loading = Callable[[], AbstractContextManager[object]]
 """What a host has entered while something loads."""
 
-MOST_ENGINES = 4
-MOST_PARTS = 8
+MAX_ENGINES = 4
+MAX_PARTS = 8
 
 
 class KeptEngines:
@@ -56,7 +56,7 @@ class KeptEngines:
         precision: str | None = None,
         preset: str | None = None,
         models_folder: Path | None = None,
-        most: int = MOST_ENGINES,
+        most: int = MAX_ENGINES,
         loading: Loading = nullcontext,
     ) -> None:
         self._how: Any = {"device": device, "precision": precision, "models_folder": models_folder}
@@ -66,12 +66,12 @@ class KeptEngines:
     def __call__(self, reference: str, preset: str | None = None) -> Engine:
         chosen = preset or self._preset
         # A file that was written anew is another one.
-        key = (reference, stamp(reference), chosen or USUAL_PRESET)
+        key = (reference, stamp(reference), chosen or DEFAULT_PRESET)
         while True:
             try:
                 return kept(self._kept, key, self._most, lambda: self._load(reference, chosen))
             except RuntimeError as error:
-                if not self._kept or not lacks_memory(error):
+                if not self._kept or not is_out_of_memory(error):
                     raise
                 # The error remembers where it happened, and with that all that was in memory there.
                 traceback.clear_frames(error.__traceback__)
@@ -84,7 +84,7 @@ class KeptEngines:
             return load(reference, preset=preset, **self._how)
 
 
-class Models:
+class NodeModels:
     """What a host offers to nodes as `Context.models`. For one thread at a time, as engines are."""
 
     def __init__(
@@ -107,13 +107,13 @@ class Models:
         self._use(engine, text=clip.loras)
         return engine
 
-    def autoencoder(self, vae: VaeValue) -> tuple[RawAutoencoder, Any]:
+    def autoencoder(self, vae: VaeValue) -> tuple[RawVae, Any]:
         """The autoencoder, and the device that it is on."""
         if not vae.alone:
             engine = self._engines(vae.reference, None)
             return engine.autoencoder(), engine.model.device
         module = self.part(vae.reference, partial(_read_vae, Path(vae.reference), self._device))
-        return RawAutoencoder(module), next(module.parameters()).device
+        return RawVae(module), next(module.parameters()).device
 
     def control_net(self, value: ControlNetValue, engine: Engine) -> nn.Module:
         """The ControlNet for an engine's model."""
@@ -128,7 +128,7 @@ class Models:
             with self._loading():
                 return read()
 
-        return kept(self._parts, (path, stamp(path), of), MOST_PARTS, loaded)
+        return kept(self._parts, (path, stamp(path), of), MAX_PARTS, loaded)
 
     def _use(self, engine: Engine, *, unet: LoraStack | None = None, text: LoraStack | None = None) -> None:
         """Change one half and leave the other as it is: merging a large UNet takes a while."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from calotype.workflow.node_api import Extent, InputValues
+from calotype.workflow.node_api import InputValues, OutputSize
 
-Makes = Callable[[InputValues], tuple[Extent | None, ...]]
+Makes = Callable[[InputValues], tuple[OutputSize | None, ...]]
 
 
-def of_numbers(inputs: InputValues) -> tuple[Extent]:
-    return (Extent(inputs.get("batch_size", 1), inputs["width"], inputs["height"]),)
+def of_numbers(inputs: InputValues) -> tuple[OutputSize]:
+    return (OutputSize(inputs.get("batch_size", 1), inputs["width"], inputs["height"]),)
 
 
 def as_much(name: str) -> Makes:
@@ -21,7 +21,7 @@ def as_much(name: str) -> Makes:
 def scaled(name: str) -> Makes:
     """A side of 0 follows the other."""
 
-    def makes(inputs: InputValues) -> tuple[Extent]:
+    def makes(inputs: InputValues) -> tuple[OutputSize]:
         given, width, height = inputs[name], inputs["width"], inputs["height"]
         if width == 0 and height == 0:
             return (given,)
@@ -35,26 +35,26 @@ def scaled(name: str) -> Makes:
 
 
 def scaled_by(name: str) -> Makes:
-    def makes(inputs: InputValues) -> tuple[Extent]:
+    def makes(inputs: InputValues) -> tuple[OutputSize]:
         given, times = inputs[name], inputs["scale_by"]
         return (replace(given, width=round(given.width * times), height=round(given.height * times)),)
 
     return makes
 
 
-def padded(inputs: InputValues) -> tuple[Extent, Extent]:
+def padded(inputs: InputValues) -> tuple[OutputSize, OutputSize]:
     given = inputs["image"]
     width = given.width + inputs["left"] + inputs["right"]
     height = given.height + inputs["top"] + inputs["bottom"]
-    return replace(given, width=width, height=height), Extent(1, width, height)
+    return replace(given, width=width, height=height), OutputSize(1, width, height)
 
 
-def repeated(inputs: InputValues) -> tuple[Extent]:
+def repeated(inputs: InputValues) -> tuple[OutputSize]:
     given = inputs["samples"]
     return (replace(given, count=given.count * inputs["amount"]),)
 
 
-def some(inputs: InputValues) -> tuple[Extent]:
+def some(inputs: InputValues) -> tuple[OutputSize]:
     given = inputs["samples"]
     return (replace(given, count=min(given.count, inputs["length"])),)
 
@@ -62,18 +62,18 @@ def some(inputs: InputValues) -> tuple[Extent]:
 def both(first: str, second: str) -> Makes:
     """Of the first one's size."""
 
-    def makes(inputs: InputValues) -> tuple[Extent]:
+    def makes(inputs: InputValues) -> tuple[OutputSize]:
         return (replace(inputs[first], count=inputs[first].count + inputs[second].count),)
 
     return makes
 
 
-def sheet(_inputs: InputValues) -> tuple[Extent]:
+def sheet(_inputs: InputValues) -> tuple[OutputSize]:
     """One, whose size its captions have a part in."""
-    return (Extent(),)
+    return (OutputSize(),)
 
 
-def compared(inputs: InputValues) -> tuple[Extent, Extent]:
+def compared(inputs: InputValues) -> tuple[OutputSize, OutputSize]:
     given, presets = inputs["latent_image"], inputs["presets"].replace("\n", ",").split(",")
     number = sum(bool(name.strip()) for name in presets)
-    return replace(given, count=given.count * number), Extent()
+    return replace(given, count=given.count * number), OutputSize()

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-from calotype.core.errors import near_matches
+from calotype.core.errors import did_you_mean
 from calotype.engine.prompt_parser import parse_prompt
 from calotype.workflow.node_api import (
     CLIP,
@@ -13,11 +13,11 @@ from calotype.workflow.node_api import (
     Context,
     Input,
     InputValues,
-    NodeClass,
+    NodeDef,
     Output,
 )
 from calotype.workflow.nodes.inputs import pixels, stamp
-from calotype.workflow.nodes.lazy import later
+from calotype.workflow.nodes.lazy import lazy_import
 
 _HELP = "(word) and (word:1.2) weigh words, embedding:name is a learned one."
 
@@ -28,7 +28,7 @@ def _missing_words(catalogue: Catalogue, inputs: InputValues) -> str | None:
     for name, text in inputs.items():
         missing = next((word for word in _words(text) if word not in known), None)
         if missing is not None:
-            return f"{name}: there is no learned word {missing!r}; {near_matches(missing, sorted(known))}"
+            return f"{name}: there is no learned word {missing!r}; {did_you_mean(missing, sorted(known))}"
     return None
 
 
@@ -57,9 +57,9 @@ def _text(name: str) -> Input:
 
 
 NODES = (
-    NodeClass(
+    NodeDef(
         "CLIPTextEncode",
-        later("text", "encode"),
+        lazy_import("text", "encode"),
         inputs=(Input("text", STRING, multiline=True, help=_HELP), Input("clip", CLIP)),
         outputs=(Output(CONDITIONING),),
         title="CLIP Text Encode (Prompt)",
@@ -68,9 +68,9 @@ NODES = (
         check=_missing_words,
         changes=_stamps,
     ),
-    NodeClass(
+    NodeDef(
         "CLIPTextEncodeSDXL",
-        later("text", "encode_sdxl"),
+        lazy_import("text", "encode_sdxl"),
         inputs=(
             Input("clip", CLIP),
             pixels("width", 1024),
@@ -88,9 +88,9 @@ NODES = (
         check=_missing_words,
         changes=_stamps,
     ),
-    NodeClass(
+    NodeDef(
         "CLIPTextEncodeSDXLRefiner",
-        later("text", "encode_refiner"),
+        lazy_import("text", "encode_refiner"),
         inputs=(
             Input("clip", CLIP),
             Input("ascore", FLOAT, default=6.0, minimum=0.0, maximum=1000.0, step=0.01),

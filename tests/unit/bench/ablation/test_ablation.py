@@ -8,7 +8,7 @@ from calotype.bench.ablation import (
     SWITCHES,
     Gain,
     Variant,
-    gains,
+    measure_gains,
     pass_variants,
     switch_variants,
     variant_points,
@@ -112,7 +112,7 @@ def test_what_each_gives() -> None:
         for label in seconds
     ]
     measurements.append(made_up("only int8", id=points["only int8"].id, status="oom", message="no room"))
-    decoder, int8, together = gains(variants, points, measurements)
+    decoder, int8, together = measure_gains(variants, points, measurements)
     assert decoder.in_company
     assert decoder.alone
     assert int8.in_company

@@ -10,17 +10,17 @@ import torch
 from PIL import Image, ImageColor
 
 from calotype.bench.compare.candidates import Candidate, parse_presets
-from calotype.bench.compare.contact_sheet import MOST_ROWS, sheet, thumbnails
+from calotype.bench.compare.contact_sheet import MAX_ROWS, sheet, thumbnails
 from calotype.bench.compare.run import ComparePlan, compare
-from calotype.bench.compare.score import Judging, asked_in, recogniser_for
-from calotype.bench.quality.classifier import Recogniser, read_recogniser, shipped
-from calotype.bench.quality.score import Asked
+from calotype.bench.compare.score import ClassifierScores, classifier_for, expected_in
+from calotype.bench.quality.classifier import Classifier, read_classifier, shipped
+from calotype.bench.quality.score import ExpectedLabels
 from calotype.core.errors import CancelledError, ExitCode, RequestError
 from calotype.core.progress import CancelToken
 from calotype.engine import presets
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
-from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes import NetworkBuilder, Pass
 from calotype.models.model import Model
 from calotype.spec.generate_request import GenerateRequest
 from calotype.spec.records.preset_comparison import CompareRecord, Figures
@@ -39,12 +39,12 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def judge() -> Recogniser:
-    return read_recogniser(shipped(), CPU)
+def judge() -> Classifier:
+    return read_classifier(shipped(), CPU)
 
 
 def _fails(monkeypatch: pytest.MonkeyPatch, name: str, error: BaseException) -> None:
-    def apply(_: Assembly) -> None:
+    def apply(_: NetworkBuilder) -> None:
         raise error
 
     monkeypatch.setitem(presets.PRESETS, name, (Pass(name, "exact", lambda _: None, apply),))
@@ -200,21 +200,23 @@ def test_lists_of_passes_are_compared_too() -> None:
 @pytest.mark.parametrize(
     ("prompt", "asked"),
     [
-        (APPLE, Asked("1F34E", "fluent", "light blue")),
-        ("grapes, noto style, on an orange background", Asked("1F347", "noto", "orange")),
+        (APPLE, ExpectedLabels("1F34E", "fluent", "light blue")),
+        ("grapes, noto style, on an orange background", ExpectedLabels("1F347", "noto", "orange")),
         (
             "family of man, boy and boy, twemoji style, on a red background",
-            Asked("1F9D1-200D-1F9D2-200D-1F9D2", "twemoji", "red"),
+            ExpectedLabels("1F9D1-200D-1F9D2-200D-1F9D2", "twemoji", "red"),
         ),
         ("a red apple", None),
         ("a green dragon with tea, flat style, on a light blue background", None),
     ],
 )
-def test_the_usual_wording_says_what_to_see(prompt: str, asked: Asked | None, judge: Recogniser) -> None:
-    assert asked_in(prompt, judge) == asked
+def test_the_usual_wording_says_what_to_see(
+    prompt: str, asked: ExpectedLabels | None, judge: Classifier
+) -> None:
+    assert expected_in(prompt, judge) == asked
 
 
-def test_feature_distance_grows_with_the_difference(judge: Recogniser) -> None:
+def test_feature_distance_grows_with_the_difference(judge: Classifier) -> None:
     draws = torch.Generator().manual_seed(0)
     picture = torch.randint(0, 256, (2, 3, 128, 128), dtype=torch.uint8, generator=draws)
     noise = torch.randint(-64, 65, picture.shape, generator=draws)
@@ -232,10 +234,10 @@ def test_feature_distance_grows_with_the_difference(judge: Recogniser) -> None:
     assert float(much.max()) <= 2
 
 
-def test_other_wordings_are_held_against_the_reference(judge: Recogniser) -> None:
+def test_other_wordings_are_held_against_the_reference(judge: Classifier) -> None:
     red = torch.tensor([224, 64, 64], dtype=torch.uint8).view(3, 1, 1).expand(3, 64, 64)
     blue = torch.tensor([64, 112, 224], dtype=torch.uint8).view(3, 1, 1).expand(3, 64, 64)
-    judging = Judging(judge, ["something", APPLE], torch.stack([red, blue]))
+    judging = ClassifierScores(judge, ["something", APPLE], torch.stack([red, blue]))
     alike = judging.agreeing(judging.verdicts(torch.stack([red, red])))
     assert alike
     assert (alike.pictures, alike.emoji_top1, alike.style, alike.background) == (1, 1, 1, 1)
@@ -267,10 +269,10 @@ def test_the_sheet_has_presets_across_and_pictures_down() -> None:
 
 
 def test_a_long_sheet_shows_the_first_pictures_small() -> None:
-    images = [Image.new("RGB", (512, 512), "red")] * (MOST_ROWS + 1)
+    images = [Image.new("RGB", (512, 512), "red")] * (MAX_ROWS + 1)
     asked = [GenerateRequest(prompt=f"cat {number}") for number in range(len(images))]
     made = sheet({"reference": thumbnails(images)}, asked, "")
-    assert MOST_ROWS * 256 < made.height < MOST_ROWS * 270
+    assert MAX_ROWS * 256 < made.height < MAX_ROWS * 270
 
 
 def _box_of(image: Image.Image, colour: str) -> tuple[int, int, int, int]:
@@ -282,5 +284,5 @@ def _box_of(image: Image.Image, colour: str) -> tuple[int, int, int, int]:
 
 
 def test_models_of_emoji_are_judged_unasked(narrow: Path) -> None:
-    assert recogniser_for(load(str(narrow), device="cpu").model) is None
-    assert recogniser_for(load("emoji", device="cpu").model) is not None
+    assert classifier_for(load(str(narrow), device="cpu").model) is None
+    assert classifier_for(load("emoji", device="cpu").model) is not None

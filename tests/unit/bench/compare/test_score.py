@@ -7,9 +7,9 @@ import torch
 
 from calotype.bench.quality.background_check import background_of
 from calotype.bench.quality.dataset import EmojiSet, Shown
-from calotype.bench.quality.duplicates import groups, merged
-from calotype.bench.quality.prompts import questions
-from calotype.bench.quality.score import Asked, Verdict, accuracy
+from calotype.bench.quality.duplicates import groups, merge_identical
+from calotype.bench.quality.prompts import eval_prompts
+from calotype.bench.quality.score import ExpectedLabels, ImageScore, accuracy
 from calotype.datasets.emoji.backgrounds import BACKGROUNDS
 
 
@@ -44,7 +44,7 @@ def _shown(base: str, fingerprint: str, *captions: str) -> Shown:
 
 def test_emoji_drawn_alike_are_merged_through_others_too() -> None:
     pictures = [_shown("A", "1"), _shown("C", "2"), _shown("B", "1"), _shown("B", "2"), _shown("D", "3")]
-    leaders = merged(pictures)
+    leaders = merge_identical(pictures)
     assert leaders == {"A": "A", "B": "A", "C": "A", "D": "D"}
     assert groups(leaders) == [["A", "B", "C"]]
 
@@ -59,16 +59,16 @@ def test_a_caption_is_judged_by_what_it_names() -> None:
         "a red apple": (None, None),
     }
     for caption, (style, background) in captions.items():
-        (asked,) = questions([_shown("A", "1", caption)], 1, seed=0)
+        (asked,) = eval_prompts([_shown("A", "1", caption)], 1, seed=0)
         assert asked.prompt == caption
         assert (asked.asked.style, asked.asked.background) == (style, background)
 
 
 def test_the_same_seed_asks_the_same_and_mostly_in_usual_words(real: EmojiSet) -> None:
     shown = real.read("train").shown
-    first = questions(shown, 40, seed=5)
-    assert first == questions(shown, 40, seed=5)
-    assert {one.prompt for one in first} != {one.prompt for one in questions(shown, 40, seed=6)}
+    first = eval_prompts(shown, 40, seed=5)
+    assert first == eval_prompts(shown, 40, seed=5)
+    assert {one.prompt for one in first} != {one.prompt for one in eval_prompts(shown, 40, seed=6)}
     assert Counter(one.wording for one in first) == {"full": 30, "free": 10}
     assert len({one.real for one in first}) == len({one.seed for one in first}) == 40
     for one in first:
@@ -76,15 +76,17 @@ def test_the_same_seed_asks_the_same_and_mostly_in_usual_words(real: EmojiSet) -
         assert one.prompt in about.captions
         assert about.name in one.prompt
         if one.wording == "full":
-            assert one.asked == Asked(about.base, about.style, about.background)
-    assert len(questions(shown, 10**6, seed=5)) == len(shown)
+            assert one.asked == ExpectedLabels(about.base, about.style, about.background)
+    assert len(eval_prompts(shown, 10**6, seed=5)) == len(shown)
 
 
 def test_accuracy_counts_what_was_asked_alone() -> None:
-    def verdict(asked: Asked, place: int, style: str = "noto", background: str | None = "red") -> Verdict:
-        return Verdict(asked, "A", style, background, place, 0.5)
+    def verdict(
+        asked: ExpectedLabels, place: int, style: str = "noto", background: str | None = "red"
+    ) -> ImageScore:
+        return ImageScore(asked, "A", style, background, place, 0.5)
 
-    everything, open_ = Asked("A", "noto", "red"), Asked("A", None, None)
+    everything, open_ = ExpectedLabels("A", "noto", "red"), ExpectedLabels("A", None, None)
     found = accuracy(
         [
             verdict(everything, 1),

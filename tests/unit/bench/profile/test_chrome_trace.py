@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calotype.bench.profile.chrome_trace import WINDOW, Trace, innermost, read_trace, trace_of
-from calotype.bench.profile.launch_bound import Advice, waiting_of
+from calotype.bench.profile.launch_bound import Advice, launch_bound_time
 from calotype.bench.profile.load_trace import profile_trace
 from calotype.bench.profile.summary import groups_of, kernels_of, stages_of
 from calotype.core.errors import NotFoundError, RequestError
@@ -88,7 +88,7 @@ def test_what_another_thread_starts_meanwhile_is_the_stages_too() -> None:
 
 def test_the_device_waits_where_nothing_was_asked_of_it() -> None:
     # The first 10, from 60 to 80, since the launch came at 75, and the last 10.
-    found = waiting_of(trace_of(two_streams()), ADVICE)
+    found = launch_bound_time(trace_of(two_streams()), ADVICE)
     assert (found.verdict, found.advice) == ("host-bound", ["launch less"])
     figures = (found.busy_s, found.idle_s, found.waiting_s, found.waiting_for_data_s, found.launch_s)
     assert figures == pytest.approx((60e-6, 40e-6, 40e-6, 4e-6, 11e-6))
@@ -103,7 +103,7 @@ def _with_launch_at(start: float) -> Waiting:
         place for place, one in enumerate(events) if one["name"] == "cudaLaunchKernel" and one["ts"] == 1075
     )
     events[place] = event("cuda_runtime", "cudaLaunchKernel", start, start + 1, lane=1, call=3)
-    return waiting_of(trace_of(events), ADVICE)
+    return launch_bound_time(trace_of(events), ADVICE)
 
 
 def test_a_gap_before_work_that_was_queued_in_time_is_the_devices_own() -> None:
@@ -115,23 +115,23 @@ def test_waiting_for_data_is_told_apart() -> None:
     events = [one for one in two_streams() if one["name"] != "data"]
     events.append(event("user_annotation", "data", 60, 80, lane=1))
     events.append(event("user_annotation", "data", 90, 100, lane=1))
-    found = waiting_of(trace_of(events), ADVICE)
+    found = launch_bound_time(trace_of(events), ADVICE)
     assert (found.verdict, found.advice) == ("data-bound", ["fetch more"])
 
 
 def test_what_only_the_profiler_makes_wait_does_not_count() -> None:
     trace = trace_of(two_streams())
     # Alone the same work takes hardly longer than its kernels.
-    found = waiting_of(trace, ADVICE, unprofiled_s=62e-6)
+    found = launch_bound_time(trace, ADVICE, unprofiled_s=62e-6)
     assert (found.verdict, found.advice) == ("device-bound", [])
     assert found.waiting_s == pytest.approx(2e-6)
-    assert waiting_of(trace, ADVICE, unprofiled_s=90e-6).verdict == "host-bound"
+    assert launch_bound_time(trace, ADVICE, unprofiled_s=90e-6).verdict == "host-bound"
 
 
 def test_kernels_of_a_graph_wait_for_nobody() -> None:
     launch = event("cuda_runtime", "cudaGraphLaunch", 0, 2, lane=1, call=1)
     kernels = [event("kernel", GEMM, start, start + 4, call=1) for start in range(3, 48, 5)]
-    found = waiting_of(trace_of([launch, *kernels]), ADVICE)
+    found = launch_bound_time(trace_of([launch, *kernels]), ADVICE)
     assert (found.verdict, found.launches) == ("device-bound", 1)
     assert found.waiting_s == 0
 
@@ -155,7 +155,7 @@ def test_operations_have_the_time_that_none_inside_them_has() -> None:
     found = {one.group: one.seconds * 1e6 for one in groups_of(trace, kernels_of(trace)) if one.seconds}
     expected = {"matmul": 7, "elementwise": 6, "memory": 1, "other": 2, "launch gaps": 2}
     assert found == pytest.approx(expected)
-    assert waiting_of(trace, ADVICE).verdict == "on the host"
+    assert launch_bound_time(trace, ADVICE).verdict == "on the host"
 
 
 def test_a_piece_of_a_real_training_step_against_time_counted_by_the_nanosecond() -> None:

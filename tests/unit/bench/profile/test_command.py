@@ -143,7 +143,7 @@ def test_what_cannot_be_profiled_is_refused_before_anything_is_loaded(
         raise AssertionError("something was loaded")
 
     monkeypatch.setattr("calotype.engine.load.load", refuse)
-    monkeypatch.setattr(capture_train, "load_model", refuse)
+    monkeypatch.setattr(capture_train, "load_training_model", refuse)
     monkeypatch.setattr(capture_generate, "record", refuse)
     start = ("profile", "generate", "emoji", "a cat")
     for words, said in (

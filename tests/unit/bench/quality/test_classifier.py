@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from calotype.bench.quality.classifier import Recogniser, read_recogniser, shipped
-from calotype.bench.quality.classifier_build import Schooling, school
-from calotype.bench.quality.classifier_train import Lesson
+from calotype.bench.quality.classifier import Classifier, read_classifier, shipped
+from calotype.bench.quality.classifier_build import ClassifierTraining, train_classifier
+from calotype.bench.quality.classifier_train import TrainingBatch
 from calotype.bench.quality.dataset import EmojiSet
-from calotype.bench.quality.score import accuracy, all_of, judge
+from calotype.bench.quality.score import accuracy, all_of, score_images
 from calotype.core.errors import ExitCode, ModelFileError, RequestError
 from calotype.core.progress import CancelToken
 from tests.unit.bench.conftest import CPU
@@ -19,7 +19,7 @@ from tests.unit.cli.conftest import Calotype
 LARGEST_BYTES = 5_000_000
 
 
-def test_it_tells_a_handful_of_emoji_apart(taught: Recogniser) -> None:
+def test_it_tells_a_handful_of_emoji_apart(taught: Classifier) -> None:
     exam = taught.record.exam
     assert exam["clean"].emoji_top1 > 0.9
     assert exam["clean"].style is not None
@@ -31,7 +31,7 @@ def test_it_tells_a_handful_of_emoji_apart(taught: Recogniser) -> None:
     assert exam["clean"].pictures == exam["degraded"].pictures > 20
 
 
-def test_its_record_says_what_it_learned(taught: Recogniser, real: EmojiSet, weights: Path) -> None:
+def test_its_record_says_what_it_learned(taught: Classifier, real: EmojiSet, weights: Path) -> None:
     record = json.loads(weights.with_suffix(".json").read_text())
     assert record["data_sha256"] == real.sha256
     assert record["emoji"]["1F34E"] == "red apple"
@@ -46,36 +46,40 @@ def test_somebody_who_cancels_gets_no_half_recogniser(real: EmojiSet, tmp_path: 
     stop = CancelToken()
     stop.cancel()
     with pytest.raises(Exception, match="cancelled"):
-        school(real, Schooling(tmp_path / "r.safetensors", "", Lesson(epochs=1), CPU), cancel=stop)
+        train_classifier(
+            real,
+            ClassifierTraining(tmp_path / "r.safetensors", "", TrainingBatch(epochs=1), CPU),
+            cancel=stop,
+        )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_weights_and_record_belong_together(taught: Recogniser, weights: Path, tmp_path: Path) -> None:
+def test_weights_and_record_belong_together(taught: Classifier, weights: Path, tmp_path: Path) -> None:
     (tmp_path / "r.safetensors").write_bytes(weights.read_bytes())
     with pytest.raises(ModelFileError, match=r"r\.json: is missing"):
-        read_recogniser(tmp_path / "r.safetensors", CPU)
+        read_classifier(tmp_path / "r.safetensors", CPU)
     record = json.loads(weights.with_suffix(".json").read_text())
     (tmp_path / "r.json").write_text(json.dumps({**record, "weights_sha256": "0" * 64}))
     with pytest.raises(ModelFileError, match=r"is not the file that r\.json describes"):
-        read_recogniser(tmp_path / "r.safetensors", CPU)
+        read_classifier(tmp_path / "r.safetensors", CPU)
     (tmp_path / "r.json").write_text('{"format": "something else"}')
     with pytest.raises(ModelFileError, match="is no recogniser's record"):
-        read_recogniser(tmp_path / "r.safetensors", CPU)
+        read_classifier(tmp_path / "r.safetensors", CPU)
 
 
 def test_a_recogniser_of_other_artwork_is_refused(real: EmojiSet) -> None:
     with pytest.raises(RequestError, match="calotype bench recogniser"):
-        read_recogniser(shipped(), CPU).check_made_for(real)
+        read_classifier(shipped(), CPU).check_made_for(real)
 
 
 def test_the_shipped_one_is_small_good_and_right_about_real_pictures(real: EmojiSet) -> None:
     assert sum(file.stat().st_size for file in shipped().parent.iterdir()) <= LARGEST_BYTES
-    known = read_recogniser(shipped(), CPU)
+    known = read_classifier(shipped(), CPU)
     assert known.record.exam["clean"].emoji_top1 > 0.97
     assert known.record.exam["degraded"].emoji_top1 > 0.95
     # The fixture was cut out of the artwork that it learned.
     held_out = real.read("heldout")
-    found = accuracy(judge(held_out.pixels(real.side), [all_of(one) for one in held_out.shown], known))
+    found = accuracy(score_images(held_out.pixels(real.side), [all_of(one) for one in held_out.shown], known))
     assert found.emoji_top1 > 0.95
     assert found.style is not None
     assert found.style > 0.95
@@ -83,12 +87,12 @@ def test_the_shipped_one_is_small_good_and_right_about_real_pictures(real: Emoji
 
 
 def test_the_shipped_one_sees_nothing_in_noise(real: EmojiSet) -> None:
-    known = read_recogniser(shipped(), CPU)
+    known = read_classifier(shipped(), CPU)
     shown = real.read("heldout").shown
     noise = torch.randint(
         256, (len(shown), 3, 128, 128), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
     )
-    found = accuracy(judge(noise, [all_of(one) for one in shown], known))
+    found = accuracy(score_images(noise, [all_of(one) for one in shown], known))
     assert found.emoji_top1 < 0.1
     assert found.background == 0
 
@@ -108,7 +112,9 @@ def test_the_command_says_its_figures_and_the_same_seed_learns_the_same(
 
     def bytes_with(seed: int) -> bytes:
         place = tmp_path / f"{seed}.safetensors"
-        school(real, Schooling(place, "", Lesson(epochs=1, batch_size=64, seed=seed), CPU))
+        train_classifier(
+            real, ClassifierTraining(place, "", TrainingBatch(epochs=1, batch_size=64, seed=seed), CPU)
+        )
         return place.read_bytes()
 
     learned = record["lesson"]["seed"]

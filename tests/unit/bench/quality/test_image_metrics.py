@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import avg_pool2d
 
-from calotype.bench.quality.augmentations import USUAL, Amount, spoiled
+from calotype.bench.quality.augmentations import USUAL, Amount, augment
 from calotype.bench.quality.image_metrics import nearest, sharpness, spread, ssim
 
 # From scikit-image 0.26: structural_similarity(one, other, channel_axis=-1, gaussian_weights=True, sigma=1.5,
@@ -60,7 +60,7 @@ def test_a_spread_is_numpys() -> None:
 def test_faults_are_small_and_the_same_for_the_same_draws() -> None:
     picture = torch.full((4, 3, 64, 64), -0.5)
     picture[:, :, 16:48, 16:48] = 0.5
-    first, again = (spoiled(picture, USUAL, torch.Generator().manual_seed(2)) for _ in range(2))
+    first, again = (augment(picture, USUAL, torch.Generator().manual_seed(2)) for _ in range(2))
     assert torch.equal(first, again)
     assert not torch.equal(first, picture)
     assert first.min() >= -1
@@ -69,4 +69,4 @@ def test_faults_are_small_and_the_same_for_the_same_draws() -> None:
     assert (first[:, :, 28:36, 28:36].mean() - 0.5).abs() < 0.1
     assert (first[:, :, :6, :6].mean() + 0.5).abs() < 0.1
     none = Amount(0, 0, 0, 0, 0, 0, 0, 0)
-    torch.testing.assert_close(spoiled(picture, none, torch.Generator()), picture)
+    torch.testing.assert_close(augment(picture, none, torch.Generator()), picture)

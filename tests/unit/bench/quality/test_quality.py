@@ -10,16 +10,16 @@ from PIL import Image
 from torch import Tensor
 
 from calotype.bench.quality import run
-from calotype.bench.quality.classifier import Recogniser
+from calotype.bench.quality.classifier import Classifier
 from calotype.bench.quality.dataset import EmojiSet, scaled
-from calotype.bench.quality.generate import made
-from calotype.bench.quality.prompts import questions
+from calotype.bench.quality.generate import generate_images
+from calotype.bench.quality.prompts import eval_prompts
 from calotype.bench.quality.run import QualityPlan, measure
 from calotype.core.errors import CancelledError, ExitCode, RequestError
 from calotype.core.progress import CancelToken, Silent
 from calotype.engine import presets
 from calotype.engine.load import load
-from calotype.engine.passes import Assembly, Pass
+from calotype.engine.passes import NetworkBuilder, Pass
 from calotype.spec.generate_request import GenerateRequest
 from calotype.spec.records.quality import QualityRecord
 from tests.small_models import shrunk_folder
@@ -30,7 +30,7 @@ SHORT = ("--count", 4, "--steps", 2, "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
-def _taught(taught: Recogniser) -> None:
+def _taught(taught: Classifier) -> None:
     """Its files are there."""
 
 
@@ -75,7 +75,7 @@ def test_pictures_are_those_that_generate_makes(small_model: Path) -> None:
     asked = [
         GenerateRequest(prompt=word, seed=seed, steps=2) for word, seed in (("a", 5), ("b c", 9), ("d", 1))
     ]
-    pictures = made(engine, asked, batch_size=2, progress=Silent(), cancel=CancelToken())
+    pictures = generate_images(engine, asked, batch_size=2, progress=Silent(), cancel=CancelToken())
     for request, picture in zip(asked, pictures, strict=True):
         alone = scaled(engine.generate(request).images[0], 128)
         assert int((picture.int() - alone.int()).abs().max()) <= 1
@@ -90,13 +90,13 @@ def _true_artwork(real: EmojiSet, plan: QualityPlan) -> dict[str, Tensor]:
     found = {}
     for split in ("train", "heldout"):
         pictures = real.read(split)
-        for one in questions(pictures.shown, plan.count, plan.request.seed):
+        for one in eval_prompts(pictures.shown, plan.count, plan.request.seed):
             found[one.prompt] = pictures.pixels(real.side, [one.real])[0]
     return found
 
 
 def test_a_model_that_shows_the_real_artwork_is_as_good_as_the_recogniser(
-    real: EmojiSet, taught: Recogniser, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    real: EmojiSet, taught: Classifier, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = _plan(tmp_path / "out")
     artwork = _true_artwork(real, plan)
@@ -104,7 +104,7 @@ def test_a_model_that_shows_the_real_artwork_is_as_good_as_the_recogniser(
     def perfect(engine: object, requests: list[GenerateRequest], **others: object) -> Tensor:
         return torch.stack([artwork[request.prompt] for request in requests])
 
-    monkeypatch.setattr(run, "made", perfect)
+    monkeypatch.setattr(run, "generate_images", perfect)
     record = measure(load(str(small_model), device="cpu"), taught, real, plan)
     for part in record.parts.values():
         assert part.all.emoji_top1 == part.real.emoji_top1 > 0.85
@@ -119,9 +119,9 @@ def test_a_model_that_shows_the_real_artwork_is_as_good_as_the_recogniser(
 
 
 def test_another_preset_that_changes_pictures_is_told(
-    real: EmojiSet, taught: Recogniser, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    real: EmojiSet, taught: Classifier, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def apply(assembly: Assembly) -> None:
+    def apply(assembly: NetworkBuilder) -> None:
         assembly.model.unet.conv_out.weight.mul_(1.02)
 
     rough = Pass("rough", "lossy", lambda _: None, apply)
@@ -140,7 +140,7 @@ def test_another_preset_that_changes_pictures_is_told(
 
 
 def test_the_same_seed_gives_the_same_figures_at_any_batch_size(
-    real: EmojiSet, taught: Recogniser, small_model: Path, tmp_path: Path
+    real: EmojiSet, taught: Classifier, small_model: Path, tmp_path: Path
 ) -> None:
     engine, plan = load(str(small_model), device="cpu"), _plan(tmp_path / "out", count=3)
     one = measure(engine, taught, real, plan)
@@ -151,7 +151,7 @@ def test_the_same_seed_gives_the_same_figures_at_any_batch_size(
 
 
 def test_a_cancelled_measurement_writes_nothing(
-    real: EmojiSet, taught: Recogniser, small_model: Path, tmp_path: Path
+    real: EmojiSet, taught: Classifier, small_model: Path, tmp_path: Path
 ) -> None:
     stop = CancelToken()
     stop.cancel()
@@ -160,7 +160,7 @@ def test_a_cancelled_measurement_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_of_another_size_is_refused(real: EmojiSet, taught: Recogniser, tmp_path: Path) -> None:
+def test_a_model_of_another_size_is_refused(real: EmojiSet, taught: Classifier, tmp_path: Path) -> None:
     small = load(str(shrunk_folder(tmp_path, "emoji")), device="cpu")
     with pytest.raises(RequestError, match="makes pictures of 64×64, those of the set are 128×128"):
         measure(small, taught, real, _plan(tmp_path / "out"))
@@ -201,7 +201,7 @@ def test_bad_requests_are_refused_before_a_model_is_loaded(
 
 
 def test_the_record_is_plain_json(
-    real: EmojiSet, taught: Recogniser, small_model: Path, tmp_path: Path
+    real: EmojiSet, taught: Classifier, small_model: Path, tmp_path: Path
 ) -> None:
     record = measure(load(str(small_model), device="cpu"), taught, real, _plan(tmp_path, count=1))
     assert json.loads((tmp_path / "results.json").read_text()) == record.model_dump(mode="json")

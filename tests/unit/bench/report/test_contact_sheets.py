@@ -12,7 +12,7 @@ from calotype.bench.report.build import compose
 from calotype.bench.report.document import Report
 from calotype.bench.report.load import gather
 from calotype.bench.report.sections.contact_sheets import SIDE
-from calotype.imaging.image_io import save_picture
+from calotype.imaging.image_io import save_image
 from calotype.spec.records.image import GridAxis, ModelIdentity, PictureRecord
 from tests.unit.bench.report.conftest import section
 from tests.unit.bench.report.samples import picture, stored
@@ -103,7 +103,7 @@ def test_pictures_that_generate_made_are_known_by_their_records(tmp_path: Path) 
             grid=grid,
         )
         (tmp_path / "pictures").mkdir(exist_ok=True)
-        save_picture(Image.new("RGB", (64, 64), "blue"), tmp_path / "pictures" / f"{name}.png", record)
+        save_image(Image.new("RGB", (64, 64), "blue"), tmp_path / "pictures" / f"{name}.png", record)
     Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / "of somebody else.png")
     found = compose(gather(files))
     [sheet] = section(found, "pictures").sheets

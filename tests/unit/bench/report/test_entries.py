@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.bench.references.aggregate import trials_as_one
+from calotype.bench.references.aggregate import aggregate_trials
 from calotype.bench.references.from_measurement import entry_of_measurement
 from calotype.bench.references.types import Entry
 from calotype.bench.references.units import measures
@@ -111,6 +111,6 @@ def test_trials_have_the_mean_of_each_of_their_figures() -> None:
         figures = [Figure(what="peak_memory", value=value, unit="GiB") for value in memory]
         return Entry("id", "records", Settings(), tuple(figures), trial_of="one")
 
-    [found] = trials_as_one([trial(10, 20), trial(12, 24), trial(14)])
+    [found] = aggregate_trials([trial(10, 20), trial(12, 24), trial(14)])
     assert [figure.value for figure in found.figures] == [12, 22]
     assert found.trials == 3

@@ -13,7 +13,7 @@ import pytest
 
 import calotype.bench.report.plots
 from calotype.bench.report.plots.bar_chart import Bar, BarChart, bar_chart
-from calotype.bench.report.plots.canvas import NUM_COLOURS
+from calotype.bench.report.plots.canvas import NUM_COLORS
 from calotype.bench.report.plots.line_chart import Dot, Line, LineChart, line_chart
 from calotype.bench.report.plots.roofline import Roofline, roofline
 from calotype.bench.report.plots.scales import apart, figure, powers, round_ticks
@@ -85,7 +85,7 @@ def test_what_failed_is_a_cross_with_its_line_and_reason() -> None:
 
 def test_lines_are_named_at_their_ends_without_overlap() -> None:
     lines = [
-        Line(f"line number {n}", (Dot(1, 1.0, 1, 1), Dot(2, 2.0 + n / 100, 2, 2))) for n in range(NUM_COLOURS)
+        Line(f"line number {n}", (Dot(1, 1.0, 1, 1), Dot(2, 2.0 + n / 100, 2, 2))) for n in range(NUM_COLORS)
     ]
     root = chart(*lines)
     heights = sorted(attribute(text, "y") for text in root.iter("text") if "label" in text.attrib["class"])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calotype.bench.scaling.allreduce_model import Links, expected_maximum, ring_s
-from calotype.bench.scaling.fit import Observed, fit, fit_what_is_told, told_by
+from calotype.bench.scaling.fit import Observed, fit, fit_known_parameters, parameters_in
 from calotype.bench.scaling.model import Load, StepModel
 from calotype.core.errors import RequestError
 
@@ -126,7 +126,7 @@ def made_up(model: StepModel, noise: float = 0.0) -> list[Observed]:
 
 def test_the_fit_finds_known_parameters() -> None:
     points = made_up(TRUE)
-    found = fit_what_is_told(points, StepModel(overlap=TRUE.overlap))
+    found = fit_known_parameters(points, StepModel(overlap=TRUE.overlap))
     for name, value in TRUE.as_dict().items():
         assert found.model.as_dict()[name] == pytest.approx(value, rel=1e-4, abs=1e-7), name
     assert found.error < 1e-6
@@ -134,7 +134,7 @@ def test_the_fit_finds_known_parameters() -> None:
 
 
 def test_noise_leaves_parameters_near_and_says_how_near() -> None:
-    found = fit_what_is_told(made_up(TRUE, noise=0.01), StepModel(overlap=TRUE.overlap))
+    found = fit_known_parameters(made_up(TRUE, noise=0.01), StepModel(overlap=TRUE.overlap))
     assert found.error == pytest.approx(0.01, rel=0.5)
     for name in ("per_sample_s", "per_micro_batch_s", "fixed_s", "between_s"):
         off = abs(found.model.as_dict()[name] - TRUE.as_dict()[name])
@@ -144,14 +144,16 @@ def test_noise_leaves_parameters_near_and_says_how_near() -> None:
 
 def test_predictions_from_few_nodes_hold_within_what_they_say() -> None:
     few = [point for point in made_up(TRUE, noise=0.005) if point.load.nodes <= 4]
-    found = fit_what_is_told(few, StepModel(overlap=TRUE.overlap))
+    found = fit_known_parameters(few, StepModel(overlap=TRUE.overlap))
     load = Load(64, 8, 4, 4)
     off = found.model.step_s(load) / TRUE.step_s(load) - 1
     assert abs(off) < max(4 * found.uncertainty_of(load), 0.02)
 
 
 def test_what_is_given_is_not_fitted() -> None:
-    found = fit_what_is_told(made_up(TRUE), replace(TRUE, fixed_s=0.0, between_s=0.3), known=("between_s",))
+    found = fit_known_parameters(
+        made_up(TRUE), replace(TRUE, fixed_s=0.0, between_s=0.3), known=("between_s",)
+    )
     assert found.model.between_s == 0.3
     assert "between_s" not in found.free
     assert found.error > 1e-3, "a wrong bandwidth shows in the residuals"
@@ -159,8 +161,8 @@ def test_what_is_given_is_not_fitted() -> None:
 
 def test_parameters_that_cannot_show_are_not_asked_for() -> None:
     one_node = [point for point in made_up(TRUE) if point.load.nodes == 1]
-    assert not {"between_s", "between_latency_s"} & set(told_by(one_node))
+    assert not {"between_s", "between_latency_s"} & set(parameters_in(one_node))
     alike = [Observed("a", Load(n, 1, 4, 4), 1.0) for n in (1, 2)]
-    assert told_by(alike) == ("per_sample_s", "between_s")
+    assert parameters_in(alike) == ("per_sample_s", "between_s")
     with pytest.raises(RequestError, match="2 points cannot tell 3 parameters"):
         fit(alike, StepModel(), ("per_sample_s", "fixed_s", "between_s"))

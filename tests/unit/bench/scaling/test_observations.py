@@ -19,7 +19,7 @@ from calotype.bench.scaling.measure_links import link_of
 from calotype.bench.scaling.model import Load, StepModel
 from calotype.bench.scaling.observations import scaled, usable
 from calotype.bench.scaling.plan import scale_points
-from calotype.bench.scaling.predict import Question, parameters_of, study
+from calotype.bench.scaling.predict import PredictionRequest, parameters_of, study
 from calotype.bench.scaling.report import published_rows
 from calotype.cli.main import run
 from calotype.core.errors import RequestError
@@ -80,7 +80,7 @@ def test_weak_and_strong_scaling_by_hand() -> None:
 
 
 def test_a_study_predicts_what_its_model_was_made_of() -> None:
-    record = study(OURS, Question("calotype bench scale", {"spread_s": 0.0}))
+    record = study(OURS, PredictionRequest("calotype bench scale", {"spread_s": 0.0}))
     assert record.fit is not None
     assert record.fit.error < 1e-3
     last = next(one for one in record.predictions if (one.mode, one.nodes) == ("weak", 64))
@@ -89,14 +89,14 @@ def test_a_study_predicts_what_its_model_was_made_of() -> None:
     assert last.samples_per_s == pytest.approx(truth, rel=0.02)
     assert all(one.efficiency <= 1 + 1e-9 for one in record.predictions)
     assert any("as if it cost nothing to reach another node" in note for note in record.notes)
-    given = study(OURS, Question("x", {"spread_s": 0.0, "between_s": 2.0}))
+    given = study(OURS, PredictionRequest("x", {"spread_s": 0.0, "between_s": 2.0}))
     slower = next(one for one in given.predictions if (one.mode, one.nodes) == ("weak", 64))
     assert slower.efficiency < last.efficiency
     assert not given.notes
 
 
 def test_the_spread_of_steps_is_measured() -> None:
-    record = study(OURS, Question("x"))
+    record = study(OURS, PredictionRequest("x"))
     assert record.fit is not None
     spread = next(one for one in record.fit.parameters if one.name == "spread_s")
     assert spread.source == "measured"
@@ -131,7 +131,7 @@ def test_peers_are_not_mixed_in() -> None:
 
 def test_the_published_points_bear_the_model_out() -> None:
     """Fitted on all it is a few percent off; from eight nodes it tells 64, from two it cannot and says so."""
-    few, some, everything = study([], Question("x")).published
+    few, some, everything = study([], PredictionRequest("x")).published
     assert everything.error < 0.03
     chart = [one for one in some.points if one.name.startswith("aws-mosaicml-charts")]
     assert len(chart) == 12
@@ -148,7 +148,7 @@ def test_the_published_points_bear_the_model_out() -> None:
 
 def test_whole_micro_batches_explain_the_published_plateau() -> None:
     """From 256 to 384 GPUs each has two micro-batches to do, and from 448 on one."""
-    rows = {row["nodes × GPUs"]: row for row in published_rows(study([], Question("x")))}
+    rows = {row["nodes × GPUs"]: row for row in published_rows(study([], PredictionRequest("x")))}
     assert [rows[f"{nodes} × 8"]["micro-batches/GPU"] for nodes in (24, 32, 40, 48, 56, 64)] == list("322211")
 
 
@@ -169,7 +169,7 @@ def test_points_of_both_kinds_share_what_they_have_in_common(tmp_path: Path) -> 
 
 
 def test_the_report_calls_predictions_that(tmp_path: Path) -> None:
-    record = study(OURS, Question("calotype bench scale sd2-base --out OUT"))
+    record = study(OURS, PredictionRequest("calotype bench scale sd2-base --out OUT"))
     (tmp_path / FILE).write_text(record.model_dump_json(), encoding="utf-8")
     report = compose(gather([tmp_path]))
     section = next(one for one in report.sections if one.name == "scaling-study")

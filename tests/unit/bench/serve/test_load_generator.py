@@ -9,10 +9,10 @@ from itertools import accumulate, islice
 import numpy as np
 import pytest
 
-from calotype.bench.serve.load_generator import Driven, Load, Reply, Sample, drive, gaps
+from calotype.bench.serve.load_generator import Load, LoadResult, Reply, Sample, gaps, generate_load
 from calotype.bench.serve.report import table_of
 from calotype.bench.serve.run import Phase
-from calotype.bench.serve.stats import figures
+from calotype.bench.serve.stats import latency_stats
 from tests.unit.bench.serve.virtual_time import keep_busy, now, run
 
 
@@ -31,8 +31,8 @@ class Server:
 
 def test_closed_loop_clients_wait_for_their_answers() -> None:
     """Four clients of a server that needs a second each: one a second, and each waits for four."""
-    driven = run(drive(Load(clients=4, duration_s=20, warmup_s=10), Server(1.0)))
-    told = figures(driven, target_s=3.5)
+    driven = run(generate_load(Load(clients=4, duration_s=20, warmup_s=10), Server(1.0)))
+    told = latency_stats(driven, target_s=3.5)
     assert (driven.begin_s, driven.end_s) == (10, 30)
     assert told.throughput == pytest.approx(1.0, abs=0.06)
     assert told.latencies_s == pytest.approx([4.0] * len(told.latencies_s))
@@ -43,15 +43,15 @@ def test_closed_loop_clients_wait_for_their_answers() -> None:
 
 
 def test_a_number_of_requests_is_asked_exactly() -> None:
-    driven = run(drive(Load(clients=3, requests=7), Server(2.0)))
+    driven = run(generate_load(Load(clients=3, requests=7), Server(2.0)))
     assert len(driven.samples) == 7
     assert driven.end_s == 14.0
-    assert figures(driven).throughput == 0.5
+    assert latency_stats(driven).throughput == 0.5
 
 
 def test_what_is_asked_during_the_warm_up_does_not_count() -> None:
-    driven = run(drive(Load(clients=1, requests=5, warmup_s=3.5), Server(1.0)))
-    told = figures(driven)
+    driven = run(generate_load(Load(clients=1, requests=5, warmup_s=3.5), Server(1.0)))
+    told = latency_stats(driven)
     assert len(driven.samples) == 4 + 5
     assert len(told.latencies_s) == 5
 
@@ -59,7 +59,7 @@ def test_what_is_asked_during_the_warm_up_does_not_count() -> None:
 def test_arrivals_wait_for_nobody() -> None:
     """An overloaded server is asked on and on: latency grows, and counts from when a request was due."""
     server = Server(1.0)
-    driven = run(drive(Load(rate=2.0, duration_s=100, seed=3), server))
+    driven = run(generate_load(Load(rate=2.0, duration_s=100, seed=3), server))
     expected = list(accumulate(islice(gaps(2.0, 3), 1000)))
     due = [sample.due_s for sample in driven.samples]
     assert due == pytest.approx([each for each in expected if each < 100])
@@ -70,7 +70,7 @@ def test_arrivals_wait_for_nobody() -> None:
         free = max(free, each) + 1.0
         ends.append(free)
     assert [sample.ended_s for sample in driven.samples] == pytest.approx(ends)
-    told = figures(driven, target_s=10.0)
+    told = latency_stats(driven, target_s=10.0)
     assert told.throughput == pytest.approx(sum(end <= 100 for end in ends) / 100)
     waits = [end - begun for end, begun in zip(ends, due, strict=True)]
     assert told.latencies_s == pytest.approx(waits)
@@ -89,7 +89,7 @@ def test_a_late_client_hides_nothing() -> None:
             keep_busy(50.0)
         return Reply()
 
-    driven = run(drive(Load(rate=1.0, requests=20, seed=5), ask))
+    driven = run(generate_load(Load(rate=1.0, requests=20, seed=5), ask))
     first, *others = driven.samples
     for sample in others:
         assert sample.latency_s == pytest.approx(max(0.0, first.ended_s - sample.due_s))
@@ -114,7 +114,7 @@ def test_what_went_wrong_is_told_by_kind_and_is_no_throughput() -> None:
         Sample(number, float(number), number + 0.5, Reply(kind, pictures=2 if kind == "ok" else 0))
         for number, kind in enumerate(kinds)
     )
-    told = figures(Driven(samples, 0.0, 5.0))
+    told = latency_stats(LoadResult(samples, 0.0, 5.0))
     assert told.errors == {"queue_full": 2, "timeout": 1}
     assert told.throughput == 2 / 5
     assert told.images_per_s == 4 / 5
@@ -126,7 +126,7 @@ def test_what_went_wrong_is_told_by_kind_and_is_no_throughput() -> None:
 
 
 def test_a_load_that_only_failed_has_no_latency() -> None:
-    told = figures(Driven((Sample(0, 0.0, 1.0, Reply("refused")),), 0.0, 1.0))
+    told = latency_stats(LoadResult((Sample(0, 0.0, 1.0, Reply("refused")),), 0.0, 1.0))
     assert told.latency is None
     assert told.throughput == 0.0
 
@@ -143,7 +143,7 @@ def test_stopping_leaves_no_request_behind() -> None:
         return Reply()
 
     async def stopped() -> None:
-        task = asyncio.create_task(drive(Load(rate=1.0, duration_s=100), ask))
+        task = asyncio.create_task(generate_load(Load(rate=1.0, duration_s=100), ask))
         await asyncio.sleep(10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -9,12 +9,14 @@ from calotype.bench.serve.offline import offline
 from calotype.bench.sweep.runner import SweepOutcome, SweepPlan
 from calotype.core.errors import CancelledError
 from calotype.core.progress import Progress, Silent
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentConfig
 from calotype.spec.bench_job import InferenceJob
 from calotype.spec.records.measurement import Measurement
 from tests.unit.bench.records.conftest import made_up
 
-PLAN = DeploymentPlan(name="a", models=("random:sd15",), devices=("cuda:0",), preset="int8", precision="bf16")
+PLAN = DeploymentConfig(
+    name="a", models=("random:sd15",), devices=("cuda:0",), preset="int8", precision="bf16"
+)
 ASKED = {"steps": 20, "cfg": 4.0, "width": 768, "height": 512, "prompt": "left to the sweep"}
 
 

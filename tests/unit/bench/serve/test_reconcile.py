@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from calotype.bench.serve.load_generator import Reply, Sample
-from calotype.bench.serve.reconcile import account
-from calotype.bench.serve.server_metrics import Weight, parse_metrics
+from calotype.bench.serve.reconcile import reconcile
+from calotype.bench.serve.server_metrics import MemoryUse, parse_metrics
 
 
 def asked(*kinds: str) -> list[Sample]:
@@ -29,7 +29,7 @@ def key(number: int) -> str:
 
 def test_what_adds_up() -> None:
     """A refused request has no job; one that a client gave up has one that ended all the same."""
-    told = account(asked("ok", "queue_full", "timeout"), [job(0), job(2, "failed")], key)
+    told = reconcile(asked("ok", "queue_full", "timeout"), [job(0), job(2, "failed")], key)
     assert told.adds_up
     assert (told.asked, told.listed) == (3, 2)
 
@@ -46,7 +46,7 @@ def test_what_adds_up() -> None:
     ],
 )
 def test_what_does_not(jobs: list[dict[str, Any]], wrong: dict[str, tuple[str, ...]]) -> None:
-    told = account(asked("ok", "ok", "timeout"), jobs, key)
+    told = reconcile(asked("ok", "ok", "timeout"), jobs, key)
     assert not told.adds_up
     names = ("lost", "unfinished", "doubled", "unasked", "misnamed")
     assert {name: found for name in names if (found := getattr(told, name))} == wrong
@@ -71,4 +71,4 @@ def test_metrics_are_read_as_what_was_added() -> None:
 
 
 def test_memory_that_filled_its_caches_is_not_growing() -> None:
-    assert Weight([100, 180, 200, 200, 201]).growth == 1
+    assert MemoryUse([100, 180, 200, 200, 201]).growth == 1

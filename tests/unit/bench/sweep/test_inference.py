@@ -12,14 +12,14 @@ from PIL import Image
 
 from calotype.bench.inference.flops import decode_tflop, tflop_per_picture, unet_tflop
 from calotype.bench.inference.measure import until_compiled
-from calotype.bench.inference.model_cache import Keeper
+from calotype.bench.inference.model_cache import LoadedModels
 from calotype.bench.sweep.points import parse_sweep, points_of
 from calotype.bench.sweep.worker_process import main, verdict
 from calotype.core.errors import DoesNotFitError
-from calotype.engine.compile.manager import Workshop
+from calotype.engine.compile.manager import CompileManager
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
-from calotype.engine.presets import networks_of
+from calotype.engine.presets import build_preset
 from calotype.models import catalogue
 from calotype.spec.bench_job import InferenceJob, Point, Ticket
 from calotype.spec.generate_request import GenerateRequest
@@ -129,7 +129,7 @@ def test_points_that_share_a_model_are_measured_as_if_alone(tmp_path: Path, narr
 
 
 def test_the_next_point_finds_the_model_as_it_was_read(narrow: Narrow) -> None:
-    keeper = Keeper()
+    keeper = LoadedModels()
     jobs = [
         InferenceJob(model=narrow("emoji"), preset=preset, device="cpu", request=GenerateRequest(prompt="x"))
         for preset in ("fast", "baseline")
@@ -230,8 +230,8 @@ def test_an_engine_waits_for_what_is_compiled_behind_its_back(narrow: Narrow) ->
     engine = load(narrow("emoji"), device="cpu", preset="baseline")
     assert engine.finish_compiling() is None
     compiler = Compiler()
-    workshop = Workshop({}, compiler.load, compiler.compile)
-    told = replace(networks_of(engine.model, "baseline"), runs=workshop)
+    workshop = CompileManager({}, compiler.load, compiler.compile)
+    told = replace(build_preset(engine.model, "baseline"), runs=workshop)
     compiling = Engine(engine.model, networks=told)
     assert compiling.finish_compiling() == 0
     layer = layer_of()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from calotype.bench.sweep.device_clocks import Cpu
-from calotype.bench.sweep.timing import in_a_row, overhead_s, repeated
-from calotype.spec.statistics import summarise
+from calotype.bench.sweep.timing import overhead_s, time_back_to_back, time_each
+from calotype.spec.statistics import summarize
 
 
 class Machine:
@@ -46,13 +46,13 @@ class Machine:
 
 def test_each_unit_ends_when_the_device_is_done() -> None:
     machine, lengths = Machine(), iter([5.0, 1.0, 2.0, 4.0, 3.0])
-    timings = repeated(
+    timings = time_each(
         lambda: machine.work(0.5, next(lengths)), machine, units=3, warmup=2, clock=machine.clock
     )
     assert timings.warmup_s == [5.5, 1.5]
     assert timings.wall_s == [2.5, 4.5, 3.5]
     assert timings.device_s == [2.5, 4.5, 3.5]
-    assert summarise(timings.wall_s).median == 3.5
+    assert summarize(timings.wall_s).median == 3.5
     # The first took two seconds longer than one usually does: that is what compiling costs.
     assert timings.compile_s == pytest.approx(2.0)
     assert timings.energy_j == pytest.approx(900.0)
@@ -61,20 +61,22 @@ def test_each_unit_ends_when_the_device_is_done() -> None:
 
 def test_units_in_a_row_are_not_waited_for() -> None:
     machine = Machine()
-    timings = in_a_row(lambda: machine.work(0.5, 2.0), machine, units=4, warmup=1, clock=machine.clock)
+    timings = time_back_to_back(
+        lambda: machine.work(0.5, 2.0), machine, units=4, warmup=1, clock=machine.clock
+    )
     # The host is ready with the next unit before the device is: only the first moment is lost.
     assert timings.total_s == pytest.approx(8.5)
     assert sum(timings.wall_s) == pytest.approx(timings.total_s)
-    apart = repeated(lambda: machine.work(0.5, 2.0), machine, units=4, clock=machine.clock)
+    apart = time_each(lambda: machine.work(0.5, 2.0), machine, units=4, clock=machine.clock)
     assert apart.total_s == pytest.approx(10.0)
 
 
 def test_what_nobody_counts_is_not_told() -> None:
     machine = Machine(counts_energy=False)
-    timings = repeated(lambda: machine.work(0.0, 1.0), machine, units=2, clock=machine.clock)
+    timings = time_each(lambda: machine.work(0.0, 1.0), machine, units=2, clock=machine.clock)
     assert timings.energy_j is None
     assert timings.compile_s is None
-    assert repeated(lambda: None, Cpu(), units=2).device_s is None
+    assert time_each(lambda: None, Cpu(), units=2).device_s is None
 
 
 def test_the_clock_itself_is_measured_by_doing_nothing() -> None:

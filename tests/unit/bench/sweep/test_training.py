@@ -10,11 +10,11 @@ import torch
 
 from calotype.bench.sweep.points import parse_sweep, points_of
 from calotype.bench.sweep.worker_process import main
-from calotype.bench.training.diffusers_baseline import PlainLoop
+from calotype.bench.training.diffusers_baseline import DiffusersLoop
 from calotype.spec.bench_job import Ticket
 from calotype.spec.recipe import Recipe
 from calotype.spec.records.measurement import Measurement
-from calotype.train.builders import load_model
+from calotype.train.builders import load_training_model
 
 Narrow = Callable[[str], str]
 
@@ -74,8 +74,8 @@ def test_the_plain_loop_trains_every_weight(name: str, kind: str, tmp_path: Path
             "data": {"kind": kind},
         }
     )
-    model = load_model(recipe, torch.device("cpu"))
+    model = load_training_model(recipe, torch.device("cpu"))
     before = {name: tensor.clone() for name, tensor in model.unet.named_parameters()}
-    loss = PlainLoop(model, recipe, compiled=False).step()
+    loss = DiffusersLoop(model, recipe, compiled=False).step()
     assert bool(torch.isfinite(loss))
     assert all(not torch.equal(before[name], tensor) for name, tensor in model.unet.named_parameters())

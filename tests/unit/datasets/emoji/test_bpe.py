@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import CLIPTokenizer
 
-from calotype.datasets.emoji.bpe import learn, longest
+from calotype.datasets.emoji.bpe import learn_merges, longest
 from calotype.datasets.emoji.manifest import Built
 from calotype.models.tokenizer import build_tokenizer, read_tokenizer, vocabulary
 from tests.unit.datasets.emoji.dataset_reader import samples_in
 
 TEXTS = ["a red apple, noto style", "a green apple on a red background", "red apples, flat style"] * 3
-_LEARN = "import json; from calotype.datasets.emoji.bpe import learn; print(json.dumps(learn({texts!r})))"
+_LEARN = (
+    "import json; from calotype.datasets.emoji.bpe import learn_merges; print(json.dumps(learn({texts!r})))"
+)
 
 
 def test_other_processes_learn_the_same() -> None:
@@ -25,15 +27,15 @@ def test_other_processes_learn_the_same() -> None:
 
 
 def test_common_words_become_one_token_and_the_size_has_a_limit() -> None:
-    description = learn(TEXTS)
+    description = learn_merges(TEXTS)
     tokenizer = build_tokenizer(description)
     assert tokenizer.tokenize("Red APPLE") == ["red</w>", "apple</w>"]
     assert list(description["vocabulary"]["vocab"].values()) == list(range(len(tokenizer)))
-    assert len(learn(TEXTS, most_tokens=530)["vocabulary"]["vocab"]) <= 532
+    assert len(learn_merges(TEXTS, most_tokens=530)["vocabulary"]["vocab"]) <= 532
 
 
 def test_the_longest_text_is_counted_with_its_marks() -> None:
-    description = learn(TEXTS)
+    description = learn_merges(TEXTS)
     assert longest(["red apple", "red apple red", "apple"], description) == 5
 
 
@@ -73,4 +75,4 @@ def _squeezed(text: str) -> str:
 
 @cache
 def _tokenizer() -> Any:
-    return build_tokenizer(learn(TEXTS))
+    return build_tokenizer(learn_merges(TEXTS))

@@ -14,7 +14,7 @@ from calotype.datasets.emoji.backgrounds import BACKGROUNDS
 from calotype.datasets.emoji.build import Ingredients, build
 from calotype.datasets.emoji.manifest import Built
 from calotype.datasets.emoji.split import Amounts
-from calotype.train.data.sources.webdataset import ShardSource
+from calotype.train.data.sources.webdataset import WebDatasetSource
 from tests.unit.datasets.emoji.dataset_reader import ALL_BACKGROUNDS, Read, contents, samples_in
 
 FLAGS = ("1F1E9-1F1EA", "1F3F4")
@@ -165,7 +165,7 @@ def test_fewer_backgrounds_move_nothing_to_the_other_side(
 
 
 def test_the_trainer_reads_what_was_written(built: Built, train: list[Read]) -> None:
-    source = ShardSource(sorted((built.folder / "train").glob("*.tar")))
+    source = WebDatasetSource(sorted((built.folder / "train").glob("*.tar")))
     assert len(source) == len(train) == built.record["counts"]["train"]
     assert not source.damage
     for index, expected in enumerate(train):

@@ -7,7 +7,7 @@ from calotype.datasets.emoji.backgrounds import BACKGROUNDS
 from calotype.datasets.emoji.build import Ingredients
 from calotype.datasets.emoji.captions import captions, with_article
 from calotype.datasets.emoji.codepoints import without_variants
-from calotype.datasets.emoji.emojibase import Emoji, read_emoji, spoken
+from calotype.datasets.emoji.emojibase import Emoji, read_emoji, spoken_name
 
 APPLE = Emoji("1F34E", "1F34E", "red apple", "fruit", ("apple", "diet", "food", "fruit", "red"))
 _NOTO, FLUENT, _TWEMOJI = STYLES
@@ -31,7 +31,7 @@ _NOTO, FLUENT, _TWEMOJI = STYLES
     ],
 )
 def test_names_are_phrases(label: str, phrase: str) -> None:
-    assert spoken(label) == phrase
+    assert spoken_name(label) == phrase
 
 
 @pytest.mark.parametrize(

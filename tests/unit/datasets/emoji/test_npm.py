@@ -8,7 +8,7 @@ import pytest
 
 from calotype.core.errors import NotFoundError, OfflineError
 from calotype.datasets.emoji.build import Ingredients, gather
-from calotype.datasets.emoji.npm import NOTO, Package, PackageError, obtain
+from calotype.datasets.emoji.npm import NOTO, Package, PackageError, fetch_package
 from calotype.train.data.sources import http_download
 from tests.unit.train.data.web_server import Script, serving
 
@@ -41,10 +41,10 @@ def test_a_package_is_fetched_once_and_then_needs_no_network(
     with serving(Script(content)) as server:
         monkeypatch.setenv("npm_config_registry", server.url)
         with pytest.raises(OfflineError, match="not in the cache"):
-            obtain(package, offline=True)
-        first = obtain(package)
+            fetch_package(package, offline=True)
+        first = fetch_package(package)
         assert [path for path, _ in server.asked] == ["/@iconify-json/noto/-/noto-1.2.9.tgz"]
-    assert obtain(package) == obtain(package, offline=True) == first
+    assert fetch_package(package) == fetch_package(package, offline=True) == first
     assert first.file.read_bytes() == content
 
 
@@ -55,9 +55,9 @@ def test_a_wrong_checksum_is_refused_and_fetched_anew(
     with serving(Script(content[:-1] + b"x")) as server:
         monkeypatch.setenv("npm_config_registry", server.url)
         with pytest.raises(PackageError, match=r"is not @iconify-json/noto@1\.2\.9: its checksum is sha512-"):
-            obtain(package)
+            fetch_package(package)
         server.content = content
-        assert obtain(package).file.read_bytes() == content
+        assert fetch_package(package).file.read_bytes() == content
 
 
 def test_a_tarball_of_the_user_s_is_checked_and_never_removed(
@@ -67,7 +67,7 @@ def test_a_tarball_of_the_user_s_is_checked_and_never_removed(
     file = tmp_path / package.file_name
     file.write_bytes(content + b"x")
     with pytest.raises(PackageError, match="its checksum is"):
-        obtain(package, folder=tmp_path)
+        fetch_package(package, folder=tmp_path)
     assert file.exists()
 
 
@@ -77,14 +77,14 @@ def test_tarballs_may_be_called_as_npm_pack_calls_them(
 ) -> None:
     package, content = noto
     (tmp_path / name).write_bytes(content)
-    assert obtain(package, folder=tmp_path).file == tmp_path / name
+    assert fetch_package(package, folder=tmp_path).file == tmp_path / name
 
 
 def test_a_missing_tarball_is_named(noto: tuple[Package, bytes], tmp_path: Path) -> None:
     with pytest.raises(
         NotFoundError, match=r"has neither noto-1\.2\.9\.tgz nor iconify-json-noto-1\.2\.9\.tgz"
     ):
-        obtain(noto[0], folder=tmp_path)
+        fetch_package(noto[0], folder=tmp_path)
 
 
 def test_no_network_says_how_to_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,14 +92,14 @@ def test_no_network_says_how_to_do_without(monkeypatch: pytest.MonkeyPatch) -> N
         closed = server.url
     monkeypatch.setenv("npm_config_registry", closed)
     with pytest.raises(OfflineError, match=r"could not be fetched .* `npm pack @iconify-json/noto@1\.2\.9`"):
-        obtain(NOTO)
+        fetch_package(NOTO)
 
 
 def test_a_registry_without_the_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Script(b"", [404])) as server:
         monkeypatch.setenv("npm_config_registry", server.url)
         with pytest.raises(NotFoundError, match="the registry does not have it; check npm_config_registry"):
-            obtain(NOTO)
+            fetch_package(NOTO)
 
 
 def test_all_packages_come_from_one_folder(ingredients: Ingredients, tarballs: Path, tmp_path: Path) -> None:

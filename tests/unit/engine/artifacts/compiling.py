@@ -17,9 +17,9 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from calotype.engine.artifacts.build import TRITON
-from calotype.engine.artifacts.lookup import use_engines
+from calotype.engine.artifacts.lookup import use_artifacts
 from calotype.engine.artifacts.store import write
-from calotype.engine.artifacts.triton_cache import compiled_into
+from calotype.engine.artifacts.triton_cache import triton_cache_in
 from calotype.engine.kernels import geglu, layer_norm
 from tests.unit.engine.artifacts.stored_artifacts import SMALL, target
 
@@ -57,7 +57,7 @@ def build() -> list[bool]:
     found: list[bool] = []
 
     def fill(folder: Path) -> None:
-        with compiled_into(folder / TRITON):
+        with triton_cache_in(folder / TRITON):
             found.extend(compile_kernels())
 
     write("shrunk-emoji", target(SMALL), fill)
@@ -66,5 +66,5 @@ def build() -> list[bool]:
 
 def start() -> list[bool]:
     """Begin with that engine."""
-    assert use_engines(target()).shapes == (SMALL,)
+    assert use_artifacts(target()).shapes == (SMALL,)
     return compile_kernels()

@@ -7,7 +7,7 @@ import pytest
 
 from calotype.engine import presets
 from calotype.engine.artifacts import build
-from calotype.engine.compile.region import Order
+from calotype.engine.compile.region import CompileRequest
 from tests.small_models import shrunk_folder
 
 
@@ -19,11 +19,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def orders(monkeypatch: pytest.MonkeyPatch) -> list[Order]:
+def orders(monkeypatch: pytest.MonkeyPatch) -> list[CompileRequest]:
     """What was ordered from the compiler that stands in for torch's, which would take minutes."""
-    given: list[Order] = []
+    given: list[CompileRequest] = []
 
-    def written(order: Order, path: Path) -> None:
+    def written(order: CompileRequest, path: Path) -> None:
         given.append(order)
         path.write_bytes(b"machine code")
 

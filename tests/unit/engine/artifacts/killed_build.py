@@ -16,7 +16,7 @@ from typing import Any
 
 from calotype.core.errors import CalotypeError
 from calotype.core.paths import cache_dir
-from calotype.engine.artifacts.cache_key import Target
+from calotype.engine.artifacts.cache_key import CacheKey
 from calotype.engine.artifacts.store import engines_dir
 from tests.unit.engine.artifacts.stored_artifacts import keep
 
@@ -55,23 +55,23 @@ SABOTEUR = Saboteur()
 sys.addaudithook(SABOTEUR)
 
 
-def killed(wanted: Target, at: int) -> int:
+def killed(wanted: CacheKey, at: int) -> int:
     """The status of a process that kept an engine, or was killed at that change."""
     return _status(_keep_until, str(cache_dir()), wanted, at)
 
 
-def cramped(wanted: Target, most_bytes: int) -> int:
+def cramped(wanted: CacheKey, most_bytes: int) -> int:
     """The status of a process that kept an engine with no file larger than that."""
     return _status(_keep_in_little_room, str(cache_dir()), wanted, most_bytes)
 
 
-def _keep_until(cache: str, wanted: Target, at: int) -> None:
+def _keep_until(cache: str, wanted: CacheKey, at: int) -> None:
     os.environ["CALOTYPE_CACHE"] = cache
     SABOTEUR.plan(at, lambda: os.kill(os.getpid(), signal.SIGKILL))
     keep(wanted)
 
 
-def _keep_in_little_room(cache: str, wanted: Target, most_bytes: int) -> None:
+def _keep_in_little_room(cache: str, wanted: CacheKey, most_bytes: int) -> None:
     os.environ["CALOTYPE_CACHE"] = cache
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
     try:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from calotype.core.progress import Progress, Silent
-from calotype.engine.artifacts.build import INDUCTOR, TRITON, Built, build
-from calotype.engine.artifacts.cache_key import Target, target_of
+from calotype.engine.artifacts.build import INDUCTOR, TRITON, BuiltArtifacts, build
+from calotype.engine.artifacts.cache_key import CacheKey, cache_key_of
 from calotype.engine.artifacts.shapes import Shape
-from calotype.engine.artifacts.store import artefacts, engines_dir, locked, write
-from calotype.engine.artifacts.validity import Verdict, here, verdict
+from calotype.engine.artifacts.store import engines_dir, list_artifacts, locked, write
+from calotype.engine.artifacts.validity import Validity, check_validity, current_environment
 from calotype.models.model import Model
 from tests.small_models import shrunk
 
@@ -23,9 +23,9 @@ KERNEL = f"{TRITON}/ABC/kernel.cubin"
 LIST = f"{TRITON}/ABC/__grp__kernel.json"
 
 
-def target(*shapes: Shape, preset: str = "fast", **changes: Any) -> Target:
+def target(*shapes: Shape, preset: str = "fast", **changes: Any) -> CacheKey:
     """Of a shrunk model on this machine's CPU."""
-    found = target_of(
+    found = cache_key_of(
         shrunk("emoji"), preset=preset, shapes=shapes, dtype=torch.float32, device=torch.device("cpu")
     )
     return found.model_copy(update=changes)
@@ -39,25 +39,25 @@ def compiled(folder: Path) -> None:
     (folder / INDUCTOR).write_bytes(b"graphs")
 
 
-def collected(model: Model, wanted: Target, folder: Path, progress: Progress) -> None:
+def collected(model: Model, wanted: CacheKey, folder: Path, progress: Progress) -> None:
     """In the place of a GPU's compilers."""
     compiled(folder)
 
 
-def keep(wanted: Target) -> None:
+def keep(wanted: CacheKey) -> None:
     """Keep an engine without a model."""
     with locked(wanted.key):
         write("shrunk-emoji", wanted, compiled)
 
 
-def built(model: Path, *shapes: Shape, progress: Progress | None = None, **options: Any) -> Built:
+def built(model: Path, *shapes: Shape, progress: Progress | None = None, **options: Any) -> BuiltArtifacts:
     given = {"collect": collected, "device": "cpu", "preset": "fast", **options}
     return build(str(model), shapes=shapes or (SMALL,), progress=progress or Silent(), **given)
 
 
-def verdicts() -> list[Verdict]:
-    machine = here()
-    return [verdict(one, machine) for one in artefacts()]
+def verdicts() -> list[Validity]:
+    machine = current_environment()
+    return [check_validity(one, machine) for one in list_artifacts()]
 
 
 def leftovers() -> Sequence[str]:

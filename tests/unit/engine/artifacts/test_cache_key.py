@@ -11,10 +11,10 @@ import torch
 from calotype.core.errors import NotFoundError, RequestError
 from calotype.engine import presets
 from calotype.engine.artifacts import cache_key as targets
-from calotype.engine.artifacts.cache_key import Device, target_of
+from calotype.engine.artifacts.cache_key import Device, cache_key_of
 from calotype.engine.artifacts.shapes import Shape, parse_shapes
 from calotype.models.diffusers_layout import read_architecture
-from calotype.models.resolve import find_model
+from calotype.models.resolve import resolve_model
 from tests.engines import with_unet
 from tests.small_models import shrunk, shrunk_folder
 from tests.unit.engine.artifacts.stored_artifacts import SMALL, WIDE, target
@@ -34,12 +34,12 @@ PLAIN: dict[str, Any] = {
 )
 def test_the_key_follows_what_is_asked_for(change: dict[str, Any]) -> None:
     architecture = shrunk("emoji")
-    assert target_of(architecture, **PLAIN).key != target_of(architecture, **{**PLAIN, **change}).key
+    assert cache_key_of(architecture, **PLAIN).key != cache_key_of(architecture, **{**PLAIN, **change}).key
 
 
 def test_the_key_follows_the_architecture() -> None:
     one, other = shrunk("emoji"), with_unet(shrunk("emoji"), layers_per_block=3)
-    assert target_of(one, **PLAIN).key != target_of(other, **PLAIN).key
+    assert cache_key_of(one, **PLAIN).key != cache_key_of(other, **PLAIN).key
 
 
 @pytest.mark.parametrize("name", ["calotype", "torch", "triton", "cuda"])
@@ -75,14 +75,14 @@ def test_the_versions_are_those_that_run() -> None:
 
 def test_weights_order_and_place_do_not_matter(tmp_path: Path) -> None:
     one, other = (shrunk_folder(tmp_path, "emoji", seed) for seed in (0, 1))
-    assert find_model(str(one)).identity.sha256 != find_model(str(other)).identity.sha256
+    assert resolve_model(str(one)).identity.sha256 != resolve_model(str(other)).identity.sha256
     wanted = {**PLAIN, "shapes": (SMALL, WIDE)}
     turned = {**PLAIN, "shapes": (WIDE, SMALL, WIDE)}
     keys = {
-        target_of(read_architecture(one), **wanted).key,
-        target_of(read_architecture(other), **turned).key,
-        target_of(shrunk("emoji"), **wanted).key,
-        target_of(with_unet(shrunk("emoji"), _diffusers_version="0.1"), **wanted).key,
+        cache_key_of(read_architecture(one), **wanted).key,
+        cache_key_of(read_architecture(other), **turned).key,
+        cache_key_of(shrunk("emoji"), **wanted).key,
+        cache_key_of(with_unet(shrunk("emoji"), _diffusers_version="0.1"), **wanted).key,
     }
     assert len(keys) == 1
 

@@ -15,35 +15,35 @@ import pytest
 from calotype.core.errors import ExitCode
 from calotype.engine import presets
 from calotype.engine.artifacts import build as building
-from calotype.engine.artifacts.cache_key import FORMAT, Device, Target
-from calotype.engine.artifacts.lookup import use_engines
+from calotype.engine.artifacts.cache_key import FORMAT, CacheKey, Device
+from calotype.engine.artifacts.lookup import use_artifacts
 from calotype.engine.artifacts.store import engines_dir
-from calotype.engine.compile.region import Order
+from calotype.engine.compile.region import CompileRequest
 from tests.unit.cli.conftest import Calotype, calotype
 from tests.unit.engine.artifacts.stored_artifacts import KERNEL, SMALL, WIDE, keep, leftovers, target
 
 __all__ = ["calotype"]
 
 
-def kept_software(**changes: str) -> Target:
+def kept_software(**changes: str) -> CacheKey:
     here = target(SMALL)
     return here.model_copy(update={"software": here.software.model_copy(update=changes)})
 
 
-def ok() -> Target:
+def ok() -> CacheKey:
     return target(SMALL, WIDE)
 
 
-def stale() -> Target:
+def stale() -> CacheKey:
     return kept_software(torch="2.0.0", calotype="0.0.1")
 
 
-def foreign() -> Target:
+def foreign() -> CacheKey:
     passes = presets.pass_names("fast", "cuda")
     return target(SMALL, passes=passes, device=Device(name="NVIDIA H200", capability="9.0"))
 
 
-def damaged() -> Target:
+def damaged() -> CacheKey:
     return target(WIDE)
 
 
@@ -71,7 +71,7 @@ def test_build_on_a_cpu_says_when_nothing_is_compiled(calotype: Calotype, model:
 
 
 def test_build_on_a_cpu_compiles_each_shape_once(
-    calotype: Calotype, model: Path, orders: list[Order]
+    calotype: Calotype, model: Path, orders: list[CompileRequest]
 ) -> None:
     arguments = ("engine", "build", model, "--shapes", "64x64x1,128x64x2", "--device", "cpu")
     seen = calotype(*arguments)
@@ -81,7 +81,7 @@ def test_build_on_a_cpu_compiles_each_shape_once(
     # With guidance there are two prompts for each picture, and its latent is handed in once.
     assert [form.shape for form in latents if form] == [(1, 4, 16, 16), (2, 4, 16, 32)]
     assert [form.shape[0] for form in prompts if form] == [2, 4]
-    regions = use_engines(target(SMALL, WIDE)).regions
+    regions = use_artifacts(target(SMALL, WIDE)).regions
     assert {path.stem for path in regions.values()} == set(regions) == {order.signature for order in orders}
     again = calotype(*arguments, "--json")
     assert json.loads(again.out)["already"] is True
@@ -127,7 +127,7 @@ def test_what_cannot_be_built(
 def test_a_preset_that_the_machine_cannot_run(
     calotype: Calotype, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presets, "ON_A_GPU", frozenset[str]())
+    monkeypatch.setattr(presets, "GPU_ONLY", frozenset[str]())
     seen = calotype("engine", "build", model, "--shapes", "64x64", "--device", "cpu")
     assert seen.code == ExitCode.NOT_FOUND
     assert "needs the pass 'own_attention', and its kernel is for GPUs" in seen.err

@@ -12,8 +12,8 @@ import pytest
 
 from calotype.core.errors import DiskFullError
 from calotype.core.progress import Silent
-from calotype.engine.artifacts.build import Built
-from calotype.engine.artifacts.store import artefacts, locked, remove, remove_abandoned
+from calotype.engine.artifacts.build import BuiltArtifacts
+from calotype.engine.artifacts.store import list_artifacts, locked, remove, remove_unfinished
 from tests.unit.engine.artifacts.killed_build import REFUSED, SABOTEUR, cramped, killed
 from tests.unit.engine.artifacts.stored_artifacts import (
     SMALL,
@@ -41,7 +41,7 @@ def test_a_failure_anywhere_leaves_nothing(error: BaseException) -> None:
         try:
             keep(target(SMALL))
         except (DiskFullError, KeyboardInterrupt):
-            assert artefacts() == []
+            assert list_artifacts() == []
         assert leftovers() == []
         assert all(one.state == "ok" for one in verdicts())
         if SABOTEUR.at is not None:
@@ -59,7 +59,7 @@ def test_a_kill_anywhere_leaves_no_engine_and_the_next_build_is_whole() -> None:
     kills = 0
     while (status := killed(wanted, kills)) == -signal.SIGKILL:
         kills += 1
-        assert artefacts() == []
+        assert list_artifacts() == []
     assert status == 0
     assert kills >= 8
     assert [one.state for one in verdicts()] == ["ok"]
@@ -70,7 +70,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_file() -> None:
     wanted = target(SMALL)
     for most_bytes in (0, 5, 50, 599, 700):
         assert cramped(wanted, most_bytes) == REFUSED
-        assert artefacts() == []
+        assert list_artifacts() == []
         assert leftovers() == []
 
 
@@ -79,9 +79,9 @@ def test_what_a_killed_build_left_can_be_removed_but_not_a_running_ones() -> Non
     assert killed(wanted, 10) == -signal.SIGKILL
     assert len(leftovers()) == 1
     with locked(wanted.key):
-        remove_abandoned()
+        remove_unfinished()
         assert len(leftovers()) == 1
-    remove_abandoned()
+    remove_unfinished()
     assert leftovers() == []
 
 
@@ -101,7 +101,7 @@ def test_a_build_that_fails_leaves_nothing(model: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         built(model, collect=interrupted)
-    assert artefacts() == []
+    assert list_artifacts() == []
     assert leftovers() == []
     assert not built(model).already
 
@@ -119,7 +119,7 @@ class _Waiting(Silent):
 
 def test_of_two_builds_at_once_one_waits_and_finds_it_built(model: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    first: list[Built] = []
+    first: list[BuiltArtifacts] = []
 
     def slowly(*given: Any) -> None:
         begun.set()

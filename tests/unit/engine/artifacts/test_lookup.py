@@ -12,10 +12,10 @@ import torch
 
 from calotype.core.progress import Progress
 from calotype.engine.artifacts.build import INDUCTOR, REGIONS
-from calotype.engine.artifacts.cache_key import Device, Target
-from calotype.engine.artifacts.lookup import use_engines
+from calotype.engine.artifacts.cache_key import CacheKey, Device
+from calotype.engine.artifacts.lookup import use_artifacts
 from calotype.engine.artifacts.shapes import Shape
-from calotype.engine.artifacts.store import Artefact, engines_dir
+from calotype.engine.artifacts.store import Artifact, engines_dir
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
 from calotype.models.model import Model
@@ -73,7 +73,7 @@ def test_what_was_built_for_something_else_is_not_used(
     loaded: Loaded, other: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     keep(target(SMALL))
-    assert not use_engines(target(SMALL).model_copy(update=other)).shapes
+    assert not use_artifacts(target(SMALL).model_copy(update=other)).shapes
     assert loaded == []
     assert not caplog.records
 
@@ -85,14 +85,14 @@ def test_all_that_were_built_one_after_the_other_serve_together(
     """Whoever builds another size later keeps the first; a size nobody built for is not in the way."""
     signatures = {SMALL: "a" * 32, WIDE: "b" * 32}
 
-    def compiled_for(_model: Model, wanted: Target, folder: Path, _progress: Progress) -> None:
+    def compiled_for(_model: Model, wanted: CacheKey, folder: Path, _progress: Progress) -> None:
         (folder / REGIONS).mkdir()
         for shape in wanted.shapes:
             (folder / REGIONS / f"{signatures[shape]}.pt2").write_bytes(b"machine code")
         (folder / INDUCTOR).write_text(str(wanted.shapes))
 
     small, wide = (built(model, shape, collect=compiled_for).artefact for shape in (SMALL, WIDE))
-    found = use_engines(target(*asked))
+    found = use_artifacts(target(*asked))
     assert found.shapes == (SMALL, WIDE)
     assert found.regions == {
         signatures[shape]: kept.folder / REGIONS / f"{signatures[shape]}.pt2"
@@ -137,7 +137,7 @@ def test_a_damaged_engine_is_refused_with_a_warning(
 ) -> None:
     keep(target(SMALL))
     damage(engines_dir() / target(SMALL).key)
-    assert not use_engines(target()).shapes
+    assert not use_artifacts(target()).shapes
     assert loaded == []
     assert in_triton(tmp_path) == []
     [said] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -163,7 +163,7 @@ def test_a_cache_that_cannot_be_read_is_not_in_the_way(
 
     monkeypatch.setattr(torch.compiler, "load_cache_artifacts", refused)
     keep(target(SMALL))
-    assert not use_engines(target()).shapes
+    assert not use_artifacts(target()).shapes
     assert "written by another torch" in caplog.text
 
 
@@ -171,7 +171,7 @@ def test_a_store_that_cannot_be_read_is_not_in_the_way(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CALOTYPE_CACHE", "/" + 300 * "x")
-    assert not use_engines(target()).shapes
+    assert not use_artifacts(target()).shapes
     assert "prepared engines are not used" in caplog.text
 
 
@@ -179,22 +179,22 @@ def test_another_serves_in_the_place_of_a_damaged_one() -> None:
     for shapes in ((SMALL,), (SMALL, WIDE)):
         keep(target(*shapes))
     damage_kernel(engines_dir() / target(SMALL, WIDE).key)
-    assert use_engines(target()).shapes == (SMALL,)
+    assert use_artifacts(target()).shapes == (SMALL,)
 
 
 def test_a_file_that_was_slipped_in_is_not_used(tmp_path: Path) -> None:
     keep(target(SMALL))
     (engines_dir() / target(SMALL).key / KERNEL).with_name("slipped.so").write_bytes(b"")
-    assert use_engines(target()).shapes
+    assert use_artifacts(target()).shapes
     assert "ABC/slipped.so" not in in_triton(tmp_path)
 
 
 def test_an_engine_is_not_changed_by_its_use(tmp_path: Path) -> None:
     """Triton writes beside what it finds."""
     keep(target(SMALL))
-    use_engines(target())
+    use_artifacts(target())
     (tmp_path / "triton" / "ABC" / "kernel.cubin").write_bytes(b"another")
-    assert use_engines(target()).shapes == (SMALL,)
+    assert use_artifacts(target()).shapes == (SMALL,)
 
 
 def sizes_made(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
@@ -246,7 +246,7 @@ def test_loading_warm_without_an_engine(model: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_artefact_is_what_its_folder_says(model: Path) -> None:
-    made: Artefact = built(model).artefact
+    made: Artifact = built(model).artefact
     moved = made.folder.rename(made.folder.with_name("0" * 16))
     assert moved.is_dir()
-    assert not use_engines(target()).shapes
+    assert not use_artifacts(target()).shapes

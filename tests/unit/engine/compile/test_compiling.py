@@ -21,11 +21,11 @@ from calotype.core.errors import CalotypeError
 from calotype.engine.artifacts.build import build
 from calotype.engine.artifacts.shapes import Shape
 from calotype.engine.compile.aot_package import read_package, write_package
-from calotype.engine.compile.region import Form, Order, Region
-from calotype.engine.compile.subprocess_compiler import Elsewhere
+from calotype.engine.compile.region import CompileRequest, Region, RegionSignature
+from calotype.engine.compile.subprocess_compiler import SubprocessCompiler
 from calotype.engine.load import load
-from calotype.engine.modules.onednn_conv import packed_weights
-from calotype.engine.presets import passes_named, put_together
+from calotype.engine.modules.onednn_conv import pack_weights
+from calotype.engine.presets import build_networks, passes_named
 from calotype.models.save import write_folder
 from calotype.models.weights import RandomWeights
 from tests.engines import relative, small_engine
@@ -85,14 +85,14 @@ def test_another_process_compiles_a_block_without_its_weights(
     compiler.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     model, found = small_engine(architecture=tiny()).model, Finder()
-    put_together(model, passes_named(PASSES), runs=found)
+    build_networks(model, passes_named(PASSES), runs=found)
     region = found.regions["mid_block.attentions.0.transformer_blocks.0"]
     inputs = (torch.randn(2, 64, 32), None, None, torch.randn(2, 9, 64), None)
-    forms = tuple(None if each is None else Form.of(each) for each in inputs)
-    elsewhere = Elsewhere(model, PASSES)
+    forms = tuple(None if each is None else RegionSignature.of(each) for each in inputs)
+    elsewhere = SubprocessCompiler(model, PASSES)
     with pytest.raises(CalotypeError, match="KeyError: 'nowhere'"):
-        elsewhere(Order("none", Region("nowhere", region.module, region.walk), forms))
-    made = read_package(elsewhere(Order("block", region, forms)))
+        elsewhere(CompileRequest("none", Region("nowhere", region.module, region.walk), forms))
+    made = read_package(elsewhere(CompileRequest("block", region, forms)))
     weights = list(region.weights().values())
     for tokens in (9, 40):
         given = (*inputs[:3], torch.randn(2, tokens, 64), None)
@@ -116,12 +116,12 @@ def test_a_convolution_is_read_as_the_device_lays_it_out(
 
     monkeypatch.setattr(torch._C, "_conv_determine_backend_memory_format", as_on_a_gpu)
     found = Finder()
-    put_together(small_engine(architecture=tiny()).model, passes_named(PASSES), runs=found)
+    build_networks(small_engine(architecture=tiny()).model, passes_named(PASSES), runs=found)
     region = found.regions["mid_block.resnets.0"]
     picture = torch.randn(2, 32, 8, 8).contiguous(memory_format=torch.channels_last)
     inputs = (picture, None, torch.randn(32), None, torch.randn(2, 32))
-    forms = tuple(None if each is None else Form.of(each) for each in inputs)
-    write_package(Order("block", region, forms), tmp_path / "block.pt2")
+    forms = tuple(None if each is None else RegionSignature.of(each) for each in inputs)
+    write_package(CompileRequest("block", region, forms), tmp_path / "block.pt2")
     with torch.inference_mode():
         answer = read_package(tmp_path / "block.pt2")(list(inputs), list(region.weights().values()))
         for one, other in zip(answer, region.walk(*inputs), strict=True):
@@ -132,16 +132,16 @@ def test_onednns_arithmetic_is_compiled_for_weights_to_come(tmp_path: Path) -> N
     """They are packed as they are then, and the kernels are Winograd's, a usual one's and a shortcut's."""
     passes = (*PASSES[:2], "wide_products", "wide_convolutions", "compile_blocks")
     model, found = small_engine(architecture=tiny()).model, Finder()
-    network = put_together(model, passes_named(passes), runs=found).unet
+    network = build_networks(model, passes_named(passes), runs=found).unet
     region = found.regions["up_blocks.0.resnets.0"]
     picture, skip = (torch.randn(2, 32, 24, 24).contiguous(memory_format=torch.channels_last) for _ in "ab")
     inputs = (picture, None, torch.randn(32), skip, torch.randn(2, 32))
-    forms = tuple(None if each is None else Form.of(each) for each in inputs)
-    write_package(Order("block", region, forms), tmp_path / "block.pt2")
+    forms = tuple(None if each is None else RegionSignature.of(each) for each in inputs)
+    write_package(CompileRequest("block", region, forms), tmp_path / "block.pt2")
     made = read_package(tmp_path / "block.pt2")
     for _ in range(2):
         with torch.inference_mode():
-            answer, wanted = made(list(inputs), packed_weights(region)), region.walk(*inputs)
+            answer, wanted = made(list(inputs), pack_weights(region)), region.walk(*inputs)
         for one, other in zip(answer, wanted, strict=True):
             assert one is other is None or relative(one, other) < 1e-5
         with torch.no_grad():

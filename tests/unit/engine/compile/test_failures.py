@@ -16,21 +16,21 @@ from torch._inductor.exc import InductorError, InvalidCxxCompiler
 from calotype.core.errors import CalotypeError, DiskFullError
 from calotype.engine.compile import worker_process
 from calotype.engine.compile.aot_package import write_package
-from calotype.engine.compile.region import Form, Order, Region
-from calotype.engine.compile.subprocess_compiler import Elsewhere
+from calotype.engine.compile.region import CompileRequest, Region, RegionSignature
+from calotype.engine.compile.subprocess_compiler import SubprocessCompiler
 from tests.engines import small_engine
 from tests.unit.engine.compile.tiny import tiny
 
 GIVEN = torch.ones(2, 4)
 
 
-def order() -> Order:
+def order() -> CompileRequest:
     layer = nn.Linear(4, 4)
 
     def walk(x: Tensor) -> Tensor:
         return layer(x)
 
-    return Order("signature", Region("layer", layer, walk), (Form.of(GIVEN),))
+    return CompileRequest("signature", Region("layer", layer, walk), (RegionSignature.of(GIVEN),))
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_what_cannot_be_loaded_is_refused_by_whoever_compiled_it(
         "path": str(tmp_path / "block.pt2"),
     }
     with pytest.raises(CalotypeError, match=r"what was compiled cannot be loaded: .*name another with CXX"):
-        worker_process.carry_out(written)
+        worker_process.compile_request(written)
 
 
 def test_what_ends_the_process_that_loads_it_ends_the_compilers_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", partial(_dies, subprocess.Popen))
-    elsewhere = Elsewhere(small_engine(architecture=tiny()).model, ["own_forward"], at_once=2)
+    elsewhere = SubprocessCompiler(small_engine(architecture=tiny()).model, ["own_forward"], at_once=2)
     for _ in range(3):
         with pytest.raises(CalotypeError, match=r"crashed, or what it made when it was loaded; .* with CXX"):
             elsewhere(order())

@@ -21,8 +21,8 @@ from torch.profiler import profile
 
 from calotype.bench.profile.classify import host_kind
 from calotype.engine.compile import manager
-from calotype.engine.compile.manager import Compiled, Made, Workshop
-from calotype.engine.compile.region import Order, Region
+from calotype.engine.compile.manager import CompiledFunctions, CompiledRegion, CompileManager
+from calotype.engine.compile.region import CompileRequest, Region
 
 KEPT = Path("kept")
 
@@ -31,19 +31,19 @@ class Compiler:
     """Compiles when it is told to, and notes what it was asked for and what of it was run."""
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.orders: list[Order] = []
+        self.orders: list[CompileRequest] = []
         self.runs: list[str] = []
         self.go_on = Event()
         self._error = error
 
-    def compile(self, order: Order) -> Path:
+    def compile(self, order: CompileRequest) -> Path:
         self.orders.append(order)
         assert self.go_on.wait(30)
         if self._error:
             raise self._error
         return Path(order.signature)
 
-    def load(self, path: Path) -> Made:
+    def load(self, path: Path) -> CompiledFunctions:
         def run(inputs: list[Tensor | None], weights: list[Tensor]) -> Tensor:
             self.runs.append(str(path))
             [x, tokens], [weight, bias] = inputs, weights
@@ -72,12 +72,12 @@ def asked(rows: int = 2, tokens: int = 5) -> tuple[Tensor, Tensor]:
 
 def compiled_of(
     layer: nn.Linear, compiler: Compiler, kept: Mapping[str, Path] | None = None
-) -> tuple[Compiled, Workshop]:
-    workshop = Workshop(kept or {}, compiler.load, compiler.compile)
+) -> tuple[CompiledRegion, CompileManager]:
+    workshop = CompileManager(kept or {}, compiler.load, compiler.compile)
     return workshop.run(region(layer)), workshop
 
 
-def check(run: Compiled, layer: nn.Linear, inputs: tuple[Tensor, Tensor]) -> None:
+def check(run: CompiledRegion, layer: nn.Linear, inputs: tuple[Tensor, Tensor]) -> None:
     torch.testing.assert_close(run(*inputs), layer(inputs[0]) + inputs[1].sum())
 
 
@@ -140,7 +140,7 @@ def test_another_number_of_rows_or_layout_is_compiled_by_itself() -> None:
 
 def test_regions_of_one_form_are_compiled_once() -> None:
     compiler = Compiler()
-    workshop = Workshop({}, compiler.load, compiler.compile)
+    workshop = CompileManager({}, compiler.load, compiler.compile)
     layers = [layer_of(4), layer_of(4), layer_of(5)]
     layers[1].weight.neg_()
     runs = [workshop.run(region(layer, f"layer {place}")) for place, layer in enumerate(layers)]
@@ -156,12 +156,12 @@ def test_regions_of_one_form_are_compiled_once() -> None:
 def test_several_are_compiled_beside_each_other() -> None:
     compiler, together = Compiler(), Barrier(3)
 
-    def compile_it(order: Order) -> Path:
+    def compile_it(order: CompileRequest) -> Path:
         together.wait(30)  # as many as that, or it breaks
         return compiler.compile(order)
 
     compiler.go_on.set()
-    workshop = Workshop({}, compiler.load, compile_it, at_once=3)
+    workshop = CompileManager({}, compiler.load, compile_it, at_once=3)
     layers = [layer_of(width) for width in range(4, 10)]
     runs = [workshop.run(region(layer)) for layer in layers]
     for run, layer in zip(runs, layers, strict=True):
@@ -225,7 +225,7 @@ def test_a_profiler_sees_it_as_one_operation() -> None:
 
 def test_without_a_compiler_other_shapes_run_as_they_are() -> None:
     layer, compiler = layer_of(), Compiler()
-    workshop = Workshop({}, compiler.load)
+    workshop = CompileManager({}, compiler.load)
     check(workshop.run(region(layer)), layer, asked())
     assert compiler.runs == []
 
@@ -237,7 +237,7 @@ def test_a_file_that_cannot_be_loaded_is_not_in_the_way(caplog: pytest.LogCaptur
     layer = layer_of()
     inputs = asked()
     signature = region(layer).signature(region(layer).kind(inputs))
-    run = Workshop({signature: KEPT}, broken).run(region(layer))
+    run = CompileManager({signature: KEPT}, broken).run(region(layer))
     check(run, layer, inputs)
     check(run, layer, inputs)
     assert caplog.messages == ["layer stays uncompiled: not a package"]

@@ -18,9 +18,9 @@ import torch
 from safetensors.torch import save_file
 
 from calotype.engine import presets
-from calotype.engine.compile.manager import Made, Workshop
-from calotype.engine.compile.region import Order
-from calotype.engine.compile.subprocess_compiler import at_once_beside
+from calotype.engine.compile.manager import CompiledFunctions, CompileManager
+from calotype.engine.compile.region import CompileRequest
+from calotype.engine.compile.subprocess_compiler import max_parallel_compiles
 from calotype.engine.engine import Engine
 from calotype.engine.modules import onednn
 from calotype.models.model import Model
@@ -31,17 +31,17 @@ LAYERS = ("mid_block.attentions.0.transformer_blocks.0.attn1.to_q", "mid_block.r
 
 
 class Compiler:
-    """In the place of `Elsewhere`: "compiles" by remembering which region it was."""
+    """In the place of `SubprocessCompiler`: "compiles" by remembering which region it was."""
 
     def __init__(self) -> None:
-        self.orders: list[Order] = []
+        self.orders: list[CompileRequest] = []
         self.runs: list[str] = []
         self.go_on = Event()
 
     def made_for(self, _: Model, __: Sequence[str], ___: int) -> Compiler:
         return self
 
-    def __call__(self, order: Order) -> Path:
+    def __call__(self, order: CompileRequest) -> Path:
         self.orders.append(order)
         assert self.go_on.wait(60)
         return Path(str(len(self.orders) - 1))
@@ -49,7 +49,7 @@ class Compiler:
     def end(self) -> None:
         """Nothing of it is anywhere else."""
 
-    def load(self, path: Path) -> Made:
+    def load(self, path: Path) -> CompiledFunctions:
         region = self.orders[int(str(path))].region
 
         def run(inputs: Sequence[torch.Tensor | None], weights: Sequence[torch.Tensor]) -> Any:
@@ -72,15 +72,15 @@ class Compiler:
 def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Compiler:
     """For processors of both kinds."""
     one = Compiler()
-    monkeypatch.setattr(onednn, "worth_it", lambda: request.param == "wide")
-    monkeypatch.setattr(presets, "Elsewhere", one.made_for)
+    monkeypatch.setattr(onednn, "is_faster_here", lambda: request.param == "wide")
+    monkeypatch.setattr(presets, "SubprocessCompiler", one.made_for)
     monkeypatch.setattr(presets, "read_package", one.load)
     return one
 
 
 def done(engine: Engine) -> None:
     """Wait for the compiler."""
-    assert isinstance(engine._networks.runs, Workshop)
+    assert isinstance(engine._networks.runs, CompileManager)
     engine._networks.runs.finish()
 
 
@@ -145,7 +145,7 @@ def test_an_engine_is_let_go_of_while_its_compiler_is_at_work(
     engine = small_engine(preset="max-throughput")
     latents_of(engine, **SIZE)
     works = engine._networks.runs
-    assert isinstance(works, Workshop)
+    assert isinstance(works, CompileManager)
     [worker], there = works._workers, ref(engine.model.unet)
     del engine, works
     gc.collect()
@@ -169,12 +169,12 @@ def test_as_many_compile_at_once_as_cores_and_memory_allow(
     properties = SimpleNamespace(total_memory=gigabytes * 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    assert at_once_beside(torch.device(device)) == at_once
+    assert max_parallel_compiles(torch.device(device)) == at_once
 
 
 def test_repeated_blocks_are_compiled_once(compiler: Compiler) -> None:
     usual = [name for name in presets.pass_names("fast", "cpu") if name != "compiled_ahead"]
-    blocks = f"{presets.CUSTOM}{'+'.join([*usual, 'compile_blocks'])}"
+    blocks = f"{presets.CUSTOM_PREFIX}{'+'.join([*usual, 'compile_blocks'])}"
     plain, engine = small_engine(), small_engine(preset=blocks)
     compiler.go_on.set()
     wanted = latents_of(plain, **SIZE)

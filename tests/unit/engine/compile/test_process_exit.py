@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.engine.compile.manager import AbandonedError
+from calotype.engine.compile.manager import CompileAbandonedError
 from calotype.engine.compile.subprocess_compiler import _Process
 
 BUSY = """
@@ -103,5 +103,5 @@ def test_a_compiler_that_is_ended_takes_those_it_has_started_along(
     assert os.read(reading, 1) == b"b"
     process.end()
     assert ends(reading)
-    with pytest.raises(AbandonedError):
+    with pytest.raises(CompileAbandonedError):
         process.answer("{}")

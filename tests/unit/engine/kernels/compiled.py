@@ -133,7 +133,7 @@ def run_group_norm(case: Found) -> None:
     addend, extra = (x, weight[:first]) if case.get("sum") else (None, None)
     factor = case.get("factor")
     if first < channels:
-        group_norm.group_norm_of_pair(
+        group_norm.group_norm_concat(
             x,
             pictures(case, channels - first),
             weight,
@@ -161,11 +161,11 @@ def run_rows(case: Found) -> None:
             x, x, weight, weight, 1e-5, bias_of_residual=weight
         ),
         "geglu": lambda: geglu.geglu(x),
-        "layer_norm_quantised": lambda: layer_norm.layer_norm_quantised(
+        "layer_norm_quantised": lambda: layer_norm.layer_norm_quantized(
             x, weight, weight, 1e-5, case["kind"], scale=case.get("scale")
         ),
-        "geglu_quantised": lambda: geglu.geglu_quantised(x, case["kind"]),
-        "quantise_rows": lambda: quantize.quantise_rows(x, case["kind"]),
+        "geglu_quantised": lambda: geglu.geglu_quantized(x, case["kind"]),
+        "quantise_rows": lambda: quantize.quantize_rows(x, case["kind"]),
     }
     ways[case["of"]]()
 
@@ -173,7 +173,7 @@ def run_rows(case: Found) -> None:
 def run_product(case: Found) -> None:
     rows, depth, width = case["shape"]
     x, weight = (
-        quantize.Quantised(torch.empty(size, depth, dtype=torch.int8), torch.empty(size, 1))
+        quantize.Quantized(torch.empty(size, depth, dtype=torch.int8), torch.empty(size, 1))
         for size in (rows, width)
     )
     bias = torch.empty(width, dtype=torch.float16)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from calotype.engine.kernels import attention, attention_hopper, int8_matmul_hopper, int8_matmul_triton
 from calotype.engine.kernels.int8_tile_config import Plan
-from calotype.engine.kernels.quantize import Quantised
+from calotype.engine.kernels.quantize import Quantized
 from tests.unit.engine.kernels.thread_interleaving import Turns
 
 SPOILT = 77
@@ -297,7 +297,7 @@ def standing_in(
 
 
 def launch(
-    x: Quantised, weight: Quantised, bias: Tensor | None, dtype: torch.dtype, plan: Plan, seed: int
+    x: Quantized, weight: Quantized, bias: Tensor | None, dtype: torch.dtype, plan: Plan, seed: int
 ) -> Tensor:
     """The product's own launch, on this machine."""
     module = int8_matmul_hopper

@@ -108,7 +108,7 @@ def compare_group_norm(case: Found) -> Found:
 
     def run(a: Tensor, b: Tensor, addend: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor]:
         if first < channels:
-            return group_norm.group_norm_of_pair(a, b, *norm, addend=addend, extra=extra, **settings)
+            return group_norm.group_norm_concat(a, b, *norm, addend=addend, extra=extra, **settings)
         if addend is None and extra is None:
             return group_norm.group_norm(a, *norm, shift=shift, **settings), a
         return group_norm.add_group_norm(a, addend, extra, *norm, **settings)
@@ -223,11 +223,11 @@ def compare_rescaled(case: Found) -> Found:
     row_scales, column_scales = (numbers({"dtype": "fp32"}, size, 1, seed=5).abs() for size in (rows, width))
     bias = numbers(case, width, seed=4) if case["bias"] else None
     settings = (column_scales * 1e-5, bias, DTYPES[case["dtype"]])
-    found = dequantize.rescale(whole, row_scales, *settings)
+    found = dequantize.dequantize(whole, row_scales, *settings)
     wanted = whole.double() * row_scales.double() * (column_scales * 1e-5).double().T
     return {
         "error": error(found, wanted if bias is None else wanted + bias.double()),
-        "alone": torch.equal(dequantize.rescale(whole[-1:], row_scales[-1:], *settings), found[-1:]),
+        "alone": torch.equal(dequantize.dequantize(whole[-1:], row_scales[-1:], *settings), found[-1:]),
         "dtype": found.dtype == DTYPES[case["dtype"]],
     }
 
@@ -242,7 +242,7 @@ def compare_product(case: Found) -> Found:
     dtype = DTYPES[case["dtype"]]
     found = int8_matmul_triton.launch(x, weight, bias, dtype)
     wanted = (x.values.double() * x.scale) @ (weight.values.double() * weight.scale).T
-    last = quantize.Quantised(x.values[-1:], x.scale[-1:])
+    last = quantize.Quantized(x.values[-1:], x.scale[-1:])
     return {
         "error": error(found, wanted if bias is None else wanted + bias.double()),
         "alone": torch.equal(int8_matmul_triton.launch(last, weight, bias, dtype), found[-1:]),
@@ -256,8 +256,8 @@ def compare_convolution(case: Found) -> Found:
     n, channels, height, width = case["shape"]
     made, factor = case["made"], 4.0
     exact = functional.silu(numbers({"dtype": "fp32", "spread": 2.0}, n, channels, height, width))
-    x = channels_last(fp8_conv.in_e4m3(exact, factor))
-    weight = fp8_conv.quantised_weight(numbers({"dtype": "fp32"}, made, channels, 3, 3, seed=1), factor)
+    x = channels_last(fp8_conv.to_e4m3(exact, factor))
+    weight = fp8_conv.quantize_weight(numbers({"dtype": "fp32"}, made, channels, 3, 3, seed=1), factor)
     bias = numbers(case, made, seed=4) if case.get("bias") else None
     settings = (weight, bias, DTYPES[case["dtype"]])
     tile = fp8_conv_triton.Tile(**case["tile"]) if "tile" in case else None
@@ -323,18 +323,18 @@ def compare_quantised(case: Found) -> Found:
     weight, bias = parameters(case, x.shape[-1])
     kind, fixed = case["kind"], case.get("scale")
     exact = x.double()
-    ways: dict[str, tuple[Callable[[Tensor], quantize.Quantised], Callable[[], Tensor]]] = {
-        "rows": (lambda x: quantize.quantise_rows(x, kind), lambda: exact),
+    ways: dict[str, tuple[Callable[[Tensor], quantize.Quantized], Callable[[], Tensor]]] = {
+        "rows": (lambda x: quantize.quantize_rows(x, kind), lambda: exact),
         "layer_norm": (
-            lambda x: layer_norm.layer_norm_quantised(x, weight, bias, EPS, kind, scale=fixed),
+            lambda x: layer_norm.layer_norm_quantized(x, weight, bias, EPS, kind, scale=fixed),
             lambda: functional.layer_norm(exact, x.shape[-1:], weight.double(), bias.double(), EPS),
         ),
         "add_layer_norm": (
-            lambda x: layer_norm.add_layer_norm_quantised(x, x, weight, bias, EPS, kind, scale=fixed)[0],
+            lambda x: layer_norm.add_layer_norm_quantized(x, x, weight, bias, EPS, kind, scale=fixed)[0],
             lambda: functional.layer_norm(exact + exact, x.shape[-1:], weight.double(), bias.double(), EPS),
         ),
         "geglu": (
-            lambda x: geglu.geglu_quantised(x, kind),
+            lambda x: geglu.geglu_quantized(x, kind),
             lambda: exact.chunk(2, -1)[0] * functional.gelu(exact.chunk(2, -1)[1]),
         ),
     }

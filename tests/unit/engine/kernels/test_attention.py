@@ -9,7 +9,7 @@ from diffusers.models.attention import BasicTransformerBlock
 from torch import Tensor
 
 from calotype.engine.kernels import attention, dispatch
-from calotype.engine.kernels.attention import PLANS, Plan, suits
+from calotype.engine.kernels.attention import PLANS, Plan, supports
 from calotype.engine.modules.ops import Operations
 from calotype.engine.modules.ops import attention as usual
 from calotype.engine.modules.transformer import Layer
@@ -49,7 +49,7 @@ def parts(
 
 def taken(views: tuple[Tensor, ...], **changes: Any) -> bool:
     query, key, value = (on_gpu(x, **changes) for x in views)
-    return suits(query, key, value)
+    return supports(query, key, value)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -91,7 +91,7 @@ def test_has_no_gradient() -> None:
 
 def test_leaves_prompts_to_torch() -> None:
     query, key, value = parts()
-    assert not suits(on_gpu(query), on_gpu(key[:, :, :77]), on_gpu(value[:, :, :77]))
+    assert not supports(on_gpu(query), on_gpu(key[:, :, :77]), on_gpu(value[:, :, :77]))
 
 
 @pytest.mark.parametrize("plan", [Plan(queries=16, keys=16), Plan(queries=16, keys=16, split=True)])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calotype.engine.kernels.fp8_conv import factor_for, fp8_convolution, in_e4m3, quantised_weight
+from calotype.engine.kernels.fp8_conv import factor_for, fp8_conv, quantize_weight, to_e4m3
 from tests.unit.engine.kernels.subprocess_cases import interpret
 
 # Small ones: the interpreter takes its time for each program. What a GPU runs differs in these numbers alone.
@@ -59,7 +59,7 @@ def test_comes_near_the_convolution_that_was_meant() -> None:
     x, weight, bias = functional.silu(drawn(2, 32, 6, 5)), drawn(16, 32, 3, 3, seed=1), drawn(16, seed=2)
     # A channel far larger than the others must not cost the others their precision.
     weight[3] *= 1000
-    found = fp8_convolution(in_e4m3(x, 16.0), quantised_weight(weight, 16.0), bias, torch.float32)
+    found = fp8_conv(to_e4m3(x, 16.0), quantize_weight(weight, 16.0), bias, torch.float32)
     wanted = functional.conv2d(x, weight, bias, padding=1)
     spread = wanted.std((0, 2, 3), keepdim=True)
     assert 1e-3 < float(((found - wanted) / spread).square().mean().sqrt()) < 0.04
@@ -68,13 +68,13 @@ def test_comes_near_the_convolution_that_was_meant() -> None:
 def test_a_factor_leaves_the_result_as_it_was() -> None:
     x, weight = drawn(1, 16, 4, 4), drawn(16, 16, 3, 3, seed=1)
     by_one, by_eight = (
-        fp8_convolution(in_e4m3(x, f), quantised_weight(weight, f), None, torch.float32) for f in (1.0, 8.0)
+        fp8_conv(to_e4m3(x, f), quantize_weight(weight, f), None, torch.float32) for f in (1.0, 8.0)
     )
     torch.testing.assert_close(by_one, by_eight, rtol=1e-2, atol=1e-2)
 
 
 def test_what_is_too_large_is_cut_off() -> None:
-    assert in_e4m3(torch.tensor([1000.0, -1e9, 3.0]), 2.0).float().tolist() == [448.0, -448.0, 6.0]
+    assert to_e4m3(torch.tensor([1000.0, -1e9, 3.0]), 2.0).float().tolist() == [448.0, -448.0, 6.0]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from calotype.engine.kernels import dispatch, int8_matmul
 from calotype.engine.kernels.int8_tile_config import Plan
-from calotype.engine.kernels.quantize import Quantised
+from calotype.engine.kernels.quantize import Quantized
 from calotype.engine.kernels.quantize import plain as quantised
 from tests.unit.engine.kernels.gluon_stand_in import launch
 
@@ -29,7 +29,7 @@ CASES = {
 }
 
 
-def given(rows: int, depth: int, width: int) -> tuple[Quantised, Quantised, Tensor]:
+def given(rows: int, depth: int, width: int) -> tuple[Quantized, Quantized, Tensor]:
     chance = torch.Generator().manual_seed(rows)
     x, weight = (quantised(torch.randn(size, depth, generator=chance), "int8") for size in (rows, width))
     return x, weight, torch.randn(width, generator=chance)

@@ -33,7 +33,7 @@ def test_a_gpu_without_tritons_lower_level_has_a_program_for_each_tile(
     monkeypatch.setattr(int8_matmul, "runs_gluon_on", lambda _: gluon)
     monkeypatch.setattr(int8_matmul, "planned", lambda *given: given[-1])
     x, weight = (quantised(torch.ones(size, 16), "int8") for size in (128 * 133, 128))
-    assert int8_matmul.int8_product(x, weight, None, torch.float32) == plan
+    assert int8_matmul.int8_matmul(x, weight, None, torch.float32) == plan
 
 
 def test_the_plan_in_use_is_measured() -> None:

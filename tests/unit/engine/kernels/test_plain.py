@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from calotype.engine.kernels.geglu import geglu, geglu_quantised
-from calotype.engine.kernels.group_norm import add_group_norm, group_norm, group_norm_of_pair
+from calotype.engine.kernels.geglu import geglu, geglu_quantized
+from calotype.engine.kernels.group_norm import add_group_norm, group_norm, group_norm_concat
 from calotype.engine.kernels.layer_norm import (
     add_layer_norm,
-    add_layer_norm_quantised,
+    add_layer_norm_quantized,
     layer_norm,
-    layer_norm_quantised,
+    layer_norm_quantized,
 )
-from calotype.engine.kernels.quantize import Kind, Quantised, quantise_rows
+from calotype.engine.kernels.quantize import Kind, Quantized, quantize_rows
 from calotype.engine.kernels.upsample import upsample_nearest2x
 
 EPS = 1e-5
@@ -53,7 +53,7 @@ def test_group_norms_write_e4m3_if_they_are_given_a_factor(factor: float) -> Non
             add_group_norm(x, x, extra, WEIGHT, BIAS, 4, EPS, silu=True, factor=f)[0] for f in (factor, None)
         ),
         tuple(
-            group_norm_of_pair(x[:, :7], x[:, 7:], WEIGHT, BIAS, 2, EPS, factor=f)[0] for f in (factor, None)
+            group_norm_concat(x[:, :7], x[:, 7:], WEIGHT, BIAS, 2, EPS, factor=f)[0] for f in (factor, None)
         ),
     ]
     for found, exact in pairs:
@@ -66,7 +66,7 @@ def test_group_norms_write_e4m3_if_they_are_given_a_factor(factor: float) -> Non
 
 def test_group_norm_of_a_pair_is_of_their_concatenation() -> None:
     a, b = pictures(2, 7, 5, 3), pictures(2, 5, 5, 3, seed=3)
-    found, joined = group_norm_of_pair(a, b, WEIGHT, BIAS, 2, EPS)
+    found, joined = group_norm_concat(a, b, WEIGHT, BIAS, 2, EPS)
     assert torch.equal(joined, torch.cat([a, b], 1))
     assert joined.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(found, functional.group_norm(torch.cat([a, b], 1), 2, WEIGHT, BIAS, EPS))
@@ -78,7 +78,7 @@ def test_group_norm_of_a_sum_hands_the_sum_on() -> None:
     torch.testing.assert_close(total, x + addend + extra[:, None, None])
     torch.testing.assert_close(found, functional.group_norm(total, 4, WEIGHT, BIAS, EPS))
     a, b = x.split([7, 5], 1)
-    _, joined = group_norm_of_pair(a, b, WEIGHT, BIAS, 2, EPS, addend=addend[:, :7], extra=extra[:7])
+    _, joined = group_norm_concat(a, b, WEIGHT, BIAS, 2, EPS, addend=addend[:, :7], extra=extra[:7])
     torch.testing.assert_close(joined, torch.cat([total[:, :7], b], 1))
 
 
@@ -113,13 +113,13 @@ def test_eight_bits_are_near(kind: Kind, error: float) -> None:
     """int8 errs by half a step of the largest number's 127, fp8 by a sixteenth of each number at most."""
     x, residual = 100 * drawn(3, 4, 12), 100 * drawn(3, 4, 12, seed=3)
     normed, summed = layer_norm(x, WEIGHT, BIAS, EPS), add_layer_norm(x, residual, WEIGHT, BIAS, EPS)
-    added, total = add_layer_norm_quantised(x, residual, WEIGHT, BIAS, EPS, kind)
+    added, total = add_layer_norm_quantized(x, residual, WEIGHT, BIAS, EPS, kind)
     assert torch.equal(total, summed[1])
     pairs = [
-        (quantise_rows(x, kind), x),
-        (layer_norm_quantised(x, WEIGHT, BIAS, EPS, kind), normed),
+        (quantize_rows(x, kind), x),
+        (layer_norm_quantized(x, WEIGHT, BIAS, EPS, kind), normed),
         (added, summed[0]),
-        (geglu_quantised(x, kind), geglu(x)),
+        (geglu_quantized(x, kind), geglu(x)),
     ]
     for found, wanted in pairs:
         assert found.scale.shape == (3, 4, 1)
@@ -132,7 +132,7 @@ def test_a_known_scale_is_every_rows_and_cuts_off_what_is_beyond(kind: Kind, lim
     x = 100 * drawn(3, 4, 12)
     normed = layer_norm(x, WEIGHT, BIAS, EPS)
     scale = 0.5 * float(normed.abs().max()) / limit
-    found = layer_norm_quantised(x, WEIGHT, BIAS, EPS, kind, scale=scale)
+    found = layer_norm_quantized(x, WEIGHT, BIAS, EPS, kind, scale=scale)
     assert torch.equal(found.scale, torch.full((3, 4, 1), scale))
     away = (found.values.float() * scale - normed.clamp(-limit * scale, limit * scale)).abs()
     assert (away <= (0.51 * scale if kind == "int8" else normed.abs() / 15 + scale)).all()
@@ -141,7 +141,7 @@ def test_a_known_scale_is_every_rows_and_cuts_off_what_is_beyond(kind: Kind, lim
 
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
 def test_zeros_stay_zeros(kind: Kind) -> None:
-    found: Quantised = quantise_rows(torch.zeros(2, 5), kind)
+    found: Quantized = quantize_rows(torch.zeros(2, 5), kind)
     assert (found.values.float() == 0).all()
     assert found.scale.isfinite().all()
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from calotype.engine.engine import Engine
-from calotype.engine.modules.cached_unet import OwnNetwork
+from calotype.engine.modules.cached_unet import CachedUNet
 from calotype.engine.modules.ops import Operations
 from calotype.engine.modules.unet import Unet
 from calotype.engine.text_encoder import Conditioning
-from calotype.engine.unet_runner import PlainNetwork, Row
+from calotype.engine.unet_runner import DiffusersUNet, Row
 from tests.engines import begun, small_engine, to_the_end
 from tests.unit.engine.modules.test_unet import far, model_of
 
@@ -30,9 +30,9 @@ def test_a_mask_is_made_only_where_repeating_does_not_fit(lengths: tuple[int, ..
     rows = [Row(500.0, Conditioning(torch.randn(1, length, width), None)) for length in lengths]
     sample = torch.randn(len(rows), 4, 8, 8)
     with torch.inference_mode():
-        wanted = PlainNetwork(model).evaluate(sample, rows)
+        wanted = DiffusersUNet(model).evaluate(sample, rows)
         unet = Unet(model.unet, Operations())
-        own = OwnNetwork(unet, unet, prompts_once=True, times_once=True)
+        own = CachedUNet(unet, unet, prompts_once=True, times_once=True)
         assert (own.inputs(sample, rows)[3] is not None) == masked
         assert far(own.evaluate(sample, rows), wanted) < 2e-5
 
@@ -101,6 +101,6 @@ def test_timesteps_take_no_more_memory_than_they_may(monkeypatch: pytest.MonkeyP
     engine = small_engine("emoji", preset="fast")
     made = Made(Unet, "shift_rows", monkeypatch)
     picture(engine, "an apple")
-    monkeypatch.setattr("calotype.engine.modules.cached_unet._MOST_SHIFT_BYTES", 1)
+    monkeypatch.setattr("calotype.engine.modules.cached_unet._MAX_SHIFT_BYTES", 1)
     engine.generate("an apple", **{**SIZE, "steps": 7})
     assert made.kept == 1

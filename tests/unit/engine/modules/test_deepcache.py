@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from calotype.engine.modules.cached_unet import OwnNetwork
-from calotype.engine.modules.deepcache import StepCached
+from calotype.engine.modules.cached_unet import CachedUNet
+from calotype.engine.modules.deepcache import DeepCacheUNet
 from calotype.engine.modules.ops import Operations
 from calotype.engine.modules.unet import Unet
 from calotype.engine.text_encoder import Conditioning
@@ -38,7 +38,7 @@ class Counted:
         self.ways: list[str] = []
         self.has_room = True
         unet = Unet(model.unet, Operations())
-        own = OwnNetwork(unet, unet, prompts_once=True, times_once=True)
+        own = CachedUNet(unet, unet, prompts_once=True, times_once=True)
 
         def whole(*inputs: Any) -> tuple[Tensor, Tensor]:
             if not self.has_room:
@@ -50,7 +50,7 @@ class Counted:
             self.ways.append("cut")
             return unet.shallow(*inputs)
 
-        self.network = StepCached(own, whole, shallow)
+        self.network = DeepCacheUNet(own, whole, shallow)
 
     def ask(self, rows: Sequence[Row], timesteps: Iterable[float]) -> str:
         """What was whole, as W, and what was cut, as c, at one timestep after the other."""

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from calotype.core.errors import NotFoundError
-from calotype.engine.kernels.fp8_conv import E4M3, in_e4m3
+from calotype.engine.kernels.fp8_conv import E4M3, to_e4m3
 from calotype.engine.modules import ops
-from calotype.engine.modules.fp8_conv import Fp8Convolution, suits
-from calotype.engine.modules.ops import Sum
-from calotype.engine.passes import Assembly
-from calotype.engine.passes.fp8_conv import FP8_CONVOLUTIONS, factor_behind
-from calotype.engine.presets import networks_of
+from calotype.engine.modules.fp8_conv import Fp8Conv, supports
+from calotype.engine.modules.ops import DeferredSum
+from calotype.engine.passes import NetworkBuilder
+from calotype.engine.passes.fp8_conv import FP8_CONV, scale_after
+from calotype.engine.presets import build_preset
 from tests.engines import latents_of, relative, small_engine
 from tests.unit.engine.modules.test_unet import far
 
@@ -40,16 +40,16 @@ def layer_of(inputs: int, out: int) -> nn.Conv2d:
 
 def test_a_layer_with_a_factor_comes_near_and_another_is_done_as_it_was() -> None:
     known, other = layer_of(32, 16), layer_of(32, 16)
-    run = Fp8Convolution({known: 4.0}, torch.float32, ops.convolution)
+    run = Fp8Conv({known: 4.0}, torch.float32, ops.convolution)
     x, bias = functional.silu(numbers(2, 32, 6, 5)), numbers(16)
     assert torch.equal(run(x, other, bias), ops.convolution(x, other, bias))
     assert 1e-4 < far(run(x, known, bias), ops.convolution(x, known, bias)) < 0.05
-    assert torch.equal(run(in_e4m3(x, 4.0), known, bias), run(x, known, bias))
+    assert torch.equal(run(to_e4m3(x, 4.0), known, bias), run(x, known, bias))
 
 
 def test_changed_weights_are_quantised_again_where_they_were() -> None:
     layer, x = layer_of(32, 16), functional.silu(numbers(2, 32, 6, 5))
-    run = Fp8Convolution({layer: 4.0}, torch.float32, ops.convolution)
+    run = Fp8Conv({layer: 4.0}, torch.float32, ops.convolution)
     with torch.inference_mode():
         before = run(x, layer, None)
         places = [each.data_ptr() for each in run._weights[layer]]
@@ -65,8 +65,8 @@ def test_changed_weights_are_quantised_again_where_they_were() -> None:
     "layer", [nn.Conv2d(8, 8, 3, padding=1, stride=2), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 3)]
 )
 def test_other_kinds_of_layers_are_left_alone(layer: nn.Conv2d) -> None:
-    assert not suits(layer)
-    assert suits(layer_of(8, 8))
+    assert not supports(layer)
+    assert supports(layer_of(8, 8))
 
 
 @pytest.mark.parametrize(
@@ -77,25 +77,25 @@ def test_a_factor_leaves_room_for_the_norms_numbers(weight: float, bias: float, 
     with torch.no_grad():
         norm.weight[3], norm.bias[3] = weight, bias
         norm.weight[:3], norm.weight[4:] = 0.01, 0.01
-    assert factor_behind(norm) == factor
+    assert scale_after(norm) == factor
 
 
 def test_the_norms_of_residual_blocks_write_e4m3_and_no_others() -> None:
     model = small_engine("sdxl").model
-    assembly = Assembly(model)
-    FP8_CONVOLUTIONS.apply(assembly)
+    assembly = NetworkBuilder(model)
+    FP8_CONV.apply(assembly)
     do, unet = assembly.operations, model.unet
     block = unet.up_blocks[0].resnets[0]
     x = numbers(2, block.norm2.num_channels, 4, 4)
     shift = numbers(2, block.norm2.num_channels)
-    assert do.group_norm(Sum(x), block.norm2, silu=True, shift=shift)[0].dtype == E4M3
+    assert do.group_norm(DeferredSum(x), block.norm2, silu=True, shift=shift)[0].dtype == E4M3
     wide = numbers(2, block.norm1.num_channels, 4, 4)
-    joined, whole = do.joined_group_norm(Sum(wide[:, :32]), wide[:, 32:], block.norm1)
+    joined, whole = do.joined_group_norm(DeferredSum(wide[:, :32]), wide[:, 32:], block.norm1)
     assert joined.dtype == E4M3
     assert torch.equal(whole, wide)
     for norm in (unet.conv_norm_out, unet.mid_block.attentions[0].norm):
         picture = numbers(2, norm.num_channels, 4, 4)
-        assert do.group_norm(Sum(picture), norm, silu=False)[0].dtype == torch.float32
+        assert do.group_norm(DeferredSum(picture), norm, silu=False)[0].dtype == torch.float32
     resized = (unet.conv_in, unet.conv_out, unet.down_blocks[0].downsamplers[0].conv)
     for layer in (*resized, unet.up_blocks[0].upsamplers[0].conv):
         picture = numbers(2, layer.in_channels, 8, 8)
@@ -144,7 +144,7 @@ def test_it_says_what_a_model_lacks(
     model: Any = small_engine("sdxl").model
     monkeypatch.setattr(model, "device", Hopper())
     monkeypatch.setattr(model, "dtype", dtype)
-    said = FP8_CONVOLUTIONS.missing(model)
+    said = FP8_CONV.missing(model)
     assert (said is None) == (words is None)
     assert (words or "") in (said or "")
 
@@ -156,13 +156,13 @@ def test_a_gpu_before_hopper_keeps_its_convolutions(
     model: Any = small_engine("sdxl").model
     monkeypatch.setattr(model, "device", Hopper())
     monkeypatch.setattr("calotype.engine.passes.fp8_conv.runs_kernel_on", lambda _: runs)
-    assembly = Assembly(model)
+    assembly = NetworkBuilder(model)
     usual = assembly.operations
-    FP8_CONVOLUTIONS.apply(assembly)
+    FP8_CONV.apply(assembly)
     assert (assembly.operations.convolution is not usual.convolution) == replaced
     assert (assembly.resident_bytes > 0) == replaced
 
 
 def test_it_builds_on_norms_that_are_fused() -> None:
     with pytest.raises(NotFoundError, match="'fp8_convolutions' builds on 'fused_norms'"):
-        networks_of(small_engine("sdxl").model, "passes:own_forward+channels_last+fp8_convolutions")
+        build_preset(small_engine("sdxl").model, "passes:own_forward+channels_last+fp8_convolutions")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from calotype.engine.engine import Engine
-from calotype.engine.modules.fused_linear import joined
+from calotype.engine.modules.fused_linear import fuse_linears
 from tests.unit.engine.modules.test_unet import model_of
 
 
@@ -18,8 +18,8 @@ def test_who_joins_again_has_the_same_memory() -> None:
     """What was recorded for the first reads there: memory that was given back would be somebody else's."""
     three = layers()
     before = [layer.weight.clone() for layer in three]
-    first, _ = joined(three)
-    again, _ = joined(three)
+    first, _ = fuse_linears(three)
+    again, _ = fuse_linears(three)
     assert again.data_ptr() == first.data_ptr() == three[0].weight.data_ptr()
     assert torch.equal(again, torch.cat(before))
     with torch.no_grad():
@@ -31,10 +31,10 @@ def test_who_joins_again_has_the_same_memory() -> None:
 @pytest.mark.parametrize("others", [(1, 0, 2), (0, 2), (0, 1, 1)])
 def test_layers_that_were_joined_otherwise_are_joined_anew(others: tuple[int, ...]) -> None:
     three = layers()
-    first, _ = joined(three)
+    first, _ = fuse_linears(three)
     kept = first.clone()
     wanted = torch.cat([three[place].weight for place in others])
-    again, _ = joined([three[place] for place in others])
+    again, _ = fuse_linears([three[place] for place in others])
     assert torch.equal(again, wanted)
     assert again.data_ptr() != first.data_ptr()
     assert torch.equal(first, kept)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from calotype.engine.kernels.quantize import Kind, quantise_rows
-from calotype.engine.modules.int8_linear import QuantisedLinear
+from calotype.engine.kernels.quantize import Kind, quantize_rows
+from calotype.engine.modules.int8_linear import Int8Linear
 from tests.engines import latents_of, relative, small_engine
 from tests.unit.engine.modules.test_unet import far
 
@@ -29,7 +29,7 @@ def test_a_product_comes_near_the_exact_one(kind: Kind) -> None:
     # A row and an output far larger than the others must not cost the others their precision.
     x[0, 3] *= 1000
     weight[5] *= 1000
-    found, wanted = QuantisedLinear(kind, torch.float32)(x, weight, bias), linear(x, weight, bias)
+    found, wanted = Int8Linear(kind, torch.float32)(x, weight, bias), linear(x, weight, bias)
     assert found.shape == wanted.shape
     row = wanted[1, 7]
     assert (found[1, 7, 6:] - row[6:]).abs().max() < ERROR[kind] * row[6:].abs().max()
@@ -39,20 +39,20 @@ def test_a_product_comes_near_the_exact_one(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_in_eight_bits_already_is_taken_as_it_is(kind: Kind) -> None:
     x, weight = numbers(1, 30, 32), numbers(16, 32)
-    product = QuantisedLinear(kind, torch.float32)
-    assert torch.equal(product(quantise_rows(x, kind), weight, None), product(x, weight, None))
+    product = Int8Linear(kind, torch.float32)
+    assert torch.equal(product(quantize_rows(x, kind), weight, None), product(x, weight, None))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_few_rows_are_multiplied_as_many_are(kind: Kind) -> None:
     x, weight = numbers(40, 32), numbers(16, 32)
-    product = QuantisedLinear(kind, torch.float32)
+    product = Int8Linear(kind, torch.float32)
     assert torch.equal(product(x[:3], weight, None), product(x, weight, None)[:3])
 
 
 def test_changed_weights_are_quantised_again_where_they_were() -> None:
     x, weight = numbers(1, 30, 32), numbers(16, 32)
-    product = QuantisedLinear("int8", torch.float32)
+    product = Int8Linear("int8", torch.float32)
     before = product(x, weight, None)
     weight.mul_(3)
     assert torch.equal(product(x, weight, None), before)

@@ -43,7 +43,7 @@ def test_a_convolution(stride: int, whether: str) -> None:
     x = torch.randn(2, 24, 9, 14).to(memory_format=torch.channels_last)
     kernels = layer.weight
     if whether == "packed":
-        kernels = onednn.packed(kernels, layer.padding, layer.stride)
+        kernels = onednn.pack_weight(kernels, layer.padding, layer.stride)
         assert kernels.is_mkldnn
     found = onednn.convolution(x, kernels, layer.bias, layer.padding, layer.stride)
     assert found.is_contiguous(memory_format=torch.channels_last)
@@ -56,8 +56,8 @@ def test_products_side_by_side(whether: str) -> None:
     x, matrices = torch.randn(2, 3, 4, 5, 24), torch.randn(5, 24, 16)
     kernels = matrices.transpose(1, 2).flatten(0, 1)[:, :, None, None].contiguous()
     if whether == "packed":
-        kernels = onednn.packed(kernels, parts=5)
-    found = onednn.side_by_side(x.flatten(3), kernels, 5)
+        kernels = onednn.pack_weight(kernels, parts=5)
+    found = onednn.concat_weights(x.flatten(3), kernels, 5)
     assert error(found.unflatten(3, (5, 16)), torch.einsum("nhwpi,pio->nhwpo", x, matrices)) < 2e-6
 
 
@@ -82,7 +82,7 @@ def test_it_is_worth_it_where_mkl_leaves_half_of_a_processor_idle(
     (tmp_path / "cpuinfo").write_text(CPUINFO.format(vendor, family))
     monkeypatch.setattr(onednn, "read_family", lambda: hardware.read_family(tmp_path))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
-    assert onednn.worth_it.__wrapped__() == worth_it
+    assert onednn.is_faster_here.__wrapped__() == worth_it
 
 
 def test_a_processor_that_does_not_say_what_it_is(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from calotype.engine.compile.region import Region
-from calotype.engine.modules.onednn_conv import WideConvolutions, packed_weights
+from calotype.engine.modules.onednn_conv import OneDnnConvs, pack_weights
 
 
 class Around(nn.Module):
@@ -32,8 +32,8 @@ def picture(*shape: int) -> Tensor:
     return torch.randn(shape).to(memory_format=torch.channels_last)
 
 
-def prepared(module: nn.Module) -> WideConvolutions:
-    convolution = WideConvolutions()
+def prepared(module: nn.Module) -> OneDnnConvs:
+    convolution = OneDnnConvs()
     convolution.prepare(module.requires_grad_(False))
     return convolution
 
@@ -87,7 +87,7 @@ def test_packed_weights_serve_as_well_and_follow() -> None:
 
     region = Region("all", module, walk)
     for _ in range(2):
-        handed = dict(zip(region.weights(), packed_weights(region), strict=True))
+        handed = dict(zip(region.weights(), pack_weights(region), strict=True))
         assert [name for name, each in handed.items() if each.is_mkldnn] == [
             "0.weight",
             "2.weight",

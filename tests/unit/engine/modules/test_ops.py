@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from calotype.engine.modules import ops
-from calotype.engine.modules.ops import Sum
+from calotype.engine.modules.ops import DeferredSum
 from calotype.engine.passes import fused_norms
 
 WAYS = (ops, fused_norms)
@@ -21,15 +21,15 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def pending(channels: int) -> dict[str, tuple[Sum, Tensor]]:
+def pending(channels: int) -> dict[str, tuple[DeferredSum, Tensor]]:
     """Sums, and what they come to."""
     x, addend, bias = drawn(2, channels, 5, 3), drawn(2, channels, 5, 3, seed=1), drawn(channels, seed=2)
     each = bias[:, None, None]
     return {
-        "nothing to add": (Sum(x), x),
-        "a bias": (Sum(x, bias=bias), x + each),
-        "another picture": (Sum(x, addend), x + addend),
-        "both": (Sum(x, addend, bias), x + addend + each),
+        "nothing to add": (DeferredSum(x), x),
+        "a bias": (DeferredSum(x, bias=bias), x + each),
+        "another picture": (DeferredSum(x, addend), x + addend),
+        "both": (DeferredSum(x, addend, bias), x + addend + each),
     }
 
 

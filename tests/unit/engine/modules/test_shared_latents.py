@@ -73,7 +73,7 @@ def test_with_its_own_deep_picture_a_cut_evaluation_is_the_whole_one(name: str) 
 
 @pytest.mark.parametrize("joined", ["joined", "apart"])
 def test_winograd_and_layouts_work_with_it(joined: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "FEWEST_TILES", 1)
+    monkeypatch.setattr(winograd, "MIN_TILES", 1)
     model, convolved = model_of("emoji"), winograd.Winograd()
     asked = Guided(model)
     wanted = asked.of_diffusers(model, masked=False)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from calotype.engine.modules.ops import Operations, add
 from calotype.engine.modules.unet import Unet, reason_against
-from calotype.models.model import Model, assemble
+from calotype.models.model import Model, load_model
 from calotype.models.resolve import random_identity
 from calotype.models.weights import RandomWeights
 from tests.small_models import shrunk
@@ -23,7 +23,7 @@ FAMILIES = ("sd15", "sd2-base", "sdxl", "emoji")
 def model_of(name: str, dtype: torch.dtype = torch.float32) -> Model:
     architecture = shrunk(name)
     identity = random_identity(f"random:{name}", architecture, 0)
-    return assemble(RandomWeights(architecture), identity, dtype=dtype, device=torch.device("cpu"))
+    return load_model(RandomWeights(architecture), identity, dtype=dtype, device=torch.device("cpu"))
 
 
 class Asked:

@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from calotype.engine.modules import winograd
-from calotype.engine.modules.winograd import FEWEST_TILES, LARGEST_BYTES, Winograd, suits, transformed_bytes
+from calotype.engine.modules.winograd import (
+    MAX_BYTES,
+    MIN_TILES,
+    Winograd,
+    supports,
+    transformed_bytes,
+)
 
 
 def made(channels: int = 24, out: int = 16, **options: Any) -> tuple[nn.Conv2d, Winograd]:
@@ -84,7 +90,7 @@ def test_it_is_about_as_exact_as_the_usual_one() -> None:
 
 def test_few_places_are_convolved_as_usual() -> None:
     layer, convolution = made()
-    x = picture(1, 24, 4, 4 * (FEWEST_TILES - 1))
+    x = picture(1, 24, 4, 4 * (MIN_TILES - 1))
     assert torch.equal(convolution(x, layer, None), conv2d(x, layer.weight, None, padding=1))
 
 
@@ -97,11 +103,11 @@ def test_other_convolutions_are_left_alone() -> None:
         nn.Conv2d(8, 8, 3, padding=1).half(),
         nn.Conv2d(640, 640, 3, padding=1, device="meta"),
     ):
-        assert not suits(layer)
+        assert not supports(layer)
         assert not dict(layer.named_buffers())
     large = nn.Conv2d(320, 320, 3, padding=1, device="meta")
-    assert suits(large)
-    assert transformed_bytes(large) == 36 * 320 * 320 * 4 <= LARGEST_BYTES
+    assert supports(large)
+    assert transformed_bytes(large) == 36 * 320 * 320 * 4 <= MAX_BYTES
 
 
 def test_weights_that_changed_are_transformed_again_where_they_were() -> None:

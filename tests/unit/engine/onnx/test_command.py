@@ -104,7 +104,7 @@ def test_weights_beside_the_graph_and_a_check_that_sees_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where one file would be too large; and the difference is that of the weights, when they differ."""
-    monkeypatch.setattr(export_part, "LARGEST_FILE_BYTES", 1000)
+    monkeypatch.setattr(export_part, "MAX_FILE_BYTES", 1000)
     weights = RandomWeights(shallow("sd2-base"), seed=0)
     network = load_part(
         weights,

@@ -15,9 +15,9 @@ from torch.nn.functional import linear
 from calotype.bench.quality.image_metrics import psnr
 from calotype.core.errors import CalotypeError, ExitCode, NotFoundError
 from calotype.engine.engine import Engine
-from calotype.engine.kernels.layer_norm import layer_norm_quantised
+from calotype.engine.kernels.layer_norm import layer_norm_quantized
 from calotype.engine.load import load
-from calotype.engine.modules.int8_linear import QuantisedLinear
+from calotype.engine.modules.int8_linear import Int8Linear
 from calotype.engine.passes import int8_static
 from calotype.engine.passes.int8_static import Fixed
 from calotype.engine.quantization import calibration_data
@@ -55,12 +55,12 @@ class TestProducts:
         x = torch.randn(3, 40, 64, generator=generator)
         normal = norm(x).detach()
         largest = normal.flatten(0, 1).abs().amax(0)
-        known = int8_static.fixed(norm, [reader], largest)
+        known = int8_static.fixed_scales(norm, [reader], largest)
         if not evened:
             plain = (norm.weight.detach(), norm.bias.detach())
             known = Fixed(norm, torch.ones(64), float(largest.max()) / 127, *plain)
-        made = layer_norm_quantised(x, known.weight, known.bias, norm.eps, "int8", scale=known.scale)
-        product = QuantisedLinear("int8", torch.float32, [(reader, known.divisors)])
+        made = layer_norm_quantized(x, known.weight, known.bias, norm.eps, "int8", scale=known.scale)
+        product = Int8Linear("int8", torch.float32, [(reader, known.divisors)])
         return relative(product(made, reader.weight, None), linear(normal, reader.weight))
 
     def test_a_large_channel_costs_the_others_nothing(self) -> None:
@@ -82,7 +82,7 @@ def test_what_is_kept_is_what_the_norms_write() -> None:
         engine.generate(prompt, seed=seed, **SIZE)
     other = small_engine("emoji")
     calibrated(other)
-    found = calibration_data.kept(other.model)
+    found = calibration_data.load_ranges(other.model)
     assert set(found) == set(seen)
     assert len(found) % 3 == 0
     for name, largest in seen.items():
@@ -100,7 +100,7 @@ def test_the_preset_wants_a_calibration_of_these_weights() -> None:
     other = replace(engine.model, identity=engine.model.identity.model_copy(update={"sha256": "0" * 64}))
     with pytest.raises(NotFoundError, match="has not been calibrated"):
         Engine(other, preset="int8-static")
-    shutil.copy(place, calibration_data.place_of(other))
+    shutil.copy(place, calibration_data.calibration_file(other))
     with pytest.raises(CalotypeError, match="is of other weights than"):
         Engine(other, preset="int8-static")
     place.write_bytes(place.read_bytes()[:100])
@@ -110,9 +110,9 @@ def test_the_preset_wants_a_calibration_of_these_weights() -> None:
 
 def test_a_calibration_that_does_not_fit_is_refused() -> None:
     model = small_engine("emoji").model
-    calibration_data.keep(model, {"norm": torch.ones(3)}, {})
+    calibration_data.save_ranges(model, {"norm": torch.ones(3)}, {})
     with pytest.raises(CalotypeError, match="does not fit the norms of"):
-        calibration_data.kept(model)
+        calibration_data.load_ranges(model)
 
 
 def test_the_latents_come_near_and_follow_a_lora(tmp_path: Path) -> None:

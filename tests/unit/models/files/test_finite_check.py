@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from calotype.models.files.finite_check import non_finite_tensors
+from calotype.models.files.finite_check import find_non_finite
 from calotype.models.files.safetensors_reader import open_safetensors
 
 
@@ -24,4 +24,4 @@ def test_tensors_with_nan_or_infinity_are_named(tmp_path: Path) -> None:
     }
     save_file(tensors, tmp_path / "m.safetensors")
     with open_safetensors(tmp_path / "m.safetensors") as reader:
-        assert sorted(non_finite_tensors(reader)) == ["bf16.inf", "complex.nan", "f8.nan", "half.nan"]
+        assert sorted(find_non_finite(reader)) == ["bf16.inf", "complex.nan", "f8.nan", "half.nan"]

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from calotype.core.errors import ModelFileError
 from calotype.models.architecture import Architecture
-from calotype.models.lora import AdapterStack, read_adapter
+from calotype.models.lora import LoraMerger, read_adapter
 from calotype.models.lora.merge import Use
-from calotype.models.model import Model, assemble
+from calotype.models.model import Model, load_model
 from calotype.models.resolve import random_identity
 from calotype.models.weights import RandomWeights
 from tests.small_models import shrunk
@@ -53,7 +53,7 @@ def live(name: str) -> Model:
     """Our own model with the weights of `folder_of(name)`."""
     architecture = shrunk(name)
     identity = random_identity("random", architecture, 0)
-    return assemble(RandomWeights(architecture), identity, dtype=torch.float32, device=torch.device("cpu"))
+    return load_model(RandomWeights(architecture), identity, dtype=torch.float32, device=torch.device("cpu"))
 
 
 def pipeline_of(folder: Path) -> Any:
@@ -91,7 +91,7 @@ def pipeline_outputs(architecture: Architecture, pipeline: Any) -> list[Tensor]:
 
 def our_outputs(name: str, uses: Sequence[Use]) -> list[Tensor]:
     model = live(name)
-    AdapterStack(model.parts()).use(uses)
+    LoraMerger(model.parts()).use(uses)
     return model_outputs(model)
 
 
@@ -205,7 +205,7 @@ def test_added_embedding_is_updated(tmp_path: Path) -> None:
     file = write_kohya(tmp_path / "lora.safetensors", [update], 2.0)
     model = live("sdxl")
     before = model.unet.add_embedding.linear_1.weight.clone()
-    AdapterStack(model.parts()).use([(read_adapter(file, architecture), 1.0, 1.0)])
+    LoraMerger(model.parts()).use([(read_adapter(file, architecture), 1.0, 1.0)])
     expected = before + 0.5 * update.up @ update.down
     torch.testing.assert_close(model.unet.add_embedding.linear_1.weight, expected, rtol=1e-5, atol=1e-6)
 
@@ -244,7 +244,7 @@ def test_tucker_core_of_a_convolution(tmp_path: Path) -> None:
     x = torch.randn(1, 32, 8, 8, generator=numbers)
     conv2d = torch.nn.functional.conv2d
     expected = convolution(x) + 0.5 * conv2d(conv2d(conv2d(x, down), core, padding=1), up)
-    AdapterStack(model.parts()).use([(read_adapter(tmp_path / "lora.safetensors", architecture), 1.0, 1.0)])
+    LoraMerger(model.parts()).use([(read_adapter(tmp_path / "lora.safetensors", architecture), 1.0, 1.0)])
     torch.testing.assert_close(convolution(x), expected, rtol=1e-4, atol=1e-4)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from calotype.models.lora import Adapter, AdapterStack, LayerUpdate, read_adapter
+from calotype.models.lora import Adapter, LayerUpdate, LoraMerger, read_adapter
 from calotype.models.model import Model
 from tests.small_models import shrunk
 from tests.unit.models.conftest import FolderOf
@@ -73,7 +73,7 @@ def test_text_encoder_has_a_strength_of_its_own(first: Path, folder_of: FolderOf
 def test_what_stays_is_not_merged_again_and_what_changes_is(first: Path, second: Path) -> None:
     one, other = read_adapter(first, SD15), read_adapter(second, SD15)
     model, fresh = live("sd15"), live("sd15")
-    stack = AdapterStack(model.parts())
+    stack = LoraMerger(model.parts())
     for uses in (
         [(one, 1.0, 1.0)],
         [(one, 0.5, 1.0)],
@@ -81,7 +81,7 @@ def test_what_stays_is_not_merged_again_and_what_changes_is(first: Path, second:
         [(one, 0.5, 0.2)],
     ):
         stack.use(uses)
-    AdapterStack(fresh.parts()).use([(one, 0.5, 0.2)])
+    LoraMerger(fresh.parts()).use([(one, 0.5, 0.2)])
     assert _bit_equal(_state(model), _state(fresh))
     before = [tensor._version for tensor in model.unet.state_dict().values()]
     stack.use([(one, 0.5, 0.7)])
@@ -94,7 +94,7 @@ def test_taking_out_restores_every_bit(first: Path, second: Path, dtype: torch.d
     for part in model.parts().values():
         part.to(dtype)
     before, addresses = _state(model), [p.data_ptr() for p in model.unet.parameters()]
-    stack = AdapterStack(model.parts())
+    stack = LoraMerger(model.parts())
     one, other = read_adapter(first, SD15), read_adapter(second, SD15)
     for strength in (1.0, 0.3, -2.0):
         stack.use([(one, strength, strength), (other, 1.0, 0.0)])
@@ -108,11 +108,11 @@ def test_taking_out_restores_every_bit(first: Path, second: Path, dtype: torch.d
 def test_switching_is_the_same_as_starting_with_the_other(first: Path, second: Path) -> None:
     one, other = read_adapter(first, SD15), read_adapter(second, SD15)
     switched, alone = live("sd15"), live("sd15")
-    stack = AdapterStack(switched.parts())
+    stack = LoraMerger(switched.parts())
     stack.use([(one, 1.0, 1.0)])
     with_first = model_outputs(switched)
     stack.use([(other, 0.8, 0.8)])
-    AdapterStack(alone.parts()).use([(other, 0.8, 0.8)])
+    LoraMerger(alone.parts()).use([(other, 0.8, 0.8)])
     assert _bit_equal(_state(switched), _state(alone))
     assert_far(model_outputs(switched), with_first)
 
@@ -120,13 +120,13 @@ def test_switching_is_the_same_as_starting_with_the_other(first: Path, second: P
 def test_strength_of_zero_is_no_lora(first: Path) -> None:
     model = live("sd15")
     before = _state(model)
-    AdapterStack(model.parts()).use([(read_adapter(first, SD15), 0.0, 0.0)])
+    LoraMerger(model.parts()).use([(read_adapter(first, SD15), 0.0, 0.0)])
     assert _bit_equal(_state(model), before)
 
 
 def test_failure_halfway_can_be_undone(first: Path) -> None:
     model = live("sd15")
-    before, stack = _state(model), AdapterStack(model.parts())
+    before, stack = _state(model), LoraMerger(model.parts())
     good = read_adapter(first, SD15)
     unfit = LayerUpdate(torch.zeros(2, 3), torch.zeros(5, 2), 1.0)
     bad = Adapter("bad", {**good.layers, ("unet", "conv_out"): unfit})

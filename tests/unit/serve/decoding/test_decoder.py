@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from calotype.core.errors import RequestError
-from calotype.core.process import born
-from calotype.serve.decoding.decoder import MOST_WAITING, ImageDecoder
+from calotype.core.process import process_start_time
+from calotype.serve.decoding.decoder import MAX_WAITING, ImageDecoder
 from calotype.serve.decoding.fair_queue import SMALL_PIXELS
 from calotype.serve.decoding.operations import ALPHA, CHECK, preview, with_alpha
 from calotype.serve.service import QueueFullError
@@ -83,7 +83,7 @@ async def test_decoding_for_a_client_that_has_gone_is_killed(decoder: ImageDecod
     left = decoder.processes.pids
     assert len(left) == len(pids) - 1
     (killed,) = set(pids) - set(left)
-    await asyncio.to_thread(until, lambda: born(killed) is None, "its process is gone")
+    await asyncio.to_thread(until, lambda: process_start_time(killed) is None, "its process is gone")
 
 
 async def test_what_takes_too_long_is_refused_and_its_process_killed() -> None:
@@ -121,12 +121,12 @@ async def test_a_client_may_have_only_so_many_images_wait(decoder: ImageDecoder)
     async def decode(client: str) -> bytes:
         return await decoder.changed(TINY, "image", CHECK, client=client)
 
-    waiting = [asyncio.create_task(decode("ann")) for _ in range(MOST_WAITING + 3)]
+    waiting = [asyncio.create_task(decode("ann")) for _ in range(MAX_WAITING + 3)]
     await asyncio.sleep(0)
-    with pytest.raises(QueueFullError, match=f"{MOST_WAITING} images of this client wait"):
+    with pytest.raises(QueueFullError, match=f"{MAX_WAITING} images of this client wait"):
         await decode("ann")
     other = asyncio.create_task(decode("bob"))
-    assert await asyncio.gather(*waiting, other) == [b""] * (MOST_WAITING + 4)
+    assert await asyncio.gather(*waiting, other) == [b""] * (MAX_WAITING + 4)
 
 
 def test_processes_end_with_the_decoder() -> None:
@@ -134,7 +134,7 @@ def test_processes_end_with_the_decoder() -> None:
     asyncio.run(decoder.changed(TINY, "image", CHECK, client="ann"))
     (pid,) = decoder.processes.pids
     del decoder
-    until(lambda: born(pid) is None, "its process is gone")
+    until(lambda: process_start_time(pid) is None, "its process is gone")
 
 
 def test_a_decoding_process_imports_no_torch() -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from queue import Queue
 from typing import Any
 
-from calotype.serve.log_format import JsonLines, access_log
+from calotype.serve.log_format import JsonFormatter, access_log
 
 
 class Lines(logging.Handler):
@@ -20,7 +20,7 @@ class Lines(logging.Handler):
         self._lines: Queue[dict[str, Any]] = Queue()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._lines.put(json.loads(JsonLines().format(record)))
+        self._lines.put(json.loads(JsonFormatter().format(record)))
 
     def of(self, path: str) -> dict[str, Any]:
         """The next line of a request for this path."""

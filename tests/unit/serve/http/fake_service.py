@@ -20,8 +20,8 @@ from PIL import Image
 
 from calotype.core.errors import DoesNotFitError, NotFoundError, Problem, RequestError
 from calotype.serve.ipc.messages import LoadedModel
-from calotype.serve.pagination import sequence_in
-from calotype.serve.service import Happening, QueueFullError, Status, UnavailableError, WorkerStatus
+from calotype.serve.pagination import parse_cursor
+from calotype.serve.service import JobEvent, QueueFullError, Status, UnavailableError, WorkerStatus
 from calotype.spec.job import (
     FINAL_STATES,
     FailureKind,
@@ -150,7 +150,7 @@ class StandIn:
     ) -> Sequence[Job]:
         last = None
         if before:
-            last = sequence_in(before) or (await self.job(before, client=client)).sequence
+            last = parse_cursor(before) or (await self.job(before, client=client)).sequence
         newest = sorted(self._jobs.values(), key=lambda job: job.id, reverse=True)
         wanted = [
             job
@@ -176,12 +176,12 @@ class StandIn:
         return job
 
     @contextmanager
-    def follow(self, *, client: str | None = None) -> Iterator[AsyncIterator[Happening]]:
+    def follow(self, *, client: str | None = None) -> Iterator[AsyncIterator[JobEvent]]:
         """Every job that is there now, and then the end."""
 
-        async def told() -> AsyncIterator[Happening]:
+        async def told() -> AsyncIterator[JobEvent]:
             for job in await self.jobs(client=client):
-                yield Happening(job)
+                yield JobEvent(job)
 
         yield told()
 

@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry, Counter
 from calotype.serve.auth import KeyCheck
 from calotype.serve.http.app import create_app
 from calotype.serve.http.server import listen, server_config
-from calotype.serve.http.static_files import Page
+from calotype.serve.http.static_files import StaticFiles
 from calotype.serve.settings import ServeSettings
-from calotype.serve.system_info.system_info import Surroundings
+from calotype.serve.system_info.system_info import SystemInfo
 from calotype.serve.workflow.service import WorkflowService
 from tests.unit.serve.http.fake_service import StandIn
 
@@ -58,8 +58,8 @@ def running(
     keys: KeyCheck | None = None,
     service: StandIn | None = None,
     workflows: WorkflowService | None = None,
-    surroundings: Surroundings | None = None,
-    page: Page | None = None,
+    surroundings: SystemInfo | None = None,
+    page: StaticFiles | None = None,
     **settings: Any,
 ) -> Iterator[Running]:
     """A server on a free port of the loopback."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from calotype.serve.http.static_files import Page
+from calotype.serve.http.static_files import StaticFiles
 from tests.unit.serve.http.fake_service import StandInKeys
 from tests.unit.serve.http.running import Running, running
 
@@ -103,7 +103,7 @@ def test_clients_that_do_not_read_the_page_keep_no_client_out(tmp_path: Path) ->
     (tmp_path / "assets" / "large.js").write_bytes(bytes(20_000_000))
     said = ASKING.replace(b"/healthz", b"/assets/large.js")
     with (
-        running(keys=StandInKeys(), page=Page(tmp_path), most_connections=FEW) as server,
+        running(keys=StandInKeys(), page=StaticFiles(tmp_path), most_connections=FEW) as server,
         ExitStack() as clients,
     ):
         for _ in range(ROOM_OF_FEW):

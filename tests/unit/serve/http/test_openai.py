@@ -13,7 +13,7 @@ import openai
 import pytest
 from PIL import Image
 
-from calotype.imaging.image_io import encode_picture, record_in
+from calotype.imaging.image_io import encode_image, find_record
 from calotype.serve.decoding.operations import applied, recoded
 from calotype.serve.request_parsing import seed_for
 from calotype.spec.job import Job
@@ -274,7 +274,7 @@ class Cancelling(StandIn):
 @pytest.mark.parametrize("format_name", ["jpeg", "webp"])
 def test_other_formats_keep_the_record(format_name: str) -> None:
     made = record()
-    with Image.open(io.BytesIO(encode_picture(Image.new("RGB", (16, 16)), "png", made))) as picture:
+    with Image.open(io.BytesIO(encode_image(Image.new("RGB", (16, 16)), "png", made))) as picture:
         changed = applied(picture, recoded(format_name, 80))
     with Image.open(io.BytesIO(changed)) as read:
-        assert record_in(read) == made
+        assert find_record(read) == made

@@ -19,10 +19,10 @@ from prometheus_client import CollectorRegistry
 
 from calotype.core.hardware import Gpu, GpuSurvey, MigDevice
 from calotype.serve.disclosure import names_only
-from calotype.serve.http.static_files import Page
+from calotype.serve.http.static_files import StaticFiles
 from calotype.serve.system_info.benchmark_records import Records
 from calotype.serve.system_info.gpu_memory_collector import GpuMemory
-from calotype.serve.system_info.system_info import Surroundings
+from calotype.serve.system_info.system_info import SystemInfo
 from calotype.spec.records.measurement import Measurement, Series
 from tests.unit.serve.http.fake_service import StandInKeys
 from tests.unit.serve.http.running import Running, running
@@ -75,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(folder: Path) -> Iterator[Running]:
-    about = Surroundings(
+    about = SystemInfo(
         models=("emoji",),
         models_folder=folder / "models",
         records=Records([folder / "records", folder / "not there"]),
@@ -83,7 +83,7 @@ def served(folder: Path) -> Iterator[Running]:
         gpus=OneGpu(),
     )
     with running(
-        keys=StandInKeys(), admins=("root",), page=Page(folder / "page"), surroundings=about
+        keys=StandInKeys(), admins=("root",), page=StaticFiles(folder / "page"), surroundings=about
     ) as found:
         found.client.headers["X-API-Key"] = "alice-key"
         yield found
@@ -140,7 +140,7 @@ def test_no_address_leads_elsewhere(served: Running, path: str) -> None:
 
 
 def test_without_a_build_it_says_how_to_make_one(tmp_path: Path) -> None:
-    with running(page=Page(tmp_path)) as server:
+    with running(page=StaticFiles(tmp_path)) as server:
         answer = server.client.get("/")
         assert "make page" in answer.text
         assert server.client.get("/studio").status_code == 404

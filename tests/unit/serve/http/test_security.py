@@ -19,8 +19,8 @@ from calotype.serve.api_keys import FILE_NAME, ApiKeys
 from calotype.serve.auth import Access, UnknownClientError
 from calotype.serve.http.app import create_app
 from calotype.serve.http.server import listen, server_config
-from calotype.serve.http.static_files import Page
-from calotype.serve.log_format import JsonLines
+from calotype.serve.http.static_files import StaticFiles
+from calotype.serve.log_format import JsonFormatter
 from calotype.serve.settings import ServeSettings
 from calotype.serve.workflow.service import WorkflowService
 from tests.certificates import certified
@@ -55,7 +55,7 @@ def app_of(**settings: Any) -> FastAPI:
 def addresses() -> list[tuple[str, str]]:
     """Every method of every route there is, but for the page's own files and the socket."""
     found = []
-    page = Page()
+    page = StaticFiles()
     for route in iter_route_contexts(app_of().routes):
         assert route.path
         address = route.path.replace("{job_id}", "job-1").replace("{index}", "0")
@@ -355,7 +355,7 @@ def test_a_trace_is_one_line_of_the_log() -> None:
         record = logging.LogRecord(
             "calotype", logging.ERROR, "", 1, "it %s", ("failed",), (ValueError, error, None)
         )
-    text = JsonLines().format(record)
+    text = JsonFormatter().format(record)
     assert "\n" not in text
     assert "two\nlines" in json.loads(text)["trace"]
     assert json.loads(text)["message"] == "it failed"

@@ -84,8 +84,8 @@ def test_an_end_inside_a_frame_is_an_error(read: Read, cut: int) -> None:
 @pytest.mark.parametrize(
     ("data", "rule"),
     [
-        (struct.pack(">II", module.LONGEST_MESSAGE + 1, 0), "its message has 4194305 bytes"),
-        (struct.pack(">II", 10, module.MOST_ATTACHMENTS + 1), "10001 attachments"),
+        (struct.pack(">II", module.MAX_MESSAGE_BYTES + 1, 0), "its message has 4194305 bytes"),
+        (struct.pack(">II", 10, module.MAX_ATTACHMENTS + 1), "10001 attachments"),
         (struct.pack(">IIQQ", 10, 2, 2**29, 2**29 + 1), "its attachments have 1073741825 bytes"),
         (struct.pack(">II", 5, 0) + b"{]}}}", "cannot be read"),
         (struct.pack(">II", 16, 0) + b'{"kind": "dance"', "cannot be read"),
@@ -99,12 +99,12 @@ def test_what_is_no_frame_is_refused_before_it_is_read(read: Read, data: bytes, 
 
 
 def test_too_much_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_ATTACHED_BYTES", 10)
+    monkeypatch.setattr(module, "MAX_ATTACHMENT_BYTES", 10)
     assert frame(WORK, [b"12345", b"67890"])
     with pytest.raises(UnsendableError, match="the limit is 10"):
         frame(WORK, [b"12345", b"678901"])
     with pytest.raises(UnsendableError, match="message"):
-        frame(WORK.model_copy(update={"request": {"prompt": "x" * module.LONGEST_MESSAGE}}))
+        frame(WORK.model_copy(update={"request": {"prompt": "x" * module.MAX_MESSAGE_BYTES}}))
     with pytest.raises(UnsendableError, match="as JSON"):
         frame(WORK.model_copy(update={"request": {"prompt": "\ud800"}}))
 

@@ -32,8 +32,8 @@ from calotype.core.hardware import Gpu, GpuSurvey, MigDevice, MigMode
 from calotype.serve.api_keys import FILE_NAME, ApiKeys
 from calotype.serve.grpc import calotype_pb2 as pb
 from calotype.serve.lifecycle.daemon import DeployError
-from calotype.serve.lifecycle.registry import Place, place_of, running_place
-from calotype.serve.lifecycle.workers import worker_places
+from calotype.serve.lifecycle.registry import DeploymentDir, deployment_dir, running_deployment
+from calotype.serve.lifecycle.workers import worker_devices
 from calotype.serve.worker.fake_engine import WEIGHT_BYTES
 from tests.certificates import certified
 from tests.faults.checks import processes_with
@@ -60,7 +60,7 @@ def test_it_is_deployed_asked_by_name_and_torn_down(capsys: pytest.CaptureFixtur
         assert [job.client for job in found.jobs()] == ["local"]
         assert found.status().ready
     assert run(["deployments"]) == 0
-    listed, where = capsys.readouterr().out, running_place("sd_deploy")[1]
+    listed, where = capsys.readouterr().out, running_deployment("sd_deploy")[1]
     assert all(word in listed for word in ("sd_deploy", where.http, str(where.grpc)))
     calotype.undeploy("sd_deploy")
     with pytest.raises(NotFoundError, match="does not run"):
@@ -76,7 +76,7 @@ def test_the_command_line_does_the_same(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().out.split()
     assert len(said) == 2
     assert all(Path(name).read_bytes().startswith(b"\x89PNG") for name in said)
-    address = str(running_place("one")[1].grpc)
+    address = str(running_deployment("one")[1].grpc)
     assert run(["query", address, "a fox", "--out", str(tmp_path / "out")]) == 0, "as from another machine"
     assert capsys.readouterr().out.strip().endswith("-0.png")
     assert run(["query", "one", "a fox", "--steps", "0", "--out", str(tmp_path / "out")]) == 2
@@ -150,7 +150,7 @@ def test_models_of_the_folder_come_and_go_while_it_runs(tmp_path: Path) -> None:
 
 def test_http_is_there_too() -> None:
     calotype.deploy("emoji", name="one", **IDLE).close()
-    place, running = running_place("one")
+    place, running = running_deployment("one")
     with urllib.request.urlopen(f"{running.http}/readyz", timeout=60) as answer:
         assert answer.status == 200
     asked = {"request": {"prompt": "a fox"}}
@@ -173,7 +173,7 @@ def test_in_the_foreground_it_says_where_it_is_and_ctrl_c_lets_jobs_end() -> Non
         assert process.stderr
         try:
             ready = next(line for line in process.stderr if "is ready" in line and not line.startswith("{"))
-            assert running_place("one")[1].http in ready
+            assert running_deployment("one")[1].http in ready
             with calotype.client("one") as client:
                 job = client.submit("fault:slow", steps=100)
                 until(lambda: client.job(job).attempts == 1, "the job is begun")
@@ -189,7 +189,7 @@ def test_in_the_foreground_it_says_where_it_is_and_ctrl_c_lets_jobs_end() -> Non
 def test_what_was_accepted_outlives_the_server() -> None:
     with calotype.deploy("emoji", name="one", **IDLE) as handle:
         done = handle.query("a dog").job_id
-        _, running = running_place("one")
+        _, running = running_deployment("one")
         waiting = [handle.submit(f"a cat {i}") for i in range(5)]
     killed(running.pid)
     with pytest.raises(NotFoundError, match="does not run"):
@@ -212,7 +212,7 @@ class TwoCards:
 
 
 def test_every_slice_and_whole_card_is_a_worker() -> None:
-    assert worker_places(["all"], TwoCards()) == {
+    assert worker_devices(["all"], TwoCards()) == {
         name: ("cuda", {"CUDA_VISIBLE_DEVICES": name}) for name in ("MIG-0", "MIG-1", "GPU-1")
     }
 
@@ -242,12 +242,12 @@ def test_each_device_has_its_own_process_and_deployments_stand_side_by_side() ->
 
 def test_a_name_is_taken_once(capsys: pytest.CaptureFixture[str]) -> None:
     calotype.deploy("emoji", name="one", **IDLE).close()
-    kept = place_of("one").plan()
+    kept = deployment_dir("one").plan()
     with pytest.raises(RequestError, match="'one' runs already"):
         calotype.deploy("emoji", name="one", **IDLE)
     assert run(["serve", "sdxl", "--name", "one"]) == 2
     assert "'one' runs already" in capsys.readouterr().err
-    assert place_of("one").plan() == kept
+    assert deployment_dir("one").plan() == kept
 
 
 def test_two_who_deploy_one_name_at_once_do_not_mix(capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,12 +257,12 @@ def test_two_who_deploy_one_name_at_once_do_not_mix(capsys: pytest.CaptureFixtur
     (won,) = (number for number, error in enumerate(refused, 1) if error is None)
     (error,) = (error for error in refused if error is not None)
     assert isinstance(error, RequestError)
-    assert place_of("one").plan().drain_s == won
+    assert deployment_dir("one").plan().drain_s == won
     # Until it has gone, nobody gives it another plan or takes its folder away.
     assert run(["deploy", "sdxl", "--name", "one", "--systemd"]) == 2
     assert "'one' runs already" in capsys.readouterr().err
     calotype.undeploy("one")
-    with place_of("one").held():
+    with deployment_dir("one").held():
         with pytest.raises(RequestError, match="'one' is being started or stopped right now"):
             calotype.deploy("emoji", name="one", **IDLE)
         with pytest.raises(RequestError, match="'one' is being started or stopped right now"):
@@ -299,8 +299,8 @@ def _words_of(pid: int) -> list[str]:
 
 def test_a_plan_of_another_version_hides_no_other_deployment(capsys: pytest.CaptureFixture[str]) -> None:
     calotype.deploy("emoji", name="one", **IDLE).close()
-    (place_of("two").folder).mkdir()
-    (place_of("two").folder / "plan.json").write_text('{"name": "two", "colour": "blue"}')
+    (deployment_dir("two").folder).mkdir()
+    (deployment_dir("two").folder / "plan.json").write_text('{"name": "two", "colour": "blue"}')
     assert run(["deployments"]) == 0
     listed = capsys.readouterr().out
     assert "one" in listed
@@ -320,7 +320,7 @@ def test_a_taken_port_is_said_before_anything_is_loaded() -> None:
 @pytest.mark.timeout(120)
 def test_a_client_that_does_not_read_keeps_nobody_from_stopping_it() -> None:
     calotype.deploy("emoji", name="one", **IDLE).close()
-    where = urlsplit(running_place("one")[1].http)
+    where = urlsplit(running_deployment("one")[1].http)
     with socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect((where.hostname, where.port))
@@ -332,7 +332,7 @@ def test_a_client_that_does_not_read_keeps_nobody_from_stopping_it() -> None:
 def test_who_watches_its_health_hears_that_it_stops() -> None:
     calotype.deploy("emoji", name="one", **IDLE).close()
     states = health_pb2.HealthCheckResponse
-    with grpc.insecure_channel(str(running_place("one")[1].grpc)) as channel:
+    with grpc.insecure_channel(str(running_deployment("one")[1].grpc)) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=120)
         assert next(watch).status == states.SERVING
         calotype.undeploy("one")
@@ -343,7 +343,7 @@ def test_other_machines_need_a_key() -> None:
     reached = {"host": "0.0.0.0", "http_port": 0, "grpc_port": 0}
     with pytest.raises(DeployError, match="calotype keys create NAME --deployment one"):
         calotype.deploy("emoji", name="one", reached=reached, **IDLE)
-    key = ApiKeys(place_of("one").folder).create("artist")
+    key = ApiKeys(deployment_dir("one").folder).create("artist")
     stranger = calotype.deploy("emoji", name="one", reached=reached, **IDLE)
     with stranger, pytest.raises(CalotypeError, match="API key"):
         stranger.query("a fox")
@@ -355,7 +355,7 @@ def test_keys_and_names_may_come_from_outside(tmp_path: Path) -> None:
     key = ApiKeys(tmp_path / "secret").create("artist")
     reached = {"http_port": 0, "grpc_port": 0, "allowed_hosts": ("pictures.example",)}
     calotype.deploy("emoji", name="one", reached=reached, keys_folder=tmp_path / "secret", **IDLE).close()
-    address = running_place("one")[1].http
+    address = running_deployment("one")[1].http
     for host, token, status in (
         ("pictures.example", key, 200),
         ("pictures.example", f"{key}x", 401),
@@ -372,7 +372,7 @@ def test_a_deployment_that_had_keys_never_starts_open(tmp_path: Path) -> None:
         calotype.deploy("emoji", name="one", keys_folder=secret, **IDLE)
     key = ApiKeys(secret).create("artist")
     calotype.deploy("emoji", name="one", keys_folder=secret, **IDLE).close()
-    running = running_place("one")[1]
+    running = running_deployment("one")[1]
     (secret / FILE_NAME).unlink()
     for token, status in ((None, 401), (f"{key}x", 401), (key, 200)):
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -384,12 +384,12 @@ def test_a_deployment_that_had_keys_never_starts_open(tmp_path: Path) -> None:
                     asking.status()
             else:
                 assert asking.status().ready
-    assert "the keys that were read last stay valid" in place_of("one").log.read_text()
+    assert "the keys that were read last stay valid" in deployment_dir("one").log.read_text()
     calotype.undeploy("one")
     for again in ({"keys_folder": secret}, {}):
         with pytest.raises(DeployError, match=r"keys\.json is missing"):
             calotype.deploy("emoji", name="one", **again, **IDLE)
-    key = ApiKeys(place_of("one").folder).create("artist")
+    key = ApiKeys(deployment_dir("one").folder).create("artist")
     calotype.deploy("emoji", name="one", **IDLE).close()
     with calotype.client("one", api_key=key) as known:
         assert known.status().ready
@@ -402,7 +402,7 @@ def test_a_revoked_key_hears_nothing_more(tmp_path: Path, ping_s: float) -> None
     root, artist = ({"X-API-Key": keys.create(name)} for name in ("root", "artist"))
     reached = {"http_port": 0, "grpc_port": 0, "admins": ("root",), "ping_s": ping_s}
     calotype.deploy("emoji", name="one", reached=reached, keys_folder=tmp_path / "secret", **IDLE).close()
-    address = running_place("one")[1].http
+    address = running_deployment("one")[1].http
     heard = websocket.create_connection(f"{address.replace('http', 'ws')}/ws", timeout=60, header=root)
     with httpx.stream("GET", f"{address}/v1/events", headers=root, timeout=60) as stream, ExitStack() as left:
         left.callback(heard.shutdown)
@@ -432,7 +432,7 @@ def test_the_command_line_says_where_keys_are_and_what_a_server_is_called(tmp_pa
         "pictures.example",
     ]
     assert run([*words, "--allowed-host", "pictures"]) == 0
-    plan = place_of("one").plan()
+    plan = deployment_dir("one").plan()
     assert (plan.keys_folder, plan.reached.allowed_hosts) == (tmp_path, ("pictures.example", "pictures"))
 
 
@@ -445,7 +445,7 @@ def test_the_command_line_sets_every_limit_and_keeps_paths_whole(
     words = ["deploy", "mine.safetensors", "sdxl", "--name", "one", "--systemd", "--models", "models"]
     sets = ["--set", "queue.max_age_s=3600", "--set", "memory_bytes=1000", "--set", "reached.ping_s=2"]
     assert run([*words, *sets]) == 0
-    plan = place_of("one").plan()
+    plan = deployment_dir("one").plan()
     assert plan.models == (str(tmp_path / "mine.safetensors"), "sdxl")
     assert plan.models_folder == tmp_path / "models"
     assert (plan.queue.max_age_s, plan.memory_bytes, plan.reached.ping_s) == (3600, 1000, 2)
@@ -468,7 +468,7 @@ def test_over_tls_it_is_found_by_name_whatever_its_certificate_calls_it(tmp_path
     reached = {"grpc_port": 0, "tls_certificate": certificate, "tls_key": key}
     with calotype.deploy("emoji", name="one", reached=reached, **IDLE) as handle:
         assert handle.query("a fox").images
-    other = calotype.client(str(running_place("one")[1].grpc), certificate=certificate)
+    other = calotype.client(str(running_deployment("one")[1].grpc), certificate=certificate)
     with other, pytest.raises(CalotypeError, match="Hostname Verification"):
         other.query("a fox")
     for content, rule in (("no certificate", "cannot be asked over TLS"), (None, "cert.pem cannot be read")):
@@ -499,7 +499,7 @@ def test_a_wrong_plan_is_refused(settings: dict[str, object], rule: str) -> None
 
 def test_another_process_with_the_same_number_is_not_taken_for_it() -> None:
     calotype.deploy("emoji", name="one", **IDLE).close()
-    place, running = running_place("one")
+    place, running = running_deployment("one")
     calotype.undeploy("one")
     place.keep_running(running.model_copy(update={"pid": os.getpid()}))
     assert place.running() is None
@@ -525,13 +525,13 @@ def test_a_systemd_unit_is_one(
     # Systemd puts variables into arguments, and takes a dollar in `Environment=` as it is.
     assert 'Environment="CALOTYPE_MODELS=/my models/100%% of $HOME"' in unit.read_text().splitlines()
     assert f'"{tmp_path}/$$HOME/deployments/one"\n' in unit.read_text()
-    assert Place(place_of("one").folder).plan().name == "one"
+    assert DeploymentDir(deployment_dir("one").folder).plan().name == "one"
 
 
 def test_systemd_is_told_when_it_is_ready(tmp_path: Path, state: Path) -> None:
     """As systemd starts it: no pipe, but a socket that hears READY=1."""
     assert run(["deploy", "emoji", "--name", "one", "--systemd"]) == 0
-    place = place_of("one")
+    place = deployment_dir("one")
     place.keep_plan(place.plan().model_copy(update=IDLE))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
         notified.bind(str(tmp_path / "notify"))
@@ -554,7 +554,7 @@ def test_stopping_at_once_waits_for_no_job_however_late_the_server_hears_of_it()
     with calotype.deploy("emoji", name="hasty", drain_s=3600.0, **IDLE) as handle:
         handle.submit("fault:hang")
         until(lambda: handle.status().running == 1, "the job runs")
-    pid = running_place("hasty")[1].pid
+    pid = running_deployment("hasty")[1].pid
     os.kill(pid, signal.SIGSTOP)
     until(lambda: set(_told_of(pid, "State")) == {"T"}, "all its threads stand still", patience_s=30)
     with ThreadPoolExecutor() as threads:
@@ -624,12 +624,12 @@ def test_a_start_that_fails_leaves_the_deployment_as_it_was(
     """Nothing but the port is wrong: it is found out after the plan has been written."""
     calotype.deploy("emoji", name="one", **IDLE).close()
     calotype.undeploy("one")
-    kept = place_of("one").plan()
+    kept = deployment_dir("one").plan()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert run([verb, "other", "--name", "one", "--engine", "nothing", "--port", port]) == 2
     assert "cannot be listened on" in capsys.readouterr().err
-    assert place_of("one").plan() == kept
+    assert deployment_dir("one").plan() == kept
     with calotype.deploy("other", name="one", **IDLE) as handle:
         assert [model.name for model in handle.models()] == ["other"]
-    assert place_of("one").plan().models == ("other",), "a start that works counts"
+    assert deployment_dir("one").plan().models == ("other",), "a start that works counts"

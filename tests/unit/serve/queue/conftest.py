@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from calotype.serve.queue.limits import QueueLimits
-from calotype.serve.queue.queue import Clock, JobQueue, MadePicture
+from calotype.serve.queue.queue import Clock, GeneratedImage, JobQueue
 from calotype.serve.queue.repository.enqueue import NewJob
 
 
@@ -55,5 +55,5 @@ def asked(prompt: str = "an apple", client: str = "ann", **knobs: object) -> New
     return NewJob(client=client, model="emoji", request={"prompt": prompt, "steps": 4}, **knobs)  # type: ignore[arg-type]
 
 
-def picture(text: str = "pixels", seed: int = 7) -> MadePicture:
-    return MadePicture(text.encode(), 64, 48, seed)
+def picture(text: str = "pixels", seed: int = 7) -> GeneratedImage:
+    return GeneratedImage(text.encode(), 64, 48, seed)

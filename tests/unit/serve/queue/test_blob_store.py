@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from calotype.serve.queue.blob_store import DamagedFileError, PictureFiles, name_of, named
+from calotype.serve.queue.blob_store import BlobStore, DamagedFileError, blob_name, is_blob_name
 
 
 def test_what_is_held_is_not_removed(tmp_path: Path) -> None:
-    files = PictureFiles(tmp_path)
-    files.write(named([b"cat", b"dog"]))
-    cat, dog = name_of(b"cat"), name_of(b"dog")
+    files = BlobStore(tmp_path)
+    files.write(is_blob_name([b"cat", b"dog"]))
+    cat, dog = blob_name(b"cat"), blob_name(b"dog")
     with files.held([cat]):
         with files.held([cat, dog]):
             files.remove([cat, dog])
@@ -24,51 +24,51 @@ def test_what_is_held_is_not_removed(tmp_path: Path) -> None:
 
 
 def test_the_same_content_is_one_file(tmp_path: Path) -> None:
-    files = PictureFiles(tmp_path)
-    files.write(named([b"cat"]))
-    before = (tmp_path / name_of(b"cat")).stat()
-    files.write(named([b"cat", b"cat"]))
-    assert (tmp_path / name_of(b"cat")).stat().st_ino == before.st_ino
+    files = BlobStore(tmp_path)
+    files.write(is_blob_name([b"cat"]))
+    before = (tmp_path / blob_name(b"cat")).stat()
+    files.write(is_blob_name([b"cat", b"cat"]))
+    assert (tmp_path / blob_name(b"cat")).stat().st_ino == before.st_ino
 
 
 def test_a_damaged_file_is_not_read_and_is_written_anew_with_the_same_content(tmp_path: Path) -> None:
-    files = PictureFiles(tmp_path)
-    files.write(named([b"cat", b"dog"]))
-    cat = tmp_path / name_of(b"cat")
+    files = BlobStore(tmp_path)
+    files.write(is_blob_name([b"cat", b"dog"]))
+    cat = tmp_path / blob_name(b"cat")
     for damaged in (b"cut", b"ca", b""):
         assert files.read(cat.name) == b"cat"
         cat.write_bytes(damaged)
         for _ in range(2):
             with pytest.raises(DamagedFileError, match="damaged"):
                 files.read(cat.name)
-        assert files.read(name_of(b"dog")) == b"dog"
-        files.write(named([b"cat"]))
+        assert files.read(blob_name(b"dog")) == b"dog"
+        files.write(is_blob_name([b"cat"]))
     assert files.read(cat.name) == b"cat"
 
 
 def test_a_file_damaged_while_no_server_runs_is_found_too(tmp_path: Path) -> None:
-    PictureFiles(tmp_path).write(named([b"cat"]))
-    (tmp_path / name_of(b"cat")).write_bytes(b"cut")
-    later = PictureFiles(tmp_path)
+    BlobStore(tmp_path).write(is_blob_name([b"cat"]))
+    (tmp_path / blob_name(b"cat")).write_bytes(b"cut")
+    later = BlobStore(tmp_path)
     with pytest.raises(DamagedFileError):
-        later.read(name_of(b"cat"))
-    later.write(named([b"cat"]))
-    assert later.read(name_of(b"cat")) == b"cat"
+        later.read(blob_name(b"cat"))
+    later.write(is_blob_name([b"cat"]))
+    assert later.read(blob_name(b"cat")) == b"cat"
 
 
 def test_the_hash_is_computed_once_for_a_file_that_does_not_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = PictureFiles(tmp_path)
-    cat = name_of(b"cat")
-    files.write(named([b"cat"]))
+    files = BlobStore(tmp_path)
+    cat = blob_name(b"cat")
+    files.write(is_blob_name([b"cat"]))
     hashed: list[bytes] = []
 
     def counted(data: bytes) -> str:
         hashed.append(data)
-        return name_of(data)
+        return blob_name(data)
 
-    monkeypatch.setattr("calotype.serve.queue.blob_store.name_of", counted)
+    monkeypatch.setattr("calotype.serve.queue.blob_store.blob_name", counted)
     assert [files.read(cat) for _ in range(5)] == [b"cat"] * 5
     assert hashed == [b"cat"]
     (tmp_path / cat).write_bytes(b"cat")

@@ -11,7 +11,7 @@ from threading import Timer
 
 import pytest
 
-from calotype.serve.queue.blob_store import name_of
+from calotype.serve.queue.blob_store import blob_name
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.queue.repository.rows import Counts
 from calotype.spec.job import Job, JobState
@@ -60,7 +60,7 @@ async def test_killed_again_and_again(tmp_path: Path) -> None:
         wanted = set()
         for job in jobs:
             for index, made in enumerate(job.pictures):
-                assert name_of(await queue.picture(job.id, index)) == made.sha256
+                assert blob_name(await queue.picture(job.id, index)) == made.sha256
                 wanted.add(made.sha256)
         assert {path.name for path in (tmp_path / "pictures").iterdir()} == wanted
 
@@ -119,8 +119,8 @@ async def test_strays_of_a_crash_are_swept(open_queue: OpenQueue) -> None:
         await queue.claim(1)
         await queue.finish(job.id, [picture("kept")])
     pictures = queue.folder / "pictures"
-    (pictures / name_of(b"stray")).write_bytes(b"stray")
+    (pictures / blob_name(b"stray")).write_bytes(b"stray")
     (pictures / ".half-written.part").write_bytes(b"st")
     async with open_queue() as queue:
-        assert [path.name for path in pictures.iterdir()] == [name_of(b"kept")]
+        assert [path.name for path in pictures.iterdir()] == [blob_name(b"kept")]
         assert await queue.picture(job.id, 0) == b"kept"

@@ -148,7 +148,7 @@ async def test_damage_while_it_runs_is_said(open_queue: OpenQueue) -> None:
 async def test_a_database_that_another_program_has_locked_is_said_and_outlived(
     open_queue: OpenQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_database, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(open_database, "_TIMEOUT_S", 0.01)
     async with open_queue() as queue:
         other = sqlite3.connect(queue.folder / DATABASE, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

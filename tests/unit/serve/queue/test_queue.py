@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from calotype.core.errors import NotFoundError, RequestError
-from calotype.serve.pagination import end_of
-from calotype.serve.queue.blob_store import name_of
+from calotype.serve.pagination import cursor_after
+from calotype.serve.queue.blob_store import blob_name
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.queue.repository import history
-from calotype.serve.queue.repository.complete import CANCELLED, OVERDUE, Ending
+from calotype.serve.queue.repository.complete import CANCELLED, OVERDUE, Completion
 from calotype.serve.service import QueueFullError, UnavailableError
-from calotype.spec.generate_request import LARGEST_SEED
+from calotype.spec.generate_request import MAX_SEED
 from calotype.spec.job import Job, JobFailure
 from tests.unit.serve.queue.conftest import Hands, OpenQueue, asked, picture
 
@@ -44,14 +44,14 @@ async def test_a_job_goes_from_queued_to_done(open_queue: OpenQueue, hands: Hand
         assert (running.position, running.started_at) == (None, hands.wall)
         hands.pass_(3)
         done = await queue.finish(
-            job.id, [picture("one", LARGEST_SEED), picture("two", 0)], request={"width": 64}, steps=(4, 4)
+            job.id, [picture("one", MAX_SEED), picture("two", 0)], request={"width": 64}, steps=(4, 4)
         )
         assert done is not None
         assert done == await queue.job(job.id)
         assert (done.state, done.ended_at, done.steps_done) == ("done", hands.wall, 4)
         assert done.request == {"width": 64}
         assert [(p.seed, p.width, p.height, p.bytes) for p in done.pictures] == [
-            (LARGEST_SEED, 64, 48, 3),
+            (MAX_SEED, 64, 48, 3),
             (0, 64, 48, 3),
         ]
         assert await queue.picture(job.id, 1) == b"two"
@@ -67,7 +67,7 @@ async def test_the_last_word_is_said_once(open_queue: OpenQueue) -> None:
         words = [
             queue.finish(job.id, [picture()]),
             queue.end(job.id, CANCELLED),
-            queue.end(job.id, Ending("failed", failure=lost)),
+            queue.end(job.id, Completion("failed", failure=lost)),
             queue.finish(job.id, [picture("other")]),
         ]
         heard = [ended for ended in await asyncio.gather(*words) if ended is not None]
@@ -290,10 +290,10 @@ async def test_of_jobs_past_their_deadline_those_that_ended_are_told_of(
         assert [job.id for job in await queue.fail_overdue()] == [second.id]
 
 
-def _disk_full_after(number: int, end: Callable[[str, Ending], Awaitable[Job | None]]) -> Any:
+def _disk_full_after(number: int, end: Callable[[str, Completion], Awaitable[Job | None]]) -> Any:
     left = iter(range(number))
 
-    async def ended(job_id: str, how: Ending) -> Job | None:
+    async def ended(job_id: str, how: Completion) -> Job | None:
         if next(left, None) is None:
             raise UnavailableError("disk full")
         return await end(job_id, how)
@@ -308,7 +308,7 @@ async def test_a_job_has_ended_even_if_what_was_given_with_it_cannot_be_removed(
         raise OSError(5, "Input/output error")
 
     async with open_queue() as queue:
-        given = {"image": {"path": "a", "sha256": name_of(b"given")}}
+        given = {"image": {"path": "a", "sha256": blob_name(b"given")}}
         new = asked()
         job = await queue.submit(replace(new, request={**new.request, **given}), [b"given"])
         await queue.claim(1)
@@ -391,7 +391,7 @@ async def test_pages_go_on_behind_a_job_that_was_deleted(open_queue: OpenQueue) 
         page = await queue.jobs(client="ann", limit=2)
         for job in page:
             await queue.delete(job.id)
-        assert [job.id for job in await queue.jobs(client="ann", before=end_of(page))] == [ids[1]]
+        assert [job.id for job in await queue.jobs(client="ann", before=cursor_after(page))] == [ids[1]]
 
 
 async def test_others_jobs_are_not_there(open_queue: OpenQueue) -> None:
@@ -459,7 +459,7 @@ async def test_the_first_to_end_makes_room(open_queue: OpenQueue, hands: Hands) 
 async def test_a_long_history_is_forgotten_to_its_end(
     open_queue: OpenQueue, hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "MOST_FORGOTTEN", 2)
+    monkeypatch.setattr(history, "MAX_FORGOTTEN", 2)
     async with open_queue(max_bytes=10, max_age_s=45.0) as queue:
         ids = await ended_jobs(queue, hands, [1, 1, 1, 4, 4, 4, 4])
         await queue.forget_old()
@@ -467,11 +467,11 @@ async def test_a_long_history_is_forgotten_to_its_end(
 
 
 async def test_given_pictures_stay_until_the_end(open_queue: OpenQueue, tmp_path: Path) -> None:
-    from calotype.serve.queue.blob_store import name_of
+    from calotype.serve.queue.blob_store import blob_name
     from calotype.serve.queue.repository.enqueue import NewJob
 
     def with_image(data: bytes) -> NewJob:
-        image = {"path": "(in memory)", "sha256": name_of(data)}
+        image = {"path": "(in memory)", "sha256": blob_name(data)}
         return NewJob(client="ann", model="emoji", request={"prompt": "p", "image": image, "mask": None})
 
     async with open_queue() as queue:
@@ -484,7 +484,7 @@ async def test_given_pictures_stay_until_the_end(open_queue: OpenQueue, tmp_path
             {"image": b"dog"},
         ]
         await queue.finish(jobs[0].id, [], request={"prompt": "p", "image": {"sha256": "0" * 64}})
-        assert (await queue.job(jobs[0].id)).request["image"]["sha256"] == name_of(b"cat")
+        assert (await queue.job(jobs[0].id)).request["image"]["sha256"] == blob_name(b"cat")
         assert await queue.given(jobs[1]) == {"image": b"cat"}
         await queue.end(jobs[1].id, CANCELLED)
         await queue.put_back([jobs[2].id], lost=False)

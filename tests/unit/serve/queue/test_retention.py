@@ -16,7 +16,7 @@ from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.migrations import MIGRATIONS, migrate
 from calotype.serve.queue.queue import JobQueue
 from calotype.serve.queue.repository import complete, enqueue, history, uploads
-from calotype.serve.queue.repository.complete import CANCELLED, Ending
+from calotype.serve.queue.repository.complete import CANCELLED, Completion
 from calotype.spec.job import JobPicture
 from tests.unit.serve.queue.conftest import Hands, OpenQueue, asked, picture
 from tests.unit.serve.queue.test_workflows import file, made, workflow
@@ -118,7 +118,7 @@ async def test_images_of_a_workflow_that_runs_take_no_job_of_another(open_queue:
         assert saved is not None
         await queue.forget_old()
         assert await kept(queue, "bob") == ["b" * 40]
-        await queue.end(flow.id, Ending("done", saved))
+        await queue.end(flow.id, Completion("done", saved))
         await queue.forget_old()
         assert [job.client for job in await queue.jobs()] == ["bob"]
 
@@ -227,15 +227,15 @@ def image(number: int, size: int) -> JobPicture:
 
 
 def add_job(connection: sqlite3.Connection, number: int, client: str, size: int, text: str = "p") -> None:
-    entered = enqueue.enter(connection, asked(text, client), {}, QueueLimits(), NEVER, 1.0)
-    how = Ending("done", (image(number, size),)) if size else CANCELLED
+    entered = enqueue.enqueue(connection, asked(text, client), {}, QueueLimits(), NEVER, 1.0)
+    how = Completion("done", (image(number, size),)) if size else CANCELLED
     assert complete.end(connection, entered.job.id, how, NEVER) is not None
 
 
 @ONCE
 @given(entries=HELD, limit=st.integers(0, 300), at_once=st.integers(1, 5))
 def test_images_go_as_the_reference_says(entries: Held, limit: int, at_once: int) -> None:
-    with database() as connection, patch.object(history, "MOST_FORGOTTEN", at_once):
+    with database() as connection, patch.object(history, "MAX_FORGOTTEN", at_once):
         for number, (client, size) in enumerate(entries):
             add_job(connection, number, client, size)
         removed: list[str] = []
@@ -266,7 +266,7 @@ def test_uploads_go_as_the_reference_says(
     # Entered in any order: what counts is when an upload was used last.
     order = data.draw(st.permutations(range(len(entries))))
     limits = QueueLimits(**{"max_uploads" if by_number else "max_upload_bytes": limit})
-    with database() as connection, patch.object(uploads, "MOST_FORGOTTEN", at_once):
+    with database() as connection, patch.object(uploads, "MAX_FORGOTTEN", at_once):
         for number in order:
             client, size = entries[number]
             name = file(f"{number}.png", "input")
@@ -290,7 +290,7 @@ def test_no_client_within_its_share_loses_a_record(entries: Held, waiting: Held)
         for number, (client, size) in enumerate(entries):
             add_job(connection, number, client, 0, "x" * size)
         for client, size in waiting:
-            enqueue.enter(connection, asked("x" * size, client), {}, QueueLimits(), NEVER, 1.0)
+            enqueue.enqueue(connection, asked("x" * size, client), {}, QueueLimits(), NEVER, 1.0)
         used = connection.execute("PRAGMA page_count").fetchone()[0] * 4096
         while history.forget_old(connection, QueueLimits(max_record_bytes=limit), NEVER) is not None:
             pass
@@ -356,8 +356,8 @@ def test_handing_in_and_ending_read_no_whole_table() -> None:
             inputs = {"a": file("0.png", "input")}
             new = workflow("ann", inputs=inputs)
             assert uploads.missing(connection, "ann", inputs) == []
-            entered = enqueue.enter(connection, new, {}, QueueLimits(), NEVER, 1.0)
-            complete.end(connection, entered.job.id, Ending("done", (image(99, 5),)), NEVER)
+            entered = enqueue.enqueue(connection, new, {}, QueueLimits(), NEVER, 1.0)
+            complete.end(connection, entered.job.id, Completion("done", (image(99, 5),)), NEVER)
             uploads.enter(connection, "ann", file("0.png", "input"), ("9" * 64, 3), 2.0, overwrite=False)
             uploads.sha256_of(connection, "cid", file("1.png", "input"), others=True)
             uploads.listed(connection, "ann")

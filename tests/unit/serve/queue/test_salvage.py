@@ -16,7 +16,7 @@ import pytest
 
 from calotype.core.errors import NotFoundError
 from calotype.serve.queue import replacement
-from calotype.serve.queue.queue import JobQueue, MadePicture
+from calotype.serve.queue.queue import GeneratedImage, JobQueue
 from calotype.serve.queue.replacement import DATABASE, damage_folders
 from calotype.spec.job import Job, PictureFile
 from tests.unit.serve.queue.conftest import asked
@@ -45,7 +45,7 @@ async def filled(folder: Path) -> Kept:
         for number in range(DONE):
             done = await queue.submit(asked(f"done {number}"))
             await queue.claim(1)
-            await queue.finish(done.id, [MadePicture(f"pixels {number}".encode(), 64, 48, number)])
+            await queue.finish(done.id, [GeneratedImage(f"pixels {number}".encode(), 64, 48, number)])
         await asyncio.gather(
             *(queue.submit(asked(f"{number} {'p' * 300}")) for number in range(JOBS - DONE)),
         )

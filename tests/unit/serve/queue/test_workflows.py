@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from calotype.core.errors import NotFoundError, RequestError
-from calotype.serve.queue.blob_store import name_of
+from calotype.serve.queue.blob_store import blob_name
 from calotype.serve.queue.migrations import MIGRATIONS, migrate
-from calotype.serve.queue.queue import JobQueue, MadePicture
-from calotype.serve.queue.repository.complete import Ending
+from calotype.serve.queue.queue import GeneratedImage, JobQueue
+from calotype.serve.queue.repository.complete import Completion
 from calotype.serve.queue.repository.enqueue import NewJob
 from calotype.serve.queue.repository.rows import Counts
 from calotype.spec.job import PictureFile, WorkflowReport
@@ -29,8 +29,8 @@ def file(name: str, kind: str = "output", subfolder: str = "") -> PictureFile:
     return PictureFile.model_validate({"filename": name, "subfolder": subfolder, "type": kind})
 
 
-def made(text: str, name: str) -> MadePicture:
-    return MadePicture(text.encode(), 8, 8, file=file(name))
+def made(text: str, name: str) -> GeneratedImage:
+    return GeneratedImage(text.encode(), 8, 8, file=file(name))
 
 
 async def order(queue: JobQueue, client: str | None = None) -> list[str]:
@@ -146,7 +146,7 @@ async def test_pictures_are_there_by_name_as_soon_as_they_are_kept(open_queue: O
         await queue.claim(0, workflows=1)
         (kept,) = await queue.keep(job.id, [made("late", "a.png")]) or ()
         report = WorkflowReport(outputs={"9": {"images": [file("a.png").model_dump()]}}, executed=("9",))
-        ended = await queue.end(job.id, Ending("done", (kept,), report=report))
+        ended = await queue.end(job.id, Completion("done", (kept,), report=report))
         assert ended is not None
         assert await queue.keep(job.id, [made("too late", "a.png")]) is None
     async with open_queue() as queue:
@@ -177,9 +177,9 @@ async def test_given_pictures_stay_for_those_who_wait_for_them(open_queue: OpenQ
     async with open_queue() as queue:
         (running,) = await queue.claim(0, workflows=1)
         assert await queue.given(running) == {"in.png": b"first"}
-        await queue.end(job.id, Ending("done", report=WorkflowReport()))
+        await queue.end(job.id, Completion("done", report=WorkflowReport()))
         left = {path.name for path in (queue.folder / "pictures").iterdir()}
-        assert left == {name_of(b"second"), name_of(b"bob's")}
+        assert left == {blob_name(b"second"), blob_name(b"bob's")}
         with pytest.raises(NotFoundError):
             await queue.submit(workflow(inputs={"in.png": name}))
         assert await queue.unended("workflow") == 0

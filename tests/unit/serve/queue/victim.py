@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from calotype.serve.queue.limits import QueueLimits
-from calotype.serve.queue.queue import JobQueue, MadePicture
+from calotype.serve.queue.queue import GeneratedImage, JobQueue
 from calotype.serve.queue.repository.enqueue import NewJob
 
 
@@ -28,7 +28,7 @@ async def submitting(queue: JobQueue, client: str) -> None:
 async def working(queue: JobQueue) -> None:
     while True:
         for job in await queue.claim(2):
-            await queue.finish(job.id, [MadePicture(job.id.encode() * 1000, 8, 8, 0)])
+            await queue.finish(job.id, [GeneratedImage(job.id.encode() * 1000, 8, 8, 0)])
             say("done", job.id)
         await asyncio.sleep(0)
 

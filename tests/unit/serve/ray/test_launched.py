@@ -19,7 +19,7 @@ import pytest
 import calotype
 from calotype.cli.main import run
 from calotype.core.errors import ExitCode
-from calotype.core.process import born
+from calotype.core.process import process_start_time
 from calotype.launch.backend import JobRecord, JobState, JobStatus, LogsWanted
 from calotype.launch.job_store import find
 from calotype.launch.ray import RayBackend
@@ -189,7 +189,7 @@ def test_what_does_not_end_when_it_is_cancelled_is_killed(
     assert ended(record).state is JobState.CANCELLED
     (pid,) = [int(file.name.partition(".")[2]) for file in tmp_path.glob("deaf.*")]
     try:
-        until(lambda: born(pid) is None, "it is killed", patience_s=30)
+        until(lambda: process_start_time(pid) is None, "it is killed", patience_s=30)
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, 9)

@@ -9,8 +9,8 @@ import pytest
 
 from calotype.cli.main import run
 from calotype.core.errors import RequestError
-from calotype.serve.lifecycle.config import DeploymentPlan
-from calotype.serve.lifecycle.registry import place_of
+from calotype.serve.lifecycle.config import DeploymentConfig
+from calotype.serve.lifecycle.registry import deployment_dir
 from calotype.serve.lifecycle.rolling_update import check_update
 
 RAY = ["deploy", "emoji", "--name", "one", "--engine", "ray", "--systemd"]
@@ -21,7 +21,7 @@ def test_a_plan_is_made_of_what_is_said(capsys: pytest.CaptureFixture[str]) -> N
     said = ["--ray-address", "head:6379", "--max-replicas", "4", "--jobs-per-replica", "3"]
     share = ["--gpus-per-replica", "0.5", "--cpus-per-replica", "2", "--replica-resource", "mig-2g.20gb=1"]
     assert run([*RAY, *said, *share]) == 0
-    plan = place_of("one").plan()
+    plan = deployment_dir("one").plan()
     assert plan.engine == "calotype"
     assert plan.cluster is not None
     assert (plan.cluster.address, plan.cluster.gpus_per_replica, plan.cluster.cpus_per_replica) == (
@@ -33,7 +33,7 @@ def test_a_plan_is_made_of_what_is_said(capsys: pytest.CaptureFixture[str]) -> N
     assert (size.least, size.most, size.jobs_each) == (1, 4, 3)
     assert plan.cluster.resources == {"mig-2g.20gb": 1.0}
     assert run([*RAY, "--min-replicas", "3", "--engine", "ray:nothing"]) == 0
-    plan = place_of("one").plan()
+    plan = deployment_dir("one").plan()
     assert plan.cluster is not None
     assert (plan.engine, plan.cluster.replicas.least, plan.cluster.replicas.most) == ("nothing", 3, 3)
 
@@ -61,12 +61,12 @@ def test_replicas_need_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_only_what_is_the_workers_own_changes_while_it_runs() -> None:
-    old = DeploymentPlan.parse({"name": "one", "models": ("emoji",), "cluster": {"address": "a:1"}})
+    old = DeploymentConfig.parse({"name": "one", "models": ("emoji",), "cluster": {"address": "a:1"}})
     check_update(old, old.model_copy(update={"models": ("sdxl",), "preset": "int8"}))
     with pytest.raises(RequestError, match=r"drain_s.*stays as it is"):
         check_update(old, old.model_copy(update={"drain_s": 1.0}))
     with pytest.raises(RequestError, match="it runs in the cluster at a:1"):
-        check_update(old, DeploymentPlan.parse({**old.model_dump(), "cluster": {"address": "b:1"}}))
+        check_update(old, DeploymentConfig.parse({**old.model_dump(), "cluster": {"address": "b:1"}}))
     with pytest.raises(RequestError, match="only replicas"):
         check_update(old.model_copy(update={"cluster": None}), old)
 

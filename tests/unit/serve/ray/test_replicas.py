@@ -17,8 +17,8 @@ import calotype
 from calotype.cli.main import run
 from calotype.core.errors import RequestError
 from calotype.serve.client import Client
-from calotype.serve.lifecycle.registry import running_place
-from calotype.serve.ray.settings import ClusterPlan
+from calotype.serve.lifecycle.registry import running_deployment
+from calotype.serve.ray.settings import ClusterSettings
 from calotype.serve.service import UnavailableError
 from calotype.spec.generate_request import GenerateRequest
 from tests.faults.checks import all_jobs, check_log, check_pictures
@@ -81,7 +81,7 @@ def unfinished(client: Client) -> int:
 
 def check_all_done(accepted: list[str]) -> list[dict[str, Any]]:
     """Each accepted job is there and done, once, with its own picture."""
-    place, running = running_place(NAME)
+    place, running = running_deployment(NAME)
     jobs = all_jobs(running)
     assert sorted(job["id"] for job in jobs) == sorted(accepted)
     assert {job["state"] for job in jobs} == {"done"}
@@ -151,7 +151,7 @@ def test_replicas_are_replaced_under_load(nodes: Nodes, capsys: pytest.CaptureFi
         jobs = check_all_done([*accepted, newest])
         assert {job["attempts"] for job in jobs} == {1}, "nobody was interrupted"
         assert {job["id"]: job["model"] for job in jobs}[newest] == "fox"
-        place, _ = running_place(NAME)
+        place, _ = running_deployment(NAME)
         assert place.plan().models == ("fox",)
     undeployed(nodes)
 
@@ -174,13 +174,13 @@ def test_replicas_end_with_their_server_and_jobs_do_not(nodes: Nodes) -> None:
         accepted = loaded(client, 40)
         until(lambda: any(worker.jobs for worker in client.status().workers), "some are under way")
         workers = ready(client).values()
-    _, running = running_place(NAME)
+    _, running = running_deployment(NAME)
     os.kill(running.pid, signal.SIGKILL)
     until(lambda: not nodes.actors(), "its actors end")
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "their workers end")
     with deployed(nodes, replicas=fixed(1)) as client:
         until(lambda: unfinished(client) == 0, "what was accepted is done")
-        _, running = running_place(NAME)
+        _, running = running_deployment(NAME)
         assert {job["id"] for job in all_jobs(running) if job["state"] == "done"} == set(accepted)
     undeployed(nodes)
 
@@ -197,9 +197,9 @@ def test_the_picture_is_the_same_as_without_ray(nodes: Nodes) -> None:
 
 
 def test_nobody_at_the_address_is_said_at_once() -> None:
-    from calotype.serve.ray.cluster import join
+    from calotype.serve.ray.cluster import connect
 
     with pytest.raises(UnavailableError, match=r"no Ray cluster answers at 127.0.0.1:1"):
-        asyncio.run(join(ClusterPlan(address="127.0.0.1:1")))
+        asyncio.run(connect(ClusterSettings(address="127.0.0.1:1")))
     with pytest.raises(RequestError, match="is not HOST:PORT"):
-        asyncio.run(join(ClusterPlan(address="nowhere")))
+        asyncio.run(connect(ClusterSettings(address="nowhere")))

@@ -16,8 +16,8 @@ from PIL import Image
 from calotype.core.errors import CalotypeError, DoesNotFitError, NotFoundError, RequestError
 from calotype.serve.api_keys import ApiKeys
 from calotype.serve.ipc.messages import Load, LoadedModel, ModelFailed, Models, Unload, Work
-from calotype.serve.queue.blob_store import name_of
-from calotype.serve.request_parsing import ask
+from calotype.serve.queue.blob_store import blob_name
+from calotype.serve.request_parsing import parse_submission
 from calotype.serve.scheduler.deployment import Deployment
 from calotype.serve.service import QueueFullError, UnavailableError, WorkerStatus
 from calotype.spec.generate_request import GenerateRequest
@@ -98,7 +98,7 @@ async def test_given_pictures_go_to_the_worker(deployed: OpenDeployment, tmp_pat
     image, mask = png(16, 8), png(8, 16)
     async with deployed(stage.start) as deployment:
         job = await deployment.submit(asking(), client="ann", image=image, mask=mask)
-        assert job.request["image"] == {"path": "(in memory)", "sha256": name_of(image)}
+        assert job.request["image"] == {"path": "(in memory)", "sha256": blob_name(image)}
         worker = await stage.next()
         work = await worker.told(Work)
         assert (work.has_image, work.has_mask) == (True, True)
@@ -111,7 +111,7 @@ async def test_given_pictures_go_to_the_worker(deployed: OpenDeployment, tmp_pat
 
 async def test_no_file_of_the_servers_can_be_named(deployed: OpenDeployment) -> None:
     async with deployed(Stage(None).start) as deployment:
-        named = {"path": "/etc/passwd", "sha256": name_of(png())}
+        named = {"path": "/etc/passwd", "sha256": blob_name(png())}
         with pytest.raises(RequestError, match=r"request\.image: names another picture than came"):
             await deployment.submit(asking(image=named), client="ann")
         with pytest.raises(RequestError, match=r"request\.image: names another picture than came"):
@@ -262,12 +262,12 @@ def test_the_server_needs_no_torch() -> None:
 
 def test_an_unknown_preset_is_refused_with_the_nearest_and_all() -> None:
     with pytest.raises(RequestError) as refused:
-        ask({"request": {"prompt": "p"}, "preset": "fats"})
+        parse_submission({"request": {"prompt": "p"}, "preset": "fats"})
     (problem,) = refused.value.problems
     known = "baseline, cached, fast, fp8, int8, int8-static, low-memory, max-throughput"
     assert (problem.field, problem.value) == ("preset", "fats")
     assert problem.message == f"'fats' is no preset; did you mean 'fast'? known: {known}"
     with pytest.raises(RequestError, match=f"preset: '1' is no preset; known: {known}$"):
-        ask({"request": {"prompt": "p"}, "preset": "1"})
+        parse_submission({"request": {"prompt": "p"}, "preset": "1"})
     with pytest.raises(RequestError, match="preset: 1: input should be a valid string"):
-        ask({"request": {"prompt": "p"}, "preset": 1})
+        parse_submission({"request": {"prompt": "p"}, "preset": 1})

@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from calotype.serve.auth import Caller
+from calotype.serve.auth import Client
 from calotype.serve.ipc.messages import Work
-from calotype.serve.job_waiting import submit
-from calotype.serve.request_parsing import Asked
+from calotype.serve.job_waiting import submit_shielded
+from calotype.serve.request_parsing import ParsedRequest
 from calotype.serve.scheduler.deployment import Deployment
 from calotype.spec.job import Job
 from tests.unit.serve.scheduler.conftest import OpenDeployment, Puppet, Stage, asking, soon, until
 
 pytestmark = pytest.mark.anyio
-ANN = Caller("ann", admin=False)
+ANN = Client("ann", admin=False)
 
 
 @asynccontextmanager
@@ -44,7 +44,9 @@ async def being_written(deployment: Deployment) -> AsyncIterator[None]:
 
 
 async def left_meanwhile(deployment: Deployment, *, waited_for: bool) -> Job:
-    handing_in = asyncio.create_task(submit(deployment, ANN, Asked(asking()), waited_for=waited_for))
+    handing_in = asyncio.create_task(
+        submit_shielded(deployment, ANN, ParsedRequest(asking()), waited_for=waited_for)
+    )
     async with being_written(deployment):
         handing_in.cancel()
         await asyncio.sleep(0)

@@ -416,7 +416,7 @@ async def test_a1111s_progress_shows_the_last_preview(deployed: OpenDeployment) 
 async def test_previews_end_some_time_after_the_last_glance(
     deployed: OpenDeployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_subscriptions, "GLANCE_S", 0)
+    monkeypatch.setattr(job_subscriptions, "PREVIEW_POLL_S", 0)
     stage = Stage(Puppet.greet)
     async with deployed(stage.start) as deployment:
         worker = await stage.next()

@@ -12,7 +12,7 @@ import pytest
 
 from calotype.serve.ipc.messages import ModelFailed, Work
 from calotype.serve.scheduler.deployment import Deployment
-from calotype.serve.scheduler.replica_set import CrewSize, UpdateError
+from calotype.serve.scheduler.replica_set import ReplicaCount, UpdateError
 from calotype.spec.job import JobFailure
 from tests.unit.serve.scheduler.conftest import OpenDeployment, Puppet, Stage, soon, submitted, until
 
@@ -23,7 +23,7 @@ ONE_JOB_EACH = partial(Puppet.greet, room=1)
 
 def between(least: int, most: int, **more: Any) -> dict[str, Any]:
     """No pause between looks, and no patience with idle workers."""
-    return {"size": CrewSize(least=least, most=most, idle_s=0.0), **more}
+    return {"size": ReplicaCount(least=least, most=most, idle_s=0.0), **more}
 
 
 def names(deployment: Deployment) -> list[str]:
@@ -84,7 +84,7 @@ async def test_more_come_while_one_still_ends_its_jobs(deployed: OpenDeployment)
 
 async def test_fewer_must_have_been_enough_for_a_while(deployed: OpenDeployment) -> None:
     stage = Stage(ONE_JOB_EACH)
-    async with deployed(stage.start, size=CrewSize(least=1, most=2, idle_s=3600.0)) as deployment:
+    async with deployed(stage.start, size=ReplicaCount(least=1, most=2, idle_s=3600.0)) as deployment:
         jobs = await submitted(deployment, 2)
         async with at_work(await stage.next(), await stage.next()):
             for job in jobs:
@@ -101,7 +101,7 @@ async def test_workers_are_replaced_one_by_one_and_nothing_is_lost(deployed: Ope
         workers = [await old.next(), await old.next()]
         jobs = await submitted(deployment, 4)
         works = [(worker, await worker.told(Work)) for worker in workers for _ in range(2)]
-        updating = asyncio.create_task(deployment.update(("sdxl",), new.start, CrewSize(least=2, most=2)))
+        updating = asyncio.create_task(deployment.update(("sdxl",), new.start, ReplicaCount(least=2, most=2)))
         await until(lambda: [worker.state for worker in deployment.status().workers].count("leaving") == 1)
         assert deployment.status().ready, "the other one works on"
         later = (await submitted(deployment, 1))[0]
@@ -142,7 +142,7 @@ async def test_what_will_not_start_everywhere_replaces_nobody(deployed: OpenDepl
     async with deployed(old.start, old.start, **between(2, 2)) as deployment:
         await until(lambda: len(names(deployment)) == 2)
         with pytest.raises(UpdateError, match="no model 'none'"):
-            await soon(deployment.update(("none",), bad.start, CrewSize(least=2, most=2)))
+            await soon(deployment.update(("none",), bad.start, ReplicaCount(least=2, most=2)))
         assert len(names(deployment)) == 2
         assert old.count == 4, "the one that was replaced has its place again"
         assert (await bad.next()).closed
@@ -157,7 +157,7 @@ async def test_a_leaving_worker_that_dies_loses_nothing_and_has_no_successor(
         worker = await old.next()
         (job,) = await submitted(deployment, 1)
         await worker.told(Work)
-        updating = asyncio.create_task(deployment.update(("emoji",), new.start, CrewSize()))
+        updating = asyncio.create_task(deployment.update(("emoji",), new.start, ReplicaCount()))
         await until(lambda: deployment.status().workers[0].state == "leaving")
         worker.die()
         successor = await new.next()
@@ -169,5 +169,5 @@ async def test_a_leaving_worker_that_dies_loses_nothing_and_has_no_successor(
 
 @pytest.mark.parametrize(("jobs", "workers"), [(0, 2), (8, 2), (9, 3), (17, 5), (1000, 5)])
 def test_how_many_are_wanted(jobs: int, workers: int) -> None:
-    assert CrewSize(least=2, most=5).wanted(jobs, room=4) == workers
-    assert CrewSize(least=2, most=5, jobs_each=4).wanted(jobs, room=1) == workers
+    assert ReplicaCount(least=2, most=5).wanted(jobs, room=4) == workers
+    assert ReplicaCount(least=2, most=5, jobs_each=4).wanted(jobs, room=1) == workers

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from calotype.serve.ipc.messages import Stop, Stopped, Work
-from calotype.serve.job_waiting import ended, news
+from calotype.serve.job_waiting import stream_job, wait_for_job
 from calotype.serve.scheduler.deployment import Deployment
 from calotype.serve.service import UnavailableError
 from calotype.spec.job import Job
@@ -132,13 +132,13 @@ async def test_a_worker_that_does_not_end_is_killed(deployed: OpenDeployment) ->
 
 async def test_a_client_that_waits_does_not_lose_its_job_by_a_stop(deployed: OpenDeployment) -> None:
     async def watched(deployment: Deployment, job: Job) -> None:
-        async for _ in news(deployment, job):
+        async for _ in stream_job(deployment, job):
             pass
 
     async with deployed(Stage(None).start) as deployment:
         jobs = await submitted(deployment, 2)
         clients = [
-            asyncio.create_task(ended(deployment, jobs[0])),
+            asyncio.create_task(wait_for_job(deployment, jobs[0])),
             asyncio.create_task(watched(deployment, jobs[1])),
         ]
         await asyncio.sleep(0)

@@ -22,26 +22,28 @@ from calotype.serve.ipc.messages import (
 )
 from calotype.serve.queue.repository import uploads
 from calotype.serve.scheduler.deployment import Deployment
-from calotype.serve.scheduler.event_bus import MOST_UNREAD, Followers
+from calotype.serve.scheduler.event_bus import MAX_UNREAD, EventBus
 from calotype.serve.scheduler.settings import RequestLimits
-from calotype.serve.service import Happening, QueueFullError
+from calotype.serve.service import JobEvent, QueueFullError
 from calotype.serve.workflow.admission import WorkflowAdmission
 from calotype.serve.workflow.service import WorkflowRefusedError
-from calotype.serve.workflow.service_impl import WorkflowDesk
+from calotype.serve.workflow.service_impl import DeploymentWorkflowService
 from calotype.spec.job import Job, JobFailure, NodeFailure, PictureFile
 from calotype.spec.workflow import WorkflowSubmission
-from calotype.workflow.node_api import INT, Input, NodeClass
+from calotype.workflow.node_api import INT, Input, NodeDef
 from calotype.workflow.registry import Registry, load_registry
 from tests.unit.serve.scheduler.conftest import OpenDeployment, Puppet, Stage, asking, soon, until
 
 pytestmark = pytest.mark.anyio
-SAVE = NodeClass("Save", lambda _: (), inputs=(Input("seed", INT, default=0),), is_output=True)
+SAVE = NodeDef("Save", lambda _: (), inputs=(Input("seed", INT, default=0),), is_output=True)
 GRAPH = {"1": {"class_type": "Save", "inputs": {}}}
 FILE = PictureFile(filename="a.png", subfolder="", type="output")
 
 
-def desk_of(deployment: Deployment) -> WorkflowDesk:
-    return WorkflowDesk(deployment, deployment._queue, WorkflowAdmission(Registry([SAVE]), models=("emoji",)))
+def desk_of(deployment: Deployment) -> DeploymentWorkflowService:
+    return DeploymentWorkflowService(
+        deployment, deployment._queue, WorkflowAdmission(Registry([SAVE]), models=("emoji",))
+    )
 
 
 async def handed_in(deployment: Deployment, client: str = "ann", **knobs: Any) -> Job:
@@ -162,18 +164,18 @@ async def test_followers_hear_of_their_own_and_how_things_stand(deployed: OpenDe
 
 
 async def test_a_slow_follower_misses_steps_and_one_far_behind_is_left() -> None:
-    followers = Followers(lambda: ())
+    followers = EventBus(lambda: ())
     job = _job("ann")
     step = NodeNews(job_id=job.id, happened="progressed", node="1", maximum=9)
     with followers.follow("ann") as happenings, followers.follow("bob") as others:
         for value in range(9):
-            followers.tell(Happening(job, step.model_copy(update={"value": value})))
+            followers.tell(JobEvent(job, step.model_copy(update={"value": value})))
         (only,) = await _take(happenings, 1)
         assert only.news is not None
         assert only.news.value == 8
-        for _ in range(MOST_UNREAD + 1):
-            followers.tell(Happening(job))
-        assert len([one async for one in happenings]) == MOST_UNREAD + 1
+        for _ in range(MAX_UNREAD + 1):
+            followers.tell(JobEvent(job))
+        assert len([one async for one in happenings]) == MAX_UNREAD + 1
         followers.close()
         assert [one async for one in others] == []
 
@@ -183,7 +185,7 @@ async def test_a_picture_for_workflows_has_the_bounds_of_any_other(deployed: Ope
         Registry([SAVE]), models=("emoji",), limits=RequestLimits(max_given_bytes=10)
     )
     async with deployed(Stage(None).start) as deployment:
-        desk = WorkflowDesk(deployment, deployment._queue, admission)
+        desk = DeploymentWorkflowService(deployment, deployment._queue, admission)
         with pytest.raises(RequestError, match="image: is 11 bytes, the limit here is 10"):
             await desk.upload(FILE, b"x" * 11, client="ann")
         assert await desk.upload(FILE, b"x" * 10, client="ann") == FILE
@@ -192,10 +194,10 @@ async def test_a_picture_for_workflows_has_the_bounds_of_any_other(deployed: Ope
 async def test_a_client_may_have_given_more_pictures_than_are_listed(
     deployed: OpenDeployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploads, "MOST_LISTED", 2)
+    monkeypatch.setattr(uploads, "MAX_LISTED", 2)
     async with deployed(Stage(None).start) as deployment:
         admission = WorkflowAdmission(load_registry(), models=("emoji",))
-        desk = WorkflowDesk(deployment, deployment._queue, admission)
+        desk = DeploymentWorkflowService(deployment, deployment._queue, admission)
         for name in ("apple.png", "bear.png", "cat.png"):
             await desk.upload(PictureFile(filename=name, subfolder="of", type="input"), b"x", client="ann")
         info = await desk.object_info(client="ann", name="LoadImage")
@@ -254,7 +256,7 @@ async def test_a_graph_counts_as_the_pictures_it_saves(deployed: OpenDeployment,
     }
     async with deployed(Stage(None).start, quotas=keys) as deployment:
         admission = WorkflowAdmission(load_registry(), models=("emoji",))
-        desk = WorkflowDesk(deployment, deployment._queue, admission)
+        desk = DeploymentWorkflowService(deployment, deployment._queue, admission)
         with pytest.raises(RequestError, match="64 pictures at once, the limit of 'ann' is 63 a minute"):
             await desk.submit(WorkflowSubmission(prompt=prompt), client="ann")
 
@@ -274,7 +276,7 @@ async def test_a_part_that_will_not_run_says_nothing_of_the_rest(deployed: OpenD
     }
     async with deployed(Stage(None).start) as deployment:
         admission = WorkflowAdmission(load_registry(), models=("emoji",))
-        desk = WorkflowDesk(deployment, deployment._queue, admission)
+        desk = DeploymentWorkflowService(deployment, deployment._queue, admission)
         accepted = await desk.submit(WorkflowSubmission(prompt=prompt), client="ann")
         assert set(accepted.node_errors) == {"4", "5", "6"}
 
@@ -311,7 +313,7 @@ async def test_pictures_that_nobody_could_tell_beforehand_count_when_they_are_sa
         assert failed.report.failed.node == "1"
 
 
-async def _take(happenings: AsyncIterator[Happening], number: int) -> list[Happening]:
+async def _take(happenings: AsyncIterator[JobEvent], number: int) -> list[JobEvent]:
     return [await soon(anext(happenings)) for _ in range(number)]
 
 

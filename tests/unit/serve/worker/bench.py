@@ -10,9 +10,9 @@ from calotype.core.errors import NotFoundError
 from calotype.core.progress import Progress
 from calotype.serve.ipc.messages import Evaluated, Failed, Finished, Load, LoadedModel, Stepped, Stopped, Work
 from calotype.serve.worker.batcher import Batcher
-from calotype.serve.worker.fake_engine import IdleEngine
-from calotype.serve.worker.image_encoder import Finishing
-from calotype.serve.worker.model_cache import Models
+from calotype.serve.worker.fake_engine import FakeEngine
+from calotype.serve.worker.image_encoder import ImageEncoder
+from calotype.serve.worker.model_cache import ModelCache
 from calotype.serve.worker.progress_stages import Stages
 from calotype.serve.worker.protocols import JobEngine, Loader, OutOfMemoryError
 
@@ -24,11 +24,11 @@ class Shelf:
     """`Loader` of idle engines that keeps those it made; a model's bytes are the number in its name."""
 
     memory_bytes: int = 100
-    make: Any = IdleEngine
+    make: Any = FakeEngine
     """What becomes of a name: called without arguments."""
     really_fits: int = 10**9
     """Bytes that the device has, whatever was counted."""
-    made: dict[str, IdleEngine] = field(default_factory=dict)
+    made: dict[str, FakeEngine] = field(default_factory=dict)
     described: list[str] = field(default_factory=list)
     loads: list[str] = field(default_factory=list)
     let_go_of: int = 0
@@ -73,8 +73,8 @@ class Bench:
         self._loader = loader or Shelf()
         self.messages: list[tuple[Any, Sequence[bytes]]] = []
         self.stages = Stages(self.say)
-        self.models = Models(self._loader, on_change=self.say, on_loading=self.say, stages=self.stages)
-        self.finishing = Finishing(self.say)
+        self.models = ModelCache(self._loader, on_change=self.say, on_loading=self.say, stages=self.stages)
+        self.finishing = ImageEncoder(self.say)
         self.batcher = Batcher(
             self.models, self.say, self.finishing, most_rows=most_rows, stages=self.stages, **options
         )
@@ -88,7 +88,7 @@ class Bench:
         return self._loader
 
     @property
-    def engine(self) -> IdleEngine:
+    def engine(self) -> FakeEngine:
         return self.shelf.made["m"]
 
     def add(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calotype.serve.worker.batch_policy import Sharing
-from calotype.serve.worker.fake_engine import IdleEngine, IdleRun
+from calotype.serve.worker.batch_policy import BatchPolicy
+from calotype.serve.worker.fake_engine import FakeEngine, FakeRun
 from calotype.serve.worker.protocols import About
 from tests.unit.serve.worker.bench import Bench, Shelf
 
@@ -14,7 +14,7 @@ SHAPE = "shape"
 
 
 @dataclass
-class Taking(IdleEngine):
+class Taking(FakeEngine):
     """An engine whose evaluations take a while, and some more for every row; they are told one later."""
 
     fixed_s: float = 0.0
@@ -22,7 +22,7 @@ class Taking(IdleEngine):
     _asked: tuple[About | None, float] = (None, 0.0)
 
     def evaluate(
-        self, runs: Sequence[IdleRun], *, least_rows: int, about: About | None = None
+        self, runs: Sequence[FakeRun], *, least_rows: int, about: About | None = None
     ) -> Sequence[str]:
         answers = super().evaluate(runs, least_rows=least_rows)
         self.evaluation_about, self.evaluation_s = self._asked
@@ -56,8 +56,8 @@ def after_all_sizes(engine: type[Taking]) -> Bench:
     return bench
 
 
-def known(seconds: dict[int, float]) -> Sharing:
-    sharing = Sharing()
+def known(seconds: dict[int, float]) -> BatchPolicy:
+    sharing = BatchPolicy()
     for rows, taken in seconds.items():
         for _ in range(2):
             sharing.learn(SHAPE, rows, taken)
@@ -123,7 +123,7 @@ def test_a_long_job_has_its_turn_while_short_ones_keep_coming() -> None:
 
 
 def test_nobody_waits_for_what_is_not_known() -> None:
-    assert Sharing().rows(SHAPE, wanted=8, most=8) == 8
+    assert BatchPolicy().rows(SHAPE, wanted=8, most=8) == 8
     assert known({4: 4.0}).rows(SHAPE, wanted=8, most=8) == 8
     assert known({8: 8.0}).rows(SHAPE, wanted=8, most=8) == 8
     assert known({4: 4.0, 8: 8.0}).rows("another", wanted=8, most=8) == 8

@@ -12,8 +12,8 @@ from PIL import Image
 
 from calotype.core.errors import Problem, RequestError
 from calotype.serve.ipc.messages import Evaluated, Finished, Stage, Stepped, Work
-from calotype.serve.worker.fake_engine import IdleEngine, IdleOrder, IdleRun
-from calotype.serve.worker.group_scheduler import LORA_TURNS, Group, Turns
+from calotype.serve.worker.fake_engine import FakeEngine, FakeJobPlan, FakeRun
+from calotype.serve.worker.group_scheduler import LORA_QUANTUM, Group, GroupScheduler
 from calotype.serve.worker.row_limits import bucket
 from tests.unit.serve.worker.bench import Bench, Shelf
 
@@ -125,8 +125,8 @@ def test_lora_sets_keep_their_turn_for_a_while_and_everybody_gets_one() -> None:
     bench.add("both", steps=20, loras=[{"name": "style"}, {"name": "other"}])
     bench.to_the_end()
     order = [names[0] for names in bench.engine.evaluated]
-    stretches = [order[start : start + LORA_TURNS] for start in range(0, 48, LORA_TURNS)]
-    assert stretches == [[name] * LORA_TURNS for name in ("plain", "styled", "both") * 2]
+    stretches = [order[start : start + LORA_QUANTUM] for start in range(0, 48, LORA_QUANTUM)]
+    assert stretches == [[name] * LORA_QUANTUM for name in ("plain", "styled", "both") * 2]
     assert order[48:] == ["plain"] * 4 + ["styled"] * 4 + ["both"] * 4
 
 
@@ -148,7 +148,7 @@ def test_a_lora_set_nobody_uses_any_more_holds_nobody_up() -> None:
 
 
 def test_a_stream_of_newcomers_does_not_starve_who_waits() -> None:
-    turns = Turns()
+    turns = GroupScheduler()
     patient = Group("m", (), "patient")
     served = [
         turns.next([patient, Group("m", (), f"new {n}"), Group("m", (), f"new {n + 1}")]) for n in range(30)
@@ -157,7 +157,7 @@ def test_a_stream_of_newcomers_does_not_starve_who_waits() -> None:
 
 
 def test_the_group_just_served_waits_for_a_newcomer() -> None:
-    turns = Turns()
+    turns = GroupScheduler()
     old, new = Group("m", (), "old"), Group("m", (), "new")
     assert turns.next([old]) == old
     assert turns.next([old, new]) == new
@@ -176,13 +176,13 @@ def test_buckets_hold_their_rows_are_few_and_waste_little(rows: int) -> None:
 
 def test_rows_are_filled_up_only_where_new_shapes_cost() -> None:
     for costs, expected in ((True, [6, 4]), (False, [5, 3])):
-        bench = Bench(Shelf(make=lambda costs=costs: IdleEngine(shapes_cost=costs)))
+        bench = Bench(Shelf(make=lambda costs=costs: FakeEngine(shapes_cost=costs)))
         for name, steps in (("a", 1), ("b", 2), ("c", 2)):
             bench.add(name, steps=steps)
         bench.add("guided", steps=1, cfg=2.0)
         bench.to_the_end()
         assert bench.engine.rows == [expected[0], 2]
-        bench = Bench(Shelf(make=lambda costs=costs: IdleEngine(shapes_cost=costs)))
+        bench = Bench(Shelf(make=lambda costs=costs: FakeEngine(shapes_cost=costs)))
         for name in "abc":
             bench.add(name, steps=1)
         bench.to_the_end()
@@ -190,7 +190,7 @@ def test_rows_are_filled_up_only_where_new_shapes_cost() -> None:
 
 
 def test_filling_up_stays_below_the_limit() -> None:
-    bench = Bench(Shelf(make=lambda: IdleEngine(shapes_cost=True)), most_rows=5)
+    bench = Bench(Shelf(make=lambda: FakeEngine(shapes_cost=True)), most_rows=5)
     for name in "abcde":
         bench.add(name, steps=1)
     bench.to_the_end()
@@ -229,7 +229,7 @@ def test_looking_begins_and_ends_at_any_time() -> None:
 def test_decoding_takes_about_as_long_as_an_evaluation_while_others_sample(
     evaluation_s: float, decoded: int
 ) -> None:
-    bench = Bench(Shelf(make=lambda: IdleEngine(evaluation_s=evaluation_s, decode_s=1.0)))
+    bench = Bench(Shelf(make=lambda: FakeEngine(evaluation_s=evaluation_s, decode_s=1.0)))
     bench.add("long", steps=4)
     for number in range(6):
         bench.add(f"short {number}", steps=1)
@@ -245,7 +245,7 @@ def test_what_is_done_for_the_first_time_is_told_before_it_is_done() -> None:
     bench = Bench(most_rows=2)
     seen: list[list[str | None]] = []
 
-    class Looking(IdleEngine):
+    class Looking(FakeEngine):
         def evaluate(self, *given: Any, **named: Any) -> Any:
             seen.append([stage.label for stage in bench.heard(Stage)])
             return super().evaluate(*given, **named)
@@ -275,17 +275,17 @@ LONG_TEXT = 5
 Events = list[str]
 
 
-class SlicedEngine(IdleEngine):
+class SlicedEngine(FakeEngine):
     """Reads prompts whose name begins with `long` in slices, and notes what it does in order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.events: Events = []
 
-    def open(self, work: Work, given: Sequence[bytes]) -> IdleOrder:
+    def open(self, work: Work, given: Sequence[bytes]) -> FakeJobPlan:
         events, asked = self.events, super().open(work, given).asked
 
-        class Order(IdleOrder):
+        class Order(FakeJobPlan):
             @property
             def text_size(self) -> int:
                 return 16 if asked.prompt.startswith("long") else 1
@@ -302,7 +302,7 @@ class SlicedEngine(IdleEngine):
 
         return Order(asked)
 
-    def evaluate(self, runs: Sequence[IdleRun], **more: Any) -> Sequence[str]:
+    def evaluate(self, runs: Sequence[FakeRun], **more: Any) -> Sequence[str]:
         self.events.append("+".join(run.prompt for run in runs))
         return super().evaluate(runs, **more)
 
@@ -364,7 +364,7 @@ def test_a_job_is_stopped_or_fails_while_its_long_text_is_read() -> None:
     assert [event for event in events if event.startswith("long stopped")] == ["long stopped 0"]
 
 
-class WaitingEngine(IdleEngine):
+class WaitingEngine(FakeEngine):
     """Decodes a job's image once the test says `go`."""
 
     def __init__(self) -> None:

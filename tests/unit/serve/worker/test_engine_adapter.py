@@ -25,7 +25,7 @@ from calotype.engine import cuda_graphs
 from calotype.engine.engine import Engine
 from calotype.engine.load import load
 from calotype.engine.passes.cuda_graph import CUDA_GRAPH
-from calotype.engine.presets import passes_of, put_together
+from calotype.engine.presets import build_networks, resolve_passes
 from calotype.imaging.image_io import read_record
 from calotype.models.resolve import embedded_folder
 from calotype.serve.ipc.channel import BlockingChannel
@@ -234,8 +234,8 @@ def test_a_picture_that_has_no_room_beside_recordings_is_made_without_them(
 ) -> None:
     monkeypatch.setattr(cuda_graphs, "_Graph", Tape)
     model = small_engine("emoji", preset="fast").model
-    passes = (*passes_of(model, "fast"), CUDA_GRAPH)
-    real = RealEngine(Engine(model, networks=put_together(model, passes)))
+    passes = (*resolve_passes(model, "fast"), CUDA_GRAPH)
+    real = RealEngine(Engine(model, networks=build_networks(model, passes)))
     evaluate = real.engine.evaluate
 
     def cramped(runs: Sequence[Any], *, least_rows: int) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@ import pytest
 
 from calotype.serve.ipc.messages import Failed
 from calotype.serve.worker import batcher
-from calotype.serve.worker.fake_engine import FAULTS, IdleEngine, IdleOrder, IdleRun
+from calotype.serve.worker.fake_engine import FAULTS, FakeEngine, FakeJobPlan, FakeRun
 from calotype.serve.worker.protocols import DeviceLostError, OutOfMemoryError
 from calotype.serve.worker.row_limits import RowLimits
 from tests.unit.serve.worker.bench import Bench, Shelf
@@ -72,7 +72,7 @@ def test_what_was_done_before_a_failure_is_not_repeated() -> None:
 def test_out_of_memory_splits_the_batch_and_is_remembered_for_the_shape(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    bench = Bench(Shelf(make=lambda: IdleEngine(out_of_memory_over=3)), most_rows=8)
+    bench = Bench(Shelf(make=lambda: FakeEngine(out_of_memory_over=3)), most_rows=8)
     for number in range(8):
         bench.add(f"job {number}", steps=2)
     with caplog.at_level(logging.WARNING):
@@ -95,7 +95,7 @@ def test_what_did_not_fit_is_tried_again_later_and_less_often_each_time(
     """Whoever else had the memory may have given it back."""
     now = [0.0]
     monkeypatch.setattr(batcher, "RowLimits", partial(RowLimits, clock=lambda: now[0]))
-    bench = Bench(Shelf(make=lambda: IdleEngine(out_of_memory_over=2)), most_rows=4)
+    bench = Bench(Shelf(make=lambda: FakeEngine(out_of_memory_over=2)), most_rows=4)
 
     def tried_at(minutes: float, name: str) -> int:
         """The most rows that are tried then for four pictures."""
@@ -114,7 +114,7 @@ def test_what_did_not_fit_is_tried_again_later_and_less_often_each_time(
 
 
 def test_another_shape_is_not_limited_by_what_one_taught() -> None:
-    bench = Bench(Shelf(make=lambda: IdleEngine(out_of_memory_over=4)), most_rows=8)
+    bench = Bench(Shelf(make=lambda: FakeEngine(out_of_memory_over=4)), most_rows=8)
     for number in range(8):
         bench.add(f"large {number}", steps=1, width=512, height=512)
     for number in range(4):
@@ -125,7 +125,7 @@ def test_another_shape_is_not_limited_by_what_one_taught() -> None:
 
 
 def test_a_picture_that_does_not_fit_by_itself_fails_and_the_others_go_on() -> None:
-    bench = Bench(Shelf(make=lambda: IdleEngine(out_of_memory_over=1)), most_rows=8)
+    bench = Bench(Shelf(make=lambda: FakeEngine(out_of_memory_over=1)), most_rows=8)
     bench.add("guided", cfg=7.0)
     for name in "abc":
         bench.add(name)
@@ -135,7 +135,7 @@ def test_a_picture_that_does_not_fit_by_itself_fails_and_the_others_go_on() -> N
 
 
 def test_memory_held_without_need_is_given_back_before_the_next_try() -> None:
-    class Reusing(IdleEngine):
+    class Reusing(FakeEngine):
         def relieve(self) -> None:
             self.out_of_memory_over = None
 
@@ -149,7 +149,7 @@ def test_memory_held_without_need_is_given_back_before_the_next_try() -> None:
 def test_memory_that_another_model_holds_without_need_is_given_back_too() -> None:
     held = {"others": True}
 
-    class Holding(IdleEngine):
+    class Holding(FakeEngine):
         def relieve(self) -> None:
             if self is bench.shelf.made["other"]:
                 held["others"] = False
@@ -165,16 +165,16 @@ def test_memory_that_another_model_holds_without_need_is_given_back_too() -> Non
     assert bench.finished() == {"a"}
 
 
-class Cramped(IdleEngine):
+class Cramped(FakeEngine):
     """Has room for starting or decoding a picture only after it was relieved so many times."""
 
     refusals, where, relieved = 1, "begin", 0
 
-    def open(self, *given: Any) -> IdleOrder:
+    def open(self, *given: Any) -> FakeJobPlan:
         engine, order = self, super().open(*given)
 
-        class Order(IdleOrder):
-            def begin(self, index: int) -> IdleRun:
+        class Order(FakeJobPlan):
+            def begin(self, index: int) -> FakeRun:
                 engine.refuse("begin")
                 return super().begin(index)
 
@@ -208,7 +208,7 @@ def test_starting_and_decoding_get_a_second_chance_with_all_memory(
 
 
 def test_a_lost_device_is_nobodys_failure() -> None:
-    class Lost(IdleEngine):
+    class Lost(FakeEngine):
         def evaluate(self, *_: Any, **__: Any) -> Sequence[str]:
             raise DeviceLostError("gone")
 
@@ -276,7 +276,7 @@ def test_the_same_job_twice_is_made_once() -> None:
 
 
 def test_a_preview_that_fails_costs_nobody_a_picture() -> None:
-    class Blind(IdleEngine):
+    class Blind(FakeEngine):
         def preview(self, _: object) -> bytes:
             raise RuntimeError("nothing to see")
 

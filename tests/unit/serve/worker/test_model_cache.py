@@ -8,8 +8,8 @@ from weakref import ref
 import pytest
 
 from calotype.serve.ipc.messages import Loading, ModelFailed, Models
-from calotype.serve.worker.fake_engine import IdleEngine
-from calotype.serve.worker.group_scheduler import Group, Turns
+from calotype.serve.worker.fake_engine import FakeEngine
+from calotype.serve.worker.group_scheduler import Group, GroupScheduler
 from tests.unit.serve.worker.bench import Bench, Shelf
 
 
@@ -78,12 +78,12 @@ def test_a_stopped_or_failed_job_holds_no_model() -> None:
 class Watchful(Shelf):
     """Notes how many of its engines are still there whenever another is loaded."""
 
-    loaded: list[ref[IdleEngine]] = field(default_factory=list)
+    loaded: list[ref[FakeEngine]] = field(default_factory=list)
     at_loads: list[int] = field(default_factory=list)
 
-    def load(self, *_: object) -> IdleEngine:
+    def load(self, *_: object) -> FakeEngine:
         self.at_loads.append(sum(known() is not None for known in self.loaded))
-        engine = IdleEngine()
+        engine = FakeEngine()
         self.loaded.append(ref(engine))
         return engine
 
@@ -123,7 +123,7 @@ def test_a_device_with_less_room_than_was_counted_is_emptied_first() -> None:
 
 
 def test_no_model_goes_where_it_is_enough_that_all_give_back_what_they_hold_without_need() -> None:
-    class Holding(IdleEngine):
+    class Holding(FakeEngine):
         def relieve(self) -> None:
             bench.shelf.really_fits = 20
 
@@ -239,7 +239,7 @@ def test_unloading_is_answered_when_the_model_is_gone_with_all_its_presets() -> 
 
 
 def test_loras_stay_merged_into_an_engine_whatever_others_do() -> None:
-    turns = Turns()
+    turns = GroupScheduler()
     styled, plain = Group("m", ("style",), "s"), Group("m", (), "s", "fast")
     served = [turns.next([styled, plain]) for _ in range(4)]
     assert served == [styled, plain] * 2, "the other preset's weights are its own"

@@ -14,7 +14,7 @@ from calotype.engine.engine import Engine
 from calotype.serve.worker import engine_adapter
 from calotype.serve.worker.engine_adapter import RealLoader
 from calotype.serve.worker.options import most_rows
-from calotype.serve.worker.warmup import companies, warm_companies
+from calotype.serve.worker.warmup import warm_up_batches, warmup_batch_sizes
 from tests.engines import small_engine
 
 
@@ -33,15 +33,15 @@ def evaluated(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_numbers_of_pictures_are_those_whose_rows_are_evaluated() -> None:
-    assert companies(32) == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16]
-    assert companies(18) == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert companies(1) == []
+    assert warmup_batch_sizes(32) == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16]
+    assert warmup_batch_sizes(18) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert warmup_batch_sizes(1) == []
 
 
 def test_each_is_evaluated_until_it_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = small_engine(preset="fast")
     found = evaluated(engine, monkeypatch)
-    warm_companies(engine, 8, Silent())
+    warm_up_batches(engine, 8, Silent())
     assert found == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_left_to_requests(
         raise DoesNotFitError("1024×1024 does not fit into 4 GB")
 
     monkeypatch.setattr(engine, "plan", full)
-    warm_companies(engine, 8, Silent())
+    warm_up_batches(engine, 8, Silent())
     assert "not everything is warmed up: 1024×1024 does not fit into 4 GB" in caplog.text
 
 
@@ -70,14 +70,14 @@ def test_a_device_that_is_full_is_no_reason_not_to_start(
     monkeypatch.setattr(engine, "warm_company", failing)
     full = "out of memory" in text
     with nullcontext() if full else pytest.raises(torch.AcceleratorError):
-        warm_companies(engine, 8, Silent())
+        warm_up_batches(engine, 8, Silent())
     assert ("not everything is warmed up" in caplog.text) == full
 
 
 def test_a_worker_warms_up_its_own_models_once_and_others_never(monkeypatch: pytest.MonkeyPatch) -> None:
     warmed: list[int] = []
     monkeypatch.setattr(
-        engine_adapter, "warm_companies", lambda _engine, rows, _progress: warmed.append(rows)
+        engine_adapter, "warm_up_batches", lambda _engine, rows, _progress: warmed.append(rows)
     )
     loader = RealLoader(device="cpu", preset="fast", paths={"own": "emoji"}, warm=True, max_rows=6)
     loader.load("own", Silent())
@@ -91,4 +91,4 @@ def test_a_worker_warms_up_its_own_models_once_and_others_never(monkeypatch: pyt
 
 
 def test_the_usual_bound_is_the_workers() -> None:
-    assert companies(most_rows(None, "NVIDIA H200"))[-1] == 16
+    assert warmup_batch_sizes(most_rows(None, "NVIDIA H200"))[-1] == 16

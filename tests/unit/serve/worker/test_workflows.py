@@ -14,10 +14,10 @@ from calotype.serve.ipc.messages import Failed, Models, NodeNews, RunWorkflow, S
 from calotype.serve.worker.main import turn
 from calotype.serve.worker.protocols import DeviceLostError, OutOfMemoryError
 from calotype.serve.worker.workflow_engines import NodeEngines
-from calotype.serve.worker.workflow_runner import Workflows
+from calotype.serve.worker.workflow_runner import WorkflowRunner
 from calotype.serve.workflow.catalogue import WorkflowCatalogue
 from calotype.workflow.cache import Cache
-from calotype.workflow.node_api import IMAGE, INT, STRING, Context, Input, NodeClass, Output, Result, Step
+from calotype.workflow.node_api import IMAGE, INT, STRING, Context, Input, NodeDef, Output, Result, Step
 from calotype.workflow.registry import Registry
 from tests.unit.serve.worker.bench import Bench, Shelf
 
@@ -30,16 +30,16 @@ class Stage:
         self.engines = NodeEngines(self.bench.models, self.bench.shelf)
         self.cache = Cache()
         made = [
-            NodeClass(name, run, inputs=(Input("value", INT, default=0),), outputs=(Output(IMAGE),))
+            NodeDef(name, run, inputs=(Input("value", INT, default=0),), outputs=(Output(IMAGE),))
             for name, run in nodes.items()
         ]
-        save = NodeClass(
+        save = NodeDef(
             "Save",
             lambda context, image, prefix: Result((), {"images": [context.save(image, prefix)]}),
             inputs=(Input("image", IMAGE), Input("prefix", STRING, default="p")),
             is_output=True,
         )
-        self.workflows = Workflows(
+        self.workflows = WorkflowRunner(
             Registry([*made, save]),
             self.bench.say,
             self.engines,

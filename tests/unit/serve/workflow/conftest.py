@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import calotype
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.config import DeploymentConfig
 from calotype.serve.lifecycle.daemon import deploy, stop
-from calotype.serve.lifecycle.registry import Running, all_places
+from calotype.serve.lifecycle.registry import Endpoint, all_deployment_dirs
 from tests.unit.serve.workflow.comfy_client import ComfyClient
 
 NODES = Path(__file__).parent / "node_package"
@@ -33,20 +33,20 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         source = str(Path(calotype.__file__).parents[1])
         patched.setenv("PYTHONPATH", os.pathsep.join([source, str(NODES)]))
         yield folder
-        for place in all_places():
+        for place in all_deployment_dirs():
             running = place.running()
             if running is not None:
                 stop(running, at_once=True)
 
 
-def planned(name: str = "flows", **values: Any) -> DeploymentPlan:
-    return DeploymentPlan.parse(
+def planned(name: str = "flows", **values: Any) -> DeploymentConfig:
+    return DeploymentConfig.parse(
         {"name": name, "models": ["m"], "engine": "nothing", "devices": ["cpu"], "drain_s": 5.0, **values}
     )
 
 
 @pytest.fixture(scope="module")
-def deployed(surroundings: Path) -> Running:
+def deployed(surroundings: Path) -> Endpoint:
     return deploy(planned())
 
 
@@ -54,7 +54,7 @@ Connect = Callable[..., ComfyClient]
 
 
 @pytest.fixture
-def connect(deployed: Running) -> Iterator[Connect]:
+def connect(deployed: Endpoint) -> Iterator[Connect]:
     clients: list[ComfyClient] = []
 
     def connected(url: str | None = None, **options: Any) -> ComfyClient:

@@ -15,7 +15,7 @@ from PIL import Image
 import calotype
 from calotype.core.errors import CalotypeError
 from calotype.serve.lifecycle.daemon import deploy, stop
-from calotype.serve.lifecycle.registry import Running, place_of
+from calotype.serve.lifecycle.registry import Endpoint, deployment_dir
 from tests.unit.models.files.bad_models import write_bad_models
 from tests.unit.serve.workflow.comfy_client import ComfyClient, RefusedError
 from tests.unit.serve.workflow.conftest import planned
@@ -46,7 +46,7 @@ GRAPH: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def real(surroundings: Path) -> Running:
+def real(surroundings: Path) -> Endpoint:
     told: list[str] = []
     running = deploy(planned("real", models=["emoji"], engine="calotype", preset="baseline"), told.append)
     assert any("emoji" in line for line in told), f"how loading went was not told: {told}"
@@ -54,7 +54,7 @@ def real(surroundings: Path) -> Running:
 
 
 @pytest.fixture
-def client(real: Running) -> Iterator[ComfyClient]:
+def client(real: Endpoint) -> Iterator[ComfyClient]:
     client = ComfyClient(real.http)
     yield client
     client.close()
@@ -68,7 +68,7 @@ def pixels(data: bytes) -> bytes:
     return Image.open(io.BytesIO(data)).convert("RGB").tobytes()
 
 
-def test_bad_model_files_are_refused_and_good_requests_served(real: Running, surroundings: Path) -> None:
+def test_bad_model_files_are_refused_and_good_requests_served(real: Endpoint, surroundings: Path) -> None:
     marker = surroundings / "a command was run"
     names = write_bad_models(surroundings / "models" / "checkpoints", marker)
     with calotype.client("real") as client:
@@ -170,7 +170,7 @@ def test_the_longest_name_is_saved_and_fetched(client: ComfyClient) -> None:
     client.post("/history", {"delete": [made]})
 
 
-def test_the_default_graph(client: ComfyClient, real: Running) -> None:
+def test_the_default_graph(client: ComfyClient, real: Endpoint) -> None:
     job = client.make_pictures("a pear", wait=False)["id"]
     first = client.queue_prompt(GRAPH)["prompt_id"]
     heard = client.until_done(first)
@@ -191,7 +191,7 @@ def test_the_default_graph(client: ComfyClient, real: Running) -> None:
     # Ordinary jobs have gone on meanwhile.
     assert client.get(f"/v1/jobs/{job}")["state"] in ("running", "done")
     stop(real, at_once=False)
-    again = deploy(place_of("real").plan())
+    again = deploy(deployment_dir("real").plan())
     client = ComfyClient(again.http)
     try:
         assert list(client.get("/history")) == [first, other]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from calotype.serve.lifecycle.daemon import deploy, stop
-from calotype.serve.lifecycle.registry import Running, place_of
+from calotype.serve.lifecycle.registry import Endpoint, deployment_dir
 from tests.unit.serve.workflow.comfy_client import ComfyClient
 from tests.unit.serve.workflow.conftest import Connect, graph, planned
 
@@ -104,15 +104,15 @@ def test_ordinary_jobs_go_on_beside_a_workflow(connect: Connect, tmp_path: Path)
     assert held in [job["id"] for job in kinds["workflow"]]
 
 
-def _running(name: str) -> Running:
-    running = place_of(name).running()
+def _running(name: str) -> Endpoint:
+    running = deployment_dir(name).running()
     assert running is not None
     return running
 
 
-def _started_again(name: str) -> Running:
+def _started_again(name: str) -> Endpoint:
     """Once the killed one has let go of its folder."""
-    place = place_of(name)
+    place = deployment_dir(name)
     while place.running() is not None:
         pass
     return deploy(place.plan())

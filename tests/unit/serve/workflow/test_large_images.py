@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 from PIL import Image
 
-from calotype.core.process import born
-from calotype.serve.lifecycle.registry import Running
+from calotype.core.process import process_start_time
+from calotype.serve.lifecycle.registry import Endpoint
 from tests.polling import until
 from tests.unit.serve.workflow.conftest import Connect
 
@@ -38,7 +38,7 @@ def png(side: int) -> bytes:
 
 
 def test_a_huge_preview_delays_no_other_image_and_ends_with_its_connection(
-    deployed: Running, connect: Connect
+    deployed: Endpoint, connect: Connect
 ) -> None:
     other, server = connect(), deployed.pid
     other.upload(png(SIDE), "huge.png")
@@ -55,6 +55,6 @@ def test_a_huge_preview_delays_no_other_image_and_ends_with_its_connection(
         attacker.setblocking(False)
         with pytest.raises(BlockingIOError):
             attacker.recv(1)
-        assert born(process) is not None, "others were served before the preview was made"
-    until(lambda: born(process) is None, "the process of a client that has gone is killed")
+        assert process_start_time(process) is not None, "others were served before the preview was made"
+    until(lambda: process_start_time(process) is None, "the process of a client that has gone is killed")
     assert other.upload(png(9), "tiny.png")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from calotype.spec.recipe_sections import ProfilePart
+from calotype.spec.recipe_sections import ProfileConfig
 from calotype.train.callbacks import profiler as profiler_module
 from calotype.train.callbacks.profiler import ProfileWindow
 
-PART = ProfilePart(enabled=True, start_step=3, end_step=4, gen_shape=True)
+PART = ProfileConfig(enabled=True, start_step=3, end_step=4, gen_shape=True)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from calotype.core.errors import NotFoundError
-from calotype.train.checkpoint import CheckpointStore
+from calotype.train.checkpoint import CheckpointManager
 from tests.unit.train.runs import metrics, small_recipe, trained
 
 
@@ -30,7 +30,7 @@ def test_curves_hold_the_metrics_once_even_of_steps_done_twice(base: Path, tmp_p
     }
     folder = tmp_path / "run"
     trained(small_recipe(base, folder, trainer__max_steps=4, **changes))
-    with CheckpointStore(folder / "checkpoints", 3) as store:
+    with CheckpointManager(folder / "checkpoints", 3) as store:
         newest = store.newest()
         assert newest is not None
         assert newest.name == "step-00000004"

@@ -12,13 +12,13 @@ import torch
 from calotype.cli.main import run
 from calotype.core.errors import NotFoundError, RequestError
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import needs_of
+from calotype.train.builders import requirements_of
 from calotype.train.callbacks import best_metric
 from calotype.train.callbacks.validation import Validation
-from calotype.train.checkpoint import CheckpointStore
-from calotype.train.data.dataloader import open_feed
+from calotype.train.checkpoint import CheckpointManager
+from calotype.train.data.dataloader import build_dataloader
 from calotype.train.export import export
-from calotype.train.tasks.base import UnetSubject
+from calotype.train.tasks.base import UNetTask
 from calotype.train.train import run_folder
 from tests.unit.train.runs import (
     arguments,
@@ -50,7 +50,7 @@ VALIDATED: dict[str, Any] = {
 
 def judged(recipe: Recipe) -> dict[int, float | None]:
     """The metric in the manifest of every checkpoint there is."""
-    with CheckpointStore(run_folder(recipe) / "checkpoints", 1) as store:
+    with CheckpointManager(run_folder(recipe) / "checkpoints", 1) as store:
         return {checkpoint.step: checkpoint.metric for checkpoint in store.list()}
 
 
@@ -86,16 +86,16 @@ def test_every_judged_checkpoint_is_validated_and_the_values_are_kept(validated:
 def test_the_validation_loss_is_that_of_the_averaged_weights_on_the_same_samples(validated: Recipe) -> None:
     loop = small_loop(validated)
     subject, part = loop.subject, validated.validation.data
-    assert isinstance(subject, UnetSubject)
+    assert isinstance(subject, UNetTask)
     assert part is not None
     averages = saved_state(validated)["ema"]["averages"]
     with torch.no_grad():
         for name, average in zip(sorted(subject.parameters()), averages, strict=True):
             subject.parameters()[name].copy_(average)
-        needs = needs_of(subject.model, validated)
-        with open_feed(validated.data, needs, micro_batch_size=2) as training:
+        needs = requirements_of(subject.model, validated)
+        with build_dataloader(validated.data, needs, micro_batch_size=2) as training:
             subject.use_empty_text(training.facts.empty_text)
-        with open_feed(part, needs, micro_batch_size=2) as feed:
+        with build_dataloader(part, needs, micro_batch_size=2) as feed:
             # Five samples are three micro-batches of two.
             losses = [
                 float(subject.prepare(next(feed), [-1 - 2 * index, -2 - 2 * index])(subject.network))

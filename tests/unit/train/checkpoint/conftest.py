@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.train.checkpoint import CheckpointStore
+from calotype.train.checkpoint import CheckpointManager
 
 
 @pytest.fixture(autouse=True)
@@ -22,8 +22,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(folder: Path) -> Iterator[CheckpointStore]:
-    with CheckpointStore(folder, keep_last=3) as made:
+def store(folder: Path) -> Iterator[CheckpointManager]:
+    with CheckpointManager(folder, keep_last=3) as made:
         yield made
 
 

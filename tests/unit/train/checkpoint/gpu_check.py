@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from calotype.train.checkpoint import BackgroundSaver, CheckpointStore
+from calotype.train.checkpoint import BackgroundSaver, CheckpointManager
 
 NUM_TENSORS, ITEMS = 64, 2**24
 
@@ -24,7 +24,7 @@ def main() -> None:
     state = {"weights": weights, "strided": strided}
     with (
         tempfile.TemporaryDirectory() as folder,
-        CheckpointStore(Path(folder), keep_last=1) as store,
+        CheckpointManager(Path(folder), keep_last=1) as store,
         BackgroundSaver(store) as saver,
     ):
         for step in range(3):

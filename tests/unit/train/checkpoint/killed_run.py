@@ -6,12 +6,12 @@ import os
 import sys
 from pathlib import Path
 
-from calotype.train.checkpoint import BackgroundSaver, CheckpointStore
+from calotype.train.checkpoint import BackgroundSaver, CheckpointManager
 from tests.unit.train.checkpoint.states import own_state, small_state
 
 
 def main(folder: Path, point: str) -> None:
-    store = CheckpointStore(folder, keep_last=3)
+    store = CheckpointManager(folder, keep_last=3)
     num_barriers = 0
 
     def stay() -> None:

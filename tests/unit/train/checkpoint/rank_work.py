@@ -16,7 +16,7 @@ from calotype.core.errors import NotFoundError
 from calotype.train.checkpoint import (
     BackgroundSaver,
     CannotWriteError,
-    CheckpointStore,
+    CheckpointManager,
     Ranks,
     agreed,
     separate_ranks,
@@ -46,7 +46,7 @@ def main(rank: int, folder: Path) -> None:
 
 
 def each_gets_its_own_back(ranks: Ranks, folder: Path) -> None:
-    with CheckpointStore(folder, keep_last=3) as store:
+    with CheckpointManager(folder, keep_last=3) as store:
         store.save(1, small_state(1), own_state(1, ranks.rank), **_place(ranks))
         shared, own = store.load(folder / "step-00000001", ranks.rank)
         assert_same(shared, small_state(1))
@@ -54,7 +54,7 @@ def each_gets_its_own_back(ranks: Ranks, folder: Path) -> None:
 
 
 def in_the_background_beside_training(ranks: Ranks, folder: Path) -> None:
-    with CheckpointStore(folder, keep_last=2) as store:
+    with CheckpointManager(folder, keep_last=2) as store:
         with BackgroundSaver(store, **_place(ranks)) as saver:
             for step in range(1, 5):
                 saver.save(step, small_state(step), own_state(step, ranks.rank))
@@ -72,7 +72,7 @@ def in_the_background_beside_training(ranks: Ranks, folder: Path) -> None:
 
 def one_that_fails_fails_all(ranks: Ranks, folder: Path) -> None:
     for failing in range(WORLD_SIZE):
-        with CheckpointStore(folder, keep_last=3) as store:
+        with CheckpointManager(folder, keep_last=3) as store:
             store.save(1, small_state(1), own_state(1, ranks.rank), **_place(ranks))
             with pytest.MonkeyPatch.context() as patch:
                 if ranks.rank == failing:
@@ -85,17 +85,17 @@ def one_that_fails_fails_all(ranks: Ranks, folder: Path) -> None:
 
 
 def a_refused_folder_fails_all(ranks: Ranks, folder: Path) -> None:
-    holder = CheckpointStore(folder, keep_last=1)
+    holder = CheckpointManager(folder, keep_last=1)
     if ranks.rank == 0:
         holder.claim()
     reason = "still running" if ranks.rank == 0 else "does not see"
     with pytest.raises(Exception, match=reason):
-        CheckpointStore(folder, keep_last=1).save(1, {}, {}, **_place(ranks))
+        CheckpointManager(folder, keep_last=1).save(1, {}, {}, **_place(ranks))
     holder.close()
 
 
 def damage_that_one_sees_is_passed_over_by_all(ranks: Ranks, folder: Path) -> None:
-    with CheckpointStore(folder, keep_last=3) as store:
+    with CheckpointManager(folder, keep_last=3) as store:
         for step in (1, 2, 3):
             store.save(step, small_state(step), own_state(step, ranks.rank), **_place(ranks))
         # The other rank looks at the last one before it takes it for saved.
@@ -113,13 +113,13 @@ def damage_that_one_sees_is_passed_over_by_all(ranks: Ranks, folder: Path) -> No
 def a_folder_that_only_one_sees_is_an_error(ranks: Ranks, folder: Path) -> None:
     mine = folder / str(ranks.rank)
     if ranks.rank == 0:
-        CheckpointStore(mine, keep_last=1).save(1, {}, {})
+        CheckpointManager(mine, keep_last=1).save(1, {}, {})
     with pytest.raises(NotFoundError, match=r"some ranks can read checkpoints in .* and others none"):
-        CheckpointStore(mine, keep_last=1).load_newest(ranks.rank, ranks.lowest)
+        CheckpointManager(mine, keep_last=1).load_newest(ranks.rank, ranks.lowest)
 
 
 def none_yet_is_none_for_all(ranks: Ranks, folder: Path) -> None:
-    assert CheckpointStore(folder, keep_last=1).load_newest(ranks.rank, ranks.lowest) is None
+    assert CheckpointManager(folder, keep_last=1).load_newest(ranks.rank, ranks.lowest) is None
 
 
 def one_signal_stops_all(ranks: Ranks, folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from calotype.train.checkpoint import BackgroundSaver, CannotWriteError, CheckpointStore, NoRoomError
+from calotype.train.checkpoint import BackgroundSaver, CannotWriteError, CheckpointManager, NoDiskSpaceError
 from calotype.train.checkpoint.flatten import flatten
 from calotype.train.checkpoint.fs import NewFile
 from calotype.train.checkpoint.host_copy import HostBuffers
@@ -38,11 +38,11 @@ def gate() -> Iterator[Gate]:
     made.opened.set()
 
 
-def load(store: CheckpointStore, step: int) -> tuple[object, object]:
+def load(store: CheckpointManager, step: int) -> tuple[object, object]:
     return store.load(store.folder / f"step-{step:08d}")
 
 
-def test_changes_after_save_are_not_written(store: CheckpointStore, gate: Gate) -> None:
+def test_changes_after_save_are_not_written(store: CheckpointManager, gate: Gate) -> None:
     network, optimizer = trained(steps=2)
     state = {"weights": network.state_dict(), "optimizer": optimizer.state_dict(), "seen": [1, 2]}
     own = {"rng": torch.get_rng_state()}
@@ -58,7 +58,7 @@ def test_changes_after_save_are_not_written(store: CheckpointStore, gate: Gate) 
     assert not torch.equal(network.state_dict()["0.weight"], expected[0]["weights"]["0.weight"])
 
 
-def test_save_returns_before_the_file_is_written(store: CheckpointStore, gate: Gate) -> None:
+def test_save_returns_before_the_file_is_written(store: CheckpointManager, gate: Gate) -> None:
     with BackgroundSaver(store, barrier=gate) as saver:
         saver.save(1, small_state(1), own_state(1))
         assert store.newest() is None
@@ -68,7 +68,7 @@ def test_save_returns_before_the_file_is_written(store: CheckpointStore, gate: G
 
 
 def test_a_further_save_waits_for_the_one_under_way(
-    store: CheckpointStore, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with BackgroundSaver(store, barrier=gate) as saver:
         saver.save(1, small_state(1), own_state(1))
@@ -91,7 +91,7 @@ def test_a_further_save_waits_for_the_one_under_way(
 
 
 @pytest.fixture
-def failing(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[BackgroundSaver]:
+def failing(store: CheckpointManager, monkeypatch: pytest.MonkeyPatch) -> Iterator[BackgroundSaver]:
     """A saver whose save of step 1 failed in the background; the disk works again."""
     saver = BackgroundSaver(store)
     with monkeypatch.context() as patch:
@@ -103,7 +103,7 @@ def failing(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> Iterator
     saver.close()
 
 
-def test_an_error_comes_out_of_the_next_call_once(failing: BackgroundSaver, store: CheckpointStore) -> None:
+def test_an_error_comes_out_of_the_next_call_once(failing: BackgroundSaver, store: CheckpointManager) -> None:
     with pytest.raises(CannotWriteError, match="the disk failed"):
         failing.save(2, small_state(2), own_state(2))
     before = failing.saved_step
@@ -121,19 +121,19 @@ def test_an_error_comes_out_of_waiting(failing: BackgroundSaver, call: object) -
 
 
 def test_an_error_is_logged_when_it_happens(
-    failing: BackgroundSaver, warned: pytest.LogCaptureFixture, store: CheckpointStore
+    failing: BackgroundSaver, warned: pytest.LogCaptureFixture, store: CheckpointManager
 ) -> None:
     assert failing.save_now(2, small_state(2), own_state(2)) == store.newest()
     assert "the checkpoint before this was not saved" in warned.text
 
 
 def test_an_error_is_logged_with_its_trace(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, warned: pytest.LogCaptureFixture
+    store: CheckpointManager, monkeypatch: pytest.MonkeyPatch, warned: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 5}))
     saver = BackgroundSaver(store)
     saver.save(1, {}, {})
-    with pytest.raises(NoRoomError, match="5 bytes are free"):
+    with pytest.raises(NoDiskSpaceError, match="5 bytes are free"):
         saver.close()
     assert "the checkpoint of step 1 was not saved" in warned.text
     assert "NoRoomError" in warned.text
@@ -144,7 +144,7 @@ def test_leaving_with_an_error_of_the_loop_keeps_that_error(failing: BackgroundS
         raise ZeroDivisionError
 
 
-def test_save_now_waits_and_writes_before_it_returns(store: CheckpointStore) -> None:
+def test_save_now_waits_and_writes_before_it_returns(store: CheckpointManager) -> None:
     with BackgroundSaver(store) as saver:
         saver.save(1, small_state(1), own_state(1), metric=0.5)
         path = saver.save_now(2, small_state(2), own_state(2), metric=0.25)
@@ -154,7 +154,7 @@ def test_save_now_waits_and_writes_before_it_returns(store: CheckpointStore) -> 
     assert_same(store.load(path), (small_state(2), own_state(2)))
 
 
-def test_only_the_first_rank_looks_at_the_shared_state(store: CheckpointStore) -> None:
+def test_only_the_first_rank_looks_at_the_shared_state(store: CheckpointManager) -> None:
     saver = BackgroundSaver(store, rank=1, world_size=2, barrier=lambda: None)
     saver.save(1, object(), own_state(1))
     with pytest.raises(
@@ -163,7 +163,7 @@ def test_only_the_first_rank_looks_at_the_shared_state(store: CheckpointStore) -
         saver.close()
 
 
-def test_host_memory_is_used_again(store: CheckpointStore) -> None:
+def test_host_memory_is_used_again(store: CheckpointManager) -> None:
     buffers = HostBuffers()
     first = buffers.snapshot(flatten([torch.zeros(3), torch.zeros(2, 2)]))
     second = buffers.snapshot(flatten([torch.ones(3), torch.ones(4)]))
@@ -171,11 +171,11 @@ def test_host_memory_is_used_again(store: CheckpointStore) -> None:
     assert_same(second.flat.tensors, {"0": torch.ones(3), "1": torch.ones(4)})
 
 
-def test_the_file_is_the_same_as_without_the_background(store: CheckpointStore, tmp_path: Path) -> None:
+def test_the_file_is_the_same_as_without_the_background(store: CheckpointManager, tmp_path: Path) -> None:
     network, optimizer = trained(steps=1)
     state = {"weights": network.state_dict(), "optimizer": optimizer.state_dict()}
     path = store.save(1, state, None)
-    with BackgroundSaver(CheckpointStore(tmp_path / "other", keep_last=1)) as saver:
+    with BackgroundSaver(CheckpointManager(tmp_path / "other", keep_last=1)) as saver:
         saver.save(1, state, None)
     for name in ("state.safetensors", "state.json"):
         assert (path / name).read_bytes() == (tmp_path / "other" / path.name / name).read_bytes()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.train.checkpoint import CannotWriteError, CheckpointStore
+from calotype.train.checkpoint import CannotWriteError, CheckpointManager
 from tests.unit.train.checkpoint.children import outcome
 from tests.unit.train.checkpoint.faults import KILLED, Disk, die, refuse
 from tests.unit.train.checkpoint.states import assert_same, own_state, small_state
@@ -28,14 +28,14 @@ class Scene:
     new_step: int
 
     def prepare(self, folder: Path) -> None:
-        with CheckpointStore(folder, keep_last=1) as store:
+        with CheckpointManager(folder, keep_last=1) as store:
             store.save(self.old_step, small_state(OLD), own_state(OLD))
         # What an earlier crash left, so that sweeping is interrupted as well.
         (folder / ".step-00000005.partial").mkdir()
         (folder / ".step-00000005.partial" / "state.json").write_text("{")
 
     def save(self, folder: Path) -> None:
-        with CheckpointStore(folder, keep_last=1) as store:
+        with CheckpointManager(folder, keep_last=1) as store:
             store.save(self.new_step, small_state(NEW), own_state(NEW))
 
     def operations(self, folder: Path) -> tuple[int, int]:
@@ -56,7 +56,7 @@ SCENES = [
 
 def check_after(folder: Path, expected: int, where: str) -> None:
     """The right one is found and loaded, as it was; then a new run saves and leaves no trace of the crash."""
-    with CheckpointStore(folder, keep_last=1) as store, Disk():
+    with CheckpointManager(folder, keep_last=1) as store, Disk():
         loaded = store.load_newest()
         assert loaded is not None, where
         assert store.newest() == loaded.path, where
@@ -108,7 +108,7 @@ def test_refused_at_any_operation(tmp_path: Path, scene: Scene) -> None:
 
 @pytest.mark.parametrize("stage", ["check_room", "write_state", "write_manifest"])
 def test_whoever_fails_still_comes_to_every_barrier(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, stage: str
+    store: CheckpointManager, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     """Or the other ranks would wait for it for ever."""
     met: list[int] = []
@@ -125,7 +125,7 @@ def test_whoever_fails_still_comes_to_every_barrier(
 
 
 def test_in_the_order_that_survives_a_power_cut(folder: Path) -> None:
-    with CheckpointStore(folder, keep_last=1) as store:
+    with CheckpointManager(folder, keep_last=1) as store:
         save(store, 1)
         with Disk() as disk:
             save(store, 2)
@@ -154,7 +154,7 @@ def test_an_interrupt_from_the_keyboard_leaves_nothing_behind(folder: Path) -> N
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    with CheckpointStore(folder, keep_last=1) as store:
+    with CheckpointManager(folder, keep_last=1) as store:
         save(store, 1)
         with Disk() as disk:
             store.save(1, small_state(1), own_state(1))
@@ -166,27 +166,27 @@ def test_an_interrupt_from_the_keyboard_leaves_nothing_behind(folder: Path) -> N
 
 @pytest.mark.parametrize("content", ["{}", None])
 def test_sweeping_puts_back_what_was_set_aside(folder: Path, content: str | None) -> None:
-    with CheckpointStore(folder, keep_last=3) as store:
+    with CheckpointManager(folder, keep_last=3) as store:
         save(store, 1, 2)
     (folder / "step-00000002").rename(folder / ".step-00000002.replaced")
     if content is not None:
         (folder / ".step-00000002.partial").mkdir()
         (folder / ".step-00000002.partial" / "state.json").write_text(content)
-    with CheckpointStore(folder, keep_last=3) as store:
+    with CheckpointManager(folder, keep_last=3) as store:
         assert store.newest() == folder / ".step-00000002.replaced"
         store.claim()
         assert store.newest() == folder / "step-00000002"
     assert names_in(folder) == {".lock", "step-00000001", "step-00000002"}
 
 
-Sweeper = Callable[[CheckpointStore], object]
+Sweeper = Callable[[CheckpointManager], object]
 
 
-@pytest.mark.parametrize("sweep", [CheckpointStore.claim, lambda store: save(store, 9)])
+@pytest.mark.parametrize("sweep", [CheckpointManager.claim, lambda store: save(store, 9)])
 def test_leftovers_of_dead_runs_are_swept(folder: Path, sweep: Sweeper) -> None:
     for name in (".step-00000004.partial", ".step-00000001.removed", ".step-00000002.replaced.removed"):
         (folder / name).mkdir(parents=True)
         (folder / name / "state.safetensors").write_bytes(b"half")
-    with CheckpointStore(folder, keep_last=3) as store:
+    with CheckpointManager(folder, keep_last=3) as store:
         sweep(store)
     assert not [name for name in names_in(folder) if name.startswith(".step")]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.train.checkpoint import CheckpointStore, DamagedCheckpointError
+from calotype.train.checkpoint import CheckpointManager, DamagedCheckpointError
 from tests.unit.train.checkpoint.states import assert_same, own_state, small_state
 from tests.unit.train.checkpoint.test_manager import save, steps_in
 
@@ -57,7 +57,7 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
 
 @pytest.mark.parametrize(("name", "damage", "reason"), DAMAGES)
 def test_the_one_before_is_loaded_and_the_reason_is_said(
-    store: CheckpointStore,
+    store: CheckpointManager,
     warned: pytest.LogCaptureFixture,
     name: str,
     damage: Callable[[Path], object],
@@ -76,7 +76,7 @@ def test_the_one_before_is_loaded_and_the_reason_is_said(
 
 
 def test_no_byte_of_any_file_can_change_unnoticed(folder: Path) -> None:
-    with CheckpointStore(folder, keep_last=1) as store:
+    with CheckpointManager(folder, keep_last=1) as store:
         path = store.save(1, {"a": small_state(1)["weights"]["a"]}, None)
     for file in sorted(path.iterdir()):
         for position in range(file.stat().st_size):
@@ -87,20 +87,22 @@ def test_no_byte_of_any_file_can_change_unnoticed(folder: Path) -> None:
     assert store.load(path)[1] is None
 
 
-def test_newest_says_what_it_does_not_count(store: CheckpointStore, warned: pytest.LogCaptureFixture) -> None:
+def test_newest_says_what_it_does_not_count(
+    store: CheckpointManager, warned: pytest.LogCaptureFixture
+) -> None:
     save(store, 1, 2)
     cut(store.folder / "step-00000002" / "state.json")
     assert store.newest() == store.folder / "step-00000001"
     assert "step-00000002 does not count: state.json has" in warned.text
 
 
-def test_a_folder_under_another_steps_name_does_not_count(store: CheckpointStore) -> None:
+def test_a_folder_under_another_steps_name_does_not_count(store: CheckpointManager) -> None:
     save(store, 1)
     shutil.copytree(store.folder / "step-00000001", store.folder / "step-00000009")
     assert steps_in(store) == [1]
 
 
-def test_when_none_can_be_read_nothing_is_begun_anew_in_silence(store: CheckpointStore) -> None:
+def test_when_none_can_be_read_nothing_is_begun_anew_in_silence(store: CheckpointManager) -> None:
     save(store, 1, 2)
     for step in (1, 2):
         cut(store.folder / f"step-0000000{step}" / "state.json")
@@ -109,7 +111,7 @@ def test_when_none_can_be_read_nothing_is_begun_anew_in_silence(store: Checkpoin
 
 
 def test_a_damaged_one_is_not_counted_among_the_last(folder: Path) -> None:
-    with CheckpointStore(folder, keep_last=2) as store:
+    with CheckpointManager(folder, keep_last=2) as store:
         save(store, 1, 2)
         flip(folder / "step-00000002" / "state.safetensors", -1)
         store.load_newest()
@@ -121,7 +123,7 @@ def test_a_damaged_one_is_not_counted_among_the_last(folder: Path) -> None:
 
 
 def test_a_damaged_one_stays_until_there_are_enough_sound_ones(folder: Path) -> None:
-    with CheckpointStore(folder, keep_last=3) as store:
+    with CheckpointManager(folder, keep_last=3) as store:
         save(store, 1, 2)
         cut(folder / "step-00000002" / "state.json")
         save(store, 3)
@@ -132,7 +134,7 @@ def test_a_damaged_one_stays_until_there_are_enough_sound_ones(folder: Path) -> 
 
 
 def test_a_damaged_one_that_is_saved_again_counts_again(folder: Path) -> None:
-    with CheckpointStore(folder, keep_last=2) as store:
+    with CheckpointManager(folder, keep_last=2) as store:
         save(store, 1, 2)
         flip(folder / "step-00000002" / "state.safetensors", -1)
         store.load_newest()
@@ -150,7 +152,7 @@ def test_a_damaged_one_that_is_saved_again_counts_again(folder: Path) -> None:
     ],
 )
 def test_a_skeleton_that_names_what_is_not_there_is_damage(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, skeleton: object, reason: str
+    store: CheckpointManager, monkeypatch: pytest.MonkeyPatch, skeleton: object, reason: str
 ) -> None:
     path = store.save(1, {}, {})
     text = json.dumps({"format": 1, "tensors": {"bytes": 1, "sha256": ""}, "state": skeleton})

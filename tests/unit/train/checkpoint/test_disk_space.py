@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from calotype.core.errors import ExitCode
-from calotype.train.checkpoint import CannotWriteError, CheckpointStore, NoRoomError
+from calotype.train.checkpoint import CannotWriteError, CheckpointManager, NoDiskSpaceError
 from calotype.train.checkpoint.disk_space import free_bytes
 from calotype.train.checkpoint.flatten import flatten
 from calotype.train.checkpoint.fs import NewFile
@@ -25,12 +25,12 @@ LARGE = {"weights": torch.zeros(2**18)}
 
 
 def test_too_little_room_is_noticed_before_the_first_byte(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+    store: CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(store, 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(2**30, 2**30, 2**20))
     state = {"weights": LARGE["weights"].clone()}
-    with Disk() as disk, pytest.raises(NoRoomError) as caught:
+    with Disk() as disk, pytest.raises(NoDiskSpaceError) as caught:
         store.save(2, state, None)
     error = caught.value
     assert disk.operations == []
@@ -46,16 +46,16 @@ def test_too_little_room_is_noticed_before_the_first_byte(
     assert steps_in(store) == [1]
 
 
-def test_every_rank_needs_room(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_rank_needs_room(store: CheckpointManager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(2**30, 0, 3 * 2**20))
     store.save(1, None, LARGE)
-    with pytest.raises(NoRoomError):
+    with pytest.raises(NoDiskSpaceError):
         store.save(2, None, LARGE, world_size=4, barrier=lambda: None)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_disk_that_fills_up_in_the_middle(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, number: int
+    store: CheckpointManager, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     save(store, 1)
     write = NewFile.write
@@ -66,7 +66,7 @@ def test_a_disk_that_fills_up_in_the_middle(
         return write(file, data)
 
     monkeypatch.setattr(NewFile, "write", full)
-    with pytest.raises(NoRoomError, match=r"No space left \(\d+ bytes are needed, \d+ bytes are free\)"):
+    with pytest.raises(NoDiskSpaceError, match=r"No space left \(\d+ bytes are needed, \d+ bytes are free\)"):
         store.save(2, LARGE, None)
     monkeypatch.undo()
     assert names_in(store.folder) == {".lock", "step-00000001"}
@@ -77,7 +77,7 @@ def test_a_disk_that_fills_up_in_the_middle(
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
 @pytest.mark.parametrize("claimed", [False, True])
 def test_a_folder_that_may_not_be_written_to(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, number: int, claimed: bool
+    store: CheckpointManager, monkeypatch: pytest.MonkeyPatch, number: int, claimed: bool
 ) -> None:
     if claimed:
         store.claim()
@@ -94,7 +94,7 @@ def test_a_folder_that_may_not_be_written_to(
 def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("not a folder")
     with pytest.raises(CannotWriteError, match="File exists"):
-        CheckpointStore(tmp_path / "run", keep_last=1).claim()
+        CheckpointManager(tmp_path / "run", keep_last=1).claim()
 
 
 def test_room_is_asked_for_where_the_folder_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.train.checkpoint import CheckpointStore, FolderInUseError
+from calotype.train.checkpoint import CheckpointManager, FolderInUseError
 from tests.unit.train.checkpoint.children import forever, fork, kill, living, outcome, read_in_time
 from tests.unit.train.checkpoint.states import small_state
 from tests.unit.train.checkpoint.test_manager import names_in, save, steps_in
@@ -26,12 +26,12 @@ def hold(folder: Path) -> Callable[[Tell], None]:
             tell()
             forever()
 
-        CheckpointStore(folder, keep_last=1).save(7, small_state(7), None, barrier=stay)
+        CheckpointManager(folder, keep_last=1).save(7, small_state(7), None, barrier=stay)
 
     return work
 
 
-def test_the_second_is_refused_with_the_pid_of_the_first(store: CheckpointStore) -> None:
+def test_the_second_is_refused_with_the_pid_of_the_first(store: CheckpointManager) -> None:
     with living(hold(store.folder)) as child:
         assert child.hear() == b"."
         with pytest.raises(FolderInUseError, match=rf"process {child.pid} on .* still running; stop it or"):
@@ -45,7 +45,7 @@ def test_the_second_is_refused_with_the_pid_of_the_first(store: CheckpointStore)
         assert names_in(store.folder) == {".lock"}
 
 
-def test_reading_goes_on_beside_the_writer(store: CheckpointStore) -> None:
+def test_reading_goes_on_beside_the_writer(store: CheckpointManager) -> None:
     save(store, 1)
     store.close()
     with living(hold(store.folder)) as child:
@@ -55,9 +55,9 @@ def test_reading_goes_on_beside_the_writer(store: CheckpointStore) -> None:
         assert loaded.step == 1
 
 
-def test_a_second_store_of_the_same_process_is_refused_too(store: CheckpointStore, folder: Path) -> None:
+def test_a_second_store_of_the_same_process_is_refused_too(store: CheckpointManager, folder: Path) -> None:
     store.claim()
-    other = CheckpointStore(folder, keep_last=1)
+    other = CheckpointManager(folder, keep_last=1)
     with pytest.raises(FolderInUseError, match=str(os.getpid())):
         other.claim()
     store.close()
@@ -65,11 +65,11 @@ def test_a_second_store_of_the_same_process_is_refused_too(store: CheckpointStor
     other.close()
 
 
-def test_a_worker_that_outlives_its_run_does_not_keep_the_folder(store: CheckpointStore) -> None:
+def test_a_worker_that_outlives_its_run_does_not_keep_the_folder(store: CheckpointManager) -> None:
     reading, writing = os.pipe()
 
     def run_with_worker() -> None:
-        mine = CheckpointStore(store.folder, keep_last=1)
+        mine = CheckpointManager(store.folder, keep_last=1)
         mine.claim()
         fork(work)
         forever()
@@ -93,7 +93,7 @@ def test_a_worker_that_outlives_its_run_does_not_keep_the_folder(store: Checkpoi
         os.close(writing)
 
 
-def test_a_child_does_not_think_it_holds_what_its_parent_holds(store: CheckpointStore) -> None:
+def test_a_child_does_not_think_it_holds_what_its_parent_holds(store: CheckpointManager) -> None:
     store.claim()
 
     def child() -> None:
@@ -104,19 +104,19 @@ def test_a_child_does_not_think_it_holds_what_its_parent_holds(store: Checkpoint
     assert outcome(child) == 0
     # The child's closing did not let go of the parent's.
     with pytest.raises(FolderInUseError):
-        CheckpointStore(store.folder, keep_last=1).claim()
+        CheckpointManager(store.folder, keep_last=1).claim()
 
 
-def test_a_holder_that_has_not_signed_yet_is_another_process(store: CheckpointStore) -> None:
+def test_a_holder_that_has_not_signed_yet_is_another_process(store: CheckpointManager) -> None:
     store.claim()
     for note in ("", "[]", '{"pid": "x"}'):
         (store.folder / ".lock").write_text(note)
         with pytest.raises(FolderInUseError, match="is being written by another process"):
-            CheckpointStore(store.folder, keep_last=1).claim()
+            CheckpointManager(store.folder, keep_last=1).claim()
 
 
 def test_without_locks_it_is_said_and_nothing_is_swept(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, warned: pytest.LogCaptureFixture
+    store: CheckpointManager, monkeypatch: pytest.MonkeyPatch, warned: pytest.LogCaptureFixture
 ) -> None:
     def no_locks(fd: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.train.checkpoint import CheckpointStore
+from calotype.train.checkpoint import CheckpointManager
 from tests.unit.train.checkpoint.children import until_readable
 from tests.unit.train.checkpoint.states import assert_same, own_state, small_state
 from tests.unit.train.checkpoint.test_manager import names_in, save
@@ -39,7 +39,7 @@ def test_only_the_unfinished_checkpoint_is_lost(folder: Path, point: str, files:
     assert run.returncode == -signal.SIGKILL
     assert names_in(folder / ".step-00000002.partial") == files
 
-    with CheckpointStore(folder, keep_last=3) as store:
+    with CheckpointManager(folder, keep_last=3) as store:
         loaded = store.load_newest()
         assert loaded is not None
         assert loaded.step == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch.multiprocessing.spawn import spawn
 
-from calotype.train.checkpoint import CheckpointStore
+from calotype.train.checkpoint import CheckpointManager
 from tests.unit.train.checkpoint import rank_work
 from tests.unit.train.checkpoint.states import assert_same, own_state, small_state
 from tests.unit.train.checkpoint.test_manager import FILES, names_in
@@ -40,7 +40,7 @@ def test_each_rank_has_files_of_its_own(done: Path) -> None:
 
 
 def test_fewer_ranks_get_theirs(done: Path) -> None:
-    store = CheckpointStore(done / "each_gets_its_own_back", keep_last=1)
+    store = CheckpointManager(done / "each_gets_its_own_back", keep_last=1)
     loaded = store.load_newest(rank=0)
     assert loaded is not None
     assert loaded.world_size == 2
@@ -48,7 +48,7 @@ def test_fewer_ranks_get_theirs(done: Path) -> None:
 
 
 def test_more_ranks_get_the_shared_state_and_are_told(done: Path, warned: pytest.LogCaptureFixture) -> None:
-    store = CheckpointStore(done / "each_gets_its_own_back", keep_last=1)
+    store = CheckpointManager(done / "each_gets_its_own_back", keep_last=1)
     loaded = store.load_newest(rank=2)
     assert loaded is not None
     assert_same(loaded.shared, small_state(1))

@@ -21,10 +21,10 @@ from calotype.spec.records.measurement_training import measurement_of
 from calotype.spec.records.train_benchmark import COLUMNS, BenchmarkRecord, DeviceMemory
 from calotype.train import benchmark as module
 from calotype.train.benchmark import BenchmarkPlan, benchmark
-from calotype.train.distributed.process_group import Process
+from calotype.train.distributed.process_group import Rank
 from calotype.train.flops import training_tflop
 from calotype.train.timing import Timed, window_of
-from calotype.train.trainer import Loop, NonFiniteError
+from calotype.train.trainer import NonFiniteError, Trainer
 from tests.unit.train.commands.conftest import MICRO, Calotype, Recipes
 
 SHORT = ("--benchmark", "--benchmark-steps", 2, "--warmup-steps", 1, "--device", "cpu")
@@ -42,7 +42,7 @@ class _Fails:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def __call__(self, *_: object) -> Loop:
+    def __call__(self, *_: object) -> Trainer:
         raise self._error
 
 
@@ -61,16 +61,16 @@ def _cells(table: str) -> dict[str, str]:
 
 def _failing(monkeypatch: pytest.MonkeyPatch, error: Exception, after: int) -> None:
     """The update after so many fails."""
-    update = Loop.update
+    update = Trainer.update
     done: list[Any] = []
 
-    def failing(self: Loop, batches: Any) -> Any:
+    def failing(self: Trainer, batches: Any) -> Any:
         if len(done) == after:
             raise error
         done.append(update(self, batches))
         return done[-1]
 
-    monkeypatch.setattr(Loop, "update", failing)
+    monkeypatch.setattr(Trainer, "update", failing)
 
 
 def test_the_row_and_the_record(calotype: Calotype, recipe_file: Path, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_json_is_the_record(calotype: Calotype, recipe_file: Path, tmp_path: Pat
 def test_the_record_is_stored_if_nobody_says_where(
     calotype: Calotype, recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "load_model", _Fails(torch.OutOfMemoryError("no room")))
+    monkeypatch.setattr(module, "load_training_model", _Fails(torch.OutOfMemoryError("no room")))
     told = [calotype("train", recipe_file, *SHORT, f"trainer.seed={seed}").err for seed in (1, 2, 2)]
     files = [tmp_path / text.partition("the record is in ")[2].splitlines()[0] for text in told]
     assert files[1] == files[2] != files[0]
@@ -197,13 +197,13 @@ def test_the_first_failure_is_the_one_recorded(
     recipe_of: Recipes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, plan = recipe_of(), BenchmarkPlan("", record_file=tmp_path / "out.json")
-    place = nullcontext(Process(1, 2, 1, CPU))
-    monkeypatch.setattr(module, "joined", lambda *_: place)
+    place = nullcontext(Rank(1, 2, 1, CPU))
+    monkeypatch.setattr(module, "init_process_group", lambda *_: place)
     # Nothing is exchanged before the update, so one process can stand for two.
-    monkeypatch.setattr(module, "Loop", _Fails(torch.OutOfMemoryError("no room")))
+    monkeypatch.setattr(module, "Trainer", _Fails(torch.OutOfMemoryError("no room")))
     began = time.time()
     assert not benchmark(recipe, plan, device=CPU).is_first
-    monkeypatch.setattr(module, "Loop", _Fails(RuntimeError("connection closed by peer")))
+    monkeypatch.setattr(module, "Trainer", _Fails(RuntimeError("connection closed by peer")))
     monkeypatch.setattr(time, "time", lambda: began)
     benchmark(recipe, plan, device=CPU)
     assert json.loads((tmp_path / "out.json").read_text())["outcome"] == "OOM"

@@ -15,13 +15,13 @@ import torch
 from calotype.core.errors import RequestError
 from calotype.core.progress import Silent
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import build_subject, load_model, needs_of
+from calotype.train.builders import build_task, load_training_model, requirements_of
 from calotype.train.checkpoint import FolderInUseError, claimed
 from calotype.train.data.bad_samples import DataError
-from calotype.train.data.dataloader import open_feed, open_pass
+from calotype.train.data.dataloader import build_dataloader, build_single_pass
 from calotype.train.data.types import Batch
-from calotype.train.distributed.process_group import Process
-from calotype.train.encode import encode_captions, encode_pictures
+from calotype.train.distributed.process_group import Rank
+from calotype.train.encode import encode_captions, encode_images
 from calotype.train.precompute import run as module
 from calotype.train.precompute.run import precompute
 from calotype.train.train import train
@@ -77,11 +77,11 @@ def test_training_gets_what_the_encoders_say(name: str, recipe_of: Recipes, tmp_
     assert (done.num_samples, done.finished, done.report.count) == (NUM_PICTURES, True, 0)
 
     recipe = _on(tmp_path / "made", recipe_of, name)
-    model = load_model(recipe, CPU)
-    needs = needs_of(model, recipe)
-    with open_pass(pictures.data, needs, micro_batch_size=MICRO) as raw:
+    model = load_training_model(recipe, CPU)
+    needs = requirements_of(model, recipe)
+    with build_single_pass(pictures.data, needs, micro_batch_size=MICRO) as raw:
         first = next(raw).to(CPU)
-    with open_feed(recipe.data, needs, micro_batch_size=MICRO) as feed:
+    with build_dataloader(recipe.data, needs, micro_batch_size=MICRO) as feed:
         batch, facts = next(feed), feed.facts
     assert batch.keys == first.keys
     assert first.pixels is not None
@@ -110,8 +110,10 @@ def test_training_runs_on_half_precision_results(name: str, recipe_of: Recipes, 
 def test_dropped_captions_become_the_feeds_empty_text(recipe_of: Recipes, tmp_path: Path) -> None:
     precompute(recipe_of(), tmp_path / "made", dtype="fp32", device=CPU)
     recipe = _on(tmp_path / "made", recipe_of, objective={"caption_dropout": 1.0})
-    subject: Any = build_subject(load_model(recipe, CPU), recipe)
-    with open_feed(recipe.data, needs_of(subject.model, recipe), micro_batch_size=MICRO) as feed:
+    subject: Any = build_task(load_training_model(recipe, CPU), recipe)
+    with build_dataloader(
+        recipe.data, requirements_of(subject.model, recipe), micro_batch_size=MICRO
+    ) as feed:
         empty, batch = feed.facts.empty_text, next(feed)
     assert empty is not None
     marked = replace(empty, context=empty.context + 1)
@@ -161,14 +163,14 @@ def test_processes_share_the_work(
 ) -> None:
     precompute(recipe_of(), tmp_path / "one", dtype="fp32", device=CPU)
     for rank in (1, 0):
-        place = nullcontext(Process(rank, 2, rank, CPU))
-        monkeypatch.setattr(module, "joined", lambda *_, place=place: place)
+        place = nullcontext(Rank(rank, 2, rank, CPU))
+        monkeypatch.setattr(module, "init_process_group", lambda *_, place=place: place)
         done = precompute(recipe_of(), tmp_path / "two", dtype="fp32", device=CPU)
         assert (done.part, done.num_parts, done.num_samples) == (rank, 2, NUM_PICTURES // 2)
-    needs = needs_of(load_model(recipe_of(), CPU), recipe_of())
+    needs = requirements_of(load_training_model(recipe_of(), CPU), recipe_of())
     latents = []
     for folder in ("one", "two"):
-        with open_pass(_on(tmp_path / folder, recipe_of).data, needs, micro_batch_size=MICRO) as feed:
+        with build_single_pass(_on(tmp_path / folder, recipe_of).data, needs, micro_batch_size=MICRO) as feed:
             latents.append(torch.cat([batch.latents for batch in feed if batch.latents is not None]))
     # Other batches meet in one convolution, so the last bits may differ.
     torch.testing.assert_close(latents[0], latents[1], rtol=1e-5, atol=1e-5)
@@ -224,7 +226,7 @@ def test_what_cannot_be_precomputed_is_refused(recipe_of: Recipes, tmp_path: Pat
 def test_numbers_that_do_not_fit_name_the_sample(
     recipe_of: Recipes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "encode_pictures", lambda *given: encode_pictures(*given) + 1e6)
+    monkeypatch.setattr(module, "encode_images", lambda *given: encode_images(*given) + 1e6)
     with pytest.raises(DataError, match=r"p00.*float16.*--dtype fp32 or bf16"):
         precompute(recipe_of(), tmp_path / "made", device=CPU)
 

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from PIL import Image
 
-from calotype.spec.recipe_sections import DataPart
-from calotype.train.data.dataloader import Feed, open_feed
-from calotype.train.data.requirements import Needs
+from calotype.spec.recipe_sections import DataConfig
+from calotype.train.data.dataloader import DataLoader, build_dataloader
+from calotype.train.data.requirements import DataRequirements
 from calotype.train.data.sources.webdataset_writer import Packed, write_shards
 from calotype.train.data.types import Batch
 
 SIDE = 16
 
 
-def needs(**changes: Any) -> Needs:
+def needs(**changes: Any) -> DataRequirements:
     """A model so small that tests are quick."""
     values: dict[str, Any] = {
         "resolution": SIDE,
@@ -29,7 +29,7 @@ def needs(**changes: Any) -> Needs:
         "pooled_width": None,
         "device": torch.device("cpu"),
     }
-    return Needs(**(values | changes))
+    return DataRequirements(**(values | changes))
 
 
 def picture(number: int = 0, *, height: int = SIDE, width: int = SIDE, kind: str = "PNG") -> bytes:
@@ -59,18 +59,20 @@ def fill_shards(folder: Path, count: int, per_shard: int) -> list[Path]:
     return write_shards(folder, packed(count), per_shard)
 
 
-def part(kind: str, path: Path | str | None = None, **changes: Any) -> DataPart:
+def part(kind: str, path: Path | str | None = None, **changes: Any) -> DataConfig:
     values = {"kind": kind, "path": None if path is None else str(path), "num_workers": 0}
-    return DataPart.model_validate(values | changes)
+    return DataConfig.model_validate(values | changes)
 
 
-def feed_of(data: DataPart, wanted: Needs | None = None, *, micro: int = 4, **place: Any) -> Feed:
-    return open_feed(data, wanted or needs(), micro_batch_size=micro, **place)
+def feed_of(
+    data: DataConfig, wanted: DataRequirements | None = None, *, micro: int = 4, **place: Any
+) -> DataLoader:
+    return build_dataloader(data, wanted or needs(), micro_batch_size=micro, **place)
 
 
-def batches_of(data: DataPart, count: int, *, micro: int = 4, **place: Any) -> list[Batch]:
+def batches_of(data: DataConfig, count: int, *, micro: int = 4, **place: Any) -> list[Batch]:
     """The first `count` batches of a feed that is closed afterwards, where they are used."""
-    with open_feed(data, needs(), micro_batch_size=micro, **place) as feed:
+    with build_dataloader(data, needs(), micro_batch_size=micro, **place) as feed:
         return [batch.to("cpu") for batch in islice(feed, count)]
 
 

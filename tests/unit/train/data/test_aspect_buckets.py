@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calotype.train.data.aspect_buckets import Bucket, bucket_sizes, sorted_into
-from calotype.train.data.batch_sampler import BucketedPlan, PassPlan, Pick
-from calotype.train.data.sampler import Share
+from calotype.train.data.batch_sampler import BucketBatchSampler, SampleRef, SinglePassBatchSampler
+from calotype.train.data.sampler import RankShard
 
 
 def buckets_with(counts: list[int]) -> list[Bucket]:
@@ -24,10 +24,10 @@ def buckets_with(counts: list[int]) -> list[Bucket]:
 
 def groups(
     counts: list[int], micro: int, turns: int, *, world: int = 1, seen: int = 0, seed: int = 5
-) -> list[list[Pick]]:
+) -> list[list[SampleRef]]:
     """The micro-batches of all ranks, in the global order."""
     plans = [
-        BucketedPlan(buckets_with(counts), Share(r, world, micro, seen), seed, shuffle=True)
+        BucketBatchSampler(buckets_with(counts), RankShard(r, world, micro, seen), seed, shuffle=True)
         for r in range(world)
     ]
     numbers = range(math.ceil(turns / world))
@@ -120,7 +120,9 @@ def test_a_far_away_position_is_found_without_playing_up_to_it() -> None:
 
 
 def test_one_pass_reads_every_sample_once_over_all_ranks() -> None:
-    plans = [PassPlan(buckets_with([5, 7]), Share(rank, 2, 4), first=None) for rank in range(2)]
+    plans = [
+        SinglePassBatchSampler(buckets_with([5, 7]), RankShard(rank, 2, 4), first=None) for rank in range(2)
+    ]
     pieces = [list(plan.picks(number)) for plan in plans for number in range(len(plan))]
     assert [[pick.index for pick in piece] for piece in pieces] == [
         [0, 1, 2, 3],
@@ -130,6 +132,6 @@ def test_one_pass_reads_every_sample_once_over_all_ranks() -> None:
         [10, 11],
     ]
     assert all(len({pick.target for pick in piece}) == 1 for piece in pieces)
-    rest = PassPlan(buckets_with([5, 7]), Share(1, 2, 4), first=8)
+    rest = SinglePassBatchSampler(buckets_with([5, 7]), RankShard(1, 2, 4), first=8)
     assert [pick.position for number in range(len(rest)) for pick in rest.picks(number)] == [8, 9, 10, 11]
-    assert len(PassPlan(buckets_with([5, 7]), Share(1, 2, 4), first=12)) == 0
+    assert len(SinglePassBatchSampler(buckets_with([5, 7]), RankShard(1, 2, 4), first=12)) == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.train.data.bad_samples import DataError, Report, TooManyCorruptError, Unreadable
+from calotype.train.data.bad_samples import BadSample, BadSampleReport, DataError, TooManyCorruptError
 from calotype.train.data.sources.webdataset_writer import Packed, write_shards
 from tests.unit.train.data.specimens import (
     batches_of,
@@ -61,7 +61,7 @@ def test_the_report_names_what_was_met_so_far_and_each_once(tmp_path: Path) -> N
     (tmp_path / "p003.png").write_bytes(b"")
     with feed_of(part("folder", tmp_path, shuffle=False), micro=2) as feed:
         next(feed)
-        assert feed.report() == Report()
+        assert feed.report() == BadSampleReport()
         assert next(feed).keys == ("p002.png", "p004.png")
         assert feed.report().names == ("p003.png",)
         list(islice(feed, 6))
@@ -160,7 +160,7 @@ def test_pictures_of_unknown_size_are_reported_with_buckets_too(tmp_path: Path) 
     (tmp_path / "p001.png").write_bytes(b"broken")
     with feed_of(part("folder", tmp_path, buckets=True), micro=2) as feed:
         batches = list(islice(feed, 8))
-        assert feed.report().unreadable == (Unreadable("p001.png", "the picture is no PNG, WebP or JPEG"),)
+        assert feed.report().unreadable == (BadSample("p001.png", "the picture is no PNG, WebP or JPEG"),)
     assert len(set(keys_of(batches))) == 7
 
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from calotype.core.errors import RequestError
-from calotype.spec.recipe_sections import DataPart
+from calotype.spec.recipe_sections import DataConfig
 from calotype.train.data.bad_samples import DataError
-from calotype.train.data.dataloader import open_pass
+from calotype.train.data.dataloader import build_single_pass
 from calotype.train.data.dataset import Delivery
 from calotype.train.data.precomputed.index import Provenance
 from calotype.train.data.precomputed.writer import PrecomputedWriter
@@ -35,7 +35,7 @@ from tests.unit.train.data.specimens import (
 )
 
 
-def all_ranks(data: DataPart, rounds: int, world: int, *, micro: int = 2, seen: int = 0) -> list[Batch]:
+def all_ranks(data: DataConfig, rounds: int, world: int, *, micro: int = 2, seen: int = 0) -> list[Batch]:
     """The batches of all ranks in their global order."""
     each = [
         batches_of(data, rounds, micro=micro, rank=rank, world_size=world, samples_seen=seen)
@@ -242,7 +242,7 @@ def test_one_pass_gives_every_sample_once_and_ends(tmp_path: Path) -> None:
         keys: list[str] = []
         reports: list[str] = []
         for rank in range(2):
-            with open_pass(data, needs(), rank=rank, world_size=2, micro_batch_size=3) as feed:
+            with build_single_pass(data, needs(), rank=rank, world_size=2, micro_batch_size=3) as feed:
                 keys += keys_of(list(feed))
                 reports += feed.report().names
         assert keys == [f"p{number:03d}.png" for number in range(11) if number != 4]
@@ -256,7 +256,7 @@ def test_an_interrupted_pass_goes_on_where_the_writer_is(tmp_path: Path) -> None
 
     def precompute(most_batches: int | None) -> list[str]:
         writer = PrecomputedWriter(tmp_path / "out", made_by, samples_per_shard=4)
-        with open_pass(data, needs(), micro_batch_size=2, first=writer.next_position) as feed:
+        with build_single_pass(data, needs(), micro_batch_size=2, first=writer.next_position) as feed:
             batches = [batch.to("cpu") for batch in islice(feed, most_batches)]
         for batch in batches:
             assert batch.pixels is not None
@@ -304,7 +304,7 @@ def test_a_path_that_is_not_said_is_asked_for(kind: str) -> None:
 
 def test_one_pass_over_made_up_samples_is_refused() -> None:
     with pytest.raises(RequestError, match=r"data\.kind: synthetic samples are made up"):
-        open_pass(part("synthetic"), needs(), micro_batch_size=2)
+        build_single_pass(part("synthetic"), needs(), micro_batch_size=2)
 
 
 def test_a_delivery_is_pinned_whole(monkeypatch: pytest.MonkeyPatch) -> None:

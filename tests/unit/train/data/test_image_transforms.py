@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import ExifTags, Image, PngImagePlugin
 
-from calotype.train.data.image_transforms import HEADER_BYTES, PictureError, framed, size_in
+from calotype.train.data.image_transforms import HEADER_BYTES, ImageError, crop_and_resize, size_in
 from calotype.train.data.types import as_numbers
 from tests.unit.train.data.specimens import picture
 
@@ -30,7 +30,7 @@ def halves(width: int = 40, height: int = 20, kind: str = "PNG", **options: Any)
 def centre(
     data: bytes | Image.Image, target: tuple[int, int] = (8, 8)
 ) -> tuple[torch.Tensor, tuple[int, ...]]:
-    pixels, size = framed(data, target, random_crop=False, random_flip=False, draw=0)
+    pixels, size = crop_and_resize(data, target, random_crop=False, random_flip=False, draw=0)
     return as_numbers(pixels), size
 
 
@@ -55,18 +55,26 @@ def test_the_centre_is_kept_and_the_crop_is_told() -> None:
 
 
 def test_a_random_crop_depends_on_the_draw_alone_and_reaches_everywhere() -> None:
-    crops = [framed(halves(), (8, 8), random_crop=True, random_flip=False, draw=n)[1] for n in range(60)]
+    crops = [
+        crop_and_resize(halves(), (8, 8), random_crop=True, random_flip=False, draw=n)[1] for n in range(60)
+    ]
     assert {crop[3] for crop in crops} == set(range(9))
     assert {crop[2] for crop in crops} == {0}
-    again = framed(halves(), (8, 8), random_crop=True, random_flip=False, draw=7)
+    again = crop_and_resize(halves(), (8, 8), random_crop=True, random_flip=False, draw=7)
     assert again[1] == crops[7]
 
 
 def test_a_flip_mirrors_and_the_crop_is_counted_in_the_mirrored_picture() -> None:
-    plain = [framed(halves(), (8, 8), random_crop=True, random_flip=False, draw=n) for n in range(30)]
-    flipped = [framed(halves(), (8, 8), random_crop=True, random_flip=True, draw=n) for n in range(30)]
+    plain = [
+        crop_and_resize(halves(), (8, 8), random_crop=True, random_flip=False, draw=n) for n in range(30)
+    ]
+    flipped = [
+        crop_and_resize(halves(), (8, 8), random_crop=True, random_flip=True, draw=n) for n in range(30)
+    ]
     mirrored = encoded(Image.open(io.BytesIO(halves())).transpose(Image.Transpose.FLIP_LEFT_RIGHT))
-    from_mirrored = [framed(mirrored, (8, 8), random_crop=True, random_flip=False, draw=n) for n in range(30)]
+    from_mirrored = [
+        crop_and_resize(mirrored, (8, 8), random_crop=True, random_flip=False, draw=n) for n in range(30)
+    ]
     assert [size for _, size in flipped] == [size for _, size in plain]
     as_mirrored = [torch.allclose(a[0], b[0], atol=0.02) for a, b in zip(flipped, from_mirrored, strict=True)]
     as_plain = [torch.equal(a[0], b[0]) for a, b in zip(flipped, plain, strict=True)]
@@ -159,15 +167,15 @@ def test_a_large_jpeg_is_decoded_in_part_but_remembered_whole() -> None:
     ],
 )
 def test_damaged_pictures_are_refused(data: bytes, reason: str) -> None:
-    with pytest.raises(PictureError, match=reason):
+    with pytest.raises(ImageError, match=reason):
         centre(data)
 
 
 def test_a_picture_of_absurd_size_is_refused_before_it_is_decoded() -> None:
-    with pytest.raises(PictureError, match="12000×12000 is over the limit of 134217728"):
+    with pytest.raises(ImageError, match="12000×12000 is over the limit of 134217728"):
         centre(encoded(Image.new("1", (12000, 12000))))
     # So large that Pillow does not even open it.
-    with pytest.raises(PictureError, match="over the limit of 134217728"):
+    with pytest.raises(ImageError, match="over the limit of 134217728"):
         centre(encoded(Image.new("1", (20000, 12000))))
 
 

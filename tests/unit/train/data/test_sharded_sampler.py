@@ -6,8 +6,8 @@ from itertools import accumulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calotype.train.data.sampler import Share
-from calotype.train.data.sharded_sampler import Mixing, ShardedOrder
+from calotype.train.data.sampler import RankShard
+from calotype.train.data.sharded_sampler import Mixing, ShardedSampler
 
 SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=9)
 
@@ -15,7 +15,7 @@ SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=9)
 @settings(max_examples=60, deadline=None)
 @given(SIZES, st.integers(1, 5), st.booleans(), st.integers(0, 3))
 def test_every_sample_comes_once_an_epoch(sizes: list[int], window: int, shuffle: bool, epoch: int) -> None:
-    order, total = ShardedOrder(sizes, Mixing(7, shuffle, window)), sum(sizes)
+    order, total = ShardedSampler(sizes, Mixing(7, shuffle, window)), sum(sizes)
     found = [order.index(position) for position in range(epoch * total, (epoch + 1) * total)]
     assert sorted(found) == list(range(total))
     if not shuffle:
@@ -25,7 +25,7 @@ def test_every_sample_comes_once_an_epoch(sizes: list[int], window: int, shuffle
 @settings(max_examples=60, deadline=None)
 @given(SIZES, st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))
 def test_lanes_share_all_samples_evenly(sizes: list[int], window: int, lanes: int, granule: int) -> None:
-    order, total = ShardedOrder(sizes, Mixing(3, True, window, lanes, granule)), sum(sizes)
+    order, total = ShardedSampler(sizes, Mixing(3, True, window, lanes, granule)), sum(sizes)
     count = min(lanes, total)
     seen: list[set[int]] = []
     for lane in range(count):
@@ -46,12 +46,12 @@ def test_ranks_together_read_what_one_reads_alone(
 ) -> None:
     mixing = Mixing(5, True, 2, lanes, granule=3)
     rounds, seen = 8, begun * 12
-    alone = [ShardedOrder(sizes, mixing).index(seen + p) for p in range(rounds * world_size * 3)]
+    alone = [ShardedSampler(sizes, mixing).index(seen + p) for p in range(rounds * world_size * 3)]
     together = []
-    orders = [ShardedOrder(sizes, mixing) for _ in range(world_size)]
+    orders = [ShardedSampler(sizes, mixing) for _ in range(world_size)]
     for number in range(rounds):
         for rank, order in enumerate(orders):
-            start = Share(rank, world_size, 3, seen).start(number)
+            start = RankShard(rank, world_size, 3, seen).start(number)
             together += [order.index(start + within) for within in range(3)]
     assert together == alone
 
@@ -59,7 +59,7 @@ def test_ranks_together_read_what_one_reads_alone(
 def test_few_shards_are_wanted_at_a_time_and_they_are_mixed() -> None:
     sizes = [50] * 40
     ends = list(accumulate(sizes))
-    order = ShardedOrder(sizes, Mixing(1, True, window=4))
+    order = ShardedSampler(sizes, Mixing(1, True, window=4))
     shards = [bisect_right(ends, order.index(position)) for position in range(sum(sizes))]
     for start in range(0, len(shards), 200):
         assert len(set(shards[start : start + 200])) == 4
@@ -71,10 +71,10 @@ def test_few_shards_are_wanted_at_a_time_and_they_are_mixed() -> None:
 def test_a_rank_keeps_to_the_shards_of_its_lanes() -> None:
     sizes = [10] * 12
     ends = list(accumulate(sizes))
-    order = ShardedOrder(sizes, Mixing(1, True, window=2, lanes=4, granule=5))
+    order = ShardedSampler(sizes, Mixing(1, True, window=2, lanes=4, granule=5))
     wanted = []
     for rank in range(2):
-        share = Share(rank, 2, 5)
+        share = RankShard(rank, 2, 5)
         positions = [share.start(number) + within for number in range(60) for within in range(5)]
         wanted.append({bisect_right(ends, order.index(position)) for position in positions})
     assert wanted[0] | wanted[1] == set(range(12))

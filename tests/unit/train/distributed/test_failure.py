@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 from calotype.core.errors import ExitCode
-from calotype.train.distributed.failure import PeersLostError, peers_stopped
-from calotype.train.distributed.process_group import joined
+from calotype.train.distributed.failure import RanksLostError, peers_stopped
+from calotype.train.distributed.process_group import init_process_group
 from tests.unit.train.runs import small_recipe
 
 CLOSED = "[/somewhere/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:1234"
@@ -22,7 +22,7 @@ def test_a_failed_exchange_is_told_with_what_happens_next(
 ) -> None:
     # A group of one: nobody has to be started for it.
     recipe = small_recipe(base, tmp_path, trainer__strategy="ddp", trainer__peer_timeout_s=7)
-    with pytest.raises(PeersLostError) as told, joined(recipe, torch.device("cpu")):
+    with pytest.raises(RanksLostError) as told, init_process_group(recipe, torch.device("cpu")):
         raise error
     assert "rank 0 of 1" in str(told.value)
     assert "trainer.peer_timeout_s=7 s" in str(told.value)
@@ -34,7 +34,7 @@ def test_a_failed_exchange_is_told_with_what_happens_next(
 
 def test_errors_of_its_own_stay_what_they_are(base: Path, tmp_path: Path) -> None:
     recipe = small_recipe(base, tmp_path, trainer__strategy="ddp")
-    with pytest.raises(RuntimeError, match="shapes"), joined(recipe, torch.device("cpu")):
+    with pytest.raises(RuntimeError, match="shapes"), init_process_group(recipe, torch.device("cpu")):
         raise RuntimeError("shapes do not match")
 
 

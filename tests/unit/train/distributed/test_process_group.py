@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from calotype.core.errors import RequestError
-from calotype.train.distributed.process_group import joined
+from calotype.train.distributed.process_group import init_process_group
 from tests.unit.train.children import run_alone, run_on_two_ranks
 from tests.unit.train.runs import (
     arguments,
@@ -96,10 +96,16 @@ def test_another_number_of_processes_than_the_recipe_asks_for_is_refused(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = small_recipe(base, tmp_path, trainer__devices=2, model__micro_batch_size=1)
-    with pytest.raises(RequestError, match=r"2 devices × 1 nodes, and this process is alone"), joined(recipe):
+    with (
+        pytest.raises(RequestError, match=r"2 devices × 1 nodes, and this process is alone"),
+        init_process_group(recipe),
+    ):
         pass
     monkeypatch.setenv("WORLD_SIZE", "1")
-    with pytest.raises(RequestError, match=r"2 devices × 1 nodes, torchrun started 1"), joined(recipe):
+    with (
+        pytest.raises(RequestError, match=r"2 devices × 1 nodes, torchrun started 1"),
+        init_process_group(recipe),
+    ):
         pass
 
 
@@ -110,13 +116,13 @@ def test_a_plain_cuda_means_the_device_of_the_rank(
     monkeypatch.setenv("LOCAL_RANK", "3")
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    with joined(small_recipe(base, tmp_path), torch.device("cuda")) as process:
+    with init_process_group(small_recipe(base, tmp_path), torch.device("cuda")) as process:
         assert process.device == torch.device("cuda", 3)
     assert chosen == [torch.device("cuda", 3)]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     with (
         pytest.raises(RequestError, match=r"has 3 GPUs, none for .* number 3 .*; set it to 3 at most"),
-        joined(small_recipe(base, tmp_path), torch.device("cuda")),
+        init_process_group(small_recipe(base, tmp_path), torch.device("cuda")),
     ):
         pass
 
@@ -127,6 +133,6 @@ def test_convolutions_are_tuned_for_as_long_as_the_run_that_asked(
 ) -> None:
     recipe = small_recipe(base, tmp_path / "run", model__tune_convolutions=wanted)
     before = torch.backends.cudnn.benchmark
-    with joined(recipe, torch.device("cpu")):
+    with init_process_group(recipe, torch.device("cpu")):
         assert torch.backends.cudnn.benchmark is wanted
     assert torch.backends.cudnn.benchmark is before

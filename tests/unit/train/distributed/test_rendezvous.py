@@ -14,7 +14,7 @@ from calotype.train.distributed import rendezvous
 def joined_by(store: Store, world_size: int, monkeypatch: pytest.MonkeyPatch) -> list[Store]:
     monkeypatch.setattr(rendezvous, "rendezvous", lambda *_: iter([(store, 0, world_size)]))
     with ThreadPoolExecutor(world_size) as ranks:
-        return list(ranks.map(lambda rank: rendezvous.meeting_place(rank, world_size), range(world_size)))
+        return list(ranks.map(lambda rank: rendezvous.rendezvous_store(rank, world_size), range(world_size)))
 
 
 def test_each_start_has_a_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,10 +33,10 @@ def test_each_start_has_a_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_ranks_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     store = HashStore()
-    monkeypatch.setattr(rendezvous, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(rendezvous, "_TIMEOUT_S", 0.05)
     monkeypatch.setattr(rendezvous, "rendezvous", lambda *_: iter([(store, 0, 3)]))
     with pytest.raises(TimeoutError, match=r"ranks \[1, 2\] of 3 did not come"):
-        rendezvous.meeting_place(0, 3)
+        rendezvous.rendezvous_store(0, 3)
 
 
 def test_one_alone_meets_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,4 +44,4 @@ def test_one_alone_meets_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError
 
     monkeypatch.setattr(rendezvous, "rendezvous", refuse)
-    assert isinstance(rendezvous.meeting_place(0, 1), HashStore)
+    assert isinstance(rendezvous.rendezvous_store(0, 1), HashStore)

@@ -12,10 +12,10 @@ from diffusers import DiffusionPipeline
 from torch import Tensor
 
 from calotype.core.errors import RequestError
-from calotype.models.lora import AdapterStack, read_adapter
+from calotype.models.lora import LoraMerger, read_adapter
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import load_model
+from calotype.train.builders import load_training_model
 from calotype.train.encode import encode_captions
 from calotype.train.export import export
 from calotype.train.precompute.run import precompute
@@ -92,7 +92,7 @@ def test_the_updates_of_unet_and_encoders_move_and_nothing_else(
     recipe = small_recipe(bases[name], tmp_path, **LORA)
     untouched = {
         part: {key: tensor.clone() for key, tensor in module.state_dict().items()}
-        for part, module in load_model(recipe, CPU).parts().items()
+        for part, module in load_training_model(recipe, CPU).parts().items()
     }
     loop = small_loop(recipe)
     parameters = loop.subject.parameters()
@@ -125,14 +125,14 @@ def test_diffusers_and_we_read_what_was_learned(
     loop.load_state(saved_state(recipe))
     learned = said(loop.subject.model)
 
-    model = load_model(recipe, CPU)
+    model = load_training_model(recipe, CPU)
     plain = said(model)
     assert max(float((a - b).abs().max()) for a, b in zip(learned, plain, strict=True)) > 1e-2
     pipeline = DiffusionPipeline.from_pretrained(bases[name], local_files_only=True)
     assert_same(said_by(pipeline, model), plain)
     pipeline.load_lora_weights(file)
     torch.testing.assert_close(said_by(pipeline, model), learned, atol=1e-5, rtol=1e-4)
-    AdapterStack(model.parts()).use([(read_adapter(file, model.architecture), 1.0, 1.0)])
+    LoraMerger(model.parts()).use([(read_adapter(file, model.architecture), 1.0, 1.0)])
     torch.testing.assert_close(said(model), learned, atol=1e-5, rtol=1e-4)
     # The UNet's part of the file is no less there.
     for unet in (pipeline.unet, model.unet):

@@ -14,7 +14,7 @@ from PIL import Image
 from calotype.core.errors import RequestError
 from calotype.engine.load import load
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import build_subject, load_model
+from calotype.train.builders import build_task, load_training_model
 from calotype.train.encode import encode_captions
 from calotype.train.export import export
 from calotype.train.precompute.run import precompute
@@ -175,7 +175,7 @@ def test_half_precision_is_for_the_arithmetic_alone(base: Path, tmp_path: Path) 
 def test_dropped_captions_are_what_the_encoder_now_makes_of_nothing(base: Path, tmp_path: Path) -> None:
     """With every caption dropped, only the rows of the marks in the table of words have a gradient."""
     recipe = small_recipe(base, tmp_path, **{**BOTH, "objective__caption_dropout": 1.0})
-    subject = build_subject(load_model(recipe, CPU), recipe)
+    subject = build_task(load_training_model(recipe, CPU), recipe)
     loop = small_loop(recipe)
     batch = next(small_feed(recipe, loop)).to(CPU)
     subject.prepare(batch, [0, 1])(subject.network).backward()

@@ -16,12 +16,12 @@ from PIL import Image
 
 from calotype.cli.main import run
 from calotype.core.errors import ModelFileError, RequestError
-from calotype.engine.vae import Autoencoder
+from calotype.engine.vae import Vae
 from calotype.models.model import Model
 from calotype.spec.recipe import Recipe
-from calotype.train.builders import load_model, needs_of
+from calotype.train.builders import load_training_model, requirements_of
 from calotype.train.data.types import Batch
-from calotype.train.encode import encode_pictures
+from calotype.train.encode import encode_images
 from calotype.train.export import export
 from calotype.train.precompute.run import precompute
 from calotype.train.train import train
@@ -77,7 +77,7 @@ def made(ran: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def averaged(recipe: Recipe) -> Any:
     """The autoencoder with the averaged weights of a run, by hand."""
-    vae = load_model(small_copy(recipe), CPU).vae
+    vae = load_training_model(small_copy(recipe), CPU).vae
     state = saved_state(recipe)
     vae.load_state_dict(dict(zip(sorted(state["parameters"]), state["ema"]["averages"], strict=True)))
     return vae
@@ -88,9 +88,9 @@ def small_copy(recipe: Recipe, **model: Any) -> Recipe:
 
 
 def first_batches(recipe: Recipe, model: Model, count: int) -> list[Batch]:
-    from calotype.train.data.dataloader import open_feed
+    from calotype.train.data.dataloader import build_dataloader
 
-    with open_feed(recipe.data, needs_of(model, recipe), micro_batch_size=2) as feed:
+    with build_dataloader(recipe.data, requirements_of(model, recipe), micro_batch_size=2) as feed:
         return [batch.to(CPU) for batch in islice(feed, count)]
 
 
@@ -197,7 +197,7 @@ def test_diffusers_restores_with_it_as_the_averaged_weights_do(ran: Recipe, made
 
 def test_the_scale_is_that_of_draws_over_the_data(ran: Recipe, made: Path) -> None:
     vae = averaged(ran)
-    pixels = [batch.pixels for batch in first_batches(ran, load_model(ran, CPU), 4)]
+    pixels = [batch.pixels for batch in first_batches(ran, load_training_model(ran, CPU), 4)]
     pictures = torch.cat([p for p in pixels if p is not None])[:7]
     with torch.no_grad():
         found = vae.encode(pictures).latent_dist
@@ -234,7 +234,7 @@ def test_a_unet_trains_on_its_latents_and_leaves_with_it(
     base: Path, pictures: Path, made: Path, tmp_path: Path
 ) -> None:
     recipe = small_recipe(base, tmp_path / "run", **unet_changes(pictures, made))
-    model = load_model(recipe, CPU)
+    model = load_training_model(recipe, CPU)
     scale = json.loads((made / "config.json").read_text())["scaling_factor"]
     theirs = AutoencoderKL.from_pretrained(made, local_files_only=True)
     [batch] = first_batches(recipe, model, 1)
@@ -242,9 +242,9 @@ def test_a_unet_trains_on_its_latents_and_leaves_with_it(
     with torch.no_grad():
         wanted = theirs.encode(batch.pixels).latent_dist.mode() * scale
     nothing = torch.zeros(())
-    found = encode_pictures(model, batch.pixels, nothing)
+    found = encode_images(model, batch.pixels, nothing)
     torch.testing.assert_close(found, wanted)
-    torch.testing.assert_close(Autoencoder(model).encode(batch.pixels, tiled=False), wanted)
+    torch.testing.assert_close(Vae(model).encode(batch.pixels, tiled=False), wanted)
 
     trained(recipe)
     export(recipe, tmp_path / "model", dtype="fp32")
@@ -253,7 +253,7 @@ def test_a_unet_trains_on_its_latents_and_leaves_with_it(
     assert_same(dict(pipeline.vae.state_dict()), dict(theirs.state_dict()))
     # A whole model folder in place of its autoencoder means the same.
     whole = small_recipe(base, tmp_path / "run", **unet_changes(pictures, tmp_path / "model"))
-    assert_same(load_model(whole, CPU).vae.state_dict(), model.vae.state_dict())
+    assert_same(load_training_model(whole, CPU).vae.state_dict(), model.vae.state_dict())
 
 
 def test_latents_of_another_autoencoder_or_scale_are_refused(
@@ -298,7 +298,7 @@ def test_an_autoencoder_that_does_not_fit_is_refused(
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **change}))
     with pytest.raises(ModelFileError, match=rule):
-        load_model(small_recipe(base, tmp_path, model__vae=folder), CPU)
+        load_training_model(small_recipe(base, tmp_path, model__vae=folder), CPU)
 
 
 def test_an_autoencoder_is_found_by_name_in_the_model_folder(base: Path, made: Path, tmp_path: Path) -> None:
@@ -307,7 +307,9 @@ def test_an_autoencoder_is_found_by_name_in_the_model_folder(base: Path, made: P
     made_here.mkdir()
     for file in made.iterdir():
         (made_here / file.name).write_bytes(file.read_bytes())
-    model = load_model(small_recipe(base, tmp_path, model__vae="mine"), CPU, models=tmp_path / "models")
+    model = load_training_model(
+        small_recipe(base, tmp_path, model__vae="mine"), CPU, models=tmp_path / "models"
+    )
     theirs = AutoencoderKL.from_pretrained(made, local_files_only=True)
     assert_same(dict(model.vae.state_dict()), dict(theirs.state_dict()))
 

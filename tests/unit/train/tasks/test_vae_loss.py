@@ -11,7 +11,7 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
-from calotype.spec.recipe_sections import VaePart
+from calotype.spec.recipe_sections import VaeConfig
 from calotype.train.tasks.vae_loss import divergence, gradient_error, psnr, similarity, vae_loss
 
 WITHOUT_KL: dict[str, Any] = {"kl_weight": 0.0}
@@ -23,7 +23,7 @@ def pictures(seed: int, side: int = 64) -> Tensor:
 
 def loss(restored: Tensor, original: Tensor, **settings: Any) -> float:
     latent = torch.zeros(2, 4, 16, 16)
-    return float(vae_loss(VaePart(**settings), restored, original, latent, latent))
+    return float(vae_loss(VaeConfig(**settings), restored, original, latent, latent))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_the_divergence_is_torchs_and_counts_for_each_number_of_the_picture() ->
     each = kl_divergence(Normal(mean, (logvar / 2).exp()), Normal(0.0, 1.0))
     assert float(divergence(mean, logvar)) == pytest.approx(float(each.mean()), rel=1e-5)
     one = pictures(0)
-    weighted = float(vae_loss(VaePart(kl_weight=0.5), one, one, mean, logvar))
+    weighted = float(vae_loss(VaeConfig(kl_weight=0.5), one, one, mean, logvar))
     assert weighted == pytest.approx(0.5 * float(each.sum()) / one.numel(), rel=1e-5)
 
 

@@ -10,7 +10,7 @@ from diffusers import ControlNetModel
 from safetensors.torch import save_file
 
 from calotype.models.controlnet import original_names
-from calotype.models.key_mapping.prefixes import renamed
+from calotype.models.key_mapping.prefixes import rename_prefixes
 from calotype.models.save import write_folder
 from calotype.models.weights import RandomWeights
 from tests.small_models import shrunk
@@ -53,7 +53,10 @@ def _write_control_nets(place: Path) -> None:
             torch.nn.init.normal_(parameter, std=0.3)
     net.save_pretrained(place / "folder")
     names = original_names(net.config)
-    state = {f"control_model.{renamed(name, names)}": t.contiguous() for name, t in net.state_dict().items()}
+    state = {
+        f"control_model.{rename_prefixes(name, names)}": t.contiguous()
+        for name, t in net.state_dict().items()
+    }
     save_file(state, place / "original.safetensors")
 
 

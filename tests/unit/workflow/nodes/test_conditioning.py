@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from calotype.core.errors import RequestError
-from calotype.engine.denoiser import Question
+from calotype.engine.denoiser import DenoiseInput
 from calotype.engine.engine import Engine
-from calotype.sampling import Query
+from calotype.sampling import DenoiseQuery
 from calotype.workflow.nodes.impl import conditioning as work
-from calotype.workflow.nodes.impl.cfg import Guiding
+from calotype.workflow.nodes.impl.cfg import MultiCondDenoiser
 from calotype.workflow.nodes.impl.conditioning_masks import Conditions, Pairs
 from tests.engines import small_engine
 
@@ -88,12 +88,12 @@ class FakeEngine:
     def __init__(self) -> None:
         self.evaluations: list[int] = []
 
-    def answer(self, questions: Sequence[Question], network: object = None) -> list[Tensor]:
+    def answer(self, questions: Sequence[DenoiseInput], network: object = None) -> list[Tensor]:
         assert network is None
         self.evaluations.append(len(questions))
         return [self._one(question) for question in questions]
 
-    def _one(self, question: Question) -> Tensor:
+    def _one(self, question: DenoiseInput) -> Tensor:
         guidance, x = question.guidance, question.query.x
         positive = answer_to(guidance.positive.context, x, question.query.sigma)
         if guidance.negative is None:
@@ -250,8 +250,8 @@ def test_prompts_count_as_the_slow_loop_says(name: str, sd15: Engine) -> None:
     case, model, schedule = CASES[name], sd15.model, sd15.schedule
     x = torch.randn(2, 4, *SIZE, generator=torch.Generator().manual_seed(8))
     conditions = Conditions(model, schedule, SIZE, case.positive, case.negative)
-    guiding = Guiding(conditions, case.cfg, _no_controls)
-    made = guiding.answer(cast("Engine", FakeEngine()), Query(x, case.sigma, 0))
+    guiding = MultiCondDenoiser(conditions, case.cfg, _no_controls)
+    made = guiding.answer(cast("Engine", FakeEngine()), DenoiseQuery(x, case.sigma, 0))
     torch.testing.assert_close(made.double(), _slow(case, x, schedule), atol=1e-5, rtol=1e-4)
 
 
@@ -263,8 +263,8 @@ def test_prompts_for_parts_of_one_shape_share_an_evaluation(sd15: Engine) -> Non
     halves = [*_area(_text(1), 80, 96, 0, 0), *_area(_text(2), 80, 96, 80, 0)]
     conditions = Conditions(sd15.model, sd15.schedule, SIZE, [*_text(4), *halves], _text(3))
     engine = FakeEngine()
-    guiding = Guiding(conditions, 5.0, _no_controls)
-    guiding.answer(cast("Engine", engine), Query(torch.zeros(1, 4, *SIZE), 3.0, 0))
+    guiding = MultiCondDenoiser(conditions, 5.0, _no_controls)
+    guiding.answer(cast("Engine", engine), DenoiseQuery(torch.zeros(1, 4, *SIZE), 3.0, 0))
     # Two whole ones, and two halves with an opposite each.
     assert sorted(engine.evaluations) == [2, 4]
 

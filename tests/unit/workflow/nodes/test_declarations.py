@@ -9,9 +9,9 @@ from importlib import import_module
 
 import pytest
 
-from calotype.workflow.node_api import NodeClass
+from calotype.workflow.node_api import NodeDef
 from calotype.workflow.nodes import NODES
-from calotype.workflow.nodes.lazy import WORK
+from calotype.workflow.nodes.lazy import IMPL_PACKAGE
 
 BY_NAME = {node.name: node for node in NODES}
 CONTRACT = {
@@ -50,9 +50,11 @@ def test_inputs_and_outputs_are_the_contracts_in_its_order(name: str, form: str)
 
 
 @pytest.mark.parametrize("node", NODES, ids=lambda node: node.name)
-def test_work_takes_exactly_what_is_declared(node: NodeClass) -> None:
+def test_work_takes_exactly_what_is_declared(node: NodeDef) -> None:
     module, function = node.run.__name__.split(".")
-    parameters = dict(inspect.signature(getattr(import_module(f"{WORK}.{module}"), function)).parameters)
+    parameters = dict(
+        inspect.signature(getattr(import_module(f"{IMPL_PACKAGE}.{module}"), function)).parameters
+    )
     context, *others = parameters
     assert context.removeprefix("_") == "context"
     assert set(others) == {declared.name for declared in node.inputs}
@@ -61,7 +63,7 @@ def test_work_takes_exactly_what_is_declared(node: NodeClass) -> None:
 
 
 @pytest.mark.parametrize("node", NODES, ids=lambda node: node.name)
-def test_every_node_says_what_it_does(node: NodeClass) -> None:
+def test_every_node_says_what_it_does(node: NodeDef) -> None:
     assert node.help.endswith(".")
 
 

@@ -14,7 +14,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from calotype.core.errors import RequestError
-from calotype.engine.vae import NotAPictureError
+from calotype.engine.vae import NotAnImageError
 from calotype.workflow.nodes.impl import masks
 from tests.workflows import Host, as_png
 
@@ -75,7 +75,7 @@ def test_what_is_read_is_written_back_to_the_byte(host: Host) -> None:
 
 
 def test_nan_is_refused_instead_of_shown_as_black(host: Host) -> None:
-    with pytest.raises(NotAPictureError, match="NaN"):
+    with pytest.raises(NotAnImageError, match="NaN"):
         host.node("PreviewImage", images=torch.full((1, 4, 4, 3), torch.nan))
 
 

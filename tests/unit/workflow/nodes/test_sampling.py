@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from calotype.engine.denoiser import Question
+from calotype.engine.denoiser import DenoiseInput
 from calotype.engine.engine import Engine
-from calotype.sampling import Query, sigmas_of_run
+from calotype.sampling import DenoiseQuery, sigmas_of_run
 from calotype.spec.generate_request import GenerateRequest
 from calotype.workflow.node_api import Step
 from calotype.workflow.nodes.impl.tensor_image import to_pictures
@@ -132,7 +132,7 @@ def test_without_leftover_noise_the_last_step_goes_to_the_end(sd15: Loaded) -> N
         sd15.engine.resolve(_request("a (red:1.3) apple", negative_prompt="dark", cfg=4.0))
     )
     for sigma, following in ((sigmas[0], sigmas[1]), (sigmas[1], 0.0)):
-        (clean,) = answer([Question(Query(x, sigma, 0), guidance)])
+        (clean,) = answer([DenoiseInput(DenoiseQuery(x, sigma, 0), guidance)])
         x = clean + (x - clean) * following / sigma
     torch.testing.assert_close(_raw(sd15, early), x, atol=1e-4, rtol=1e-4)
 

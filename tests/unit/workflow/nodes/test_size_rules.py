@@ -10,10 +10,10 @@ import torch
 from calotype.core.errors import RequestError
 from calotype.workflow.graph import parse
 from calotype.workflow.limits import GraphLimits
-from calotype.workflow.node_api import IMAGE, INT, Input, NodeClass, Output
+from calotype.workflow.node_api import IMAGE, INT, Input, NodeDef, Output
 from calotype.workflow.nodes import NODES
 from calotype.workflow.registry import Registry
-from calotype.workflow.size_estimate import expected, extent_of, measured, saved
+from calotype.workflow.size_estimate import expected_size, measured_size, output_size, saved
 
 BY_NAME = {node.name: node for node in NODES}
 LATENT = {"samples": torch.zeros(3, 4, 8, 16)}
@@ -51,8 +51,8 @@ def test_nodes_make_what_they_say(name: str, inputs: dict[str, Any]) -> None:
     assert node.makes is not None
     made = node.run(None, **inputs)
     assert isinstance(made, tuple)
-    found = tuple(extent_of(output.type, value) for output, value in zip(node.outputs, made, strict=True))
-    assert tuple(node.makes(measured(node, inputs))) == found
+    found = tuple(output_size(output.type, value) for output, value in zip(node.outputs, made, strict=True))
+    assert tuple(node.makes(measured_size(node, inputs))) == found
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_numbers_that_make_no_picture_have_no_limit(name: str) -> None:
 
 
 def test_how_many_pictures_a_graph_saves() -> None:
-    number = NodeClass("Number", lambda _: (1,), inputs=(Input("value", INT),), outputs=(Output(INT),))
-    unsure = NodeClass(
+    number = NodeDef("Number", lambda _: (1,), inputs=(Input("value", INT),), outputs=(Output(INT),))
+    unsure = NodeDef(
         "Unsure",
         lambda _: (),
         inputs=(Input("image", IMAGE),),
@@ -144,6 +144,6 @@ def test_how_many_pictures_a_graph_saves() -> None:
         }
     )
     outputs = tuple(name for name in graph if name.startswith("save"))
-    made = expected(graph, registry, most=64)
+    made = expected_size(graph, registry, most=64)
     assert [saved(graph, (name,), registry, made) for name in outputs] == [8, 8, 1, 2]
-    assert saved(graph, outputs, registry, expected(graph, registry, most=5)) == 5 + 5 + 1 + 2
+    assert saved(graph, outputs, registry, expected_size(graph, registry, most=5)) == 5 + 5 + 1 + 2

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate, max_pool2d
 
 from calotype.core.errors import ModelFileError, NotFoundError
-from calotype.engine.vae import RawAutoencoder
+from calotype.engine.vae import RawVae
 from calotype.workflow.nodes.value_types import ModelValue, VaeValue
 from tests.engines import relative
 from tests.workflows import Host
@@ -69,14 +69,14 @@ def test_tiles_make_nearly_the_same(host: Host) -> None:
 def test_a_picture_too_large_for_the_device_is_decoded_in_tiles(
     host: Host, vae: VaeValue, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decode = RawAutoencoder.decode
+    decode = RawVae.decode
 
-    def short_of_memory(self: RawAutoencoder, latents: Tensor, *, tiled: bool) -> Tensor:
+    def short_of_memory(self: RawVae, latents: Tensor, *, tiled: bool) -> Tensor:
         if not tiled:
             raise error
         return decode(self, latents, tiled=tiled)
 
-    monkeypatch.setattr(RawAutoencoder, "decode", short_of_memory)
+    monkeypatch.setattr(RawVae, "decode", short_of_memory)
     made = host.node("VAEDecode", samples={"samples": torch.randn(1, 4, 6, 8)}, vae=vae)
     assert made.shape == (1, 48, 64, 3)
 

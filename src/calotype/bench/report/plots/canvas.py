@@ -11,7 +11,7 @@ WIDTH = 440
 """Of every drawing, so that text is the same size in all of them and can be read on a phone."""
 FONT = 12
 LINE = 14
-NUM_COLOURS = 6
+NUM_COLORS = 6
 _CHARACTER = 0.62 * FONT
 
 
@@ -62,10 +62,10 @@ def wrapped(text: str, width: float, most: int = 2) -> list[str]:
 
 def mark(parent: Element, number: int, x: float, y: float) -> Element:
     """A shape of its own for each colour, for readers who see no colours."""
-    kind, size = f"mark c{number % NUM_COLOURS}", 4.2
-    if number % NUM_COLOURS == 0:
+    kind, size = f"mark c{number % NUM_COLORS}", 4.2
+    if number % NUM_COLORS == 0:
         return draw(parent, "circle", kind, cx=x, cy=y, r=size)
-    corners, turn = ((4, 45), (3, -90), (4, 0), (3, 90), (6, 0))[number % NUM_COLOURS - 1]
+    corners, turn = ((4, 45), (3, -90), (4, 0), (3, 90), (6, 0))[number % NUM_COLORS - 1]
     reach = size * (1.45 if corners == 3 else 1.3)
     angles = [math.radians(turn + 360 * corner / corners) for corner in range(corners)]
     points = " ".join(f"{x + reach * math.cos(a):.1f},{y + reach * math.sin(a):.1f}" for a in angles)

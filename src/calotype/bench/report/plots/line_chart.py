@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 from calotype.bench.report.plots.canvas import (
     FONT,
     LINE,
-    NUM_COLOURS,
+    NUM_COLORS,
     WIDTH,
     canvas,
     cross,
@@ -29,7 +29,7 @@ from calotype.bench.report.plots.canvas import (
 )
 from calotype.bench.report.plots.scales import Scale, apart, figure, log_ticks, round_ticks, shown
 
-MOST_LINES = NUM_COLOURS
+MAX_LINES = NUM_COLORS
 HEIGHT, _TOP, _BOTTOM, _RIGHT = 300, 30, 246, 16
 _LABEL_ROOM = 118
 
@@ -142,7 +142,7 @@ def _path(root: Element, kind: str, places: Sequence[tuple[float, float]]) -> No
 
 
 def _line(root: Element, number: int, line: Line, x: Scale, y: Scale, *, alone: bool) -> None:
-    colour = f"c{number % NUM_COLOURS}"
+    colour = f"c{number % NUM_COLORS}"
     known = [(dot, dot.y) for dot in line.dots if dot.y is not None]
     _path(root, f"line {colour}", [(x(dot.x), y(value)) for dot, value in known])
     for dot, value in known:
@@ -190,7 +190,7 @@ def _labels(root: Element, chart: LineChart, x: Scale, y: Scale) -> None:
         if end and end.y is not None:
             start, height = x(end.x) + 6, y(end.y)
             draw(root, "path", "leader", d=f"M{start:.1f},{height:.1f}L{x.end + 8:.1f},{place:.1f}")
-        write_lines(root, x.end + 11, place, lines, f"label c{number % NUM_COLOURS}", "start")
+        write_lines(root, x.end + 11, place, lines, f"label c{number % NUM_COLORS}", "start")
 
 
 def _named(chart: LineChart, number: int) -> str:

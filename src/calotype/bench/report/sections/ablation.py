@@ -10,7 +10,7 @@ from calotype.bench.report.plots.bar_chart import Bar, BarChart, bar_chart
 from calotype.bench.report.plots.scales import figure
 from calotype.bench.report.sections.shape_plots import SPREAD
 from calotype.bench.sweep.ratios import Ratio, ratio
-from calotype.spec.records.measurement import VARIANTS_APART
+from calotype.spec.records.measurement import VARIANT_SEPARATOR
 
 _ORDER = ("all", "none", "without", "with", "only")
 _SHAPE = ("width", "height", "count", "steps", "cfg", "sampler", "schedule")
@@ -100,11 +100,11 @@ class _Around:
 
 
 def _labels(point: PointView) -> list[str]:
-    return str(point.variant).split(VARIANTS_APART)
+    return str(point.variant).split(VARIANT_SEPARATOR)
 
 
 def _how(point: PointView) -> str:
-    how = str(point.variant).split(VARIANTS_APART)[0].split(" ", 1)[0]
+    how = str(point.variant).split(VARIANT_SEPARATOR)[0].split(" ", 1)[0]
     return how if how in _ORDER else "only"
 
 
@@ -162,17 +162,17 @@ def _time_bar(point: PointView, around: _Around) -> Bar:
     # Steps of different batches take as long as they like: only a sample's time can be compared.
     each = 1.0 if around.same_size else 1000 / (point.good[0].samples_per_unit or 1)
     middle, low, high = (each * value for value in (spread.middle, spread.low, spread.high))
-    return Bar(name, middle, figure(middle), low, high, _COLOURS.get(_how(point), 0))
+    return Bar(name, middle, figure(middle), low, high, _COLORS.get(_how(point), 0))
 
 
-_COLOURS = {"without": 1, "with": 1, "only": 2}
+_COLORS = {"without": 1, "with": 1, "only": 2}
 
 
 def _space_bar(point: PointView, around: _Around) -> Bar:
     held, name = point.tensors_gib, around.label(point)
     if held is None:
         return Bar(name, None, point.status if point.failed else "not known")
-    return Bar(name, held, figure(held), colour=_COLOURS.get(_how(point), 0))
+    return Bar(name, held, figure(held), colour=_COLORS.get(_how(point), 0))
 
 
 def _gains(points: Sequence[PointView], what: str, around: _Around) -> Table:

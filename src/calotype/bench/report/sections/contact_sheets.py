@@ -22,8 +22,8 @@ from calotype.bench.records.store import Fault
 from calotype.bench.report.aggregate import PointView, files_of
 from calotype.bench.report.document import Picture, Section, Sheet, commands_of
 from calotype.core.errors import CalotypeError
-from calotype.core.paths import LONGEST_NAME
-from calotype.imaging.image_io import open_picture, record_in
+from calotype.core.paths import MAX_NAME_LENGTH
+from calotype.imaging.image_io import find_record, open_image
 from calotype.spec.records.measurement import identity_of
 
 FOLDER = "pictures"
@@ -60,7 +60,7 @@ def _file_of(point: PointView) -> Path | None:
     # A point's name may hold what a file's may not, and be longer: prompts are varied too.
     names = (point.first.id, point.first.point.replace("/", "_"))
     files = [f"{name}{suffix}" for name in names for suffix in _SUFFIXES]
-    files = [file for file in files if len(os.fsencode(file)) <= LONGEST_NAME]
+    files = [file for file in files if len(os.fsencode(file)) <= MAX_NAME_LENGTH]
     places = [place / file for place in (folder, folder / FOLDER) for file in files]
     return next((place for place in places if place.is_file()), None)
 
@@ -79,7 +79,7 @@ def _of_point(file: Path, point: PointView, faults: list[Fault]) -> _Made | None
 def _of_record(file: Path, faults: list[Fault]) -> _Made | None:
     image = _opened(file, faults)
     try:
-        record = record_in(image, str(file)) if image else None
+        record = find_record(image, str(file)) if image else None
     except CalotypeError as error:
         faults.append(Fault(file, 1, str(error)))
         return None
@@ -92,7 +92,7 @@ def _of_record(file: Path, faults: list[Fault]) -> _Made | None:
 
 def _opened(file: Path, faults: list[Fault]) -> Image.Image | None:
     try:
-        return open_picture(file)
+        return open_image(file)
     except CalotypeError as error:
         faults.append(Fault(file, 1, str(error)))
         return None

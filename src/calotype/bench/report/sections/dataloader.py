@@ -10,7 +10,7 @@ from calotype.bench.report.document import Table, number, table, words
 _HEADS = ("workers", "data", "samples/s", "samples/s per core", "feeds")
 
 
-def feeding(points: Sequence[PointView]) -> list[Table]:
+def dataloader(points: Sequence[PointView]) -> list[Table]:
     """One table, where there is anything to say."""
     rows = []
     for point in points:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from calotype.bench.references.aggregate import trials_as_one
+from calotype.bench.references.aggregate import aggregate_trials
 from calotype.bench.references.from_measurement import entry_of_measurement, run_of
 from calotype.bench.references.load import distinct
 from calotype.bench.references.nearest import Comparison, compare
@@ -36,7 +36,7 @@ def entries_of(points: Sequence[PointView]) -> dict[str, Entry]:
         for r in point.rounds
     ]
     # Of a point that failed in some rounds the others count.
-    ordered = sorted(trials_as_one(found, median), key=lambda entry: entry.outcome == "ok")
+    ordered = sorted(aggregate_trials(found, median), key=lambda entry: entry.outcome == "ok")
     return {entry.id: entry for entry in ordered}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from calotype.bench.references.settings_diff import shown_switches
-from calotype.bench.references.table_join import Pair, TableBeside, tables_beside
+from calotype.bench.references.table_join import JoinedTable, Pair, join_tables
 from calotype.bench.references.types import Entry
 from calotype.bench.references.units import first, gib, measures, seconds
 from calotype.bench.report.aggregate import PointView
@@ -22,7 +22,7 @@ def published(points: Sequence[PointView], entries: Mapping[str, Entry]) -> Sect
         "Published tables beside ours",
         "Published tables of which a third or more was measured here at the same settings, every row in its "
         "place. Of several points of ours the fastest.",
-        tables=tuple(_table(found) for found in tables_beside(own)),
+        tables=tuple(_table(found) for found in join_tables(own)),
     )
 
 
@@ -32,7 +32,7 @@ def _counts(point: PointView) -> bool:
     return ours and (point.variant is None or point.first.kind == "train")
 
 
-def _table(found: TableBeside) -> Table:
+def _table(found: JoinedTable) -> Table:
     unit = "s" if found.pairs[0].theirs.settings.work == "inference" else "samples/s/GPU"
     heads = (
         *("published row", "theirs", "ours", _TIMES, "their GiB", "our GiB"),
@@ -112,7 +112,7 @@ def _memory(entry: Entry) -> float | None:
     return max(held, default=None)
 
 
-def _note(found: TableBeside) -> str:
+def _note(found: JoinedTable) -> str:
     """What differs in every row once, then what is flagged."""
     pairs = [pair for pair in found.pairs if pair.differences]
     told = [[str(one) for one in pair.differences.found] for pair in pairs if pair.differences]

@@ -18,7 +18,7 @@ _MOST_BARS, _MOST_REACHED = 14, 4
 _ABOVE = "What lies above it ran with more threads, higher clocks or less beside it than the ceiling did."
 
 
-def arithmetic(
+def roofline_section(
     points: Sequence[PointView], ceilings: Sequence[CeilingRecord], measured: Sequence[Measurement]
 ) -> Section:
     counted = [point for point in points if point.tflops]

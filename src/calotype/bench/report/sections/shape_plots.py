@@ -8,7 +8,7 @@ from typing import Literal
 
 from calotype.bench.report.aggregate import GIB, PointView, Spread
 from calotype.bench.report.document import Cell, Figure, Table, commands_of, number, table, words
-from calotype.bench.report.plots.line_chart import MOST_LINES, Dot, Line, LineChart, line_chart
+from calotype.bench.report.plots.line_chart import MAX_LINES, Dot, Line, LineChart, line_chart
 from calotype.bench.report.series import BATCH, CFG, GPUS, SIZE, STEPS, Axis, Chart, charts
 
 MADE = {"inference": "pictures", "train": "samples", "serve": "requests"}
@@ -64,13 +64,13 @@ def shape_figures(points: Sequence[PointView]) -> list[Figure]:
     return [
         _figure(plan, chart, number)
         for plan in _PLANS
-        for number, chart in enumerate(charts(points, plan.axis, MOST_LINES), start=1)
+        for number, chart in enumerate(charts(points, plan.axis, MAX_LINES), start=1)
         if any(plan.measure.value(point) for point in chart.points)
     ]
 
 
 def scaling_figures(points: Sequence[PointView]) -> list[Figure]:
-    found = charts(points, GPUS, MOST_LINES)
+    found = charts(points, GPUS, MAX_LINES)
     return [
         _figure(_counted(chart), chart, number, ideal=True) for number, chart in enumerate(found, start=1)
     ]

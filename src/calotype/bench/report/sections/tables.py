@@ -12,7 +12,7 @@ from calotype.bench.records.store import Fault, Stored
 from calotype.bench.references.types import RECORDS, Entry
 from calotype.bench.report.aggregate import PointView, Spread
 from calotype.bench.report.document import Cell, Table, number, table, words
-from calotype.spec.statistics import summarise
+from calotype.spec.statistics import summarize
 
 _AGAINST = "against references"
 _Reading = Callable[[PointView], Cell]
@@ -22,7 +22,7 @@ Named = Callable[[Path], str]
 
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return summarise(known).median if known else None
+    return summarize(known).median if known else None
 
 
 def _between(spread: Spread | None) -> Cell:

@@ -11,15 +11,15 @@ import pickle
 from typing import Any
 
 from calotype.models.files.pickle_child.errors import RefusedError
-from calotype.models.files.pickle_child.sandbox import SandboxLimits, enclose
+from calotype.models.files.pickle_child.sandbox import SandboxLimits, enter_sandbox
 from calotype.models.files.pickle_child.tensor_copy import write_tensors
 from calotype.models.files.pickle_child.torch_formats import PositionedFile, check_crc32, read_raw, read_zip
 from calotype.models.files.pickle_child.validation import place_tensors
 
 # The parent reads the report after this process has ended, so it must fit into a pipe: 4 KiB are sure.
-_LONGEST_RULE = 1000
-_MOST_NAMES_REPORTED = 20
-_LONGEST_NAME_REPORTED = 60
+_MAX_RULE_LENGTH = 1000
+_MAX_NAMES_REPORTED = 20
+_MAX_NAME_REPORTED_LENGTH = 60
 
 
 def main(task_json: str) -> None:
@@ -44,14 +44,14 @@ def _attempt(task: dict[str, Any]) -> dict[str, Any]:
         rule = f"could not be converted: {error.strerror}"
     except Exception as error:
         rule = f"is malformed ({type(error).__name__}: {error})"
-    return {"refused": _ascii(rule, _LONGEST_RULE)}
+    return {"refused": _ascii(rule, _MAX_RULE_LENGTH)}
 
 
 def _convert(task: dict[str, Any], limits: SandboxLimits) -> dict[str, Any]:
     file = io.BufferedReader(PositionedFile(task["input"], task["size_bytes"]))
     # The zip reader decodes old names with it, and modules cannot be loaded once the process is sealed.
     codecs.lookup("cp437")
-    held = enclose(limits)
+    held = enter_sandbox(limits)
     read = read_zip if task["is_zip"] else read_raw
     checkpoint = read(file, task["size_bytes"])
     findings = place_tensors(checkpoint)
@@ -71,7 +71,7 @@ def _convert(task: dict[str, Any], limits: SandboxLimits) -> dict[str, Any]:
 
 
 def _shortened(names: list[str]) -> list[str]:
-    return [_ascii(name, _LONGEST_NAME_REPORTED) for name in names[:_MOST_NAMES_REPORTED]]
+    return [_ascii(name, _MAX_NAME_REPORTED_LENGTH) for name in names[:_MAX_NAMES_REPORTED]]
 
 
 def _ascii(text: str, most_characters: int) -> str:

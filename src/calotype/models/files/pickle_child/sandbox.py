@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
-_MOST_DESCRIPTORS = 16
+_MAX_DESCRIPTORS = 16
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SandboxLimits:
         )
 
 
-def enclose(limits: SandboxLimits) -> list[str]:
+def enter_sandbox(limits: SandboxLimits) -> list[str]:
     """Apply every protection this system offers; the names of those that now hold."""
     held = []
     # Namespaces come first: they need a process slot, and entering one clears the death signal.
@@ -57,7 +57,7 @@ def enclose(limits: SandboxLimits) -> list[str]:
     # A second later comes SIGKILL; the soft limit's own signal tells the parent why the process ended.
     _lower(resource.RLIMIT_CPU, limits.cpu_s, grace=1)
     _lower(resource.RLIMIT_FSIZE, limits.output_bytes)
-    _lower(resource.RLIMIT_NOFILE, _MOST_DESCRIPTORS)
+    _lower(resource.RLIMIT_NOFILE, _MAX_DESCRIPTORS)
     _lower(resource.RLIMIT_NPROC, 0)
     _lower(resource.RLIMIT_CORE, 0)
     held.append("rlimits")

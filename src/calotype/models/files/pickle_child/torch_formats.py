@@ -8,7 +8,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
-from calotype.models.files.pickle_child.errors import RefusedError, shown
+from calotype.models.files.pickle_child.errors import RefusedError, short_repr
 from calotype.models.files.pickle_child.stubs import StorageRef
 from calotype.models.files.pickle_child.unpickler import InertUnpickler
 from calotype.models.files.safetensors_layout import ITEM_BYTES
@@ -108,7 +108,7 @@ def read_raw(file: BinaryIO, size_bytes: int) -> Checkpoint:
         raise RefusedError("is a pickle, but not one that torch.save wrote: torch's magic number is missing")
     protocol = _load(file)
     if protocol != _PROTOCOL:
-        raise RefusedError(f"its legacy protocol is {shown(protocol)}; only {_PROTOCOL} is known")
+        raise RefusedError(f"its legacy protocol is {short_repr(protocol)}; only {_PROTOCOL} is known")
     system = _load(file)
     if not isinstance(system, dict) or system.get("little_endian") is not True:
         raise RefusedError("was written on a big-endian machine; only little-endian files are read")
@@ -134,14 +134,14 @@ def _load(file: BinaryIO) -> object:
 def _raw_extent(fd: int, storage: StorageRef, position: int) -> Extent:
     stored = int.from_bytes(read_exactly(fd, position, _COUNT_BYTES), "little", signed=True)
     if type(storage.num_items) is not int or stored != storage.num_items or stored < 0:
-        wanted = shown(storage.num_items)
+        wanted = short_repr(storage.num_items)
         raise RefusedError(
-            f"storage {shown(storage.key)} has {stored} items, its tensors were promised {wanted}"
+            f"storage {short_repr(storage.key)} has {stored} items, its tensors were promised {wanted}"
         )
     return Extent(position + _COUNT_BYTES, stored * ITEM_BYTES[storage.dtype.name], None)
 
 
-_LARGEST_PICKLE_BYTES = 64 * 1024 * 1024
+_MAX_PICKLE_BYTES = 64 * 1024 * 1024
 _ENCRYPTED = 0x1
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
@@ -158,8 +158,8 @@ def read_zip(file: BinaryIO, size_bytes: int) -> Checkpoint:
     extents = {name: _extent(fd, info, size_bytes) for name, info in members.items() if not info.is_dir()}
     _check_byte_order(fd, extents.get(f"{root}byteorder"))
     pickled = extents[f"{root}data.pkl"]
-    if pickled.num_bytes > _LARGEST_PICKLE_BYTES:
-        raise RefusedError(f"data.pkl has {pickled.num_bytes} bytes, the limit is {_LARGEST_PICKLE_BYTES}")
+    if pickled.num_bytes > _MAX_PICKLE_BYTES:
+        raise RefusedError(f"data.pkl has {pickled.num_bytes} bytes, the limit is {_MAX_PICKLE_BYTES}")
     check_crc32(fd, "data.pkl", pickled)
     unpickler = InertUnpickler(io.BytesIO(read_exactly(fd, pickled.start, pickled.num_bytes)))
     tree = unpickler.load()
@@ -179,13 +179,13 @@ def _checked_members(infos: list[zipfile.ZipInfo], size_bytes: int) -> dict[str,
         name = info.filename
         parts = name.removesuffix("/").split("/")
         if not name.isprintable() or "\\" in name or any(part in ("", ".", "..") for part in parts):
-            raise RefusedError(f"zip member {shown(name)} has a path that could leave its folder")
+            raise RefusedError(f"zip member {short_repr(name)} has a path that could leave its folder")
         if name in members:
-            raise RefusedError(f"has two zip members named {shown(name)}")
+            raise RefusedError(f"has two zip members named {short_repr(name)}")
         if info.flag_bits & _ENCRYPTED:
-            raise RefusedError(f"zip member {shown(name)} is encrypted")
+            raise RefusedError(f"zip member {short_repr(name)} is encrypted")
         if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-            raise RefusedError(f"zip member {shown(name)} is compressed; torch never compresses them")
+            raise RefusedError(f"zip member {short_repr(name)} is compressed; torch never compresses them")
         members[name] = info
     return members
 
@@ -195,7 +195,7 @@ def _root_of(members: dict[str, zipfile.ZipInfo]) -> str:
     if not pickles:
         raise RefusedError("is a zip archive without data.pkl, so torch.save did not write it")
     if len(pickles) > 1:
-        raise RefusedError(f"has {len(pickles)} members named data.pkl: {shown(', '.join(pickles))}")
+        raise RefusedError(f"has {len(pickles)} members named data.pkl: {short_repr(', '.join(pickles))}")
     root = pickles[0].removesuffix("data.pkl")
     if f"{root}constants.pkl" in members:
         raise RefusedError("is a TorchScript program, not a file of weights")
@@ -207,7 +207,9 @@ def _extent(fd: int, info: zipfile.ZipInfo, size_bytes: int) -> Extent:
     signature, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
     start = info.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
     if signature != b"PK\x03\x04" or start + info.file_size > size_bytes:
-        raise RefusedError(f"zip member {shown(info.filename)} is not where the archive's directory says")
+        raise RefusedError(
+            f"zip member {short_repr(info.filename)} is not where the archive's directory says"
+        )
     return Extent(start, info.file_size, info.CRC)
 
 

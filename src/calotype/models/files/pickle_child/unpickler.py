@@ -4,7 +4,7 @@ import pickle
 from typing import Any
 
 from calotype.models.files.pickle_child.allowlist import DROPPED, DTYPES, FUNCTIONS, NOT_DENSE, STORAGES
-from calotype.models.files.pickle_child.errors import RefusedError, shown
+from calotype.models.files.pickle_child.errors import RefusedError, short_repr
 from calotype.models.files.pickle_child.stubs import DType, Inert, StorageRef
 
 
@@ -27,7 +27,7 @@ class InertUnpickler(pickle.Unpickler):
         if wanted in NOT_DENSE:
             raise RefusedError(f"holds {NOT_DENSE[wanted]}; only dense tensors are read")
         raise RefusedError(
-            f"its pickle asks for {shown(f'{module}.{name}')}, which is not among the harmless names known in"
+            f"its pickle asks for {short_repr(f'{module}.{name}')}, which is not among the harmless names known in"
             " checkpoints; nothing was run"
         )
 
@@ -41,8 +41,10 @@ class InertUnpickler(pickle.Unpickler):
                 "its storages are views of one another, as before torch 0.4; save it again with torch"
             )
         if not isinstance(key, str) or not isinstance(dtype, DType):
-            raise RefusedError(f"its pickle names a storage by {shown(key)} of class {shown(dtype)}")
+            raise RefusedError(
+                f"its pickle names a storage by {short_repr(key)} of class {short_repr(dtype)}"
+            )
         reference = StorageRef(key, dtype, num_items)
         if self.storages.setdefault(key, reference) != reference:
-            raise RefusedError(f"its pickle describes storage {shown(key)} in two different ways")
+            raise RefusedError(f"its pickle describes storage {short_repr(key)} in two different ways")
         return reference

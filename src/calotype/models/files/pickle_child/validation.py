@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard
 
-from calotype.models.files.pickle_child.errors import RefusedError, shown
+from calotype.models.files.pickle_child.errors import RefusedError, short_repr
 from calotype.models.files.pickle_child.stubs import DType, StorageRef, TensorRef
 from calotype.models.files.pickle_child.torch_formats import Checkpoint, Extent
-from calotype.models.files.safetensors_layout import ITEM_BYTES, MOST_BYTES, MOST_DIMENSIONS, broken_name_rule
+from calotype.models.files.safetensors_layout import ITEM_BYTES, MAX_BYTES, MAX_DIMENSIONS, broken_name_rule
 
 _DEEPEST_NESTING = 32
-_MOST_VALUES = 500_000
-_MOST_WRAPPERS = 4
+_MAX_VALUES = 500_000
+_MAX_WRAPPERS = 4
 _NAME_OF_A_BARE_TENSOR = "tensor"
 
 
@@ -45,13 +45,13 @@ def place_tensors(checkpoint: Checkpoint) -> Findings:
     findings = Findings()
     tree = _weights_of(checkpoint.root, findings)
     for num_values, (path, value) in enumerate(_walk(tree, "", 0)):
-        if num_values >= _MOST_VALUES:
-            raise RefusedError(f"holds more than {_MOST_VALUES} values")
+        if num_values >= _MAX_VALUES:
+            raise RefusedError(f"holds more than {_MAX_VALUES} values")
         if isinstance(value, TensorRef):
             name = path or _NAME_OF_A_BARE_TENSOR
             rule = broken_name_rule(name)
             if name in findings.tensors:
-                rule = f"two tensors would both be called {shown(name)}"
+                rule = f"two tensors would both be called {short_repr(name)}"
             if rule is not None:
                 raise RefusedError(rule)
             findings.tensors[name] = _place(name, value, checkpoint.storages)
@@ -65,7 +65,7 @@ def place_tensors(checkpoint: Checkpoint) -> Findings:
 
 def _weights_of(root: object, findings: Findings) -> object:
     """The part of the tree that is weights; trainers keep them in `state_dict` beside their own state."""
-    for _ in range(_MOST_WRAPPERS):
+    for _ in range(_MAX_WRAPPERS):
         if not isinstance(root, dict) or not isinstance(root.get("state_dict"), dict):
             break
         findings.left_out += [key for key in root if isinstance(key, str) and key != "state_dict"]
@@ -80,7 +80,7 @@ def _weights_of(root: object, findings: Findings) -> object:
 def _walk(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
     """Every value with the dotted path that leads to it, containers before what they hold."""
     if depth > _DEEPEST_NESTING:
-        raise RefusedError(f"is nested more than {_DEEPEST_NESTING} deep at {shown(path)}")
+        raise RefusedError(f"is nested more than {_DEEPEST_NESTING} deep at {short_repr(path)}")
     yield path, value
     if not _is_container(value):
         return
@@ -97,7 +97,7 @@ def _is_container(value: object) -> TypeGuard[dict[object, object] | list[object
 
 def _place(name: str, tensor: TensorRef, storages: dict[str, Extent]) -> PlacedTensor:
     def refuse(rule: str) -> RefusedError:
-        return RefusedError(f"tensor {shown(name)}: {rule}")
+        return RefusedError(f"tensor {short_repr(name)}: {rule}")
 
     storage, dtype = tensor.storage, tensor.dtype
     if not isinstance(storage, StorageRef) or not isinstance(dtype, DType):
@@ -107,13 +107,15 @@ def _place(name: str, tensor: TensorRef, storages: dict[str, Extent]) -> PlacedT
         raise refuse("its shape, strides or offset are not whole numbers from 0 to 2**63, or do not match")
     extent = storages.get(storage.key)
     if extent is None:
-        raise refuse(f"its storage {shown(storage.key)} is not in the file")
+        raise refuse(f"its storage {short_repr(storage.key)} is not in the file")
     declared = _sizes([storage.num_items])
     if declared is None or declared[0] * ITEM_BYTES[storage.dtype.name] != extent.num_bytes:
-        wanted = f"{shown(storage.num_items)} items of {storage.dtype.name}"
-        raise refuse(f"storage {shown(storage.key)} has {extent.num_bytes} bytes, but {wanted} are declared")
+        wanted = f"{short_repr(storage.num_items)} items of {storage.dtype.name}"
+        raise refuse(
+            f"storage {short_repr(storage.key)} has {extent.num_bytes} bytes, but {wanted} are declared"
+        )
     num_items = math.prod(shape)
-    if num_items * ITEM_BYTES[dtype.name] > MOST_BYTES:
+    if num_items * ITEM_BYTES[dtype.name] > MAX_BYTES:
         raise refuse(f"shape {list(shape)} overflows")
     last = offset[0] + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     needed = (last + 1) * ITEM_BYTES[dtype.name]
@@ -124,6 +126,6 @@ def _place(name: str, tensor: TensorRef, storages: dict[str, Extent]) -> PlacedT
 
 def _sizes(value: object) -> tuple[int, ...] | None:
     """Non-negative machine integers, or None; True and False are ints in Python and are not wanted here."""
-    if not isinstance(value, list | tuple) or len(value) > MOST_DIMENSIONS:
+    if not isinstance(value, list | tuple) or len(value) > MAX_DIMENSIONS:
         return None
-    return tuple(value) if all(type(item) is int and 0 <= item <= MOST_BYTES for item in value) else None
+    return tuple(value) if all(type(item) is int and 0 <= item <= MAX_BYTES for item in value) else None

@@ -17,7 +17,7 @@ _BEGINNINGS = {"websocket.accept": 101, "websocket.close": 403}
 """The status of a socket by what is said first; other answers say it themselves."""
 
 
-class RequestLog:
+class AccessLogMiddleware:
     """Gives every request its id and its line, and an answer where the program itself failed."""
 
     def __init__(self, app: ASGIApp, on_bug: Callable[[], Response]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-class Heads:
+class HeadMiddleware:
     """An ASGI middleware; what is inside of it never sees a HEAD."""
 
     def __init__(self, app: ASGIApp) -> None:

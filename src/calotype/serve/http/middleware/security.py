@@ -19,18 +19,18 @@ from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calotype.core.errors import CalotypeError
-from calotype.serve.auth import LOCAL, Access, ForbiddenError, Visit, bearer_token
+from calotype.serve.auth import LOCAL, Access, ForbiddenError, Session, bearer_token
 from calotype.serve.client_shares import ClientShares, share_of
 from calotype.serve.errors import TooLargeError, TooSlowError, WrongTypeError
 from calotype.serve.http.errors import error_response
 from calotype.serve.http.json_limits import check_shape
 from calotype.serve.service import UnavailableError
 from calotype.serve.settings import ServeSettings, as_address, is_loopback
-from calotype.spec.validation_errors import shown
+from calotype.spec.validation_errors import short_repr
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Asked by machines that hold no key."""
-WAY_IN = ("POST", "/calotype/session")
+LOGIN_ROUTE = ("POST", "/calotype/session")
 """Where a browser shows its key."""
 PLAIN_POSTS = frozenset(
     f"{prefix}{path}"
@@ -41,7 +41,7 @@ PLAIN_POSTS = frozenset(
 _UNSAID = ("", "application/x-www-form-urlencoded")
 """What Python's own client says of a body when nobody told it what it is."""
 
-LARGEST_FROM_ANYBODY = 64 * 1024
+MAX_UNAUTHENTICATED_BYTES = 64 * 1024
 """Bytes of a request to what is open to all: room for a key, and none to keep others out by."""
 
 JSON = "application/json"
@@ -52,12 +52,12 @@ _CHARSET = re.compile(r"(?:^|;)\s*charset\s*=\s*\"?([^\s;\"]*)")
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 
-class _GoneError(Exception):
+class _ClientDisconnectError(Exception):
     """The client left before it had said everything."""
 
 
 @dataclass
-class _Held:
+class _BytesInFlight:
     """What one request has in memory, and its place among the requests in service."""
 
     bytes: int = 0
@@ -67,7 +67,7 @@ class _Held:
     """Among the requests of its client."""
 
 
-class Door:
+class SecurityMiddleware:
     """An ASGI middleware."""
 
     def __init__(
@@ -95,12 +95,12 @@ class Door:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        held = _Held()
+        held = _BytesInFlight()
         try:
             body = await self._let_in(scope, receive, held)
         except CalotypeError as error:
             await error_response(error)(scope, receive, send)
-        except _GoneError:
+        except _ClientDisconnectError:
             return
         else:
             await self.app(scope, _replayed(body, receive), send)
@@ -131,19 +131,19 @@ class Door:
 
     def _identify(self, headers: Headers, scope: Scope) -> AbstractContextManager[None]:
         """Find the client of a request, which has to take this place among its client's requests."""
-        visit = Visit(self._access, _token(headers, scope))
+        visit = Session(self._access, _token(headers, scope))
         scope.setdefault("state", {})["visit"] = visit
         host = (scope.get("client") or ("",))[0]
         return self._shares.place(share_of(visit.caller, host))
 
-    async def _let_in(self, scope: Scope, receive: Receive, held: _Held) -> bytes:
+    async def _let_in(self, scope: Scope, receive: Receive, held: _BytesInFlight) -> bytes:
         """The body of a request that may pass."""
         headers = Headers(scope=scope)
         self._check_host(headers)
         self._check_origin(headers)
         most = self._settings.largest_body_bytes
         if self._is_open(scope):
-            most = min(most, LARGEST_FROM_ANYBODY)
+            most = min(most, MAX_UNAUTHENTICATED_BYTES)
         else:
             held.place.enter_context(self._identify(headers, scope))
             caller = scope["state"]["visit"].caller
@@ -156,7 +156,7 @@ class Door:
 
     def _is_open(self, scope: Scope) -> bool:
         path, method = scope["path"], scope["method"]
-        if path in OPEN_PATHS or (method, path) == WAY_IN:
+        if path in OPEN_PATHS or (method, path) == LOGIN_ROUTE:
             return True
         return method == "GET" and self._serves_page(path)
 
@@ -169,7 +169,7 @@ class Door:
         if is_loopback(named) or (as_address(named) and not self._settings.loopback_only):
             return
         raise ForbiddenError(
-            f"{shown(named)} is not a name of this server; if it is meant to be, add it to `allowed_hosts`"
+            f"{short_repr(named)} is not a name of this server; if it is meant to be, add it to `allowed_hosts`"
         )
 
     def _check_origin(self, headers: Headers) -> None:
@@ -179,13 +179,13 @@ class Door:
             ours = {f"{scheme}://{headers.get('host')}" for scheme in ("http", "https")}
             if origin not in ours | set(self._settings.allowed_origins):
                 raise ForbiddenError(
-                    f"pages of {shown(origin)} may not use this server; if they are meant to, add it to "
+                    f"pages of {short_repr(origin)} may not use this server; if they are meant to, add it to "
                     f"`allowed_origins`"
                 )
         elif headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             raise ForbiddenError("pages of other sites may not use this server")
 
-    async def _body(self, headers: Headers, receive: Receive, held: _Held, most: int) -> bytes:
+    async def _body(self, headers: Headers, receive: Receive, held: _BytesInFlight, most: int) -> bytes:
         if _has_none(headers):
             return b""
         length = headers.get("content-length", "0")
@@ -199,12 +199,12 @@ class Door:
                 f"the request was not there after {self._settings.body_timeout_s} seconds"
             ) from None
 
-    async def _read(self, receive: Receive, held: _Held, most: int) -> bytes:
+    async def _read(self, receive: Receive, held: _BytesInFlight, most: int) -> bytes:
         pieces = []
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise _GoneError
+                raise _ClientDisconnectError
             pieces.append(message.get("body", b""))
             self._count(held, len(pieces[-1]))
             if held.bytes > most:
@@ -218,7 +218,7 @@ class Door:
             if not message.get("more_body"):
                 return b"".join(pieces)
 
-    def _count(self, held: _Held, size: int) -> None:
+    def _count(self, held: _BytesInFlight, size: int) -> None:
         held.bytes += size
         self._in_flight += size
         if held.client is not None:
@@ -227,7 +227,7 @@ class Door:
             if not self._of_clients[held.client]:
                 del self._of_clients[held.client]
 
-    def _check_share(self, held: _Held) -> None:
+    def _check_share(self, held: _BytesInFlight) -> None:
         """Refuse a client that has more in flight than is free; one request of each client may be larger."""
         own = 0 if held.client is None else self._of_clients[held.client]
         free = self._settings.most_bytes_in_flight - self._in_flight
@@ -266,10 +266,10 @@ def _body_kind(headers: Headers, as_json: Sequence[str]) -> str:
     if kind in as_json:
         return JSON
     if kind not in (JSON, MULTIPART):
-        raise WrongTypeError(f"{shown(kind)} is not read here; send {JSON} or {MULTIPART}")
+        raise WrongTypeError(f"{short_repr(kind)} is not read here; send {JSON} or {MULTIPART}")
     said = _CHARSET.search(about)
     if said is not None and said[1] not in _UTF_8:
-        raise WrongTypeError(f"charset {shown(said[1])} is not read here; send UTF-8")
+        raise WrongTypeError(f"charset {short_repr(said[1])} is not read here; send UTF-8")
     return kind
 
 
@@ -285,7 +285,7 @@ def cookie_name(scope: Scope) -> str:
 
 
 def _host_of(header: str) -> str:
-    """The host of a `Host` header, without its port and an IPv6 address's brackets."""
+    """The host of a `FakeHost` header, without its port and an IPv6 address's brackets."""
     try:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:

@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 
 from calotype.core.paths import check_name
 from calotype.serve.disclosure import visible_status
-from calotype.serve.http.dependencies import Asking, Reached
+from calotype.serve.http.dependencies import AppStateDep, ClientDep
 from calotype.serve.http.errors import json_response
 from calotype.serve.http.request_body import described, json_body
 from calotype.serve.ipc.messages import LoadedModel
@@ -51,7 +51,7 @@ BODIES: list[type[BaseModel]] = [LoadModel]
 
 
 @router.get("/healthz", responses={503: {"model": Alive, "description": "It has to be started again."}})
-async def healthz(reach: Reached) -> Response:
+async def healthz(reach: AppStateDep) -> Response:
     """Liveness: it answers, has workers and a database that it can use. Needs no key."""
     alive = reach.service.status().problem is None
     return json_response({"alive": alive}, 200 if alive else 503)
@@ -61,7 +61,7 @@ async def healthz(reach: Reached) -> Response:
     "/readyz",
     responses={503: {"model": Health, "description": "Not ready, draining, or the queue accepts no jobs."}},
 )
-async def readyz(reach: Reached) -> Response:
+async def readyz(reach: AppStateDep) -> Response:
     """Readiness: jobs are accepted, and a worker is there to do them. Needs no key."""
     status = reach.service.status()
     ready = status.ready and not status.draining
@@ -87,19 +87,19 @@ async def metrics(request: Request) -> Response:
 
 
 @router.get("/v1/deployment")
-async def deployment(reach: Reached, caller: Asking) -> Status:
+async def deployment(reach: AppStateDep, caller: ClientDep) -> Status:
     """The deployment as it stands: its queue, its workers and their models; process ids for admins only."""
     return visible_status(caller, reach.service.status())
 
 
 @router.get("/v1/loaded-models")
-async def loaded_models(reach: Reached) -> list[LoadedModel]:
+async def loaded_models(reach: AppStateDep) -> list[LoadedModel]:
     """The models that are ready."""
     return list(await reach.service.models())
 
 
 @router.post("/v1/loaded-models", openapi_extra=described(as_json=LoadModel))
-async def load_model(request: Request, reach: Reached, caller: Asking) -> list[LoadedModel]:
+async def load_model(request: Request, reach: AppStateDep, caller: ClientDep) -> list[LoadedModel]:
     """Have a model ready; the least recently used ones make room for it. For admins."""
     caller.require_admin()
     body = await json_body(request, LoadModel, reach)
@@ -108,7 +108,7 @@ async def load_model(request: Request, reach: Reached, caller: Asking) -> list[L
 
 @router.delete("/v1/loaded-models/{model:path}")
 async def unload_model(
-    model: Annotated[str, Path(description="Its name.")], reach: Reached, caller: Asking
+    model: Annotated[str, Path(description="Its name.")], reach: AppStateDep, caller: ClientDep
 ) -> list[LoadedModel]:
     """Let a model go once no job uses it. For admins."""
     caller.require_admin()

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 
-from calotype.serve.http.dependencies import Reached, Visiting
+from calotype.serve.http.dependencies import AppStateDep, SessionDep
 from calotype.serve.http.sse import DESCRIBED, EventStream, event, first
 from calotype.serve.service import Service
 
@@ -21,7 +21,7 @@ BODIES: list[type[BaseModel]] = []
     response_class=StreamingResponse,
     responses={200: {"content": DESCRIBED, "description": "Events."}},
 )
-async def all_events(reach: Reached, visit: Visiting) -> EventStream:
+async def all_events(reach: AppStateDep, visit: SessionDep) -> EventStream:
     """Follow all your jobs: `queue` says how many wait and run, `job` is one whose state or place changed.
 
     Begins with `queue`. After a break, look at `/v1/jobs` again.

@@ -10,10 +10,18 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
-from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, near_matches
+from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, did_you_mean
 from calotype.serve.decoding.decoder import ClientImages
-from calotype.serve.http.dependencies import Asking, IdempotencyKey, Images, JobId, Reach, Reached, Visiting
-from calotype.serve.http.disconnect import ended
+from calotype.serve.http.dependencies import (
+    AppState,
+    AppStateDep,
+    ClientDep,
+    IdempotencyKey,
+    Images,
+    JobId,
+    SessionDep,
+)
+from calotype.serve.http.disconnect import wait_until_disconnect
 from calotype.serve.http.errors import error_body
 from calotype.serve.http.json_limits import loads
 from calotype.serve.http.request_body import (
@@ -27,16 +35,16 @@ from calotype.serve.http.request_body import (
     png_url,
 )
 from calotype.serve.http.sse import DESCRIBED, EventStream, event, first
-from calotype.serve.job_waiting import submit, watching
-from calotype.serve.pagination import end_of
-from calotype.serve.request_parsing import Asked, ask
+from calotype.serve.job_waiting import submit_shielded, subscribe
+from calotype.serve.pagination import cursor_after
+from calotype.serve.request_parsing import ParsedRequest, parse_submission
 from calotype.serve.service import Service
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobNews, JobState, Submission
-from calotype.spec.validation_errors import shown
+from calotype.spec.validation_errors import short_repr
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-PICTURES = ("image", "mask")
-FORM_PARTS = ("submission", *PICTURES)
+IMAGES = ("image", "mask")
+FORM_PARTS = ("submission", *IMAGES)
 _PREFER_WAIT = re.compile(r"(?:^|[,;\s])wait(?:=(\d{1,6}))?(?:$|[,;\s])")
 
 
@@ -89,10 +97,10 @@ BODIES: list[type[BaseModel]] = [NewJob, NewJobForm, Moving]
 async def create(
     request: Request,
     response: Response,
-    reach: Reached,
-    caller: Asking,
+    reach: AppStateDep,
+    caller: ClientDep,
     images: Images,
-    wait: Annotated[bool, Query(description="Answer when the job has ended.")] = False,
+    wait: Annotated[bool, Query(description="Answer when the job has wait_until_disconnect.")] = False,
     prefer: Annotated[str, Header(description="`wait`, or `wait=SECONDS` at most.")] = "",
     idempotency_key: IdempotencyKey = None,
 ) -> Job:
@@ -100,11 +108,11 @@ async def create(
 
     Whoever waits and disconnects cancels the job, unless it was sent with an `Idempotency-Key`.
     """
-    job = await submit(reach.service, caller, await _asked(request, reach, images, idempotency_key))
+    job = await submit_shielded(reach.service, caller, await _asked(request, reach, images, idempotency_key))
     preferred = _PREFER_WAIT.search(prefer)
     if wait or preferred:
         seconds = float(preferred[1]) if preferred and preferred[1] and not wait else None
-        job = await ended(request, reach.service, job, within_s=seconds)
+        job = await wait_until_disconnect(request, reach.service, job, within_s=seconds)
         if preferred:
             response.headers["Preference-Applied"] = preferred[0].strip(" ,;")
     response.status_code = 200 if job.state in FINAL_STATES else 202
@@ -114,8 +122,8 @@ async def create(
 
 @router.get("")
 async def listing(
-    reach: Reached,
-    caller: Asking,
+    reach: AppStateDep,
+    caller: ClientDep,
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
     kind: Annotated[JobKind | None, Query(description="Only jobs of this kind.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -123,29 +131,29 @@ async def listing(
 ) -> JobPage:
     """Your jobs, newest first; an admin sees everybody's."""
     jobs = await reach.service.jobs(client=caller.sees, state=state, kind=kind, limit=limit, before=before)
-    return JobPage(jobs=list(jobs), next=end_of(jobs) if len(jobs) == limit else None)
+    return JobPage(jobs=list(jobs), next=cursor_after(jobs) if len(jobs) == limit else None)
 
 
 @router.get("/{job_id}")
-async def one(job_id: JobId, reach: Reached, caller: Asking) -> Job:
+async def one(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> Job:
     """A job as it stands."""
     return await reach.service.job(job_id, client=caller.sees)
 
 
 @router.delete("/{job_id}", status_code=204)
-async def delete(job_id: JobId, reach: Reached, caller: Asking) -> None:
+async def delete(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> None:
     """Forget an ended job and its pictures."""
     await reach.service.delete(job_id, client=caller.sees)
 
 
 @router.post("/{job_id}/cancel")
-async def cancel(job_id: JobId, reach: Reached, caller: Asking) -> Job:
+async def cancel(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> Job:
     """Ask for a stop: at once while it is queued, at the next step while it runs; an ended job stays."""
     return await reach.service.cancel(job_id, client=caller.sees)
 
 
 @router.post("/{job_id}/move", openapi_extra=described(as_json=Moving))
-async def move(job_id: JobId, request: Request, reach: Reached, caller: Asking) -> Job:
+async def move(job_id: JobId, request: Request, reach: AppStateDep, caller: ClientDep) -> Job:
     """Change a waiting job's place. Your jobs trade places among themselves; an admin's move is among all."""
     body = await json_body(request, Moving, reach)
     return await reach.service.move(job_id, body.before, client=caller.sees)
@@ -161,8 +169,8 @@ async def move(job_id: JobId, request: Request, reach: Reached, caller: Asking) 
 )
 async def events(
     job_id: JobId,
-    reach: Reached,
-    visit: Visiting,
+    reach: AppStateDep,
+    visit: SessionDep,
     previews: Annotated[bool, Query(description="Show what is there so far, as data URLs.")] = False,
     last_event_id: Annotated[str, Header(description="Sent by an EventSource that reconnects.")] = "",
 ) -> Response:
@@ -193,8 +201,8 @@ async def events(
 async def picture(
     job_id: JobId,
     index: Annotated[int, Path(ge=0, le=100_000)],
-    reach: Reached,
-    caller: Asking,
+    reach: AppStateDep,
+    caller: ClientDep,
     if_none_match: Annotated[str, Header()] = "",
 ) -> Response:
     """A finished picture."""
@@ -209,23 +217,25 @@ async def picture(
     return Response(data, media_type="image/png", headers=headers)
 
 
-async def _asked(request: Request, reach: Reach, images: ClientImages, idempotency_key: str | None) -> Asked:
+async def _asked(
+    request: Request, reach: AppState, images: ClientImages, idempotency_key: str | None
+) -> ParsedRequest:
     given: dict[str, bytes | None] = {}
     if is_form(request):
         fields, files = await form_body(request)
         _check_form({*fields, *files})
-        check_kinds(fields, files, texts=("submission",), pictures=PICTURES)
+        check_kinds(fields, files, texts=("submission",), pictures=IMAGES)
         values = loads(fields.get("submission", [""])[-1].encode(), reach.settings)
-        given = {name: one_file(files, name) for name in PICTURES}
+        given = {name: one_file(files, name) for name in IMAGES}
     else:
         values = loads(await request.body(), reach.settings)
     if not isinstance(values, dict):
         raise RequestError([Problem("body", "is not a JSON object")])
-    for name in PICTURES:
+    for name in IMAGES:
         text = values.pop(name, None)
         if text is not None:
             given[name] = from_base64(text, name)
-    asked = ask({**values, **_key(values, idempotency_key)}, **given)
+    asked = parse_submission({**values, **_key(values, idempotency_key)}, **given)
     for name, data in given.items():
         if data is not None:
             await images.checked(data, name)
@@ -234,7 +244,7 @@ async def _asked(request: Request, reach: Reach, images: ClientImages, idempoten
 
 def _check_form(names: set[str]) -> None:
     problems = [
-        Problem(name, f"is not a part of this form; {near_matches(name, FORM_PARTS)}")
+        Problem(name, f"is not a part of this form; {did_you_mean(name, FORM_PARTS)}")
         for name in sorted(names - set(FORM_PARTS))
     ]
     if "submission" not in names:
@@ -249,7 +259,7 @@ def _key(values: dict[str, Any], header: str | None) -> dict[str, str]:
         return {}
     inside = values.get("idempotency_key")
     if inside not in (None, header):
-        rule = f"{shown(inside)} in the body is another than {shown(header)} in the header; send one of them"
+        rule = f"{short_repr(inside)} in the body is another than {short_repr(header)} in the header; send one of them"
         raise RequestError([Problem("idempotency_key", rule)])
     return {"idempotency_key": header}
 
@@ -257,7 +267,7 @@ def _key(values: dict[str, Any], header: str | None) -> dict[str, str]:
 async def _events(service: Service, job: Job, *, previews: bool) -> AsyncGenerator[bytes]:
     state = None
     try:
-        async with watching(service, job.id, previews=previews) as told:
+        async with subscribe(service, job.id, previews=previews) as told:
             async for item in told:
                 if item.job.state == state == "running":
                     yield event("step", _step(item), event_id=state)

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import HTMLResponse
 
 from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError
-from calotype.serve.auth import Access, Caller
+from calotype.serve.auth import Access, Client
 from calotype.serve.disclosure import visible, visible_status
-from calotype.serve.http.dependencies import Asking, Reach, Reached, Surrounded
+from calotype.serve.http.dependencies import AppState, AppStateDep, ClientDep, SystemInfoDep
 from calotype.serve.http.errors import json_response
 from calotype.serve.http.middleware.security import cookie_name
 from calotype.serve.http.request_body import described, form_body, json_body, one_file
@@ -23,7 +23,7 @@ from calotype.version import VERSION
 from calotype.workflow.load import texts_in_picture
 
 router = APIRouter(prefix="/calotype", tags=["page"])
-MOST_RECORDS = 10_000
+MAX_RECORDS = 10_000
 _WHOSE = Query(description="For admins: another client's.")
 
 
@@ -52,13 +52,13 @@ BODIES: list[type[BaseModel]] = [NewSession, CarryingPicture]
 
 
 @router.get("/session")
-async def session(request: Request, caller: Asking) -> dict[str, Any]:
+async def session(request: Request, caller: ClientDep) -> dict[str, Any]:
     """Who asks, and whether keys exist."""
     return _about(request, caller)
 
 
 @router.post("/session", openapi_extra=described(as_json=NewSession))
-async def begin_session(request: Request, reach: Reached) -> Response:
+async def begin_session(request: Request, reach: AppStateDep) -> Response:
     """Keep an API key in a cookie that scripts cannot read, for what a browser asks without headers."""
     body = await json_body(request, NewSession, reach)
     caller = _access(request).caller(body.key)
@@ -83,7 +83,7 @@ async def end_session(request: Request) -> Response:
 
 @router.get("/system")
 async def system(
-    request: Request, reach: Reached, surroundings: Surrounded, caller: Asking
+    request: Request, reach: AppStateDep, surroundings: SystemInfoDep, caller: ClientDep
 ) -> dict[str, Any]:
     """The deployment and the machine it is on; paths and process ids for admins only."""
     about = await surroundings.system()
@@ -100,7 +100,7 @@ async def system(
 
 
 @router.get("/models")
-async def models(reach: Reached, surroundings: Surrounded, caller: Asking) -> dict[str, Any]:
+async def models(reach: AppStateDep, surroundings: SystemInfoDep, caller: ClientDep) -> dict[str, Any]:
     """Every model file there is, by folder; the path of the model folder for admins only."""
     loaded = {model.name: model for model in await reach.service.models()}
     found = await surroundings.model_files()
@@ -112,7 +112,7 @@ async def models(reach: Reached, surroundings: Surrounded, caller: Asking) -> di
 
 
 @router.get("/models/{folder}/{name:path}")
-async def inspect(folder: str, name: str, surroundings: Surrounded, caller: Asking) -> dict[str, Any]:
+async def inspect(folder: str, name: str, surroundings: SystemInfoDep, caller: ClientDep) -> dict[str, Any]:
     """What a model file is, for which base model, and whether it is safe."""
     try:
         found: dict[str, Any] = visible(caller, await surroundings.inspect(folder, name))
@@ -135,7 +135,7 @@ async def carried(request: Request) -> CarriedTexts:
 
 @router.get("/uploads")
 async def uploads(
-    reach: Reached, caller: Asking, client: Annotated[str | None, _WHOSE] = None
+    reach: AppStateDep, caller: ClientDep, client: Annotated[str | None, _WHOSE] = None
 ) -> dict[str, Any]:
     """The pictures that you gave for workflows."""
     owner = caller.acts_for(client)
@@ -149,8 +149,8 @@ async def uploads(
 
 @router.delete("/uploads", status_code=204)
 async def remove_upload(
-    reach: Reached,
-    caller: Asking,
+    reach: AppStateDep,
+    caller: ClientDep,
     filename: str,
     subfolder: str = "",
     client: Annotated[str | None, _WHOSE] = None,
@@ -165,10 +165,10 @@ async def remove_upload(
 
 @router.get("/records")
 async def records(
-    surroundings: Surrounded,
-    caller: Asking,
+    surroundings: SystemInfoDep,
+    caller: ClientDep,
     kind: Annotated[Kind | None, Query(description="Only measurements of this kind.")] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_RECORDS)] = 1000,
+    limit: Annotated[int, Query(ge=1, le=MAX_RECORDS)] = 1000,
     values: Annotated[bool, Query(description="With every raw number.")] = False,
 ) -> Response:
     """Measurements in the deployment's folders of records, the latest first."""
@@ -177,13 +177,13 @@ async def records(
 
 
 @router.get("/reports")
-async def reports(surroundings: Surrounded) -> dict[str, Any]:
+async def reports(surroundings: SystemInfoDep) -> dict[str, Any]:
     """Report pages in the same folders, the latest first."""
     return {"reports": await surroundings.reports()}
 
 
 @router.get("/reports/{name:path}", response_class=HTMLResponse)
-async def report(name: str, surroundings: Surrounded) -> Response:
+async def report(name: str, surroundings: SystemInfoDep) -> Response:
     """A report page, which may do nothing but show itself."""
     policy = "sandbox allow-scripts allow-popups; frame-ancestors 'self'"
     headers = {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}
@@ -196,11 +196,11 @@ def _access(request: Request) -> Access:
     return access
 
 
-def _about(request: Request, caller: Caller) -> dict[str, Any]:
+def _about(request: Request, caller: Client) -> dict[str, Any]:
     return {"client": caller.name, "admin": caller.admin, "keys": _access(request).has_keys}
 
 
-def _nodes(reach: Reach) -> dict[str, Any]:
+def _nodes(reach: AppState) -> dict[str, Any]:
     if reach.workflows is None:
         return {"count": 0, "problems": []}
     return {

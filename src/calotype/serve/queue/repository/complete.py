@@ -15,7 +15,7 @@ from calotype.spec.job import Job, JobFailure, JobPicture, WorkflowReport
 
 
 @dataclass(frozen=True)
-class Ending:
+class Completion:
     """The last word about a job."""
 
     state: Literal["done", "failed", "cancelled"]
@@ -31,11 +31,13 @@ class Ending:
 
 GIVEN = ("image", "mask")
 """Where a request names the pictures that came with it."""
-CANCELLED = Ending("cancelled")
-OVERDUE = Ending("failed", failure=JobFailure(kind="deadline", message="its deadline passed before it ended"))
+CANCELLED = Completion("cancelled")
+OVERDUE = Completion(
+    "failed", failure=JobFailure(kind="deadline", message="its deadline passed before it ended")
+)
 
 
-def end(connection: sqlite3.Connection, job_id: str, ending: Ending, now: float) -> Job | None:
+def end(connection: sqlite3.Connection, job_id: str, ending: Completion, now: float) -> Job | None:
     """Enter a final state; None if the job is in one already, or gone."""
     row = connection.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
     if row is None:
@@ -119,7 +121,7 @@ def _put_back(connection: sqlite3.Connection, row: sqlite3.Row, limits: QueueLim
     elif row["losses"] >= limits.max_losses:
         message = f"what ran it died {row['losses']} times under it, the limit is {limits.max_losses}"
         failure = JobFailure(kind="worker_lost", message=message)
-        end(connection, row["id"], Ending("failed", failure=failure), now)
+        end(connection, row["id"], Completion("failed", failure=failure), now)
     else:
         connection.execute("UPDATE jobs SET state = 'queued', started_at = NULL WHERE id = ?", (row["id"],))
 

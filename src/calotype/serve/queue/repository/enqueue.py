@@ -63,7 +63,7 @@ class NewJob:
 
 
 @dataclass(frozen=True)
-class Entered:
+class EnqueueResult:
     """The job that was asked for."""
 
     job: Job
@@ -98,21 +98,21 @@ def _same_id(connection: sqlite3.Connection, new: NewJob) -> Job | None:
     return as_job(connection, row)
 
 
-def enter(
+def enqueue(
     connection: sqlite3.Connection,
     new: NewJob,
     given: Mapping[str, int],
     limits: QueueLimits,
     now: float,
     retry_after_s: float,
-) -> Entered:
+) -> EnqueueResult:
     """Put a job into the queue, or answer with the one its idempotency key stands for.
 
     `given`: bytes of the files that came with it, by name.
     """
     found = known(connection, new)
     if found is not None:
-        return Entered(found, new=False)
+        return EnqueueResult(found, new=False)
     _check_room(connection, new, limits, retry_after_s)
     job_id = new.id or uuid.uuid4().hex
     attached = uploads.find(connection, new.client, new.inputs, now)
@@ -156,7 +156,7 @@ def enter(
     record_sizes.measure(connection, cursor.lastrowid)
     if new.front or new.number is not None:
         reorder.by_number(connection, job_id)
-    return Entered(as_job(connection, find_row(connection, job_id)), new=True)
+    return EnqueueResult(as_job(connection, find_row(connection, job_id)), new=True)
 
 
 def _turn(connection: sqlite3.Connection, new: NewJob) -> int:

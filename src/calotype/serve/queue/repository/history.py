@@ -9,15 +9,15 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from calotype.core.errors import Problem, RequestError
-from calotype.serve.pagination import sequence_in
+from calotype.serve.pagination import parse_cursor
 from calotype.serve.queue.fair_share import Entry, choose_removals
 from calotype.serve.queue.limits import QueueLimits
 from calotype.serve.queue.repository import record_sizes
 from calotype.serve.queue.repository.rows import as_job, find_row
 from calotype.spec.job import FINAL_STATES, Job, JobKind, JobState
 
-LARGEST_PAGE = 1000
-MOST_FORGOTTEN = 200
+MAX_PAGE = 1000
+MAX_FORGOTTEN = 200
 """At once, so that nobody has to wait long behind it."""
 FEW_FORGOTTEN = 20
 """Where only what is left says whether it was enough."""
@@ -33,13 +33,11 @@ def page(
     before: str | None,
 ) -> list[Job]:
     """Jobs, the newest first; `before` is a job's id, or the end of the page before."""
-    if not 1 <= limit <= LARGEST_PAGE:
-        raise RequestError(
-            [Problem("limit", f"{limit} is out of range; it must be 1 to {LARGEST_PAGE}", limit)]
-        )
+    if not 1 <= limit <= MAX_PAGE:
+        raise RequestError([Problem("limit", f"{limit} is out of range; it must be 1 to {MAX_PAGE}", limit)])
     wanted = {"client": client, "state": state, "kind": kind, "limit": limit, "before": None}
     if before is not None:
-        said = sequence_in(before)
+        said = parse_cursor(before)
         wanted["before"] = find_row(connection, before, client)["sequence"] if said is None else said
     conditions = [
         condition
@@ -72,7 +70,7 @@ def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) 
     None when there is nothing more to remove.
     """
     rows = connection.execute(
-        "SELECT sequence FROM jobs WHERE ended_at < ? LIMIT ?", (now - limits.max_age_s, MOST_FORGOTTEN)
+        "SELECT sequence FROM jobs WHERE ended_at < ? LIMIT ?", (now - limits.max_age_s, MAX_FORGOTTEN)
     ).fetchall()
     sequences = (
         [row["sequence"] for row in rows]
@@ -103,7 +101,7 @@ def _beyond(connection: sqlite3.Connection, max_bytes: int) -> list[int]:
         )
         return (Entry(*row) for row in found)
 
-    removals = choose_removals(max_bytes, held, oldest_first, MOST_FORGOTTEN)
+    removals = choose_removals(max_bytes, held, oldest_first, MAX_FORGOTTEN)
     return [entry.key for entry in removals]
 
 

@@ -14,17 +14,17 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
-from calotype.core.paths import LONGEST_NAME
+from calotype.core.paths import MAX_NAME_LENGTH
 from calotype.serve.queue.fair_share import Entry, choose_removals
 from calotype.serve.queue.limits import QueueLimits
 from calotype.spec.job import JobPicture, PictureFile
 
-MOST_LISTED = 10_000
-MOST_FORGOTTEN = 200
+MAX_LISTED = 10_000
+MAX_FORGOTTEN = 200
 """At once, as in `history`."""
-_MOST_OWNERS = 10
+_MAX_OWNERS = 10
 """Clients that an ambiguous name is compared across."""
-_LONGEST_SUFFIX = 16
+_MAX_SUFFIX_LENGTH = 16
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def listed(connection: sqlite3.Connection, client: str | None) -> list[Upload]:
     where = "" if client is None else "WHERE client = :client"
     rows = connection.execute(
         f"SELECT * FROM uploads {where} ORDER BY type, subfolder, filename LIMIT :most",  # noqa: S608
-        {"client": client, "most": MOST_LISTED},
+        {"client": client, "most": MAX_LISTED},
     ).fetchall()
     return [
         Upload(
@@ -116,7 +116,7 @@ def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) 
     """
     rows = connection.execute(
         "SELECT client, type, subfolder, filename FROM uploads WHERE used_at < ? ORDER BY used_at LIMIT ?",
-        (now - limits.max_age_s, MOST_FORGOTTEN),
+        (now - limits.max_age_s, MAX_FORGOTTEN),
     )
     going = (
         [tuple(row) for row in rows]
@@ -152,7 +152,7 @@ def _beyond(connection: sqlite3.Connection, size: Literal["bytes", "1"], limit: 
         )
         return (Entry(row[0], row[1], tuple(row)[2:]) for row in rows)
 
-    return [entry.key for entry in choose_removals(limit, held, oldest_first, MOST_FORGOTTEN)]
+    return [entry.key for entry in choose_removals(limit, held, oldest_first, MAX_FORGOTTEN)]
 
 
 def find(
@@ -236,7 +236,7 @@ def _contents_of_others(connection: sqlite3.Connection, file: PictureFile) -> st
             ORDER BY client LIMIT :most
         )
         """,
-        {**file.model_dump(), "most": _MOST_OWNERS},
+        {**file.model_dump(), "most": _MAX_OWNERS},
     ).fetchall()
     if not rows:
         raise _unknown(file)
@@ -267,9 +267,9 @@ def _unknown(file: PictureFile) -> NotFoundError:
 def _numbered(name: str, number: int) -> str:
     """The name with a number, cut so that the result is no longer than a name that can be fetched."""
     path = PurePosixPath(name)
-    stem, suffix = (path.stem, path.suffix) if len(path.suffix) <= _LONGEST_SUFFIX else (name, "")
+    stem, suffix = (path.stem, path.suffix) if len(path.suffix) <= _MAX_SUFFIX_LENGTH else (name, "")
     end = f" ({number}){suffix}"
-    return os.fsencode(stem)[: LONGEST_NAME - len(os.fsencode(end))].decode(errors="ignore") + end
+    return os.fsencode(stem)[: MAX_NAME_LENGTH - len(os.fsencode(end))].decode(errors="ignore") + end
 
 
 def _same_file(connection: sqlite3.Connection, client: str, file: PictureFile, sha256: str) -> str | None:
@@ -279,7 +279,7 @@ def _same_file(connection: sqlite3.Connection, client: str, file: PictureFile, s
         SELECT filename FROM uploads INDEXED BY uploads_by_file
         WHERE (sha256, client, type, subfolder) = (?, ?, ?, ?) LIMIT ?
         """,
-        (sha256, client, file.type, file.subfolder, MOST_LISTED),
+        (sha256, client, file.type, file.subfolder, MAX_LISTED),
     )
     for (name,) in rows:
         number = re.search(r" \((\d+)\)[^(]*$", name)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Self
 
 from calotype.core.errors import Problem, RequestError
-from calotype.core.paths import check_name, written_whole
+from calotype.core.paths import atomic_write, check_name
 from calotype.train.data.bad_samples import DataError
-from calotype.train.data.requirements import Needs
+from calotype.train.data.requirements import DataRequirements
 
 NAME = "index.json"
 FORMAT = "calotype.precomputed.1"
@@ -26,7 +26,7 @@ class Provenance:
         """As every shard carries it."""
         return {name: str(value) for name, value in asdict(self).items()}
 
-    def check(self, place: Path, needs: Needs) -> None:
+    def check(self, place: Path, needs: DataRequirements) -> None:
         """Refuse what was made for another model; lists every difference with both values."""
         wanted = {"vae_hash": needs.vae_hash, "text_hash": needs.text_hash, "resolution": needs.resolution}
         problems = [
@@ -69,7 +69,7 @@ class PrecomputedIndex:
         return replace(self, shards=(*self.shards, shard), finished=False)
 
     def write(self, folder: Path) -> None:
-        with written_whole(folder / NAME, "w") as file:
+        with atomic_write(folder / NAME, "w") as file:
             json.dump({"format": FORMAT, **asdict(self)}, file, indent=1)
 
     @classmethod

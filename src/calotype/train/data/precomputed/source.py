@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 
 from calotype.core.errors import NotFoundError
-from calotype.train.data.bad_samples import CorruptSampleError, DataError, Unreadable
+from calotype.train.data.bad_samples import BadSample, CorruptSampleError, DataError
 from calotype.train.data.image_transforms import Size
 from calotype.train.data.precomputed.index import FinishedShard, PrecomputedIndex, read_parts
 from calotype.train.data.precomputed.shard import EMPTY_TEXT, PrecomputedShard, read_text
-from calotype.train.data.requirements import Needs
+from calotype.train.data.requirements import DataRequirements
 from calotype.train.data.sources.file_pool import OpenFiles
 from calotype.train.data.types import Sample, Text
 
@@ -20,9 +20,9 @@ from calotype.train.data.types import Sample, Text
 class PrecomputedSource:
     """Every sample of every finished shard, in the order they were made."""
 
-    damage: tuple[Unreadable, ...] = ()
+    damage: tuple[BadSample, ...] = ()
 
-    def __init__(self, folder: Path, needs: Needs, *, unfinished: bool = False) -> None:
+    def __init__(self, folder: Path, needs: DataRequirements, *, unfinished: bool = False) -> None:
         """`unfinished` reads what an interrupted precompute has left so far."""
         if not folder.is_dir():
             raise NotFoundError(

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-MOST_OPEN = 128
+MAX_OPEN = 128
 
 
 class _Closable(Protocol):
@@ -20,7 +20,7 @@ class OpenFiles(Generic[File]):
     A copy sent to another process opens its own.
     """
 
-    def __init__(self, open_file: Callable[[int], File], most_open: int = MOST_OPEN) -> None:
+    def __init__(self, open_file: Callable[[int], File], most_open: int = MAX_OPEN) -> None:
         self._open_file, self._most_open = open_file, most_open
         self._open: OrderedDict[int, File] = OrderedDict()
 

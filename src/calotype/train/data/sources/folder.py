@@ -5,14 +5,14 @@ import os
 from pathlib import Path
 
 from calotype.core.errors import NotFoundError
-from calotype.train.data.bad_samples import CorruptSampleError, DataError, Unreadable
+from calotype.train.data.bad_samples import BadSample, CorruptSampleError, DataError
 from calotype.train.data.image_transforms import HEADER_BYTES, Size, size_in
 from calotype.train.data.sources.captions import CAPTIONS, METADATA, Captions
 from calotype.train.data.sources.folder_tree import folders_in
 from calotype.train.data.types import Sample, Text
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-LARGEST_PICTURE_BYTES = 2**30
+MAX_IMAGE_BYTES = 2**30
 
 
 class FolderSource:
@@ -36,7 +36,7 @@ class FolderSource:
             raise DataError(folder, f"has {len(self._names)} pictures and no caption for any; write {ways}")
         known = set(self._names)
         self.damage = tuple(
-            Unreadable(name, "has a caption, but no picture is there")
+            BadSample(name, "has a caption, but no picture is there")
             for name in self._captions.names
             if name not in known
         )
@@ -58,12 +58,12 @@ class FolderSource:
     def close(self) -> None:
         """Nothing stays open."""
 
-    def _bytes(self, name: str, at_most: int = LARGEST_PICTURE_BYTES) -> bytes:
+    def _bytes(self, name: str, at_most: int = MAX_IMAGE_BYTES) -> bytes:
         try:
             with (self._folder / name).open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                if size > LARGEST_PICTURE_BYTES:
-                    raise CorruptSampleError(name, f"has {size} bytes, the limit is {LARGEST_PICTURE_BYTES}")
+                if size > MAX_IMAGE_BYTES:
+                    raise CorruptSampleError(name, f"has {size} bytes, the limit is {MAX_IMAGE_BYTES}")
                 return file.read(at_most)
         except OSError as error:
             raise CorruptSampleError(name, f"cannot be read: {error.strerror}") from error

@@ -18,12 +18,12 @@ from urllib.request import Request, urlopen
 from calotype.core.errors import DISK_FULL_CODES, DiskFullError, NotFoundError, OfflineError
 from calotype.core.paths import cache_dir
 from calotype.train.data.bad_samples import DataError
-from calotype.train.data.file_lock import alone_with
-from calotype.train.data.sources.object_store import TryAgainError, go_on_with_object, is_object
+from calotype.train.data.file_lock import exclusive_lock
+from calotype.train.data.sources.object_store import RetryableError, is_object, resume_object
 
-MOST_TRIES = 5
+MAX_TRIES = 5
 FIRST_PAUSE_S = 0.5
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _CHUNK_BYTES = 2**20
 _AT_ONCE = 8
 _OK, _PARTIAL, _RANGE_REFUSED = 200, 206, 416
@@ -45,7 +45,7 @@ def fetch_all(urls: Sequence[str]) -> list[Path]:
 def fetch(url: str) -> Path:
     """The file behind `url` on this disk, fetched if it is not there yet."""
     path = kept_at(url)
-    with alone_with(path):
+    with exclusive_lock(path):
         if not path.exists():
             fetch_to(url, path)
     return path
@@ -61,13 +61,13 @@ def fetch_to(url: str, path: Path, fault: Callable[[Path], str | None] = lambda 
     """The file behind `url` at `path`, where nobody else makes it; what has a `fault` is fetched anew."""
     part = path.with_name(f"{path.name}.part")
     reason = ""
-    for attempt in range(MOST_TRIES):
+    for attempt in range(MAX_TRIES):
         if attempt:
             # A server in trouble is not helped by haste.
             Event().wait(FIRST_PAUSE_S * 2 ** (attempt - 1))
         try:
             _go_on(url, part)
-        except TryAgainError as error:
+        except RetryableError as error:
             reason = str(error)
             continue
         found = fault(part)
@@ -78,14 +78,14 @@ def fetch_to(url: str, path: Path, fault: Callable[[Path], str | None] = lambda 
         part.replace(path)
         _validator_of(part).unlink(missing_ok=True)
         return
-    rule = f"could not be fetched in {MOST_TRIES} tries, the last failed with: {reason}"
+    rule = f"could not be fetched in {MAX_TRIES} tries, the last failed with: {reason}"
     raise OfflineError(f"{url} {rule}. What has arrived is kept; run again to go on from there")
 
 
 def _go_on(url: str, part: Path) -> None:
     """One try: ask for what is missing, and write what comes."""
     if is_object(url):
-        go_on_with_object(url, part, _validator_of(part))
+        resume_object(url, part, _validator_of(part))
         return
     validator = _read_validator(part)
     done = part.stat().st_size if validator and part.exists() else 0
@@ -95,7 +95,7 @@ def _go_on(url: str, part: Path) -> None:
         headers |= {"Range": f"bytes={done}-", "If-Range": validator}
     request = Request(url, headers=headers)  # noqa: S310 - only http and https come here
     try:
-        with urlopen(request, timeout=_PATIENCE_S) as response:  # noqa: S310 - as above
+        with urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310 - as above
             _receive(response, part, done)
     except HTTPError as error:
         error.close()
@@ -104,16 +104,16 @@ def _go_on(url: str, part: Path) -> None:
         elif error.code not in _WORTH_ANOTHER_TRY:
             rule = f"the server answers {error.code} ({error.reason}); check data.path"
             raise NotFoundError(f"{url}: {rule}") from None
-        raise TryAgainError(f"HTTP {error.code} ({error.reason})") from None
+        raise RetryableError(f"HTTP {error.code} ({error.reason})") from None
     except URLError as error:
-        raise TryAgainError(str(error.reason)) from None
+        raise RetryableError(str(error.reason)) from None
     except (OSError, HTTPException) as error:
         if isinstance(error, OSError) and error.errno in _OUR_DISK:
             rule = f"cannot be written: {error.strerror}; make room, or set CALOTYPE_CACHE elsewhere"
             if error.errno in DISK_FULL_CODES:
                 raise DiskFullError(f"{part}: {rule}") from None
             raise DataError(part, rule) from None
-        raise TryAgainError(str(error) or type(error).__name__) from None
+        raise RetryableError(str(error) or type(error).__name__) from None
 
 
 def _receive(response: HTTPResponse, part: Path, done: int) -> None:
@@ -125,7 +125,7 @@ def _receive(response: HTTPResponse, part: Path, done: int) -> None:
         part.unlink(missing_ok=True)
         _write_validator(part, response)
         if response.status != _OK:
-            raise TryAgainError(f"HTTP {response.status} with another part of the file than was asked for")
+            raise RetryableError(f"HTTP {response.status} with another part of the file than was asked for")
     length = response.headers.get("Content-Length")
     with part.open("ab") as file:
         while chunk := response.read(_CHUNK_BYTES):
@@ -135,7 +135,7 @@ def _receive(response: HTTPResponse, part: Path, done: int) -> None:
         arrived = file.tell()
     # The standard library takes a connection that closes early for the end of the file.
     if length is not None and arrived < done + int(length):
-        raise TryAgainError(f"the connection closed after {arrived} of {done + int(length)} bytes")
+        raise RetryableError(f"the connection closed after {arrived} of {done + int(length)} bytes")
 
 
 def _validator_of(part: Path) -> Path:

@@ -19,27 +19,27 @@ from torch.utils.data import Dataset
 from calotype.core.errors import CalotypeError, DoesNotFitError
 from calotype.core.hardware import read_memory
 from calotype.core.progress import Progress, Silent
-from calotype.train.data.bad_samples import CorruptSampleError, DataError, Unreadable
-from calotype.train.data.batch_sampler import Pick
-from calotype.train.data.collate import Preparation
+from calotype.train.data.bad_samples import BadSample, CorruptSampleError, DataError
+from calotype.train.data.batch_sampler import SampleRef
+from calotype.train.data.collate import Collator
 from calotype.train.data.dataset import Delivery
 from calotype.train.data.image_transforms import Size
-from calotype.train.data.types import KeptPicture, Sample, Source, Text, as_numbers
+from calotype.train.data.types import CachedImage, Sample, Source, Text, as_numbers
 from calotype.train.data.workers import loaded
 
 _log = logging.getLogger(__name__)
 
 _PER_PIECE = 64
-_MOST_OF_DEVICE = 0.1
+_MAX_OF_DEVICE = 0.1
 """Of the GPU's free memory; the rest is the training's."""
-_MOST_OF_MEMORY = 0.8
+_MAX_OF_MEMORY = 0.8
 
 
 Encode = Callable[[Tensor], Tensor]
 """From (n, 3, height, width) pixels to the moments of their latents, both where the model is."""
 
 
-class Kept(Protocol):
+class CacheBackend(Protocol):
     """What was decoded or encoded beforehand."""
 
     def put_into(self, delivery: Delivery) -> Delivery:
@@ -47,10 +47,10 @@ class Kept(Protocol):
         ...
 
 
-class KeptSource:
+class InMemorySource:
     """A source that was read whole: what it says of a sample is at hand, the picture is a row elsewhere."""
 
-    def __init__(self, source: Source, entries: Sequence[Sample | Unreadable]) -> None:
+    def __init__(self, source: Source, entries: Sequence[Sample | BadSample]) -> None:
         self._source, self._entries = source, entries
 
     @property
@@ -58,7 +58,7 @@ class KeptSource:
         return self._source.identity
 
     @property
-    def damage(self) -> Sequence[Unreadable]:
+    def damage(self) -> Sequence[BadSample]:
         return self._source.damage
 
     @property
@@ -70,7 +70,7 @@ class KeptSource:
 
     def read(self, index: int) -> Sample:
         entry = self._entries[index]
-        if isinstance(entry, Unreadable):
+        if isinstance(entry, BadSample):
             raise CorruptSampleError(entry.name, entry.reason)
         return entry
 
@@ -82,7 +82,7 @@ class KeptSource:
 
 
 @dataclass(frozen=True)
-class KeptPictures:
+class CachedImages:
     """(num samples, 3, height, width) bytes, a row for each sample; those of unreadable ones mean nothing."""
 
     rows: Tensor
@@ -113,7 +113,7 @@ class KeptPictures:
 
 
 @dataclass(frozen=True)
-class KeptMoments:
+class CachedMoments:
     """(num samples, 2, channels, height, width), a row for each sample, on the training's device."""
 
     rows: Tensor
@@ -128,12 +128,12 @@ class KeptMoments:
 
 
 def encode_all(
-    pictures: KeptPictures,
+    pictures: CachedImages,
     encode: Encode,
     device: torch.device,
     at_once: int,
     progress: Progress | None = None,
-) -> KeptMoments:
+) -> CachedMoments:
     """What the autoencoder makes of every picture; `at_once` is the number of pictures it is compiled for."""
     watched, count = progress or Silent(), len(pictures.rows)
     watched.start("encode", count)
@@ -147,19 +147,19 @@ def encode_all(
         rows[begin : begin + at_once] = moments
         watched.advance(min(at_once, count - place))
     assert rows is not None
-    return KeptMoments(rows)
+    return CachedMoments(rows)
 
 
-def keep_all(
-    source: Source, preparation: Preparation, progress: Progress | None = None
-) -> tuple[KeptSource, KeptPictures]:
+def cache_all(
+    source: Source, preparation: Collator, progress: Progress | None = None
+) -> tuple[InMemorySource, CachedImages]:
     """Read and decode everything, on all of the recipe's workers."""
     part, needs, watched = preparation.part, preparation.needs, progress or Silent()
     size = (needs.resolution, needs.resolution)
     device = _place_for(len(source), size, needs.device)
     rows = torch.empty((len(source), 3, *size), dtype=torch.uint8, device=device)
     pieces = _Pieces(source, preparation, size)
-    entries: list[Sample | Unreadable] = []
+    entries: list[Sample | BadSample] = []
     watched.start("decode", len(source))
     for piece in loaded(pieces, range(len(pieces)), part.num_workers):
         if piece.failure is not None:
@@ -168,14 +168,14 @@ def keep_all(
         entries += piece.entries
         watched.advance(len(piece.entries))
     pinned = needs.device.type == "cuda" and device.type == "cpu"
-    return KeptSource(source, entries), KeptPictures(rows, part.random_flip, pinned)
+    return InMemorySource(source, entries), CachedImages(rows, part.random_flip, pinned)
 
 
 @dataclass(frozen=True)
 class _Piece:
     """A few samples in the order they are stored."""
 
-    entries: tuple[Sample | Unreadable, ...]
+    entries: tuple[Sample | BadSample, ...]
     pixels: Tensor
     failure: str | None = None
     """Why nothing can be kept at all."""
@@ -184,7 +184,7 @@ class _Piece:
 class _Pieces(Dataset[_Piece]):
     """All samples, piece by piece; whatever goes wrong is part of the answer, as for micro-batches."""
 
-    def __init__(self, source: Source, preparation: Preparation, size: Size) -> None:
+    def __init__(self, source: Source, preparation: Collator, size: Size) -> None:
         # Mirroring is up to each visit.
         plain = preparation.part.model_copy(update={"random_flip": False})
         self._source, self._preparation, self._size = source, replace(preparation, part=plain), size
@@ -202,19 +202,19 @@ class _Pieces(Dataset[_Piece]):
             return _Piece((), pixels, str(error))
         return _Piece(entries, pixels)
 
-    def _read(self, index: int, row: np.ndarray) -> Sample | Unreadable:
+    def _read(self, index: int, row: np.ndarray) -> Sample | BadSample:
         """What there is to say of the sample; its picture goes into `row`."""
-        pick = Pick(index, index, self._size, draw=0, num_candidates=len(self._source))
+        pick = SampleRef(index, index, self._size, draw=0, num_candidates=len(self._source))
         try:
             sample = self._source.read(index)
             prepared = self._preparation.prepare(sample, pick)
         except CorruptSampleError as error:
-            return Unreadable(error.name, error.reason)
+            return BadSample(error.name, error.reason)
         if prepared.pixels is None:
             rule = "holds latents, data.in_memory keeps pictures; set data.in_memory=false"
             raise DataError(sample.key, rule)
         row[:] = prepared.pixels.numpy()
-        return replace(sample, picture=None, kept=KeptPicture(index, prepared.size))
+        return replace(sample, picture=None, kept=CachedImage(index, prepared.size))
 
 
 def _place_for(count: int, size: Size, device: torch.device) -> torch.device:
@@ -222,15 +222,15 @@ def _place_for(count: int, size: Size, device: torch.device) -> torch.device:
     needed = count * 3 * size[0] * size[1]
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        if needed <= _MOST_OF_DEVICE * free:
+        if needed <= _MAX_OF_DEVICE * free:
             _log.info("pictures are kept on %s: %s of %s free", device, _shown(needed), _shown(free))
             return device
     # Every process of a node keeps all of them.
     needed *= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     available = read_memory().available_bytes
-    if available is not None and needed > _MOST_OF_MEMORY * available:
+    if available is not None and needed > _MAX_OF_MEMORY * available:
         what = f"data.in_memory: {count} pictures of {size[1]}×{size[0]} need {_shown(needed)} on this node"
-        room = f"{_shown(available)} are free, of which at most {_MOST_OF_MEMORY:.0%} are taken"
+        room = f"{_shown(available)} are free, of which at most {_MAX_OF_MEMORY:.0%} are taken"
         raise DoesNotFitError(f"{what}; {room}; set data.in_memory=false to decode as it goes")
     _log.info("pictures are kept in main memory: %s on this node", _shown(needed))
     return torch.device("cpu")

@@ -21,7 +21,7 @@ from PIL import Image
 from calotype.core.errors import CalotypeError, ModelFileError, RequestError
 from calotype.core.paths import check_name
 from calotype.models.files.safe_open import OpenedFile, open_regular
-from calotype.train.data.bad_samples import CorruptSampleError, DataError, Unreadable
+from calotype.train.data.bad_samples import BadSample, CorruptSampleError, DataError
 from calotype.train.data.image_transforms import Size, size_in
 from calotype.train.data.sources.captions import UTF8
 from calotype.train.data.sources.file_pool import OpenFiles
@@ -29,7 +29,7 @@ from calotype.train.data.types import Sample, Text
 
 INDEX = "index.json"
 VERSION = 2
-PICTURE_COLUMNS = ("image", "picture", "jpg", "jpeg", "png", "webp")
+IMAGE_COLUMNS = ("image", "picture", "jpg", "jpeg", "png", "webp")
 CAPTION_COLUMNS = ("caption", "text", "txt")
 _FILE_ENCODINGS = ("bytes", "jpeg", "png")
 _NUMBER = struct.Struct("<I")
@@ -72,7 +72,7 @@ class MdsShard:
 class MdsSamples(ABC):
     """What plain and streamed MDS have in common: pictures with captions, and nothing known beforehand."""
 
-    damage: tuple[Unreadable, ...] = ()
+    damage: tuple[BadSample, ...] = ()
     empty_text: Text | None = None
 
     @abstractmethod
@@ -173,9 +173,9 @@ def _listed(entry: Mapping[str, Any]) -> MdsShard:
 
 
 def _picture(columns: Mapping[str, tuple[str, bytes]]) -> bytes | Image.Image:
-    found = _first(columns, PICTURE_COLUMNS)
+    found = _first(columns, IMAGE_COLUMNS)
     if found is None:
-        known = ", ".join(PICTURE_COLUMNS)
+        known = ", ".join(IMAGE_COLUMNS)
         raise ValueError(f"no column is a picture: it has {', '.join(columns)}; known are {known}")
     encoding, data = found
     if encoding in _FILE_ENCODINGS:

@@ -15,7 +15,7 @@ from calotype.core.paths import cache_dir
 from calotype.train.data.bad_samples import CorruptSampleError
 from calotype.train.data.sources.mds import (
     CAPTION_COLUMNS,
-    PICTURE_COLUMNS,
+    IMAGE_COLUMNS,
     MdsSamples,
     MdsSource,
     read_mds_index,
@@ -65,7 +65,7 @@ class StreamedMds(MdsSamples):
         # Each kind of storage the package knows fails with types of its own.
         except Exception as error:
             raise CorruptSampleError(name, f"cannot be read: {error}") from error
-        picture = next((columns[c] for c in PICTURE_COLUMNS if c in columns), None)
+        picture = next((columns[c] for c in IMAGE_COLUMNS if c in columns), None)
         caption = next((columns[c] for c in CAPTION_COLUMNS if c in columns), None)
         if not isinstance(picture, bytes | Image.Image):
             raise CorruptSampleError(name, f"has no picture; its columns are {', '.join(columns)}")

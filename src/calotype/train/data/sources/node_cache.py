@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from calotype.core.paths import check_name
 from calotype.train.data.bad_samples import DataError
-from calotype.train.data.file_lock import alone_with, held_now
+from calotype.train.data.file_lock import exclusive_lock, is_locked
 from calotype.train.data.sources.http_download import fetch_to
 
 GB = 10**9
@@ -87,7 +87,7 @@ class NodeCache:
         """The file on this disk, fetched if it is not there."""
         path = self.folder / hashlib.sha256(file.url.encode()).hexdigest()[:24] / file.name
         while (lease := Lease.of(path, file)) is None:
-            with alone_with(path):
+            with exclusive_lock(path):
                 # Another process may have fetched it while this one waited.
                 if _size_of(path) != file.size_bytes:
                     self._fetch(file, path)
@@ -95,7 +95,7 @@ class NodeCache:
 
     def _fetch(self, file: RemoteFile, path: Path) -> None:
         reserved = path.with_name(path.name + _RESERVED)
-        with alone_with(self.folder / "room"):
+        with exclusive_lock(self.folder / "room"):
             self._make_room(file, path)
             with reserved.open("wb") as hole:
                 # Takes no room on the disk, and tells others how much is going to be taken.
@@ -150,7 +150,7 @@ class NodeCache:
 
 
 def _is_being_fetched(path: Path) -> bool:
-    with held_now(path) as free:
+    with is_locked(path) as free:
         return not free
 
 

@@ -26,7 +26,7 @@ _FINAL = (
 )
 
 
-class TryAgainError(Exception):
+class RetryableError(Exception):
     """A try that failed in a way the next one may not."""
 
 
@@ -34,7 +34,7 @@ def is_object(url: str) -> bool:
     return urlsplit(url).scheme in SCHEMES
 
 
-def go_on_with_object(url: str, part: Path, validator: Path) -> None:
+def resume_object(url: str, part: Path, validator: Path) -> None:
     """One try: ask for what `part` lacks of the object, and write what comes.
 
     What has arrived counts only while the object is the one that it began with, which `validator` remembers.
@@ -52,12 +52,12 @@ def go_on_with_object(url: str, part: Path, validator: Path) -> None:
         _write(answer, part, done)
     except store.exceptions.PreconditionError:
         part.unlink(missing_ok=True)
-        raise TryAgainError("the object has changed since its download began") from None
+        raise RetryableError("the object has changed since its download began") from None
     except (store.exceptions.BaseError, FileNotFoundError) as error:
         said = str(error).split("\n", 1)[0]
         if type(error).__name__ in _FINAL:
             raise NotFoundError(f"{url}: {said}; check data.path and your credentials") from None
-        raise TryAgainError(said) from None
+        raise RetryableError(said) from None
 
 
 def _write(answer: Any, part: Path, done: int) -> None:
@@ -68,7 +68,7 @@ def _write(answer: Any, part: Path, done: int) -> None:
         os.fsync(file.fileno())
         arrived = file.tell()
     if arrived != answer.meta["size"]:
-        raise TryAgainError(f"the connection closed after {arrived} of {answer.meta['size']} bytes")
+        raise RetryableError(f"the connection closed after {arrived} of {answer.meta['size']} bytes")
 
 
 def _obstore() -> Any:

@@ -14,13 +14,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from calotype.core.errors import Problem, RequestError
-from calotype.core.paths import written_whole
+from calotype.core.paths import atomic_write
 from calotype.train.data.bad_samples import DataError
 from calotype.train.data.sources.http_download import fetch_to, is_url
 from calotype.train.data.sources.mds import MdsShard, MdsSource, read_mds_index
 from calotype.train.data.sources.node_cache import RemoteFile
 from calotype.train.data.sources.remote_shards import RemoteShard
-from calotype.train.data.sources.webdataset import ShardSource
+from calotype.train.data.sources.webdataset import WebDatasetSource
 
 INDEX = "index.json"
 KIND = "wids-shard-index-v1"
@@ -70,14 +70,14 @@ def write_index(shards: Sequence[Path], destination: Path) -> int:
     _refuse_namesakes(shards)
     listed: list[dict[str, Any]] = []
     for path in shards:
-        source = ShardSource([path])
+        source = WebDatasetSource([path])
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         size = path.stat().st_size
         listed.append({"url": path.name, "nsamples": len(source), "filesize": size, "sha256": digest})
         source.close()
     values = {"__kind__": KIND, "wids_version": 1, "shardlist": listed}
-    with written_whole(destination, "w") as out:
+    with atomic_write(destination, "w") as out:
         out.write(json.dumps(values, indent=1) + "\n")
     return sum(entry["nsamples"] for entry in listed)
 
@@ -120,8 +120,8 @@ def _some(place: str, shards: list[RemoteShard]) -> list[RemoteShard]:
     return shards
 
 
-def _tar(path: Path) -> ShardSource:
-    return ShardSource([path])
+def _tar(path: Path) -> WebDatasetSource:
+    return WebDatasetSource([path])
 
 
 def _mds(shard: MdsShard, path: Path) -> MdsSource:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from calotype.train.data.bad_samples import DataError, Unreadable
+from calotype.train.data.bad_samples import BadSample, DataError
 from calotype.train.data.image_transforms import Size
 from calotype.train.data.sources.file_pool import OpenFiles
 from calotype.train.data.sources.node_cache import Lease, NodeCache, RemoteFile
@@ -51,7 +51,7 @@ class _Held:
 class StreamedSource:
     """The samples of all shards, shard after shard."""
 
-    damage: tuple[Unreadable, ...] = ()
+    damage: tuple[BadSample, ...] = ()
     empty_text: Text | None = None
 
     def __init__(self, shards: Sequence[RemoteShard], cache: NodeCache) -> None:

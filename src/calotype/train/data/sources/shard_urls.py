@@ -7,7 +7,7 @@ from pathlib import Path
 from calotype.core.errors import NotFoundError, Problem, RequestError
 from calotype.train.data.sources.http_download import fetch_all, is_url
 
-MOST_SHARDS = 1_000_000
+MAX_SHARDS = 1_000_000
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _NUM_SHOWN = 3
@@ -38,8 +38,8 @@ def expand_braces(pattern: str) -> list[str]:
     total = 1
     for choice in choices:
         total *= len(choice)
-    if total > MOST_SHARDS:
-        raise _refused(pattern, f"it names {total} shards, the limit is {MOST_SHARDS}")
+    if total > MAX_SHARDS:
+        raise _refused(pattern, f"it names {total} shards, the limit is {MAX_SHARDS}")
     return ["".join(parts) for parts in product(*choices)]
 
 
@@ -54,8 +54,8 @@ def _choices(pattern: str, inside: str) -> list[str]:
     first, last = span.groups()
     if int(last) < int(first):
         raise _refused(pattern, f"{{{inside}}} runs backwards; write {{{last}..{first}}}")
-    if int(last) - int(first) >= MOST_SHARDS:
-        raise _refused(pattern, f"{{{inside}}} names more than {MOST_SHARDS} shards")
+    if int(last) - int(first) >= MAX_SHARDS:
+        raise _refused(pattern, f"{{{inside}}} names more than {MAX_SHARDS} shards")
     # As in a shell, a leading zero asks for equal widths.
     width = len(first) if first.startswith("0") else 0
     return [str(number).zfill(width) for number in range(int(first), int(last) + 1)]

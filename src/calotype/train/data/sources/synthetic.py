@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calotype.train.data.hashing import mixed
-from calotype.train.data.requirements import Needs
+from calotype.train.data.requirements import DataRequirements
 from calotype.train.data.types import Batch, Text
 
 _LOOKS = ("amber", "crimson", "emerald", "ivory", "paper", "silver", "striped", "tiny", "velvet", "wooden")
@@ -23,7 +23,7 @@ _EMPTY_CAPTION = -1
 class Synthetic:
     """Pictures with captions; or latents with embeddings, when `encoded`."""
 
-    needs: Needs
+    needs: DataRequirements
     seed: int
     encoded: bool
 

@@ -20,8 +20,8 @@ from calotype.core.errors import ModelFileError
 from calotype.core.paths import cache_dir
 from calotype.models.files.safetensors_reader import open_safetensors
 from calotype.models.files.safetensors_writer import write_safetensors
-from calotype.train.data.bad_samples import DataError, Unreadable
-from calotype.train.data.file_lock import alone_with
+from calotype.train.data.bad_samples import BadSample, DataError
+from calotype.train.data.file_lock import exclusive_lock
 
 PICTURE, CAPTION, JSON_CAPTION, LATENTS = range(4)
 """What a member is for."""
@@ -45,12 +45,12 @@ class Scan:
     path: Path
     samples: dict[str, list[int]] = field(default_factory=dict)
     """For each key, where the member of each role begins and how many bytes it has."""
-    damage: list[Unreadable] = field(default_factory=list)
+    damage: list[BadSample] = field(default_factory=list)
     dotted: dict[str, str] = field(default_factory=dict)
     """For each name with a second dot, without its last ending, the first member called so."""
 
     def note(self, name: str, reason: str) -> None:
-        self.damage.append(Unreadable(f"{self.path.name}:{name}", reason))
+        self.damage.append(BadSample(f"{self.path.name}:{name}", reason))
 
     def add(self, member: tarfile.TarInfo) -> None:
         key, role = _split(member.name)
@@ -158,7 +158,7 @@ class ShardIndex:
     rows: Tensor
     """For each sample, begin and length of every role's member in the shard, then of its key in `keys`."""
     keys: Tensor
-    damage: tuple[Unreadable, ...]
+    damage: tuple[BadSample, ...]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -182,7 +182,7 @@ def index_shard(path: Path) -> ShardIndex:
     status = path.stat()
     place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]
     kept = cache_dir() / "shard-index" / f"{place}-{status.st_size}-{status.st_mtime_ns}.safetensors"
-    with alone_with(kept.with_name(place)):
+    with exclusive_lock(kept.with_name(place)):
         index = _read_kept(kept, path, status)
         if index is None:
             index = _made(path, status)
@@ -223,7 +223,7 @@ def _read_kept(kept: Path, path: Path, status: os.stat_result) -> ShardIndex | N
         with open_safetensors(kept) as file:
             if file.metadata.get("format") != FORMAT:
                 return None
-            damage = tuple(Unreadable(*pair) for pair in json.loads(file.metadata["damage"]))
+            damage = tuple(BadSample(*pair) for pair in json.loads(file.metadata["damage"]))
             rows, keys = file.read("rows"), file.read("keys")
     except (ModelFileError, ValueError):
         return None

@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from calotype.models.files.safe_open import OpenedFile, open_regular
-from calotype.train.data.bad_samples import CorruptSampleError, DataError, Unreadable
+from calotype.train.data.bad_samples import BadSample, CorruptSampleError, DataError
 from calotype.train.data.image_transforms import HEADER_BYTES, Size, size_in
 from calotype.train.data.sources.captions import UTF8
 from calotype.train.data.sources.file_pool import OpenFiles
@@ -21,10 +21,10 @@ from calotype.train.data.sources.npy import tensors_in
 from calotype.train.data.sources.tar_index import CAPTION, JSON_CAPTION, LATENTS, PICTURE, index_shard
 from calotype.train.data.types import Sample, Text
 
-LARGEST_MEMBER_BYTES = 2**30
+MAX_MEMBER_BYTES = 2**30
 
 
-class ShardSource:
+class WebDatasetSource:
     """The samples of all shards, shard after shard."""
 
     empty_text: Text | None = None
@@ -46,7 +46,7 @@ class ShardSource:
         return digest.hexdigest()
 
     @property
-    def damage(self) -> tuple[Unreadable, ...]:
+    def damage(self) -> tuple[BadSample, ...]:
         return tuple(unreadable for shard in self._shards for unreadable in shard.damage)
 
     def __len__(self) -> int:
@@ -114,8 +114,8 @@ class ShardSource:
             raise CorruptSampleError(
                 name, f"is cut off: it lies up to byte {begin + length}, the shard ends at {end}"
             )
-        if length > LARGEST_MEMBER_BYTES:
-            raise CorruptSampleError(name, f"has {length} bytes, the limit is {LARGEST_MEMBER_BYTES}")
+        if length > MAX_MEMBER_BYTES:
+            raise CorruptSampleError(name, f"has {length} bytes, the limit is {MAX_MEMBER_BYTES}")
         try:
             return self._files.get(number).read_at(begin, length)
         except OSError as error:

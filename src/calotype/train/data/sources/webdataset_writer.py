@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from calotype.core.paths import check_name, written_whole
+from calotype.core.paths import atomic_write, check_name
 from calotype.train.data.bad_samples import DataError
 
 
@@ -47,7 +47,7 @@ def _in_groups(samples: Iterable[Packed], size: int) -> Iterator[list[Packed]]:
 def _write_shard(path: Path, samples: list[Packed]) -> None:
     keys: set[str] = set()
     with (
-        written_whole(path) as file,
+        atomic_write(path) as file,
         tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for sample in samples:

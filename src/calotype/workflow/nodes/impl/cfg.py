@@ -13,17 +13,17 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from calotype.engine.denoiser import Guidance, Question
+from calotype.engine.denoiser import DenoiseInput, Guidance
 from calotype.engine.engine import Engine
-from calotype.engine.unet_runner import Network
-from calotype.sampling import Query
-from calotype.workflow.nodes.impl.conditioning_masks import Area, Conditions, Control, Entry
+from calotype.engine.unet_runner import UNetRunner
+from calotype.sampling import DenoiseQuery
+from calotype.workflow.nodes.impl.conditioning_masks import Area, ConditioningEntry, Conditions, Control
 
-NetworkOf = Callable[[tuple[Control, ...], tuple[int, int]], Network]
+NetworkOf = Callable[[tuple[Control, ...], tuple[int, int]], UNetRunner]
 """Makes the network that listens to ControlNets, for latents of a size."""
 
 
-class Guiding:
+class MultiCondDenoiser:
     """Answers queries of one sampling."""
 
     def __init__(
@@ -40,14 +40,14 @@ class Guiding:
         self._extra_channels, self._network_of = extra_channels, network_of
         # The same object at every step: engines remember by it what does not change.
         self._alone = _alone(self._positive, self._negative, cfg)
-        self._guidances: dict[Entry, Guidance] = {}
-        self._weights: dict[Entry, Tensor] = {}
-        self._networks: dict[Hashable, Network] = {}
+        self._guidances: dict[ConditioningEntry, Guidance] = {}
+        self._weights: dict[ConditioningEntry, Tensor] = {}
+        self._networks: dict[Hashable, UNetRunner] = {}
 
-    def answer(self, engine: Engine, query: Query) -> Tensor:
+    def answer(self, engine: Engine, query: DenoiseQuery) -> Tensor:
         """The estimate for a query, by an engine that has the model's LoRAs in use."""
         if self._alone is not None:
-            return engine.answer([Question(query, self._alone, self._extra_channels)])[0]
+            return engine.answer([DenoiseInput(query, self._alone, self._extra_channels)])[0]
         counting = [entry for entry in (*self._positive, *self._negative) if entry.counts_at(query.sigma)]
         estimates = self._estimates(engine, query, counting)
         positive = self._averaged(query.x, self._positive, estimates)
@@ -56,27 +56,31 @@ class Guiding:
         negative = self._averaged(query.x, self._negative, estimates)
         return negative + self._cfg * (positive - negative)
 
-    def _estimates(self, engine: Engine, query: Query, entries: Sequence[Entry]) -> dict[Entry, Tensor]:
-        together: dict[Hashable, list[Entry]] = defaultdict(list)
+    def _estimates(
+        self, engine: Engine, query: DenoiseQuery, entries: Sequence[ConditioningEntry]
+    ) -> dict[ConditioningEntry, Tensor]:
+        together: dict[Hashable, list[ConditioningEntry]] = defaultdict(list)
         for entry in entries:
             shape = query.x.shape[-2:] if entry.area is None else entry.area[:2]
             together[tuple(shape), tuple(map(id, entry.controls))].append(entry)
-        found: dict[Entry, Tensor] = {}
+        found: dict[ConditioningEntry, Tensor] = {}
         for key, group in together.items():
             questions = [self._question(query, entry) for entry in group]
             network = self._network(key, group[0].controls, questions[0])
             found.update(zip(group, engine.answer(questions, network), strict=True))
         return found
 
-    def _question(self, query: Query, entry: Entry) -> Question:
+    def _question(self, query: DenoiseQuery, entry: ConditioningEntry) -> DenoiseInput:
         if entry not in self._guidances:
             told = entry.told
             self._guidances[entry] = Guidance(told.prompt, None, 1.0, told.time_ids)
         area = entry.area or Area.whole(query.x)
         extra = None if self._extra_channels is None else area.of(self._extra_channels)
-        return Question(query._replace(x=area.of(query.x)), self._guidances[entry], extra)
+        return DenoiseInput(query._replace(x=area.of(query.x)), self._guidances[entry], extra)
 
-    def _network(self, key: Hashable, controls: tuple[Control, ...], question: Question) -> Network | None:
+    def _network(
+        self, key: Hashable, controls: tuple[Control, ...], question: DenoiseInput
+    ) -> UNetRunner | None:
         if not controls:
             return None
         if key not in self._networks:
@@ -84,7 +88,9 @@ class Guiding:
             self._networks[key] = self._network_of(controls, (height, width))
         return self._networks[key]
 
-    def _averaged(self, x: Tensor, entries: Sequence[Entry], estimates: Mapping[Entry, Tensor]) -> Tensor:
+    def _averaged(
+        self, x: Tensor, entries: Sequence[ConditioningEntry], estimates: Mapping[ConditioningEntry, Tensor]
+    ) -> Tensor:
         """Where nothing counts there is nothing."""
         total, weights = torch.zeros_like(x), torch.zeros_like(x)
         for entry in entries:
@@ -94,13 +100,15 @@ class Guiding:
                 area.of(weights).add_(weight)
         return torch.where(weights != 0, total / weights, 0.0)
 
-    def _weight(self, entry: Entry, x: Tensor) -> Tensor:
+    def _weight(self, entry: ConditioningEntry, x: Tensor) -> Tensor:
         if entry not in self._weights:
             self._weights[entry] = entry.weight(x)
         return self._weights[entry]
 
 
-def _alone(positive: Sequence[Entry], negative: Sequence[Entry], cfg: float) -> Guidance | None:
+def _alone(
+    positive: Sequence[ConditioningEntry], negative: Sequence[ConditioningEntry], cfg: float
+) -> Guidance | None:
     """The usual case, one whole prompt on each side: the engine guides by itself."""
     if len(positive) != 1 or len(negative) > 1 or not all(e.is_plain for e in (*positive, *negative)):
         return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-LARGEST_SEED = 2**64 - 1
+MAX_SEED = 2**64 - 1
 
 
 def initial_noise(shape: Sequence[int], seed: int, places: Sequence[int] | None = None) -> Tensor:
@@ -25,5 +25,5 @@ def initial_noise(shape: Sequence[int], seed: int, places: Sequence[int] | None 
 
 def later_noise(shape: Sequence[int], seed: int, device: torch.device) -> Callable[[], Tensor]:
     """What a sampler draws on its way: from a stream of its own, the next seed's."""
-    generator = torch.Generator().manual_seed((seed + 1) & LARGEST_SEED)
+    generator = torch.Generator().manual_seed((seed + 1) & MAX_SEED)
     return lambda: torch.randn(tuple(shape), generator=generator).to(device)

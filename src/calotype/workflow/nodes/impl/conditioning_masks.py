@@ -34,7 +34,7 @@ Side = Literal["positive", "negative"]
 AREA_UNIT = 8
 """Pixels that `area` counts in, whatever the model's own latents have."""
 PERCENTAGE = "percentage"
-SMALLEST_BOUNDS = 8
+MIN_BOUNDS = 8
 """Latent pixels of an area that follows a mask, at least."""
 FADE = 8
 """Latent pixels over which an area fades at an edge that is not the picture's."""
@@ -79,7 +79,7 @@ class Control:
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class ResolvedConditioning:
     """What the UNet is told: a prompt and, for SDXL, sizes."""
 
     prompt: Conditioning
@@ -87,10 +87,10 @@ class Told:
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class ConditioningEntry:
     """One pair of a CONDITIONING: what is told, and where, when and how much it counts."""
 
-    told: Told
+    told: ResolvedConditioning
     area: Area | None = None
     mask: Tensor | None = None
     """(batch, height, width) in latent pixels."""
@@ -146,11 +146,11 @@ class Conditions:
         _share_controls(positives, negatives)
         self.positive, self.negative = positives, negatives
 
-    def _entry(self, pair: tuple[Tensor, Mapping[str, Any]], side: Side) -> Entry:
+    def _entry(self, pair: tuple[Tensor, Mapping[str, Any]], side: Side) -> ConditioningEntry:
         context, options = pair
         mask = self._mask(options)
-        return Entry(
-            Told(self._prompt(context, options, side), self._time_ids(options, side)),
+        return ConditioningEntry(
+            ResolvedConditioning(self._prompt(context, options, side), self._time_ids(options, side)),
             area=self._area(options, mask),
             mask=None if mask is None else mask * float(options.get("mask_strength", 1.0)),
             strength=float(options.get("strength", 1.0)),
@@ -234,13 +234,13 @@ def _bounds(mask: Tensor) -> Area:
     there = mask.abs().amax(0) > 0
     rows, columns = there.any(1).nonzero(), there.any(0).nonzero()
     if not len(rows):
-        return Area(SMALLEST_BOUNDS, SMALLEST_BOUNDS, 0, 0)
+        return Area(MIN_BOUNDS, MIN_BOUNDS, 0, 0)
     y, x = int(rows.min()), int(columns.min())
     height, width = int(rows.max()) - y + 1, int(columns.max()) - x + 1
-    return Area(max(SMALLEST_BOUNDS, height), max(SMALLEST_BOUNDS, width), y, x)
+    return Area(max(MIN_BOUNDS, height), max(MIN_BOUNDS, width), y, x)
 
 
-def _mirror_areas(ones: Sequence[Entry], others: list[Entry]) -> None:
+def _mirror_areas(ones: Sequence[ConditioningEntry], others: list[ConditioningEntry]) -> None:
     """An area is guided away from something there too: the other side's smallest text that holds it."""
     for one in ones:
         if one.area is None:
@@ -251,11 +251,11 @@ def _mirror_areas(ones: Sequence[Entry], others: list[Entry]) -> None:
             others.append(replace(one, told=smallest.told))
 
 
-def _extent(entry: Entry) -> float:
+def _extent(entry: ConditioningEntry) -> float:
     return math.inf if entry.area is None else entry.area.height * entry.area.width
 
 
-def _share_controls(positives: Sequence[Entry], negatives: list[Entry]) -> None:
+def _share_controls(positives: Sequence[ConditioningEntry], negatives: list[ConditioningEntry]) -> None:
     """ControlNets that were applied to both sides at once are noted with the positive alone."""
     shared = [entry for entry in positives if entry.control_of_both and entry.controls and entry.area is None]
     places = [place for place, entry in enumerate(negatives) if entry.area is None]

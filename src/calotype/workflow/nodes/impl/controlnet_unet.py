@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from calotype.engine.unet_runner import Row, added_conditions, contexts, timesteps
+from calotype.engine.unet_runner import Row, added_conditions, stack_contexts, timesteps
 from calotype.models.model import Model
 from calotype.workflow.nodes.impl.conditioning_masks import Control
-from calotype.workflow.nodes.impl.resize import CENTRE, resized
+from calotype.workflow.nodes.impl.resize import CENTER, resized
 
 HINT_PIXELS = 8
 """Pixels of a hint per latent pixel: what ControlNets were made for."""
 
 
 @dataclass(frozen=True)
-class Listening:
+class ControlNetHooks:
     """A ControlNet ready to be asked."""
 
     net: nn.Module
@@ -28,24 +28,26 @@ class Listening:
     """Those it has something to say at."""
 
 
-def listening(control: Control, net: nn.Module, model: Model, size: tuple[int, int], last: int) -> Listening:
+def with_controlnets(
+    control: Control, net: nn.Module, model: Model, size: tuple[int, int], last: int
+) -> ControlNetHooks:
     """`size` is that of the latents; `last` is the last training timestep."""
     height, width = (length * HINT_PIXELS for length in size)
-    hint = resized(control.image, width, height, "nearest-exact", CENTRE)
+    hint = resized(control.image, width, height, "nearest-exact", CENTER)
     # Shares of the sampling count from its noisy end.
     first = last if control.start_percent <= 0 else (1 - control.start_percent) * last
     until = 0.0 if control.end_percent >= 1 else (1 - control.end_percent) * last
-    return Listening(net, hint.to(model.device, model.dtype), control.strength, (until, first))
+    return ControlNetHooks(net, hint.to(model.device, model.dtype), control.strength, (until, first))
 
 
 class ControlledNetwork:
-    """`Network` of a model's UNet and ControlNets whose words are added up."""
+    """`UNetRunner` of a model's UNet and ControlNets whose words are added up."""
 
-    def __init__(self, model: Model, controls: Sequence[Listening]) -> None:
+    def __init__(self, model: Model, controls: Sequence[ControlNetHooks]) -> None:
         self._model, self._controls = model, controls
 
     def evaluate(self, sample: Tensor, rows: Sequence[Row]) -> Tensor:
-        context, mask = contexts(rows)
+        context, mask = stack_contexts(rows)
         told = {
             "encoder_hidden_states": context.to(sample.dtype),
             "added_cond_kwargs": added_conditions(rows, sample.dtype),
@@ -68,7 +70,7 @@ class ControlledNetwork:
         )[0]
 
     def _said(
-        self, control: Listening, sample: Tensor, times: Tensor, told: Mapping[str, object]
+        self, control: ControlNetHooks, sample: Tensor, times: Tensor, told: Mapping[str, object]
     ) -> list[Tensor]:
         rows = torch.arange(len(sample)) % len(control.hint)
         latents = sample[:, : self._model.architecture.latent_channels]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calotype.workflow.node_api import Context, Kind, Result
-from calotype.workflow.nodes.impl.resize import CENTRE, resized
+from calotype.workflow.nodes.impl.resize import CENTER, resized
 from calotype.workflow.nodes.impl.tensor_image import channel_of, opened, pixels_of, to_pictures
 
 GREY = 0.5
@@ -112,7 +112,7 @@ def _resized(image: Tensor, width: int, height: int, method: str, crop: str = "d
 def _fitted(image: Tensor, to: Tensor, method: str) -> Tensor:
     if image.shape[1:3] == to.shape[1:3]:
         return image
-    return _resized(image, to.shape[2], to.shape[1], method, CENTRE)
+    return _resized(image, to.shape[2], to.shape[1], method, CENTER)
 
 
 def _overlay(one: Tensor, other: Tensor) -> Tensor:

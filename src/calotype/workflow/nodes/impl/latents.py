@@ -17,18 +17,18 @@ from calotype.core.errors import Problem, RequestError
 from calotype.models.architecture import Architecture
 from calotype.workflow.node_api import Context
 from calotype.workflow.nodes.impl.masks import faded
-from calotype.workflow.nodes.impl.resize import CENTRE, resized
+from calotype.workflow.nodes.impl.resize import CENTER, resized
 
 Latent = dict[str, Any]
 
-USUAL_FACTOR = 8
-USUAL_CHANNELS = 4
-SMALLEST_SIDE = 64
+DEFAULT_FACTOR = 8
+DEFAULT_CHANNELS = 4
+MIN_SIDE = 64
 """Pixels: what LatentUpscale makes at least of a side, as in ComfyUI."""
 
 
 def factor_of(latent: Latent) -> int:
-    return int(latent.get("factor", USUAL_FACTOR))
+    return int(latent.get("factor", DEFAULT_FACTOR))
 
 
 def for_model(latent: Latent, architecture: Architecture) -> Latent:
@@ -47,8 +47,8 @@ def for_model(latent: Latent, architecture: Architecture) -> Latent:
 
 
 def empty(_context: Context, width: int, height: int, batch_size: int = 1) -> tuple[Latent]:
-    size = (height // USUAL_FACTOR, width // USUAL_FACTOR)
-    return ({"samples": torch.zeros(batch_size, USUAL_CHANNELS, *size), "factor": USUAL_FACTOR},)
+    size = (height // DEFAULT_FACTOR, width // DEFAULT_FACTOR)
+    return ({"samples": torch.zeros(batch_size, DEFAULT_CHANNELS, *size), "factor": DEFAULT_FACTOR},)
 
 
 def set_noise_mask(_context: Context, samples: Latent, mask: Tensor) -> tuple[Latent]:
@@ -63,10 +63,10 @@ def upscaled(
     tensor, factor = samples["samples"], factor_of(samples)
     # A side of 0 follows the other.
     if width == 0:
-        width = round(tensor.shape[3] * max(SMALLEST_SIDE, height) / tensor.shape[2])
+        width = round(tensor.shape[3] * max(MIN_SIDE, height) / tensor.shape[2])
     elif height == 0:
-        height = round(tensor.shape[2] * max(SMALLEST_SIDE, width) / tensor.shape[3])
-    width, height = (max(SMALLEST_SIDE, side) // factor for side in (width, height))
+        height = round(tensor.shape[2] * max(MIN_SIDE, width) / tensor.shape[3])
+    width, height = (max(MIN_SIDE, side) // factor for side in (width, height))
     return ({**samples, "samples": resized(tensor, width, height, upscale_method, crop)},)
 
 
@@ -104,7 +104,7 @@ def repeated(_context: Context, samples: Latent, amount: int) -> tuple[Latent]:
 def batched(_context: Context, samples1: Latent, samples2: Latent) -> tuple[Latent]:
     one, other = samples1["samples"], samples2["samples"]
     if one.shape[1:] != other.shape[1:]:
-        other = resized(other, one.shape[3], one.shape[2], "bilinear", CENTRE)
+        other = resized(other, one.shape[3], one.shape[2], "bilinear", CENTER)
     places = [
         place
         for latent, tensor in ((samples1, one), (samples2, other))

@@ -11,14 +11,14 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-CENTRE = "center"
+CENTER = "center"
 PARALLEL = 1 - 1e-5
 """The cosine from which two directions count as the same, and its negative as opposite."""
 
 
 def resized(samples: Tensor, width: int, height: int, method: str, crop: str = "disabled") -> Tensor:
     """(batch, channels, height, width) in another size; with crop "center" nothing is stretched."""
-    if crop == CENTRE:
+    if crop == CENTER:
         samples = _cropped_to_shape_of(samples, width, height)
     if method == "bislerp":
         return bislerp(samples, width, height)

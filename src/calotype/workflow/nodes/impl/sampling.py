@@ -16,19 +16,19 @@ from torch.nn.functional import interpolate
 
 from calotype.core.errors import Problem, RequestError
 from calotype.engine.engine import Engine
-from calotype.engine.img2img import reads_mask
-from calotype.engine.sampling_run import Keep
+from calotype.engine.img2img import takes_mask_channels
+from calotype.engine.sampling_run import InpaintMask
 from calotype.models.architecture import Architecture
 from calotype.sampling import begin, options_of_run, sigmas_of_run
 from calotype.workflow.node_api import Context, Step
-from calotype.workflow.nodes.impl.cfg import Guiding
+from calotype.workflow.nodes.impl.cfg import MultiCondDenoiser
 from calotype.workflow.nodes.impl.comfy_noise import initial_noise, later_noise
 from calotype.workflow.nodes.impl.conditioning_masks import Conditions, Control, Pairs
-from calotype.workflow.nodes.impl.controlnet_unet import ControlledNetwork, listening
+from calotype.workflow.nodes.impl.controlnet_unet import ControlledNetwork, with_controlnets
 from calotype.workflow.nodes.impl.latents import Latent, for_model, repeated_to
 from calotype.workflow.nodes.impl.tensor_image import as_jpeg
 from calotype.workflow.nodes.inputs import SAMPLER_VARIANTS
-from calotype.workflow.nodes.model_provider import Models
+from calotype.workflow.nodes.model_provider import NodeModels
 from calotype.workflow.nodes.value_types import ModelValue
 
 Sampled = Generator[Step, None, tuple[Latent]]
@@ -123,7 +123,7 @@ def ksampler_advanced(
     )
 
 
-def sampled(models: Models, asked: Asked) -> Sampled:
+def sampled(models: NodeModels, asked: Asked) -> Sampled:
     """The latent that a sampling ends with, in the place of the one it began with."""
     engine = models.for_unet(asked.model)
     latent = for_model(asked.latent, engine.model.architecture)
@@ -131,7 +131,7 @@ def sampled(models: Models, asked: Asked) -> Sampled:
     if len(sigmas) < 2:
         return (latent,)
     start = _Start(engine, latent, asked)
-    guiding = Guiding(
+    guiding = MultiCondDenoiser(
         Conditions(
             engine.model,
             engine.schedule,
@@ -205,11 +205,11 @@ class _Start:
             self.clean = _to_unet(self.clean, model.architecture)
         mask = latent.get("noise_mask")
         paint = None if mask is None else _fitted_mask(mask, samples).to(model.device)
-        self.keep: Keep | None = None
+        self.keep: InpaintMask | None = None
         if paint is not None:
-            self.keep = Keep(self.clean, self._noise_for_keeping(asked), paint)
+            self.keep = InpaintMask(self.clean, self._noise_for_keeping(asked), paint)
         self.extra_channels: Tensor | None = None
-        if reads_mask(model):
+        if takes_mask_channels(model):
             ones = torch.ones_like(self.clean[:, :1])
             self.extra_channels = torch.cat([ones if paint is None else paint.round(), self.clean], dim=1)
 
@@ -247,11 +247,12 @@ def _scale(architecture: Architecture) -> tuple[float, float]:
 
 
 def _listening_network(
-    models: Models, engine: Engine, controls: tuple[Control, ...], size: tuple[int, int]
+    models: NodeModels, engine: Engine, controls: tuple[Control, ...], size: tuple[int, int]
 ) -> ControlledNetwork:
     model, last = engine.model, len(engine.schedule.sigmas) - 1
     ready = [
-        listening(control, models.control_net(control.net, engine), model, size, last) for control in controls
+        with_controlnets(control, models.control_net(control.net, engine), model, size, last)
+        for control in controls
     ]
     return ControlledNetwork(model, ready)
 

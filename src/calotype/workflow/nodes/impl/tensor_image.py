@@ -13,21 +13,21 @@ from PIL import Image, ImageOps, ImageSequence
 from torch import Tensor
 
 from calotype.core.errors import Problem, RequestError
-from calotype.engine.vae import NotAPictureError
-from calotype.imaging.image_io import decode_picture
+from calotype.engine.vae import NotAnImageError
+from calotype.imaging.image_io import decode_image
 
 PREVIEW_QUALITY = 90
-MOST_OF_FRAMES = 64 * 1024 * 1024
+MAX_OF_FRAMES = 64 * 1024 * 1024
 """Pixels of all frames of a file: a small file can hold very many that differ little."""
 
 
 def opened(data: bytes, name: str) -> list[Image.Image]:
     """All frames of a picture file, held upright; only those of the first one's size."""
-    picture = decode_picture(data, name)
+    picture = decode_image(data, name)
     number = getattr(picture, "n_frames", 1)
-    if number > 1 and number * picture.width * picture.height > MOST_OF_FRAMES:
+    if number > 1 and number * picture.width * picture.height > MAX_OF_FRAMES:
         size = f"{number} frames of {picture.width}×{picture.height}"
-        rule = f"{name[:80]!r} has {size}, the limit is {MOST_OF_FRAMES} pixels in all; send fewer or smaller"
+        rule = f"{name[:80]!r} has {size}, the limit is {MAX_OF_FRAMES} pixels in all; send fewer or smaller"
         raise RequestError([Problem("image", rule)])
     frames = [ImageOps.exif_transpose(frame.copy()) for frame in ImageSequence.Iterator(picture)]
     return [_eight_bit(frame) for frame in frames if frame.size == frames[0].size]
@@ -56,7 +56,7 @@ def channel_of(image: Image.Image, channel: str) -> Tensor | None:
 def to_pictures(images: Tensor) -> list[Image.Image]:
     """What a file holds of an IMAGE: like ComfyUI, numbers between two bytes become the lower."""
     if not bool(torch.isfinite(images).all()):
-        raise NotAPictureError(
+        raise NotAnImageError(
             "the picture came out as NaN or infinity: the numbers outgrew the precision. Use bf16 or fp32 "
             "(--precision), a VAE made for fp16, or a lower cfg"
         )

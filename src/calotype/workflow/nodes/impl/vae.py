@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, interpolate
 
-from calotype.engine.device import lacks_memory
-from calotype.engine.vae import RawAutoencoder
+from calotype.engine.device import is_out_of_memory
+from calotype.engine.vae import RawVae
 from calotype.workflow.node_api import Context, Step
 from calotype.workflow.nodes.impl.latents import Latent
 from calotype.workflow.nodes.value_types import VaeValue
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 Decoded = Generator[Step, None, tuple[Tensor]]
 Encoded = Generator[Step, None, tuple[Latent]]
-Placed = tuple[RawAutoencoder, torch.device]
+Placed = tuple[RawVae, torch.device]
 """An autoencoder and where it is."""
 Work = Callable[[Tensor, bool], Tensor]
 """Of one row, in tiles or not."""
@@ -109,7 +109,7 @@ def _one_by_one(rows: Tensor, work: Work, tiled: bool) -> Generator[Step, None, 
         try:
             done.append(work(row[None], tiled).cpu())
         except RuntimeError as error:
-            if tiled or not lacks_memory(error):
+            if tiled or not is_out_of_memory(error):
                 raise
             _log.info("tiles: a whole picture of this size does not fit")
             torch.cuda.empty_cache()

@@ -20,7 +20,7 @@ from calotype.workflow.node_api import (
     STRING,
     Context,
     Input,
-    NodeClass,
+    NodeDef,
     Output,
     Result,
     Step,
@@ -99,7 +99,7 @@ def _contents(context: Context, inputs: Any) -> str:
 
 
 NODES = [
-    NodeClass(
+    NodeDef(
         "SmallPaint",
         paint,
         inputs=(
@@ -110,23 +110,23 @@ NODES = [
         ),
         outputs=_OUT,
     ),
-    NodeClass(
+    NodeDef(
         "SmallLoad",
         load,
         inputs=(Input("image", COMBO, choices=_pictures, upload=True),),
         outputs=_OUT,
         changes=_contents,
     ),
-    NodeClass("SmallHold", hold, inputs=(_IMAGE, Input("until", STRING)), outputs=_OUT),
-    NodeClass("SmallDie", die_once, inputs=(_IMAGE, Input("mark", STRING)), outputs=_OUT),
-    NodeClass("SmallDeadly", die, inputs=(_IMAGE,), outputs=_OUT),
-    NodeClass("SmallFail", fail, inputs=(_IMAGE,), outputs=_OUT),
-    NodeClass(
+    NodeDef("SmallHold", hold, inputs=(_IMAGE, Input("until", STRING)), outputs=_OUT),
+    NodeDef("SmallDie", die_once, inputs=(_IMAGE, Input("mark", STRING)), outputs=_OUT),
+    NodeDef("SmallDeadly", die, inputs=(_IMAGE,), outputs=_OUT),
+    NodeDef("SmallFail", fail, inputs=(_IMAGE,), outputs=_OUT),
+    NodeDef(
         "SmallSave",
         save,
         inputs=(Input("images", IMAGE), Input("filename_prefix", STRING, default="small")),
         is_output=True,
     ),
-    NodeClass("SmallPreview", preview, inputs=(Input("images", IMAGE),), is_output=True),
-    NodeClass("SmallNonsense", show_nonsense, inputs=(_IMAGE,), is_output=True),
+    NodeDef("SmallPreview", preview, inputs=(Input("images", IMAGE),), is_output=True),
+    NodeDef("SmallNonsense", show_nonsense, inputs=(_IMAGE,), is_output=True),
 ]

@@ -35,7 +35,7 @@ def test_a_line_cut_half_way_is_taken_up_where_it_broke() -> None:
 
 def test_a_later_run_goes_on_from_what_an_earlier_one_got(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Script(CONTENT, ["half", 503, "whole"])) as server:
-        monkeypatch.setattr(http_download, "MOST_TRIES", 2)
+        monkeypatch.setattr(http_download, "MAX_TRIES", 2)
         with pytest.raises(OfflineError, match="What has arrived is kept"):
             fetch(f"{server.url}/a.tar")
         assert fetch(f"{server.url}/a.tar").read_bytes() == CONTENT
@@ -44,7 +44,7 @@ def test_a_later_run_goes_on_from_what_an_earlier_one_got(monkeypatch: pytest.Mo
 
 def test_a_file_that_changed_meanwhile_is_fetched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two halves of different files must never become one."""
-    monkeypatch.setattr(http_download, "MOST_TRIES", 1)
+    monkeypatch.setattr(http_download, "MAX_TRIES", 1)
     with serving(Script(CONTENT, ["half", "whole"])) as server:
         url = f"{server.url}/a.tar"
         with pytest.raises(OfflineError):

@@ -14,9 +14,9 @@ from PIL import Image
 
 from calotype.core.errors import DoesNotFitError, RequestError
 from calotype.core.hardware import Memory
-from calotype.spec.recipe_sections import DataPart
-from calotype.train.data.bad_samples import DataError, Report, TooManyCorruptError
-from calotype.train.data.dataloader import open_pass
+from calotype.spec.recipe_sections import DataConfig
+from calotype.train.data.bad_samples import BadSampleReport, DataError, TooManyCorruptError
+from calotype.train.data.dataloader import build_single_pass
 from calotype.train.data.sources import in_memory
 from calotype.train.data.sources.webdataset_writer import Packed, write_shards
 from calotype.train.data.types import Batch
@@ -57,7 +57,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def both(data: DataPart, **place: Any) -> list[tuple[list[Batch], Report]]:
+def both(data: DataConfig, **place: Any) -> list[tuple[list[Batch], BadSampleReport]]:
     """Four epochs of batches and what was reported, read as it goes and kept in memory."""
     found = []
     for keeps in (False, True):
@@ -94,7 +94,7 @@ def test_a_batch_at_a_time_is_reported_as_it_is_met(tmp_path: Path) -> None:
     (tmp_path / "p003.png").write_bytes(b"")
     with feed_of(part("folder", tmp_path, shuffle=False, in_memory=True), micro=2) as feed:
         next(feed)
-        assert feed.report() == Report()
+        assert feed.report() == BadSampleReport()
         assert next(feed).keys == ("p002.png", "p004.png")
         assert feed.report().names == ("p003.png",)
 
@@ -207,7 +207,7 @@ def test_what_has_no_effect_says_so(tmp_path: Path, caplog: pytest.LogCaptureFix
         feed_of(part("synthetic", in_memory=True)).close()
         assert "data.in_memory=True has no effect with data.kind=synthetic" in caplog.text
         fill_folder(tmp_path, 2)
-        with open_pass(part("folder", tmp_path, in_memory=True), needs(), micro_batch_size=2) as feed:
+        with build_single_pass(part("folder", tmp_path, in_memory=True), needs(), micro_batch_size=2) as feed:
             assert len(keys_of(list(feed))) == 2
     assert "has no effect where every sample is read once" in caplog.text
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from calotype.core.errors import NotFoundError
 from calotype.train.data.bad_samples import CorruptSampleError, DataError
-from calotype.train.data.image_sizes import picture_sizes
+from calotype.train.data.image_sizes import image_sizes
 from calotype.train.data.sources.mds import MdsSource
 from calotype.train.data.sources.mds_streaming import StreamedMds, open_mds
 from tests.unit.train.data.mds_writer import write_mds
@@ -74,7 +74,7 @@ def test_other_pictures_under_the_same_names_are_other_data(tmp_path: Path) -> N
     ]
     one, again, other = (source.identity for source in sources)
     assert one == again != other
-    sizes = [picture_sizes(source).tolist() for source in sources]
+    sizes = [image_sizes(source).tolist() for source in sources]
     assert sizes == [[[16, 32]] * 4, [[16, 32]] * 4, [[32, 64]] * 4]
 
 

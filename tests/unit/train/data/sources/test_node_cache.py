@@ -19,7 +19,7 @@ SIZE = 1000
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_download, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(http_download, "MOST_TRIES", 3)
+    monkeypatch.setattr(http_download, "MAX_TRIES", 3)
 
 
 @pytest.fixture

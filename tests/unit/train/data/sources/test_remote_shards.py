@@ -9,7 +9,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from calotype.core.errors import NotFoundError, RequestError
-from calotype.spec.recipe_sections import DataPart
+from calotype.spec.recipe_sections import DataConfig
 from calotype.train.data.bad_samples import DataError
 from calotype.train.data.sources import http_download
 from calotype.train.data.sources.remote_index import write_index
@@ -49,7 +49,7 @@ def room_for(folder: Path, num_shards: int, pattern: str = "*.tar") -> float:
     return num_shards * max(path.stat().st_size for path in folder.glob(pattern)) / 1e9
 
 
-def streamed(served: Served, num_shards: int = 5, **changes: Any) -> DataPart:
+def streamed(served: Served, num_shards: int = 5, **changes: Any) -> DataConfig:
     room = room_for(served.folder, num_shards)
     return part("shards", f"{served.url}/index.json", cache_gb=room, shuffle_shards=2, **changes)
 

@@ -15,7 +15,7 @@ from safetensors.torch import save
 from calotype.train.data.bad_samples import CorruptSampleError, DataError
 from calotype.train.data.sources import tar_index
 from calotype.train.data.sources.tar_index import Scan, scan_tar
-from calotype.train.data.sources.webdataset import ShardSource
+from calotype.train.data.sources.webdataset import WebDatasetSource
 from calotype.train.data.sources.webdataset_writer import Packed, write_shards
 from tests.open_files import open_below
 from tests.unit.train.data.specimens import fill_shards, packed, picture
@@ -35,7 +35,7 @@ def cut(path: Path, size_bytes: int) -> Path:
     return path
 
 
-def trouble(source: ShardSource) -> dict[str, str]:
+def trouble(source: WebDatasetSource) -> dict[str, str]:
     """What the index and each sample have to complain of."""
     found = {sample.name: sample.reason for sample in source.damage}
     for index in range(len(source)):
@@ -71,7 +71,7 @@ def test_the_writer_refuses_what_readers_would_misread(tmp_path: Path) -> None:
 
 
 def test_samples_are_read_in_any_order(tmp_path: Path) -> None:
-    source = ShardSource(fill_shards(tmp_path, 7, 3))
+    source = WebDatasetSource(fill_shards(tmp_path, 7, 3))
     assert len(source) == 7
     for index in (6, 0, 3, 2, 3):
         sample = source.read(index)
@@ -96,7 +96,7 @@ def test_members_need_not_lie_together_and_captions_may_be_json(tmp_path: Path) 
             "readme.md": b"no sample",
         },
     )
-    source = ShardSource([path])
+    source = WebDatasetSource([path])
     assert [(sample.key, sample.caption) for sample in map(source.read, range(2))] == [
         ("a.tar:x/1", "one"),
         ("a.tar:x/2", "two"),
@@ -111,7 +111,7 @@ def test_a_mark_before_the_text_is_no_part_of_a_caption(tmp_path: Path) -> None:
         "2.png": picture(2),
         "2.json": '{"caption": "two"}'.encode("utf-8-sig"),
     }
-    source = ShardSource([write_tar(tmp_path / "a.tar", members)])
+    source = WebDatasetSource([write_tar(tmp_path / "a.tar", members)])
     assert [sample.caption for sample in map(source.read, range(2))] == ["one", "two"]
 
 
@@ -124,7 +124,7 @@ def test_json_may_list_several_captions(tmp_path: Path) -> None:
     }
     members = {f"{key}.json": json.dumps(values).encode() for key, values in sayings.items()}
     path = write_tar(tmp_path / "a.tar", members | {f"{key}.png": picture() for key in sayings})
-    source = ShardSource([path])
+    source = WebDatasetSource([path])
     read = [source.read(index) for index in range(4)]
     assert [sample.captions for sample in read] == [("a cat", "cat, sitting"), (), (), ()]
     assert [sample.caption for sample in read] == ["a cat", "a dog", "an owl", "a fox"]
@@ -143,7 +143,7 @@ def test_latents_come_as_npy_or_safetensors(tmp_path: Path) -> None:
         "e.safetensors": b"",
         "f.png": picture(),
     }
-    source = ShardSource([write_tar(tmp_path / "l.tar", members)])
+    source = WebDatasetSource([write_tar(tmp_path / "l.tar", members)])
     plain, rich = source.read(0), source.read(1)
     assert plain.latents is not None
     assert torch.equal(plain.latents, latents)
@@ -170,7 +170,7 @@ class Harmful:
 def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
     objects = io.BytesIO()
     np.save(objects, np.array([Harmful(tmp_path / "made")]), allow_pickle=True)
-    source = ShardSource([write_tar(tmp_path / "h.tar", {"a.npy": objects.getvalue()})])
+    source = WebDatasetSource([write_tar(tmp_path / "h.tar", {"a.npy": objects.getvalue()})])
     assert "cannot be read" in trouble(source)["h.tar:a"]
     assert not (tmp_path / "made").exists()
 
@@ -180,7 +180,7 @@ def test_the_index_is_made_once_and_again_when_the_shard_changes(
 ) -> None:
     [path] = fill_shards(tmp_path / "a", 3, 3)
     [other] = fill_shards(tmp_path / "b", 5, 5)
-    ShardSource([path])
+    WebDatasetSource([path])
     scanned: list[Path] = []
 
     def noted(shard: Path) -> Scan:
@@ -188,32 +188,32 @@ def test_the_index_is_made_once_and_again_when_the_shard_changes(
         return scan_tar(shard)
 
     monkeypatch.setattr(tar_index, "scan_tar", noted)
-    assert ShardSource([path]).read(2).caption == "picture 2"
+    assert WebDatasetSource([path]).read(2).caption == "picture 2"
     assert scanned == []
     path.write_bytes(other.read_bytes())
-    assert len(ShardSource([path])) == 5
+    assert len(WebDatasetSource([path])) == 5
     assert scanned == [path]
 
 
 def test_an_index_that_was_damaged_is_made_again(tmp_path: Path, cache: Path) -> None:
     paths = fill_shards(tmp_path, 3, 3)
-    ShardSource(paths)
+    WebDatasetSource(paths)
     [kept] = (cache / "shard-index").glob("*.safetensors")
     for content in (b"", b"rubbish", kept.read_bytes()[:-8]):
         kept.write_bytes(content)
-        assert ShardSource(paths).read(2).caption == "picture 2"
+        assert WebDatasetSource(paths).read(2).caption == "picture 2"
 
 
 def test_a_shard_that_changes_during_a_run_stops_it(tmp_path: Path) -> None:
     [path] = fill_shards(tmp_path, 3, 3)
-    source = ShardSource([path])
+    source = WebDatasetSource([path])
     os.utime(path, ns=(1, 1))
     with pytest.raises(DataError, match=r"shard-000000\.tar: changed since the run began"):
         source.read(0)
 
 
 def test_a_copy_in_another_process_opens_its_own_files(tmp_path: Path) -> None:
-    source = ShardSource(fill_shards(tmp_path, 3, 1))
+    source = WebDatasetSource(fill_shards(tmp_path, 3, 1))
     source.read(0)
     copy = pickle.loads(pickle.dumps(source))
     source.close()
@@ -222,7 +222,7 @@ def test_a_copy_in_another_process_opens_its_own_files(tmp_path: Path) -> None:
 
 
 def test_only_so_many_shards_are_open_at_once(tmp_path: Path) -> None:
-    source = ShardSource(fill_shards(tmp_path, 12, 1))
+    source = WebDatasetSource(fill_shards(tmp_path, 12, 1))
     source._files._most_open = 3
     for index in range(12):
         source.read(index)
@@ -235,7 +235,7 @@ def test_a_shard_cut_off_in_a_member_loses_that_sample_by_name(tmp_path: Path) -
     [path] = fill_shards(tmp_path, 3, 3)
     with tarfile.open(path) as archive:
         last = archive.getmember("s002.png")
-    source = ShardSource([cut(path, last.offset_data + 20)])
+    source = WebDatasetSource([cut(path, last.offset_data + 20)])
     reasons = trouble(source)
     assert list(reasons) == [f"{path.name}:byte {last.offset_data + 20}", f"{path.name}:s002"]
     assert "cut off" in reasons[f"{path.name}:s002"]
@@ -252,7 +252,7 @@ def test_every_way_of_cutting_a_shard_is_noticed(tmp_path: Path) -> None:
     for size in range(520, end + 1, 97):
         short = tmp_path / f"cut-{size}.tar"
         short.write_bytes(whole[:size])
-        assert trouble(ShardSource([short])), f"cut at {size} of {end} went unnoticed"
+        assert trouble(WebDatasetSource([short])), f"cut at {size} of {end} went unnoticed"
 
 
 def test_rubbish_between_members_is_noticed(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_rubbish_between_members_is_noticed(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[header : header + 100] = b"\xaa" * 100
     path.write_bytes(content)
-    source = ShardSource([path])
+    source = WebDatasetSource([path])
     assert len(source) == 1
     assert "no member begins where one should" in trouble(source)[f"{path.name}:byte {header}"]
 
@@ -272,10 +272,10 @@ def test_archives_stuck_together_and_repeated_members_are_noticed(tmp_path: Path
     glued = tmp_path / "glued.tar"
     glued.write_bytes(first.read_bytes() * 2)
     assert any(
-        "follows the archive's end mark" in reason for reason in trouble(ShardSource([glued])).values()
+        "follows the archive's end mark" in reason for reason in trouble(WebDatasetSource([glued])).values()
     )
     twice = write_tar(tmp_path / "t.tar", {"a.png": picture(1), "a.jpg": picture(2), "a.txt": b"a"})
-    source = ShardSource([twice])
+    source = WebDatasetSource([twice])
     assert source.read(0).picture == picture(1)
     assert "another member for the same purpose" in trouble(source)["t.tar:a.jpg"]
 
@@ -283,12 +283,12 @@ def test_archives_stuck_together_and_repeated_members_are_noticed(tmp_path: Path
 def test_names_with_a_second_dot_are_told_and_not_dropped_in_silence(tmp_path: Path) -> None:
     dotted = {"x/photo.1.png": picture(), "x/photo.1.txt": b"one", "photo.2.PNG": picture()}
     more_about_one = {"a.png": picture(), "a.txt": b"a", "a.depth.png": picture(), "._a.b.png": b""}
-    source = ShardSource([write_tar(tmp_path / "t.tar", dotted | more_about_one)])
+    source = WebDatasetSource([write_tar(tmp_path / "t.tar", dotted | more_about_one)])
     assert len(source) == 1
     reason = "WebDataset takes everything after the first dot for the extension, which is unknown; rename it"
     assert trouble(source) == {"t.tar:x/photo.1.png": reason, "t.tar:photo.2.PNG": reason}
     with pytest.raises(DataError, match=r"holds no samples: .* first dot .*, as in x/photo\.1\.png"):
-        ShardSource([write_tar(tmp_path / "none.tar", dotted)])
+        WebDatasetSource([write_tar(tmp_path / "none.tar", dotted)])
 
 
 def test_incomplete_samples_are_named(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_incomplete_samples_are_named(tmp_path: Path) -> None:
         "c.png": picture(),
         "c.json": b"{not json",
     }
-    reasons = trouble(ShardSource([write_tar(tmp_path / "t.tar", members)]))
+    reasons = trouble(WebDatasetSource([write_tar(tmp_path / "t.tar", members)]))
     assert reasons["t.tar:a"] == "has no picture"
     assert "not UTF-8" in reasons["t.tar:b"]
     assert "its JSON cannot be read" in reasons["t.tar:c"]
@@ -319,4 +319,4 @@ def test_what_is_no_shard_is_refused(tmp_path: Path, content: bytes, rule: str) 
     path = tmp_path / "bad.tar"
     path.write_bytes(content)
     with pytest.raises(DataError, match=rf"bad\.tar: .*{rule}"):
-        ShardSource([path])
+        WebDatasetSource([path])

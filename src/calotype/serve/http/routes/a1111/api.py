@@ -11,11 +11,18 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict
 
 from calotype.core.errors import NotFoundError, Problem, RequestError
-from calotype.serve.auth import Caller
+from calotype.serve.auth import Client
 from calotype.serve.decoding.operations import blurred_mask
 from calotype.serve.errors import done
-from calotype.serve.http.dependencies import Asking, IdempotencyKey, Images, Reach, Reached, Surrounded
-from calotype.serve.http.disconnect import ended
+from calotype.serve.http.dependencies import (
+    AppState,
+    AppStateDep,
+    ClientDep,
+    IdempotencyKey,
+    Images,
+    SystemInfoDep,
+)
+from calotype.serve.http.disconnect import wait_until_disconnect
 from calotype.serve.http.request_body import as_base64, described, from_base64, json_body
 from calotype.serve.http.routes.a1111.sampler_names import (
     AUTOMATIC,
@@ -26,8 +33,8 @@ from calotype.serve.http.routes.a1111.sampler_names import (
     scheduler_label,
 )
 from calotype.serve.http.routes.a1111.schemas import NAMES, Img2Img, Txt2Img
-from calotype.serve.job_waiting import submit
-from calotype.serve.request_parsing import ask, told_as
+from calotype.serve.job_waiting import submit_shielded
+from calotype.serve.request_parsing import parse_submission, rename_error_fields
 from calotype.spec.job import Job
 
 router = APIRouter(prefix="/sdapi/v1", tags=["A1111"])
@@ -97,7 +104,7 @@ BODIES: list[type[BaseModel]] = [Txt2Img, Img2Img, Options]
 
 @router.post("/txt2img", openapi_extra=described(as_json=Txt2Img))
 async def txt2img(
-    request: Request, reach: Reached, caller: Asking, idempotency_key: IdempotencyKey = None
+    request: Request, reach: AppStateDep, caller: ClientDep, idempotency_key: IdempotencyKey = None
 ) -> Made:
     """Make pictures of a text.
 
@@ -110,8 +117,8 @@ async def txt2img(
 @router.post("/img2img", openapi_extra=described(as_json=Img2Img))
 async def img2img(
     request: Request,
-    reach: Reached,
-    caller: Asking,
+    reach: AppStateDep,
+    caller: ClientDep,
     images: Images,
     idempotency_key: IdempotencyKey = None,
 ) -> Made:
@@ -131,8 +138,8 @@ async def img2img(
 
 @router.get("/progress")
 async def progress(
-    reach: Reached,
-    caller: Asking,
+    reach: AppStateDep,
+    caller: ClientDep,
     skip_current_image: Annotated[bool, Query(description="Leave the preview out.")] = False,
 ) -> Progress:
     """How far your oldest running job is, and what it looked like last; all zero where none runs.
@@ -147,7 +154,7 @@ async def progress(
 
 
 @router.post("/interrupt")
-async def interrupt(reach: Reached, caller: Asking) -> dict[str, Any]:
+async def interrupt(reach: AppStateDep, caller: ClientDep) -> dict[str, Any]:
     """Cancel your running jobs."""
     for job in await reach.service.jobs(client=caller.name, state="running", kind="pictures", limit=200):
         # Somebody may have had it forgotten since it was listed.
@@ -173,7 +180,7 @@ async def schedulers() -> list[SchedulerEntry]:
 
 
 @router.get("/sd-models")
-async def sd_models(reach: Reached, surroundings: Surrounded) -> list[ModelTitle]:
+async def sd_models(reach: AppStateDep, surroundings: SystemInfoDep) -> list[ModelTitle]:
     """The models that can be asked for; those that are loaded come first and have their hashes."""
     hashes = {model.name: model.sha256 for model in await reach.service.models()}
     files = await surroundings.model_files()
@@ -191,14 +198,14 @@ async def sd_models(reach: Reached, surroundings: Surrounded) -> list[ModelTitle
 
 
 @router.get("/options")
-async def options(reach: Reached) -> Options:
+async def options(reach: AppStateDep) -> Options:
     """The settings that hold for requests which say nothing else."""
     loaded = await reach.service.models()
     return Options(sd_model_checkpoint=loaded[0].name if loaded else None)
 
 
 @router.post("/options", openapi_extra=described(as_json=Options))
-async def set_options(request: Request, reach: Reached) -> dict[str, Any]:
+async def set_options(request: Request, reach: AppStateDep) -> dict[str, Any]:
     """Taken where nothing would change: settings belong to requests, as `override_settings`."""
     now = (await options(reach)).model_dump()
     asked = (await json_body(request, Options, reach)).model_dump(exclude_unset=True)
@@ -214,8 +221,8 @@ async def set_options(request: Request, reach: Reached) -> dict[str, Any]:
 
 async def _made(
     request: Request,
-    reach: Reach,
-    caller: Caller,
+    reach: AppState,
+    caller: Client,
     body: Txt2Img,
     key: str | None,
     image: bytes | None = None,
@@ -223,9 +230,9 @@ async def _made(
 ) -> Made:
     model = body.override_settings.sd_model_checkpoint
     values = {"request": body.request_values(key), "model": model, "idempotency_key": key}
-    with told_as(NAMES):
-        job = await submit(reach.service, caller, ask(values, image, mask))
-    job = done(await ended(request, reach.service, job))
+    with rename_error_fields(NAMES):
+        job = await submit_shielded(reach.service, caller, parse_submission(values, image, mask))
+    job = done(await wait_until_disconnect(request, reach.service, job))
     images = []
     if body.send_images:
         for index in range(len(job.pictures)):

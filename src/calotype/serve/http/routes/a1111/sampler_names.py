@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from calotype.core.errors import Problem, RequestError, near_matches
+from calotype.core.errors import Problem, RequestError, did_you_mean
 from calotype.spec.constants import SAMPLERS
-from calotype.spec.validation_errors import shown
+from calotype.spec.validation_errors import short_repr
 
 SAMPLER_NAMES = {
     "Euler": "euler",
@@ -98,6 +98,6 @@ def _without_suffix(sampler: str) -> tuple[str, str | None]:
 
 def _found(field: str, name: str, by_name: dict[str, str], shown_names: list[str]) -> str:
     if name.lower() not in by_name:
-        rule = f"{shown(name)} is not known; {near_matches(name[:60], shown_names)}"
+        rule = f"{short_repr(name)} is not known; {did_you_mean(name[:60], shown_names)}"
         raise RequestError([Problem(field, rule, name)])
     return by_name[name.lower()]

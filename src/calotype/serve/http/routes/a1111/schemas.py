@@ -15,8 +15,8 @@ from calotype.core.errors import Problem, RequestError
 from calotype.serve.http.routes.a1111.sampler_names import sampler_and_schedule
 from calotype.serve.request_parsing import seed_for
 from calotype.spec.constants import SAMPLERS_WITH_ETA
-from calotype.spec.generate_request import LARGEST_SEED
-from calotype.spec.validation_errors import shown
+from calotype.spec.generate_request import MAX_SEED
+from calotype.spec.validation_errors import short_repr
 
 NAMES = {
     "cfg": "cfg_scale",
@@ -114,7 +114,7 @@ class Txt2Img(_Wide):
     prompt: str = ""
     """What to show; `<lora:name:strength>` applies a LoRA."""
     negative_prompt: str = ""
-    seed: Annotated[int, Field(ge=-1, le=LARGEST_SEED)] = -1
+    seed: Annotated[int, Field(ge=-1, le=MAX_SEED)] = -1
     """−1 is a random one, the same for the same `Idempotency-Key`."""
     steps: int = 20
     cfg_scale: float = 7.0
@@ -217,7 +217,9 @@ class Txt2Img(_Wide):
 
     def _check_neutral(self) -> None:
         found = [
-            Problem(name, f"{shown(value)} asks for something that is not done here; leave it out", value)
+            Problem(
+                name, f"{short_repr(value)} asks for something that is not done here; leave it out", value
+            )
             for name, neutral in _NEUTRAL.items()
             if (value := getattr(self, name, None)) is not None and _said(value) not in neutral
         ]
@@ -225,7 +227,7 @@ class Txt2Img(_Wide):
         for name, neutral in _NEUTRAL_SETTINGS.items():
             value = settings.get(name)
             if value is not None and value not in neutral:
-                rule = f"{shown(value)} is not supported; use {neutral[0]!r} or leave it out"
+                rule = f"{short_repr(value)} is not supported; use {neutral[0]!r} or leave it out"
                 found.append(Problem(f"override_settings.{name}", rule, value))
         if found:
             raise RequestError(found)
@@ -292,5 +294,5 @@ def _number(text: str, prompt: str) -> float:
     try:
         return float(text)
     except ValueError:
-        rule = f"{shown(text)} is not a LoRA's strength; write <lora:name:0.8>"
+        rule = f"{short_repr(text)} is not a LoRA's strength; write <lora:name:0.8>"
         raise RequestError([Problem("prompt", rule, prompt)]) from None

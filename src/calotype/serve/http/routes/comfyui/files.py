@@ -11,22 +11,22 @@ from starlette.datastructures import UploadFile
 
 from calotype.core.errors import Problem, RequestError
 from calotype.core.paths import check_name
-from calotype.imaging.image_io import LARGEST_SIDES
-from calotype.serve.auth import Caller
+from calotype.imaging.image_io import MAX_SIDES
+from calotype.serve.auth import Client
 from calotype.serve.decoding import operations
 from calotype.serve.decoding.operations import Operation
-from calotype.serve.http.dependencies import Asking, Images, Reached, Workflows
+from calotype.serve.http.dependencies import AppStateDep, ClientDep, Images, WorkflowServiceDep
 from calotype.serve.http.json_limits import loads
-from calotype.serve.http.request_body import MOST_FIELDS, described, is_form
-from calotype.serve.request_parsing import told_as
+from calotype.serve.http.request_body import MAX_FIELDS, described, is_form
+from calotype.serve.request_parsing import rename_error_fields
 from calotype.serve.settings import ServeSettings
 from calotype.serve.workflow.service import WorkflowService
 from calotype.spec.job import PictureFile
-from calotype.spec.validation_errors import problems_of, shown
+from calotype.spec.validation_errors import problems_of, short_repr
 
 router = APIRouter(tags=["ComfyUI"])
 _KINDS = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp"}
-_USUAL_QUALITY = 90
+_DEFAULT_QUALITY = 90
 _TYPES = ("input", "output", "temp")
 
 
@@ -60,7 +60,7 @@ class OriginalRef(BaseModel):
     """Whose it is, where an admin means another client's."""
 
 
-class Given(BaseModel):
+class UploadedFile(BaseModel):
     """The name under which a picture was kept."""
 
     name: str
@@ -72,20 +72,22 @@ BODIES: list[type[BaseModel]] = [PictureForm, MaskForm]
 
 
 @router.post("/upload/image", openapi_extra=described(as_form=PictureForm))
-async def give(request: Request, workflows: Workflows, caller: Asking, images: Images) -> Given:
+async def upload_image(
+    request: Request, workflows: WorkflowServiceDep, caller: ClientDep, images: Images
+) -> UploadedFile:
     """Keep a picture, by name. The same picture of the same name again is the same."""
     fields, name, data = await _form(request)
     await images.checked(data, "image")
     kept = await workflows.upload(
         _place(fields, name), data, client=caller.name, overwrite=_yes(fields.get("overwrite", ""))
     )
-    return Given(name=kept.filename, subfolder=kept.subfolder, type=kept.type)
+    return UploadedFile(name=kept.filename, subfolder=kept.subfolder, type=kept.type)
 
 
 @router.post("/upload/mask", openapi_extra=described(as_form=MaskForm))
-async def give_mask(
-    request: Request, reach: Reached, workflows: Workflows, caller: Asking, images: Images
-) -> Given:
+async def upload_mask(
+    request: Request, reach: AppStateDep, workflows: WorkflowServiceDep, caller: ClientDep, images: Images
+) -> UploadedFile:
     """Keep a picture that is here with a mask as its transparency, under a name of its own."""
     fields, name, data = await _form(request)
     original, owner = _original(fields.get("original_ref", ""), reach.settings)
@@ -95,7 +97,7 @@ async def give_mask(
     kept = await workflows.upload(
         _place(fields, name), masked, client=caller.name, overwrite=_yes(fields.get("overwrite", ""))
     )
-    return Given(name=kept.filename, subfolder=kept.subfolder, type=kept.type)
+    return UploadedFile(name=kept.filename, subfolder=kept.subfolder, type=kept.type)
 
 
 @router.get(
@@ -110,8 +112,8 @@ async def give_mask(
     },
 )
 async def view(
-    workflows: Workflows,
-    caller: Asking,
+    workflows: WorkflowServiceDep,
+    caller: ClientDep,
     images: Images,
     filename: Annotated[str, Query(description="As a node, or an upload, was told.")],
     subfolder: str = "",
@@ -136,7 +138,7 @@ async def view(
     return Response(data, media_type=_media_type(data), headers=headers)
 
 
-async def _found(workflows: WorkflowService, file: PictureFile, caller: Caller, owner: str | None) -> bytes:
+async def _found(workflows: WorkflowService, file: PictureFile, caller: Client, owner: str | None) -> bytes:
     """The file that a client means: its own first; then, for an admin, another client's."""
     return await workflows.picture(file, client=caller.acts_for(owner), others=caller.admin and not owner)
 
@@ -145,7 +147,7 @@ async def _form(request: Request) -> tuple[dict[str, str], str, bytes]:
     """The fields, the picture's name and the picture."""
     if not is_form(request):
         raise RequestError([Problem("body", "is no form; send multipart/form-data with a file `image`")])
-    async with request.form(max_files=1, max_fields=MOST_FIELDS) as form:
+    async with request.form(max_files=1, max_fields=MAX_FIELDS) as form:
         fields = {name: value for name, value in form.items() if isinstance(value, str)}
         file = form.get("image")
         if not isinstance(file, UploadFile) or not file.filename:
@@ -163,7 +165,7 @@ def _file(filename: str, subfolder: str, kind: str) -> PictureFile:
         if filename.endswith(f" [{known}]"):
             filename, kind = filename.removesuffix(f" [{known}]"), known
     if kind not in _TYPES:
-        raise RequestError([Problem("type", f"{shown(kind)} is none of {', '.join(_TYPES)}", kind)])
+        raise RequestError([Problem("type", f"{short_repr(kind)} is none of {', '.join(_TYPES)}", kind)])
     if "/" in check_name("filename", filename):
         raise RequestError([Problem("filename", "holds a slash; folders go into `subfolder`", filename)])
     if subfolder:
@@ -173,7 +175,7 @@ def _file(filename: str, subfolder: str, kind: str) -> PictureFile:
 
 def _original(text: str, settings: ServeSettings) -> tuple[PictureFile, str | None]:
     """The image that a mask is for, and whose it is if the form says so."""
-    with told_as({"body": "original_ref"}):
+    with rename_error_fields({"body": "original_ref"}):
         values = loads(text.encode(), settings)
     try:
         asked = OriginalRef.model_validate(values)
@@ -184,7 +186,7 @@ def _original(text: str, settings: ServeSettings) -> tuple[PictureFile, str | No
 
 def _smaller(preview: str, channel: str) -> Operation:
     format_name, _, said = preview.partition(";")
-    if format_name not in LARGEST_SIDES:
+    if format_name not in MAX_SIDES:
         format_name = "webp"
     return operations.preview(
         format_name, _quality(said), keeps_alpha=format_name == "webp" and channel != "rgb"
@@ -193,13 +195,13 @@ def _smaller(preview: str, channel: str) -> Operation:
 
 def _quality(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= len("100")):
-        return _USUAL_QUALITY
-    return int(text) if 1 <= int(text) <= 100 else _USUAL_QUALITY
+        return _DEFAULT_QUALITY
+    return int(text) if 1 <= int(text) <= 100 else _DEFAULT_QUALITY
 
 
 def _channel(channel: str) -> Operation:
     if channel not in ("rgb", "a"):
-        raise RequestError([Problem("channel", f"{shown(channel)} is none of rgba, rgb, a", channel)])
+        raise RequestError([Problem("channel", f"{short_repr(channel)} is none of rgba, rgb, a", channel)])
 
     return operations.channel(channel)
 

@@ -11,9 +11,9 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from calotype.core.errors import NotFoundError, near_matches
+from calotype.core.errors import NotFoundError, did_you_mean
 from calotype.core.hardware import read_memory
-from calotype.serve.http.dependencies import Asking, Reached, Workflows
+from calotype.serve.http.dependencies import AppStateDep, ClientDep, WorkflowServiceDep
 from calotype.version import VERSION
 
 router = APIRouter(tags=["ComfyUI"])
@@ -22,13 +22,15 @@ BODIES: list[type[BaseModel]] = []
 
 
 @router.get("/object_info")
-async def object_info(workflows: Workflows, caller: Asking) -> Mapping[str, Any]:
+async def object_info(workflows: WorkflowServiceDep, caller: ClientDep) -> Mapping[str, Any]:
     """Every node: its inputs with limits and choices, its outputs, its place in the menu."""
     return await workflows.object_info(client=caller.name)
 
 
 @router.get("/object_info/{node_class}")
-async def one_object_info(node_class: str, workflows: Workflows, caller: Asking) -> Mapping[str, Any]:
+async def one_object_info(
+    node_class: str, workflows: WorkflowServiceDep, caller: ClientDep
+) -> Mapping[str, Any]:
     """One node; nothing if there is none of this name."""
     return await workflows.object_info(client=caller.name, name=node_class)
 
@@ -40,21 +42,21 @@ async def folders() -> list[str]:
 
 
 @router.get("/models/{folder}")
-async def models(folder: str, workflows: Workflows) -> list[str]:
+async def models(folder: str, workflows: WorkflowServiceDep) -> list[str]:
     """The models in a folder."""
     if folder not in FOLDERS:
-        raise NotFoundError(f"no folder {folder[:80]!r}; {near_matches(folder[:80], FOLDERS)}")
+        raise NotFoundError(f"no folder {folder[:80]!r}; {did_you_mean(folder[:80], FOLDERS)}")
     return list(await workflows.model_files(folder))
 
 
 @router.get("/embeddings")
-async def embeddings(workflows: Workflows) -> list[str]:
+async def embeddings(workflows: WorkflowServiceDep) -> list[str]:
     """Learned words that prompts may use, without their suffix."""
     return [name.rpartition(".")[0] or name for name in await workflows.model_files("embeddings")]
 
 
 @router.get("/system_stats")
-async def system_stats(reach: Reached) -> dict[str, Any]:
+async def system_stats(reach: AppStateDep) -> dict[str, Any]:
     """The machine, and the devices of the workers that are there."""
     memory = read_memory()
     workers = reach.service.status().workers

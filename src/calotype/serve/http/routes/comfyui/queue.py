@@ -13,11 +13,11 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from calotype.core.errors import NotFoundError, RequestError
-from calotype.serve.http.dependencies import Asking, JobId, Reached, Workflows
+from calotype.serve.http.dependencies import AppStateDep, ClientDep, JobId, WorkflowServiceDep
 from calotype.serve.http.errors import json_response
 from calotype.serve.http.request_body import described, json_body
 from calotype.serve.http.routes.comfyui.schemas import is_remembered, number_of, queued, refusal, remembered
-from calotype.serve.pagination import end_of
+from calotype.serve.pagination import cursor_after
 from calotype.serve.service import Service
 from calotype.serve.workflow.service import WorkflowRefusedError
 from calotype.spec.job import FINAL_STATES, Job, JobState
@@ -25,14 +25,14 @@ from calotype.spec.workflow import WorkflowSubmission
 
 router = APIRouter(tags=["ComfyUI"])
 PAGE = 200
-MOST_REMEMBERED = 1000
+MAX_REMEMBERED = 1000
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", use_attribute_docstrings=True)
 
 
-class Clearing(_Body):
+class QueueEdit(_Body):
     """Which workflows to take out of the queue, or of the history."""
 
     clear: bool = False
@@ -41,14 +41,14 @@ class Clearing(_Body):
     """Those with these ids."""
 
 
-class Interrupting(_Body):
+class InterruptBody(_Body):
     """Which workflow to stop."""
 
     prompt_id: str | None = None
     """The one that runs if not said."""
 
 
-class Freeing(_Body):
+class FreeBody(_Body):
     """What memory to give back."""
 
     unload_models: bool | None = None
@@ -57,14 +57,16 @@ class Freeing(_Body):
     """What nodes made and was kept for the next workflow."""
 
 
-BODIES: list[type[BaseModel]] = [WorkflowSubmission, Clearing, Interrupting, Freeing]
+BODIES: list[type[BaseModel]] = [WorkflowSubmission, QueueEdit, InterruptBody, FreeBody]
 _REFUSED: dict[int | str, dict[str, Any]] = {
     400: {"description": "The graph cannot run: `error` and `node_errors` list every problem."}
 }
 
 
 @router.post("/prompt", responses=_REFUSED, openapi_extra=described(as_json=WorkflowSubmission))
-async def hand_in(request: Request, reach: Reached, workflows: Workflows, caller: Asking) -> Response:
+async def queue_prompt(
+    request: Request, reach: AppStateDep, workflows: WorkflowServiceDep, caller: ClientDep
+) -> Response:
     """Hand in a workflow in ComfyUI's API format. It is on disk when this is answered."""
     try:
         submission = await json_body(request, WorkflowSubmission, reach)
@@ -78,13 +80,13 @@ async def hand_in(request: Request, reach: Reached, workflows: Workflows, caller
 
 
 @router.get("/prompt")
-async def remaining(workflows: Workflows, caller: Asking) -> dict[str, Any]:
+async def remaining(workflows: WorkflowServiceDep, caller: ClientDep) -> dict[str, Any]:
     """How many workflows wait or run."""
     return {"exec_info": {"queue_remaining": await workflows.unended(client=caller.sees)}}
 
 
 @router.get("/queue")
-async def queue(reach: Reached, caller: Asking) -> dict[str, Any]:
+async def queue(reach: AppStateDep, caller: ClientDep) -> dict[str, Any]:
     """Workflows that run and that wait, in their order."""
     running = [job async for job in _jobs(reach.service, caller.sees, "running")]
     waiting = [job async for job in _jobs(reach.service, caller.sees, "queued")]
@@ -95,10 +97,10 @@ async def queue(reach: Reached, caller: Asking) -> dict[str, Any]:
     }
 
 
-@router.post("/queue", openapi_extra=described(as_json=Clearing))
-async def take_back(request: Request, reach: Reached, caller: Asking) -> Response:
+@router.post("/queue", openapi_extra=described(as_json=QueueEdit))
+async def edit_queue(request: Request, reach: AppStateDep, caller: ClientDep) -> Response:
     """Take workflows back that wait; those that run go on."""
-    body = await json_body(request, Clearing, reach)
+    body = await json_body(request, QueueEdit, reach)
     waiting = [job.id async for job in _jobs(reach.service, caller.sees, "queued")]
     for job_id in waiting:
         if body.clear or job_id in body.delete:
@@ -107,10 +109,10 @@ async def take_back(request: Request, reach: Reached, caller: Asking) -> Respons
     return Response(status_code=200)
 
 
-@router.post("/interrupt", openapi_extra=described(as_json=Interrupting, required=False))
-async def interrupt(request: Request, reach: Reached, caller: Asking) -> Response:
+@router.post("/interrupt", openapi_extra=described(as_json=InterruptBody, required=False))
+async def interrupt(request: Request, reach: AppStateDep, caller: ClientDep) -> Response:
     """Stop the workflow that runs, at its next step."""
-    body = await json_body(request, Interrupting, reach) if await request.body() else Interrupting()
+    body = await json_body(request, InterruptBody, reach) if await request.body() else InterruptBody()
     running = [job.id async for job in _jobs(reach.service, caller.sees, "running")]
     for job_id in running:
         if body.prompt_id in (None, job_id):
@@ -119,11 +121,11 @@ async def interrupt(request: Request, reach: Reached, caller: Asking) -> Respons
     return Response(status_code=200)
 
 
-@router.post("/free", openapi_extra=described(as_json=Freeing, required=False))
-async def free(request: Request, reach: Reached, caller: Asking) -> Response:
+@router.post("/free", openapi_extra=described(as_json=FreeBody, required=False))
+async def free(request: Request, reach: AppStateDep, caller: ClientDep) -> Response:
     """Give memory back. What is needed again is loaded again, which takes its time. For admins."""
     caller.require_admin()
-    body = await json_body(request, Freeing, reach) if await request.body() else Freeing()
+    body = await json_body(request, FreeBody, reach) if await request.body() else FreeBody()
     models = body.free_memory if body.unload_models is None else body.unload_models
     await reach.service.free(models=models, results=body.free_memory)
     return Response(status_code=200)
@@ -131,13 +133,13 @@ async def free(request: Request, reach: Reached, caller: Asking) -> Response:
 
 @router.get("/history")
 async def history(
-    reach: Reached,
-    caller: Asking,
+    reach: AppStateDep,
+    caller: ClientDep,
     max_items: Annotated[int, Query(ge=-1, description="The latest so many; -1 is all.")] = -1,
     offset: Annotated[int, Query(ge=-1, description="Skip so many of the earliest.")] = -1,
 ) -> dict[str, Any]:
     """Workflows that have ended, the earliest first."""
-    latest = MOST_REMEMBERED if max_items < 0 else min(max_items, MOST_REMEMBERED)
+    latest = MAX_REMEMBERED if max_items < 0 else min(max_items, MAX_REMEMBERED)
     found: list[Job] = []
     if latest:
         async for job in _jobs(reach.service, caller.sees):
@@ -152,7 +154,7 @@ async def history(
 
 
 @router.get("/history/{job_id}")
-async def remembered_one(job_id: JobId, reach: Reached, caller: Asking) -> dict[str, Any]:
+async def history_of(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> dict[str, Any]:
     """A workflow that has ended; nothing while it has not."""
     try:
         job = await reach.service.job(job_id, client=caller.sees)
@@ -161,10 +163,10 @@ async def remembered_one(job_id: JobId, reach: Reached, caller: Asking) -> dict[
     return {job.id: remembered(job, caller.name)} if is_remembered(job) else {}
 
 
-@router.post("/history", openapi_extra=described(as_json=Clearing))
-async def forget(request: Request, reach: Reached, caller: Asking) -> Response:
+@router.post("/history", openapi_extra=described(as_json=QueueEdit))
+async def clear_history(request: Request, reach: AppStateDep, caller: ClientDep) -> Response:
     """Forget ended workflows and their pictures."""
-    body = await json_body(request, Clearing, reach)
+    body = await json_body(request, QueueEdit, reach)
     ended = [job.id async for job in _jobs(reach.service, caller.sees) if job.state in FINAL_STATES]
     for job_id in ended:
         if body.clear or job_id in body.delete:
@@ -186,4 +188,4 @@ async def _jobs(service: Service, client: str | None, state: JobState | None = N
             yield job
         if len(page) < PAGE:
             return
-        before = end_of(page)
+        before = cursor_after(page)

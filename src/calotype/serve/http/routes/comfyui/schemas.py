@@ -8,7 +8,7 @@ from typing import Any
 
 from calotype.core.errors import RequestError
 from calotype.serve.ipc.messages import NodeNews
-from calotype.serve.service import Happening
+from calotype.serve.service import JobEvent
 from calotype.spec.job import FINAL_STATES, Job, WorkflowReport
 
 Message = tuple[str, dict[str, Any]]
@@ -111,7 +111,7 @@ def ending(job: Job) -> Message:
     return "execution_error", data
 
 
-def told(happening: Happening) -> Iterator[Message]:
+def event_messages(happening: JobEvent) -> Iterator[Message]:
     """What the workflow's own client hears."""
     job = happening.job
     if happening.news is not None:

@@ -15,25 +15,25 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from calotype.serve.auth import Visit
-from calotype.serve.http.dependencies import Reach
-from calotype.serve.http.routes.comfyui.schemas import preview_frame, status, told
-from calotype.serve.service import Happening
+from calotype.serve.auth import Session
+from calotype.serve.http.dependencies import AppState
+from calotype.serve.http.routes.comfyui.schemas import event_messages, preview_frame, status
+from calotype.serve.service import JobEvent
 from calotype.serve.workflow.service import WorkflowService
 
 router = APIRouter(tags=["ComfyUI"])
 GOING_AWAY = 1001
-NO_LONGER_LET_IN = 1008
+KEY_REVOKED = 1008
 
 
 @router.websocket("/ws")
-async def follow(
+async def websocket(
     socket: WebSocket, name: Annotated[str, Query(alias="clientId", max_length=200)] = ""
 ) -> None:
     """Messages as JSON text, previews as binary frames; what the client says is not listened to."""
     reach, visit = socket.app.state.reach, socket.state.visit
-    assert isinstance(reach, Reach)
-    assert isinstance(visit, Visit)
+    assert isinstance(reach, AppState)
+    assert isinstance(visit, Session)
     assert reach.workflows is not None
     name = name or uuid.uuid4().hex
     # Followed from before the client knows that it is connected: it misses nothing of what it then asks for.
@@ -55,7 +55,7 @@ async def follow(
             raise outcome
     if not gone:
         with suppress(RuntimeError, WebSocketDisconnect):
-            await socket.close(GOING_AWAY if visit.lasts() else NO_LONGER_LET_IN)
+            await socket.close(GOING_AWAY if visit.lasts() else KEY_REVOKED)
 
 
 async def _left(socket: WebSocket) -> None:
@@ -63,7 +63,7 @@ async def _left(socket: WebSocket) -> None:
         pass
 
 
-async def _stayed(visit: Visit, look_every_s: float) -> None:
+async def _stayed(visit: Session, look_every_s: float) -> None:
     """Until the client's key is revoked, though there is nothing to tell."""
     while visit.lasts():
         await asyncio.sleep(look_every_s)
@@ -72,8 +72,8 @@ async def _stayed(visit: Visit, look_every_s: float) -> None:
 async def _tell(
     socket: WebSocket,
     name: str,
-    visit: Visit,
-    happenings: AsyncIterator[Happening],
+    visit: Session,
+    happenings: AsyncIterator[JobEvent],
     workflows: WorkflowService,
 ) -> None:
     caller = visit.caller
@@ -85,7 +85,7 @@ async def _tell(
             continue
         # An admin sees everybody's; a name is a client's own.
         if (happening.job.client, happening.job.request["client_id"]) == (caller.name, name):
-            for message, data in told(happening):
+            for message, data in event_messages(happening):
                 await _send(socket, message, data)
             if happening.preview is not None:
                 await socket.send_bytes(preview_frame(happening.preview))

@@ -12,13 +12,13 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, near_matches
-from calotype.serve.auth import Caller, Visit
+from calotype.core.errors import CalotypeError, NotFoundError, Problem, RequestError, did_you_mean
+from calotype.serve.auth import Client, Session
 from calotype.serve.decoding.decoder import ClientImages
 from calotype.serve.decoding.operations import MASK_OF_TRANSPARENCY, recoded
 from calotype.serve.errors import done
-from calotype.serve.http.dependencies import IdempotencyKey, Images, Reach, Reached, Visiting
-from calotype.serve.http.disconnect import ended
+from calotype.serve.http.dependencies import AppState, AppStateDep, IdempotencyKey, Images, SessionDep
+from calotype.serve.http.disconnect import wait_until_disconnect
 from calotype.serve.http.errors import bug_body, error_body
 from calotype.serve.http.image_formats import size_of
 from calotype.serve.http.request_body import (
@@ -42,13 +42,13 @@ from calotype.serve.http.routes.openai.schemas import (
     form_values,
 )
 from calotype.serve.http.sse import DESCRIBED, EventStream, event
-from calotype.serve.job_waiting import news, submit
-from calotype.serve.request_parsing import ask, told_as
+from calotype.serve.job_waiting import stream_job, submit_shielded
+from calotype.serve.request_parsing import parse_submission, rename_error_fields
 from calotype.spec.job import FINAL_STATES, Job
 
 _log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
-PICTURES = ("image", "mask")
+IMAGES = ("image", "mask")
 BODIES: list[type[BaseModel]] = [ImageGeneration, ImageEditForm]
 _STREAMED: dict[int | str, dict[str, Any]] = {
     200: {"content": DESCRIBED, "description": "Pictures, or events."}
@@ -64,8 +64,8 @@ _STREAMED: dict[int | str, dict[str, Any]] = {
 )
 async def generations(
     request: Request,
-    reach: Reached,
-    visit: Visiting,
+    reach: AppStateDep,
+    visit: SessionDep,
     images: Images,
     idempotency_key: IdempotencyKey = None,
 ) -> ImagesMade | Response:
@@ -87,8 +87,8 @@ async def generations(
 )
 async def edits(
     request: Request,
-    reach: Reached,
-    visit: Visiting,
+    reach: AppStateDep,
+    visit: SessionDep,
     images: Images,
     idempotency_key: IdempotencyKey = None,
 ) -> ImagesMade | Response:
@@ -97,8 +97,8 @@ async def edits(
     Disconnecting cancels them, unless there is an `Idempotency-Key`.
     """
     fields, files = await form_body(request)
-    check_kinds(fields, files, texts=ImageEdit.model_fields, pictures=PICTURES)
-    unknown = sorted(set(files) - set(PICTURES))
+    check_kinds(fields, files, texts=ImageEdit.model_fields, pictures=IMAGES)
+    unknown = sorted(set(files) - set(IMAGES))
     body = parsed(ImageEdit, {**form_values(fields, reach.settings), **dict.fromkeys(unknown, "(a file)")})
     image, mask = one_file(files, "image"), one_file(files, "mask")
     if image is None:
@@ -111,23 +111,23 @@ async def edits(
 
 
 @router.get("/models")
-async def models(reach: Reached) -> ModelList:
+async def models(reach: AppStateDep) -> ModelList:
     """The models that are loaded."""
     return ModelList(data=[ModelEntry(id=model.name) for model in await reach.service.models()])
 
 
 @router.get("/models/{name:path}")
-async def model(name: str, reach: Reached) -> ModelEntry:
+async def model(name: str, reach: AppStateDep) -> ModelEntry:
     """One model that is loaded."""
     known = [one.name for one in await reach.service.models()]
     if name not in known:
-        raise NotFoundError(f"no model {name[:80]!r} is loaded; {near_matches(name[:80], known)}")
+        raise NotFoundError(f"no model {name[:80]!r} is loaded; {did_you_mean(name[:80], known)}")
     return ModelEntry(id=name)
 
 
 async def _submitted(
-    reach: Reach,
-    caller: Caller,
+    reach: AppState,
+    caller: Client,
     body: ImageGeneration,
     key: str | None,
     image: bytes | None = None,
@@ -135,14 +135,14 @@ async def _submitted(
 ) -> Job:
     body.check(size_of(image) if image is not None else None)
     values = {"request": body.request_values(key), "model": body.model, "idempotency_key": key}
-    with told_as(NAMES):
-        return await submit(reach.service, caller, ask(values, image, mask))
+    with rename_error_fields(NAMES):
+        return await submit_shielded(reach.service, caller, parse_submission(values, image, mask))
 
 
 async def _answer(
     request: Request,
-    reach: Reach,
-    visit: Visit,
+    reach: AppState,
+    visit: Session,
     images: ClientImages,
     body: ImageGeneration,
     job: Job,
@@ -150,7 +150,7 @@ async def _answer(
 ) -> ImagesMade | Response:
     if body.stream:
         return EventStream(_stream(reach, images, body, job, kind), visit, reach.settings.ping_s)
-    job = done(await ended(request, reach.service, job))
+    job = done(await wait_until_disconnect(request, reach.service, job))
     if body.response_format == "url":
         base = f"{request.url.scheme}://{request.url.netloc}/v1/jobs/{job.id}/pictures"
         data = [MadeImage(url=f"{base}/{index}") for index in range(len(job.pictures))]
@@ -166,12 +166,12 @@ async def _answer(
 
 
 async def _stream(
-    reach: Reach, images: ClientImages, body: ImageGeneration, job: Job, kind: str
+    reach: AppState, images: ClientImages, body: ImageGeneration, job: Job, kind: str
 ) -> AsyncGenerator[bytes]:
     """Previews at equal distances, then each picture; an error is the last event."""
     wanted, sent = body.partial_images or 0, 0
     try:
-        async with aclosing(news(reach.service, job, previews=wanted > 0)) as told:
+        async with aclosing(stream_job(reach.service, job, previews=wanted > 0)) as told:
             async for item in told:
                 job = item.job
                 due = int(job.steps_done / max(job.steps_total, 1) * (wanted + 1))
@@ -213,7 +213,7 @@ def _told(body: ImageGeneration, job: Job) -> dict[str, Any]:
     }
 
 
-async def _pictures(reach: Reach, images: ClientImages, body: ImageGeneration, job: Job) -> list[str]:
+async def _pictures(reach: AppState, images: ClientImages, body: ImageGeneration, job: Job) -> list[str]:
     """The job's pictures as base64, in the format asked for."""
     files = [await reach.service.picture(job.id, index) for index in range(len(job.pictures))]
     return [as_base64(await _in_format(images, body, data)) for data in files]

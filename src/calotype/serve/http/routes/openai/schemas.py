@@ -12,15 +12,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from calotype.core.errors import Problem, RequestError
-from calotype.imaging.image_io import LARGEST_SIDES
+from calotype.imaging.image_io import MAX_SIDES
 from calotype.serve.http.json_limits import loads
 from calotype.serve.http.request_body import without_null
-from calotype.serve.request_parsing import seed_for, told_as
+from calotype.serve.request_parsing import rename_error_fields, seed_for
 from calotype.serve.settings import ServeSettings
-from calotype.spec.validation_errors import shown
+from calotype.spec.validation_errors import short_repr
 
-MOST_PICTURES = 10
-MOST_PARTIAL = 3
+MAX_IMAGES = 10
+MAX_PARTIAL = 3
 STEPS = {"low": 10, "medium": 20, "standard": 20, "high": 40, "hd": 40}
 """What `quality` means here, where no steps are given; `auto` leaves them to the model."""
 NAMES = {"count": "n", "width": "size", "height": "size"}
@@ -39,7 +39,7 @@ class ImageGeneration(BaseModel):
     """What to show."""
     model: str | None = None
     """One of `/v1/models`; the deployment's first if not said."""
-    n: Annotated[int, Field(ge=1, le=MOST_PICTURES)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_IMAGES)] | None = None
     """How many pictures."""
     size: str | None = None
     """`WIDTHxHEIGHT` in multiples of 8, or `auto`: the model's own, or the given picture's."""
@@ -53,7 +53,7 @@ class ImageGeneration(BaseModel):
     """Quality of jpeg and webp; 95 if not said."""
     stream: bool | None = None
     """Answer by server-sent events."""
-    partial_images: Annotated[int, Field(ge=0, le=MOST_PARTIAL)] | None = None
+    partial_images: Annotated[int, Field(ge=0, le=MAX_PARTIAL)] | None = None
     """Previews on the way, with `stream`."""
     background: Literal["opaque", "auto"] | None = None
     """Pictures have no transparency."""
@@ -105,7 +105,7 @@ class ImageGeneration(BaseModel):
     def _check_sides(self, given: tuple[int, int] | None) -> None:
         width, height = _size(self.size)
         sides = (width, height) if width and height else given or (0, 0)
-        most = LARGEST_SIDES.get(self.output_format or "png")
+        most = MAX_SIDES.get(self.output_format or "png")
         if most is not None and max(sides) > most:
             size = f"{sides[0]}x{sides[1]}"
             rule = f"{self.output_format!r} has at most {most} pixels a side, a picture of {size} more"
@@ -153,7 +153,7 @@ def form_values(fields: Mapping[str, list[str]], settings: ServeSettings) -> dic
         else:
             values[name] = said[-1]
     if "loras" in values:
-        with told_as({"body": "loras"}):
+        with rename_error_fields({"body": "loras"}):
             values["loras"] = loads(values["loras"].encode(), settings)
     return {**values, "loras": _put_together(parts)} if parts else values
 
@@ -163,7 +163,7 @@ def _put_together(parts: Mapping[str, list[str]]) -> list[dict[str, Any]]:
     count = len(parts.get("name", ()))
     for part, said in parts.items():
         if len(said) != count:
-            rule = f"{count} names and {len(said)} of {shown(part)}, and a form does not say whose"
+            rule = f"{count} names and {len(said)} of {short_repr(part)}, and a form does not say whose"
             raise RequestError([Problem("loras", f"{rule}; say it of each, or send the list as JSON text")])
     return [
         {part: said[index] if part == "name" else _as_number(said[index]) for part, said in parts.items()}
@@ -218,5 +218,5 @@ def _size(text: str | None) -> tuple[int | None, int | None]:
         return None, None
     found = _SIZE.fullmatch(text or "")
     if not found:
-        raise RequestError([Problem("size", f"{shown(text)} is not WIDTHxHEIGHT or 'auto'", text)])
+        raise RequestError([Problem("size", f"{short_repr(text)} is not WIDTHxHEIGHT or 'auto'", text)])
     return int(found[1]), int(found[2])
