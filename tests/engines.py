@@ -63,14 +63,14 @@ def begun(
 ) -> tuple[SamplingRun, GenerateRequest]:
     """A run of a request given by its knobs, not yet advanced."""
     asked, inputs = load_image_inputs({"prompt": "a red apple", **knobs}, image, mask)
-    request = engine.resolve(asked, inputs)
+    request = engine.resolve_defaults(asked, inputs)
     return engine.begin(request, inputs, request.seeds() if seeds is None else seeds), request
 
 
 def to_the_end(engine: Engine, run: SamplingRun) -> Tensor:
     """The final latents of a run advanced alone."""
     while not run.done:
-        engine.advance([run])
+        engine.step([run])
     assert run.latents is not None
     return run.latents
 

@@ -185,7 +185,7 @@ def keeps_company_apart(bench: Bench, preset: str) -> str:
     alone = [latents_of(engine, **knobs) for knobs in several]
     runs = [begun(engine, knobs)[0] for knobs in several]
     while under_way := [run for run in runs if not run.done]:
-        engine.advance(under_way)
+        engine.step(under_way)
     found = [run.latents for run in runs if run.latents is not None]
     return max(near(f, a, 2e-2) for f, a in zip(found, alone, strict=True))
 
@@ -225,7 +225,7 @@ def never_waits(bench: Bench, preset: str) -> str:
     torch.cuda.set_sync_debug_mode("error")
     try:
         while not run.done:
-            engine.advance([run])
+            engine.step([run])
     finally:
         torch.cuda.set_sync_debug_mode("default")
     return "no wait in five steps"
@@ -263,7 +263,7 @@ def spoil_free_memory(device: torch.device) -> list[Tensor]:
 def shows_previews(bench: Bench, preset: str) -> str:
     engine = bench.engine("sdxl", preset, dtype_for(preset))
     run, _ = begun(engine, KNOBS)
-    engine.advance([run])
+    engine.step([run])
     (seen,) = engine.preview(run)
     assert len(seen.getcolors(seen.width * seen.height) or ()) > 1, "one colour"
     return f"{seen.width}×{seen.height}"

@@ -62,7 +62,7 @@ class Bench:
                 batches = (
                     _poisoned(b) if i == poison else b for i, b in enumerate(iter(feed.__next__, None))
                 )
-                return [loop.update(batches).loss for _ in range(STEPS)], loop
+                return [loop.train_step(batches).loss for _ in range(STEPS)], loop
 
 
 def _poisoned(batch: Batch) -> Batch:

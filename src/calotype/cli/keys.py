@@ -49,9 +49,7 @@ def list_keys(deployment: Deployment = _DEFAULT, as_json: AsJson = False) -> Non
     table = Table("name", "jobs waiting at most", "pictures a minute")
     for key in keys:
         table.add_row(key.name, str(key.max_queued or "—"), str(key.pictures_per_minute or "—"))
-    nobody = (
-        "all keys are revoked; nobody may ask" if kept.were_made() else "no keys; only this machine may ask"
-    )
+    nobody = "all keys are revoked; nobody may ask" if kept.exist() else "no keys; only this machine may ask"
     console().print(table if keys else kept.problem() or nobody)
 
 

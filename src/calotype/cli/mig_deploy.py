@@ -145,8 +145,8 @@ class _Check:
         if self.patience_s:
             outside.wait_ready(self.patience_s)
         ask = {"steps": self.steps, "seed": 0}
-        outside.picture_s("a red apple", **ask)
-        return median(outside.picture_s("a red apple", **ask) for _ in range(self.pictures))
+        outside.time_image("a red apple", **ask)
+        return median(outside.time_image("a red apple", **ask) for _ in range(self.pictures))
 
 
 def _deployed(slices: "Sequence[Served]", shared: dict[str, object], host: str) -> None:

@@ -47,8 +47,8 @@ def serve(
     class Said(ReadinessNotifier):
         """To who sits before the terminal, too."""
 
-        def say(self, kind: Kind, text: str = "") -> None:
-            super().say(kind, text)
+        def notify(self, kind: Kind, text: str = "") -> None:
+            super().notify(kind, text)
             if kind == "ready":
                 confirm()
             if kind == "ready" and (running := place.running()) is not None:

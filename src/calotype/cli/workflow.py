@@ -30,7 +30,7 @@ def command(
     preset: Annotated[
         str | None,
         typer.Option(
-            help=f"Optimisations: {', '.join(PRESETS)}. Nodes may choose their own. Default: {DEFAULT_PRESET}."
+            help=f"Preset: {', '.join(PRESETS)}. Nodes may choose their own. Default: {DEFAULT_PRESET}."
         ),
     ] = None,
     precision: Annotated[

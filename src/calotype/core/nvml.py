@@ -69,7 +69,7 @@ class _NvmlCalls:
     def __init__(self) -> None:
         self.refusals: list[str] = []
 
-    def ask(self, what: str, question: Callable[..., Answer], *about: Any) -> Answer | None:
+    def call(self, what: str, question: Callable[..., Answer], *about: Any) -> Answer | None:
         try:
             return question(*about)
         except pynvml.NVMLError as error:
@@ -84,8 +84,8 @@ def _trouble(error: pynvml.NVMLError) -> GpuTrouble:
 
 def _survey() -> GpuSurvey:
     questions = _NvmlCalls()
-    driver = questions.ask("driver", pynvml.nvmlSystemGetDriverVersion)
-    cuda = questions.ask("driver's CUDA", pynvml.nvmlSystemGetCudaDriverVersion_v2)
+    driver = questions.call("driver", pynvml.nvmlSystemGetDriverVersion)
+    cuda = questions.call("driver's CUDA", pynvml.nvmlSystemGetCudaDriverVersion_v2)
     # NVML writes 12.4 as 12040.
     driver_cuda = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
     try:
@@ -97,19 +97,19 @@ def _survey() -> GpuSurvey:
 
 def _gpu(index: int) -> Gpu:
     card = _NvmlCalls()
-    handle = card.ask("card", pynvml.nvmlDeviceGetHandleByIndex, index)
+    handle = card.call("card", pynvml.nvmlDeviceGetHandleByIndex, index)
     if handle is None:
         return Gpu(index, refusals=tuple(card.refusals))
-    capability = card.ask("compute capability", pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    capability = card.call("compute capability", pynvml.nvmlDeviceGetCudaComputeCapability, handle)
     compute_capability = "{}.{}".format(*capability) if capability else None
-    memory = card.ask("memory", pynvml.nvmlDeviceGetMemoryInfo, handle)
-    milliwatts = card.ask("power limit", pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-    mode = card.ask("MIG mode", pynvml.nvmlDeviceGetMigMode, handle)
+    memory = card.call("memory", pynvml.nvmlDeviceGetMemoryInfo, handle)
+    milliwatts = card.call("power limit", pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    mode = card.call("MIG mode", pynvml.nvmlDeviceGetMigMode, handle)
     mig = MigMode(*(bool(value) for value in mode)) if mode else None
     return Gpu(
         index=index,
-        name=card.ask("name", pynvml.nvmlDeviceGetName, handle),
-        uuid=card.ask("uuid", pynvml.nvmlDeviceGetUUID, handle),
+        name=card.call("name", pynvml.nvmlDeviceGetName, handle),
+        uuid=card.call("uuid", pynvml.nvmlDeviceGetUUID, handle),
         memory_total_bytes=memory.total if memory else None,
         memory_free_bytes=memory.free if memory else None,
         num_sms=_num_sms(card, handle, compute_capability),
@@ -123,14 +123,14 @@ def _gpu(index: int) -> Gpu:
 
 def _num_sms(card: _NvmlCalls, handle: Any, compute_capability: str | None) -> int | None:
     """Multiprocessors of a whole card: NVML tells them outright only for slices."""
-    num_cores = card.ask("cores", pynvml.nvmlDeviceGetNumGpuCores, handle)
+    num_cores = card.call("cores", pynvml.nvmlDeviceGetNumGpuCores, handle)
     if not num_cores or compute_capability is None:
         return None
     return num_cores // _CORES_PER_SM.get(compute_capability, _CORES_PER_SM_SINCE_AMPERE)
 
 
 def _mig_devices(card: _NvmlCalls, handle: Any) -> Iterator[MigDevice]:
-    for index in range(card.ask("slices", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+    for index in range(card.call("slices", pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
         try:
             part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
         except pynvml.NVMLError as error:
@@ -143,15 +143,15 @@ def _mig_devices(card: _NvmlCalls, handle: Any) -> Iterator[MigDevice]:
 
 def _mig_device(card: _NvmlCalls, index: int, part: Any) -> MigDevice:
     label = f"slice {index}"
-    memory = card.ask(f"{label} memory", pynvml.nvmlDeviceGetMemoryInfo, part)
-    attributes = card.ask(f"{label} attributes", pynvml.nvmlDeviceGetAttributes, part)
+    memory = card.call(f"{label} memory", pynvml.nvmlDeviceGetMemoryInfo, part)
+    attributes = card.call(f"{label} attributes", pynvml.nvmlDeviceGetAttributes, part)
     return MigDevice(
         index=index,
-        name=card.ask(f"{label} name", pynvml.nvmlDeviceGetName, part),
-        uuid=card.ask(f"{label} uuid", pynvml.nvmlDeviceGetUUID, part),
+        name=card.call(f"{label} name", pynvml.nvmlDeviceGetName, part),
+        uuid=card.call(f"{label} uuid", pynvml.nvmlDeviceGetUUID, part),
         memory_total_bytes=memory.total if memory else None,
         memory_free_bytes=memory.free if memory else None,
         num_sms=attributes.multiprocessorCount if attributes else None,
-        gpu_instance=card.ask(f"{label} GPU instance", pynvml.nvmlDeviceGetGpuInstanceId, part),
-        compute_instance=card.ask(f"{label} compute instance", pynvml.nvmlDeviceGetComputeInstanceId, part),
+        gpu_instance=card.call(f"{label} GPU instance", pynvml.nvmlDeviceGetGpuInstanceId, part),
+        compute_instance=card.call(f"{label} compute instance", pynvml.nvmlDeviceGetComputeInstanceId, part),
     )

@@ -58,7 +58,7 @@ class AdapterResolver:
         self._active, self._active_files = wanted, files
         return True
 
-    def look_again(self) -> list[str]:
+    def refresh(self) -> list[str]:
         """Notice files that were written anew since they were read: LoRAs, which are then put in anew, and
         learned words, which are returned."""
         rewritten = any(map(_changed, self._active_files))

@@ -23,8 +23,8 @@ def cpu_offload(network: nn.Module, device: torch.device) -> Iterator[None]:
         handle
         for layer, stay in zip(layers, stays, strict=True)
         for handle in (
-            layer.register_forward_pre_hook(stay.arrive),
-            layer.register_forward_hook(stay.leave, always_call=True),
+            layer.register_forward_pre_hook(stay.load),
+            layer.register_forward_hook(stay.unload, always_call=True),
         )
     ]
     try:
@@ -42,14 +42,14 @@ class _OnDevice:
         self._device = device
         self._home: list[dict[str, Any]] = []
 
-    def arrive(self, *_: Any) -> None:
+    def load(self, *_: Any) -> None:
         self._home = [dict(tensors) for tensors in self._kept]
         for tensors in self._kept:
             tensors.update(
                 {name: each.to(self._device) for name, each in tensors.items() if each is not None}
             )
 
-    def leave(self, *_: Any) -> None:
+    def unload(self, *_: Any) -> None:
         for tensors, home in zip(self._kept, self._home, strict=False):
             tensors.update(home)
         self._home = []

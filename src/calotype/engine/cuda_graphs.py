@@ -28,7 +28,7 @@ MAX_GRAPHS = 24
 class GraphReplay(Protocol):
     """A function's kernels for inputs of one shape."""
 
-    def replayed(self, inputs: Inputs) -> Any: ...
+    def replay(self, inputs: Inputs) -> Any: ...
 
 
 class CudaGraphed:
@@ -64,9 +64,9 @@ class CudaGraphed:
                 self._recordings.popitem(last=False)
             self._recordings[key] = self._record(self._function, inputs)
         self._recordings.move_to_end(key)
-        return self._recordings[key].replayed(inputs)
+        return self._recordings[key].replay(inputs)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Drop all recordings, and the memory they keep; each is made anew when its shape comes again."""
         self._recordings.clear()
 
@@ -82,9 +82,9 @@ class CudaGraphPool:
         self._made.add(made)
         return made
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         for each in self._made:
-            each.let_go()
+            each.release()
 
 
 class _Recorder:
@@ -117,7 +117,7 @@ class _Graph:
         """Its memory, for others to share."""
         return self._graph.pool()
 
-    def replayed(self, inputs: Inputs) -> Any:
+    def replay(self, inputs: Inputs) -> Any:
         self._fill(inputs)
         self._graph.replay()
         return self._output

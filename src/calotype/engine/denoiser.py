@@ -74,7 +74,7 @@ class Denoiser:
         self._prediction = cast("PredictionType", kind)
 
     @torch.inference_mode()
-    def answer(self, questions: Sequence[DenoiseInput], *, least_rows: int = 0) -> list[Tensor]:
+    def denoise(self, questions: Sequence[DenoiseInput], *, least_rows: int = 0) -> list[Tensor]:
         """The denoised estimate for each question, from one forward pass over all of them.
 
         Rows that are missing to `least_rows` are made up; nobody reads what the network says to them.

@@ -142,8 +142,8 @@ class Engine:
         """Pictures for a request, or for a prompt with the knobs of GenerateRequest by name."""
         values = {"prompt": request} if isinstance(request, str) else request.as_dict()
         asked, inputs = load_image_inputs({**values, **knobs}, image, mask)
-        resolved = self.resolve(asked, inputs)
-        chosen = self.plan(resolved, batch_size)
+        resolved = self.resolve_defaults(asked, inputs)
+        chosen = self.plan_memory(resolved, batch_size)
         resolved = resolved.with_changes(tile_vae=chosen.tiled)
         seeds, pictures = resolved.seeds(), Generated()
         starts = range(0, resolved.count, chosen.batch_size)
@@ -165,7 +165,7 @@ class Engine:
     def preview(self, run: SamplingRun) -> list[Image.Image]:
         """A small glimpse of each picture of a run that has been advanced."""
         assert run.latents is not None
-        return self.glimpses(run.latents)
+        return self.previews(run.latents)
 
     def warm_up(self, shapes: Sequence[Shape], progress: Progress | None = None) -> None:
         """Make pictures of each shape for nobody, so that nothing of it is left to compile or to record."""
@@ -184,12 +184,12 @@ class Engine:
             )
             watcher.advance()
 
-    def warm_company(self, request: GenerateRequest, count: int) -> None:
+    def warm_up_batch(self, request: GenerateRequest, count: int) -> None:
         """So many pictures of a resolved request together, for nobody, until nothing is left to record."""
         together = request.with_changes(count=count, steps=self._networks.settled_after)
         run = self.begin(together, Inputs(), together.seeds())
         for _ in range(self._networks.settled_after):
-            self.advance([run])
+            self.step([run])
 
     def finish_compiling(self) -> int | None:
         """Wait for whatever is compiled behind its back; how much has been since the start, None if nothing
@@ -202,7 +202,7 @@ class Engine:
 
     def encode(self, prompt: str | tuple[str, ...], clip_skip: int = 0) -> Conditioning:
         """A prompt as the UNet reads it, or one prompt for each text encoder, with the LoRAs in use."""
-        self._look_again()
+        self._refresh_adapters()
         return self._text.encode(prompt, clip_skip)
 
     def num_windows(self, request: GenerateRequest) -> int:
@@ -211,7 +211,7 @@ class Engine:
 
     def encode_in_slices(self, request: GenerateRequest) -> Generator[None, None, EncodedText]:
         """A resolved request's prompts for `begin`; other runs may be evaluated wherever it yields."""
-        self._look_again()
+        self._refresh_adapters()
         rewritten = self._resources.rewritten
         slices = self._conditionings(request)
         while True:
@@ -224,32 +224,32 @@ class Engine:
                 return EncodedText(positive, negative, rewritten)
             yield
 
-    def answer(self, questions: Sequence[DenoiseInput], network: UNetRunner | None = None) -> list[Tensor]:
+    def denoise(self, questions: Sequence[DenoiseInput], network: UNetRunner | None = None) -> list[Tensor]:
         """Clean estimates for questions of one shape, with the LoRAs in use; one UNet evaluation.
 
         `network`, if given, is asked instead of the preset's.
         """
         denoiser = self._denoiser if network is None else Denoiser(self.model, self.schedule, network)
-        return denoiser.answer(questions)
+        return denoiser.denoise(questions)
 
-    def autoencoder(self) -> RawVae:
+    def vae(self) -> RawVae:
         """The model's own, run as the preset says, in its own scale."""
         self._resources.use_vae(None)
         return RawVae(self.model.vae, self._networks.decode)
 
-    def glimpses(self, latents: Tensor) -> list[Image.Image]:
+    def previews(self, latents: Tensor) -> list[Image.Image]:
         """A small picture of each latent."""
         return self._preview.images(latents)
 
-    def relieve(self) -> None:
+    def release_memory(self) -> None:
         """Let memory go that is kept only to be faster: what was recorded, which is recorded again."""
-        self._networks.graphs.let_go()
+        self._networks.graphs.release()
 
-    def forget_texts(self) -> None:
+    def clear_prompt_cache(self) -> None:
         """Encode every prompt anew, for measurements: a prompt's second picture costs less than its first."""
-        self._text.forget()
+        self._text.clear_cache()
 
-    def resolve(self, request: GenerateRequest, inputs: Inputs | None = None) -> GenerateRequest:
+    def resolve_defaults(self, request: GenerateRequest, inputs: Inputs | None = None) -> GenerateRequest:
         """Fill in what the model decides, and refuse what it cannot do."""
         return resolve_defaults(self.model, request, inputs or Inputs())
 
@@ -258,7 +258,7 @@ class Engine:
         """Pictures in a batch nobody chose the size of, if there is memory for them."""
         return self._networks.most_at_once
 
-    def plan(self, request: GenerateRequest, batch_size: int | None = None) -> MemoryPlan:
+    def plan_memory(self, request: GenerateRequest, batch_size: int | None = None) -> MemoryPlan:
         """How a resolved request will fit into memory."""
         if batch_size is not None and batch_size < 1:
             rule = f"{batch_size} is out of range; it must be at least 1"
@@ -303,7 +303,7 @@ class Engine:
         assert request.width
         assert request.height
         assert request.strength
-        self._look_again()
+        self._refresh_adapters()
         self._resources.use_vae(request.vae)
         self.use_loras(request.loras)
         sigmas = self.sigmas(request)
@@ -327,13 +327,13 @@ class Engine:
             loras=request.loras,
         )
 
-    def advance(self, runs: Sequence[SamplingRun]) -> list[SamplingRun]:
+    def step(self, runs: Sequence[SamplingRun]) -> list[SamplingRun]:
         """One UNet evaluation for all runs; returns those that completed a step.
 
         They share a latent shape and LoRAs.
         """
         answers = self.evaluate(runs)
-        return [run for run, answer in zip(runs, answers, strict=True) if run.receive(answer)]
+        return [run for run, answer in zip(runs, answers, strict=True) if run.send(answer)]
 
     def evaluate(self, runs: Sequence[SamplingRun], *, least_rows: int = 0) -> list[Tensor]:
         """The first half of `advance`: what each run is to receive. Leaves the runs as they are.
@@ -343,7 +343,7 @@ class Engine:
         if any(run.loras != runs[0].loras for run in runs):
             raise ValueError("runs with different LoRAs cannot share an evaluation; advance them apart")
         self.use_loras(runs[0].loras)
-        return self._denoiser.answer([run.question() for run in runs], least_rows=least_rows)
+        return self._denoiser.denoise([run.query() for run in runs], least_rows=least_rows)
 
     def finish(self, run: SamplingRun, request: GenerateRequest, inputs: Inputs) -> list[Image.Image]:
         """Decode a run that is done."""
@@ -366,7 +366,7 @@ class Engine:
         """Advance a run to its end; one item per completed step, whatever the sampler needed for it."""
         while not run.done:
             cancel.check()
-            if self.advance([run]):
+            if self.step([run]):
                 yield
 
     def _news(self, run: SamplingRun, batch: int, num_batches: int) -> Step:
@@ -376,13 +376,13 @@ class Engine:
     def use_loras(self, loras: Sequence[LoraUse]) -> None:
         """Make exactly these active for what is encoded and answered next."""
         if self._resources.use_loras(loras):
-            self._text.forget()
-            self._networks.unet.forget()
+            self._text.clear_cache()
+            self._networks.unet.invalidate()
 
-    def _look_again(self) -> None:
+    def _refresh_adapters(self) -> None:
         """At the start of a picture and not between its steps: it is to be made with one LoRA."""
-        if words := self._resources.look_again():
-            self._text.forget_words(words)
+        if words := self._resources.refresh():
+            self._text.clear_learned_words(words)
 
     def sigmas(self, request: GenerateRequest) -> tuple[float, ...]:
         """The noise levels that a resolved request visits."""

@@ -273,7 +273,7 @@ def build_networks(
 
 def _unet(assembly: NetworkBuilder, runs: RegionRunner, graphs: CudaGraphPool) -> UNetRunner:
     model = assembly.model
-    if not assembly.own:
+    if not assembly.native_unet:
         return DiffusersUNet(model)
     for each in assembly.prepare:
         each(model.unet)

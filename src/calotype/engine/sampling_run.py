@@ -1,6 +1,6 @@
 """A batch of pictures under way: where its sampler stands and what its UNet questions are.
 
-Whoever holds runs decides when each advances; see `Engine.advance`. Knows nothing of prompts or files.
+Whoever holds runs decides when each advances; see `Engine.step`. Knows nothing of prompts or files.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class InpaintMask:
     paint: Tensor
     """1 where the picture is painted anew, 0 where it is kept; latent size."""
 
-    def into_question(self, query: DenoiseQuery) -> DenoiseQuery:
+    def mask_input(self, query: DenoiseQuery) -> DenoiseQuery:
         """Outside the mask the model sees the known picture at the same noise level."""
         return query._replace(
             x=torch.lerp(add_scaled_noise(self.clean, self.noise, query.sigma), query.x, self.paint)
         )
 
-    def into_answer(self, denoised: Tensor) -> Tensor:
+    def mask_output(self, denoised: Tensor) -> Tensor:
         return torch.lerp(self.clean, denoised, self.paint)
 
 
@@ -62,16 +62,16 @@ class SamplingRun:
     def done(self) -> bool:
         return self._query is None
 
-    def question(self) -> DenoiseInput:
+    def query(self) -> DenoiseInput:
         assert self._query is not None, "a finished run asks nothing"
-        query = self._keep.into_question(self._query) if self._keep else self._query
+        query = self._keep.mask_input(self._query) if self._keep else self._query
         return DenoiseInput(query, self._guidance, self._extra_channels)
 
-    def receive(self, denoised: Tensor) -> bool:
+    def send(self, denoised: Tensor) -> bool:
         """Take the answer and go on to the next question; True when that completed a step."""
         assert self._query is not None
         if self._keep:
-            denoised = self._keep.into_answer(denoised)
+            denoised = self._keep.mask_output(denoised)
         self.latents = denoised
         before = self._query.step
         try:

@@ -83,16 +83,16 @@ class TextConditioner:
         self._remembered: OrderedDict[Hashable, Conditioning] = OrderedDict()
         self._nothing: Conditioning | None = None
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drop what is remembered: the encoders' weights have changed."""
         self._remembered.clear()
 
-    def forget_words(self, words: Iterable[str]) -> None:
+    def clear_learned_words(self, words: Iterable[str]) -> None:
         """Learned words that have been written anew: they are read again when they are said."""
         for word in words:
             self._learned.pop(word, None)
         self._windows_of.clear()
-        self.forget()
+        self.clear_cache()
 
     def encode(self, prompt: str | tuple[str, ...], clip_skip: int = 0) -> Conditioning:
         """The prompt as all encoders together read it, `clip_skip` layers before where each usually stops.

@@ -39,7 +39,7 @@ class UNetRunner(Protocol):
         """
         ...
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """The weights have changed: nothing that was worked out from them holds any more."""
         ...
 
@@ -61,7 +61,7 @@ class DiffusersUNet:
             return_dict=False,
         )[0]
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """It remembers nothing."""
 
 

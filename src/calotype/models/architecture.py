@@ -160,7 +160,7 @@ class Architecture:
         return self._made(part, library_module)
 
     def outline(self, part: str) -> nn.Module:
-        """The same names and shapes without the library, where it can be done without: see `build_skeleton`."""
+        """The same names and shapes, without the library where `build_skeleton` has them."""
         return self._made(part, lambda config: build_skeleton(config) or library_module(config))
 
     def _made(self, part: str, make: Callable[[Mapping[str, Any]], nn.Module]) -> nn.Module:

@@ -1,7 +1,7 @@
 """What a sampler says to whoever runs it: the question it asks the model, and the types around it.
 
-A sampler is a generator function. It yields a `DenoiseQuery` each time it needs the model's estimate of the clean
-latent, is sent that estimate, and returns the final latent. So the loop belongs to the caller: a server
+A sampler is a generator function. It yields a `DenoiseQuery` each time it needs the model's estimate of the
+clean latent, is sent that estimate, and returns the final latent. So the loop belongs to the caller: a server
 holds many generators, gathers their queries, answers all of them with one UNet call (one timestep per row)
 and sends each its part. Samplers that evaluate the model twice a step batch with those that evaluate it
 once, and requests join and leave between any two evaluations.

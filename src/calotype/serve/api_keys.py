@@ -126,7 +126,7 @@ class ApiKeys:
         """Every key that lets somebody in."""
         return _valid(self._current())
 
-    def were_made(self) -> bool:
+    def exist(self) -> bool:
         """Whether clients need a key: there is or was a key file, even if all its keys are revoked."""
         self._current()
         return self._required
@@ -171,7 +171,7 @@ class ApiKeys:
             )
         self._spent[client] = (left - pictures, self._monotonic())
 
-    def give_back(self, client: str, pictures: int) -> None:
+    def refund(self, client: str, pictures: int) -> None:
         """What was counted and then not accepted."""
         key = self._of(client)
         if key is not None and key.pictures_per_minute is not None:
@@ -272,7 +272,7 @@ def server_keys(name: str, data_folder: Path, named_folder: Path | None) -> ApiK
     `named_folder` is what the deployment was started with, `data_folder` its own.
     """
     keys = ApiKeys(named_folder or data_folder, data_folder=data_folder)
-    if named_folder is None and not keys.were_made():
+    if named_folder is None and not keys.exist():
         return keys
     path = (named_folder or data_folder) / FILE_NAME
     if not keys.has_any():

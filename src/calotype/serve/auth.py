@@ -20,7 +20,7 @@ class KeyCheck(Protocol):
         """The keys that let somebody in."""
         ...
 
-    def were_made(self) -> bool:
+    def exist(self) -> bool:
         """Whether clients need a key. Once it is so it stays so, even if all keys are revoked or lost."""
         ...
 
@@ -49,7 +49,7 @@ class Client:
     admin: bool
 
     @property
-    def sees(self) -> str | None:
+    def can_see(self) -> str | None:
         """Whose jobs it may touch: its own, or everybody's."""
         return None if self.admin else self.name
 
@@ -85,7 +85,7 @@ class Access:
     @property
     def has_keys(self) -> bool:
         """Whether anybody needs one."""
-        return bool(self._keys and self._keys.were_made())
+        return bool(self._keys and self._keys.exist())
 
     @property
     def keys_problem(self) -> str | None:
@@ -113,7 +113,7 @@ class Session:
         self.caller = access.caller(token)
         self._access, self._token = access, token
 
-    def lasts(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether it would be let in again, as the same."""
         try:
             return self._access.caller(self._token) == self.caller

@@ -44,7 +44,7 @@ class HttpProbe:
             time.sleep(_EVERY_S)
         raise NoAnswerError(f"{self.url} was not ready after {limit_s:g} s: {last}; see its log")
 
-    def picture_s(self, prompt: str, **knobs: Any) -> float:
+    def time_image(self, prompt: str, **knobs: Any) -> float:
         """Seconds from asking for a picture to having it."""
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         began = time.perf_counter()

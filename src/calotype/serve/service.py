@@ -126,7 +126,7 @@ class Service(Protocol):
         """The job as it is, then each change, up to its end. A slow reader misses steps, never the end."""
         ...
 
-    def glance(self, job_id: str) -> bytes | None:
+    def poll_preview(self, job_id: str) -> bytes | None:
         """What a running job looked like last; nothing at first, as asking has it made for some seconds."""
         ...
 

@@ -187,7 +187,7 @@ def _measure(
         progress.start("warm-up", plan.warmup_steps)
         for _ in range(plan.warmup_steps):
             started = time.perf_counter()
-            loop.update(feed)
+            loop.train_step(feed)
             found.warmup_step_s.append(time.perf_counter() - started)
             progress.advance()
         progress.start("benchmark", plan.steps)

@@ -17,12 +17,12 @@ class SideStream:
     def __init__(self, device: torch.device, *, wanted: bool) -> None:
         self._stream = torch.cuda.Stream(device) if wanted and device.type == "cuda" else None
 
-    def begin(self) -> None:
+    def fork(self) -> None:
         """What is asked for here from now on waits for all there was until now, and for nothing else."""
         if self._stream:
             self._stream.wait_stream(torch.cuda.current_stream())
 
-    def asked(self) -> AbstractContextManager[object]:
+    def use(self) -> AbstractContextManager[object]:
         """What is asked for inside runs here."""
         return torch.cuda.stream(self._stream) if self._stream else nullcontext()
 

@@ -107,7 +107,7 @@ class TrainingStop(SignalShelter):
         """Whether it was told to stop while it or a peer was in step one: they meet before the second."""
         return self.requested and self._num_steps <= 1
 
-    def leave_if_told(self) -> None:
+    def exit_if_requested(self) -> None:
         """For who was told before it could listen: the signal was held back until now."""
         if self.requested:
             self._interrupts = False

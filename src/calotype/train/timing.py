@@ -46,7 +46,7 @@ def timed(loop: Trainer, feed: DataLoader, steps: int, progress: Progress) -> Ti
     if on_gpu:
         marks[0].record()
     for index in range(steps):
-        loss = loop.update(feed).loss
+        loss = loop.train_step(feed).loss
         if on_gpu:
             marks[index + 1].record()
         now = time.perf_counter()

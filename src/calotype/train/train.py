@@ -88,7 +88,7 @@ def train(
     recipe, stop = apply_elastic_world_size(recipe), TrainingStop(owns_process=owns_process)
     try:
         with stop:
-            stop.leave_if_told()
+            stop.exit_if_requested()
             with init_process_group(recipe, device) as process, explain_out_of_memory(recipe, process):
                 return _train(recipe, process, stop, progress, models, extra_watchers)
     except (StoppedBeforeFirstStep, RanksLostError):

@@ -103,20 +103,20 @@ class Trainer:
     def run(self, batches: Iterator[Batch], watchers: Sequence[Callback], stop: Callable[[], bool]) -> None:
         """Train to the recipe's last step, or until `stop` says so between two steps."""
         while self.step < self.recipe.trainer.max_steps and not stop():
-            news = self.update(batches)
+            news = self.train_step(batches)
             for watcher in watchers:
                 watcher.after_step(news, self)
 
-    def update(self, batches: Iterator[Batch]) -> StepMetrics:
+    def train_step(self, batches: Iterator[Batch]) -> StepMetrics:
         """One update from `accumulation` micro-batches."""
         started = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=not self._keeps_gradients)
         loss = self._accumulate(batches)
-        self._aside.begin()
+        self._aside.fork()
         names, self._names = self._names, []
         sync_gradients_after(list(self._parameters.values()), self.recipe, self.process)
         self.scaler.unscale_(self.optimizer)
-        figures = self.subject.figures()
+        figures = self.subject.metrics()
         means = [self.process.mean(number) for number in (loss, *figures.values())]
         norm = self._norm()
         if not self._one_pass:
@@ -186,7 +186,7 @@ class Trainer:
     def _prepared_ahead(self, batches: Iterator[Batch]) -> LossFn:
         """The next update's first micro-batch; what goes wrong with it is that update's to say."""
         try:
-            with self._aside.asked():
+            with self._aside.use():
                 return self._prepared(batches, 0)
         except Exception as error:
             failure = error

@@ -82,7 +82,7 @@ def _named(point: EntryPoint) -> str:
 def _offered(point: EntryPoint, taken: Mapping[str, NodeDef]) -> list[NodeDef]:
     offered = point.load()
     if not isinstance(offered, Sequence) or not all(isinstance(node, NodeDef) for node in offered):
-        raise TypeError(f"{point.value} is not a sequence of NodeClass but {type(offered).__name__}")
+        raise TypeError(f"{point.value} is not a sequence of NodeDef but {type(offered).__name__}")
     names = [node.name for node in offered]
     twice = sorted({name for name in names if name in taken or names.count(name) > 1})
     if twice:

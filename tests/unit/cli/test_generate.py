@@ -319,7 +319,7 @@ def test_no_prompt_at_all(calotype: Calotype) -> None:
 def test_ctrl_c_stops_between_steps_and_leaves_no_file(
     calotype: Calotype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    advance, calls = Engine.advance, []
+    advance, calls = Engine.step, []
 
     def interrupted(self: Engine, runs: object) -> object:
         calls.append(1)
@@ -327,7 +327,7 @@ def test_ctrl_c_stops_between_steps_and_leaves_no_file(
             signal.raise_signal(signal.SIGINT)
         return advance(self, runs)  # type: ignore[arg-type]  # passed on untouched
 
-    monkeypatch.setattr(Engine, "advance", interrupted)
+    monkeypatch.setattr(Engine, "step", interrupted)
     seen = calotype("generate", "x", "--steps", 50, "--width", 64, "--height", 64, "--out", "made")
     assert seen.code == ExitCode.CANCELLED
     assert len(calls) == 2, "the step under way is finished, no further one begins"
@@ -341,7 +341,7 @@ def test_a_place_where_no_folder_can_be_made_is_told_before_the_work(
     def found(*_: object, **__: object) -> None:
         raise AssertionError("a model is loaded")
 
-    monkeypatch.setattr("calotype.engine.load.find_model", found)
+    monkeypatch.setattr("calotype.engine.load.resolve_model", found)
     seen = calotype("generate", "x", *SMALL, "--out", "/proc/x")
     assert seen.code == ExitCode.BAD_REQUEST
     assert seen.err.startswith("error: --out: ")

@@ -41,7 +41,7 @@ def test_stops_at_once_while_a_model_loads(
         went_on.append(1)
         raise AssertionError("it goes on loading")
 
-    monkeypatch.setattr("calotype.engine.load.find_model", interrupted)
+    monkeypatch.setattr("calotype.engine.load.resolve_model", interrupted)
     Path("graph.json").write_text(json.dumps(GRAPH))
     seen = calotype(*words)
     assert (seen.code, seen.err, went_on) == (ExitCode.CANCELLED, "cancelled\n", [])

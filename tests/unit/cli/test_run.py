@@ -21,7 +21,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "workflows.md"
 TROUBLE = """
 import os, signal
 from calotype.core.errors import DoesNotFitError
-from calotype.workflow.node_api import COMBO, IMAGE, Input, NodeClass, Output, Step
+from calotype.workflow.node_api import COMBO, IMAGE, Input, NodeDef, Output, Step
 
 def trouble(context, *, image, kind):
     yield Step(1, 3)
@@ -35,7 +35,7 @@ def trouble(context, *, image, kind):
 
 KINDS = ("memory", "bug", "stop")
 INPUTS = (Input("image", IMAGE), Input("kind", COMBO, choices=KINDS))
-NODES = [NodeClass("Trouble", trouble, INPUTS, (Output(IMAGE),))]
+NODES = [NodeDef("Trouble", trouble, INPUTS, (Output(IMAGE),))]
 """
 Install = Callable[[str, str, dict[str, str]], None]
 

@@ -10,16 +10,19 @@ import pytest
 from calotype.core.cuda_init import init_cuda_driver_async
 
 _SOURCE = Path(__file__).with_name("stand_in_cuda.c")
-_WAKE = "import sys; from calotype.core.cuda_init import init_cuda_driver_async; wake_gpu(*sys.argv[1:] or [None]).join()"
+_WAKE = (
+    "import sys; from calotype.core.cuda_init import init_cuda_driver_async as init; "
+    "init(*sys.argv[1:] or [None]).join()"
+)
 _GENERATE = """
 import sys
-from calotype.cli import generating
+from calotype.cli import generate_run
 from calotype.cli.main import run
 
 def woken(device):
     print(f"{device}, torch is here: {'torch' in sys.modules}")
 
-generating.wake_gpu = woken
+generate_run.init_cuda_driver_async = woken
 sys.argv = ["calotype", "generate", "x", "--device", "cpu", "--model", "no-such-model"]
 run()
 """
@@ -31,7 +34,7 @@ from calotype.serve.worker.options import parsed
 def woken(device):
     print(f"{device}, torch is here: {'torch' in sys.modules}")
 
-main.wake_gpu = woken
+main.init_cuda_driver_async = woken
 main.loader_of(parsed(["--fd=0", "--device=cpu"])[1])
 """
 

@@ -119,9 +119,9 @@ def test_runs_with_different_loras_keep_their_own(own: Engine) -> None:
     alone = [latents_of(own, **one) for one in knobs]
     runs = [begun(own, one)[0] for one in knobs]
     with pytest.raises(ValueError, match="runs with different LoRAs cannot share an evaluation"):
-        own.advance(runs)
+        own.step(runs)
     for run in runs:
-        own.advance([run])
+        own.step([run])
     for run, expected in zip(runs, alone, strict=True):
         assert torch.equal(to_the_end(own, run), expected)
 
@@ -234,7 +234,7 @@ def test_a_lora_written_anew_while_a_picture_is_made_waits_for_the_next(folder: 
     save_file(lora(1, UNET), file)
     whole = latents_of(own, **asked)
     run, _ = begun(own, asked)
-    own.advance([run])
+    own.step([run])
     save_file(lora(2, UNET), file)
     assert torch.equal(to_the_end(own, run), whole)
     file.unlink()

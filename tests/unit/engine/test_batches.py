@@ -46,7 +46,7 @@ def test_seeds_need_not_be_neighbours(engine: Engine, sampler: str) -> None:
 
 def test_the_first_question_holds_the_noise_of_the_seeds_bit_for_bit(engine: Engine) -> None:
     run, _ = begun(engine, {**SIZE, "sampler": "euler"}, seeds=[3, 4])
-    query = run.question().query
+    query = run.query().query
     noise = NoiseStream([3, 4], (4, 12, 8)).initial()
     assert torch.equal(query.x, noise * (query.sigma**2 + 1) ** 0.5)
 
@@ -99,7 +99,7 @@ def test_different_requests_advanced_together_equal_each_alone(
     finished_after = {}
     evaluations = 0
     while under_way:
-        engine.advance(under_way)
+        engine.step(under_way)
         evaluations += 1
         for run in under_way:
             if run.done:
@@ -135,10 +135,10 @@ def test_every_picture_is_asked_for_before_one_is_waited_for(
 def test_a_run_that_joins_late_is_not_changed(engine: Engine) -> None:
     expected = latents_of(engine, **SIZE, steps=2, seed=4)
     first, _ = begun(engine, {**SIZE, "steps": 4, "seed": 9})
-    engine.advance([first])
+    engine.step([first])
     second, _ = begun(engine, {**SIZE, "steps": 2, "seed": 4})
-    engine.advance([first, second])
-    engine.advance([second, first])
+    engine.step([first, second])
+    engine.step([second, first])
     assert second.done
     assert second.latents is not None
     assert relative(second.latents, expected) < 1e-4
@@ -158,5 +158,5 @@ def test_prompts_far_apart_in_length_cost_what_the_longest_does(
 
     monkeypatch.setattr(engine.model.unet, "forward", watched)
     runs = [begun(engine, {**SIZE, "prompt": "x" * (75 * windows), "steps": 1})[0] for windows in (7, 11)]
-    engine.advance(runs)
+    engine.step(runs)
     assert seen == [11 * 77]

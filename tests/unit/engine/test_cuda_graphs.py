@@ -22,7 +22,7 @@ class Tape:
         self._name = f"{inputs[0].numel()}"
         events.append(f"record {self._name}")
 
-    def replayed(self, inputs: Inputs) -> Tensor:
+    def replay(self, inputs: Inputs) -> Tensor:
         self._events.append(f"replay {self._name}")
         return self._function(*inputs)
 
@@ -93,7 +93,7 @@ def test_recordings_that_were_let_go_are_made_again_at_the_next_call() -> None:
     graphed, events = noted()
     for _ in range(2):
         graphed(torch.zeros(3), None)
-    graphed.let_go()
+    graphed.release()
     assert torch.equal(graphed(torch.ones(3), None), torch.full((3,), 2.0))
     assert events.count("record 3") == 2
 
@@ -131,7 +131,7 @@ def test_graphs_share_memory_with_those_that_live_and_never_with_those_that_have
     graphed = CudaGraphed(lambda x: x * 2)
     for size in (1, 1, 2, 2):
         kept = graphed(torch.zeros(size))
-    graphed.let_go()
+    graphed.release()
     for size in (1, 2):
         graphed(torch.zeros(size))
     assert kept.shape == (2,)

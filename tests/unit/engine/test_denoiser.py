@@ -25,7 +25,7 @@ class Overwriting:
         assert len(sample) == len(rows)
         return self._answer.add_(1)
 
-    def forget(self) -> None: ...
+    def invalidate(self) -> None: ...
 
 
 def test_the_next_evaluation_does_not_overwrite_an_answer(engine: Engine) -> None:
@@ -35,5 +35,5 @@ def test_the_next_evaluation_does_not_overwrite_an_answer(engine: Engine) -> Non
     denoiser = Denoiser(replace(engine.model, architecture=architecture), engine.schedule, Overwriting())
     prompt = Conditioning(torch.zeros(1, 2, 4), None)
     question = DenoiseInput(DenoiseQuery(torch.zeros(2, 4, 8, 8), 1.0, 0), Guidance(prompt, None, cfg=1.0))
-    first, second = (denoiser.answer([question])[0] for _ in range(2))
+    first, second = (denoiser.denoise([question])[0] for _ in range(2))
     assert (float(first.mean()), float(second.mean())) == (1.0, 2.0)

@@ -26,7 +26,7 @@ class Told:
         self.rows.append(len(rows))
         return torch.stack([s * 0 + row.prompt.context.mean() for s, row in zip(sample, rows, strict=True)])
 
-    def forget(self) -> None: ...
+    def invalidate(self) -> None: ...
 
 
 def test_the_negative_prompt_is_asked_inside_the_interval_only(engine: Engine) -> None:
@@ -39,7 +39,7 @@ def test_the_negative_prompt_is_asked_inside_the_interval_only(engine: Engine) -
     for share in (0.0, INTERVAL[0] + 0.01, 0.5, INTERVAL[1] - 0.01, 1.0):
         sigma = engine.schedule.timestep_to_sigma(share * last)
         query = DenoiseQuery(torch.zeros(3, 4, 8, 8), sigma, 0)
-        (answer,) = denoiser.answer([DenoiseInput(query, Guidance(positive, negative, cfg=4.0))])
+        (answer,) = denoiser.denoise([DenoiseInput(query, Guidance(positive, negative, cfg=4.0))])
         answers.append(answer)
     assert network.rows == [3, 6, 6, 6, 3]
     # Of v-prediction at x = 0, the estimate is −σ/√(σ²+1) times the answer: 1 alone, 7 with guidance.

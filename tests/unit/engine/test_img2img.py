@@ -39,7 +39,7 @@ def inpainting() -> Engine:
 def test_the_start_is_the_picture_at_the_schedules_noise(engine: Engine) -> None:
     run, request = begun(engine, {"strength": 0.5, "steps": 4}, [3], image=photo())
     assert (request.width, request.height) == (48, 32)
-    query = run.question().query
+    query = run.query().query
     clean = Vae(engine.model).encode(to_pixels(photo())[None], tiled=False)
     noise = NoiseStream([3], (4, 8, 12)).initial()
     assert torch.allclose(query.x, clean + noise * query.sigma, atol=1e-5)
@@ -49,7 +49,7 @@ def test_the_start_is_the_picture_at_the_schedules_noise(engine: Engine) -> None
 def test_less_strength_stays_nearer_to_the_picture(engine: Engine) -> None:
     def sigma(strength: float) -> float:
         run, _ = begun(engine, {"strength": strength, "steps": 10}, image=photo())
-        return run.question().query.sigma
+        return run.query().query.sigma
 
     assert sigma(0.2) < sigma(0.5) < sigma(0.9) < sigma(1.0)
 
@@ -93,10 +93,10 @@ def test_the_model_sees_the_kept_part_while_it_paints(engine: Engine) -> None:
     clean = Vae(engine.model).encode(to_pixels(photo())[None], tiled=False)
     noise = NoiseStream([5], (4, 8, 12)).initial()
     while not run.done:
-        query = run.question().query
+        query = run.query().query
         expected = clean + noise * query.sigma
         assert torch.allclose(query.x[..., 6:], expected[..., 6:], atol=1e-4)
-        engine.advance([run])
+        engine.step([run])
         assert run.latents is not None
         if not run.done:
             assert torch.allclose(run.latents[..., 6:], clean[..., 6:], atol=1e-5)

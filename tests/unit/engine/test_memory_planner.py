@@ -218,7 +218,7 @@ class TestOnAnEngine:
 
         def tiled(side: int) -> bool:
             values = {"prompt": "an apple", "width": side, "height": side}
-            return engine.plan(engine.resolve(GenerateRequest.parse(values))).tiled
+            return engine.plan_memory(engine.resolve_defaults(GenerateRequest.parse(values))).tiled
 
         assert not tiled(632)
         assert tiled(648)
@@ -228,8 +228,8 @@ class TestOnAnEngine:
         self, engine: Engine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(device, "read_memory", lambda: Memory(None, None, None))
-        request = engine.resolve(GenerateRequest.parse({"prompt": "an apple"}))
-        assert engine.plan(request).batch_size == 1
+        request = engine.resolve_defaults(GenerateRequest.parse({"prompt": "an apple"}))
+        assert engine.plan_memory(request).batch_size == 1
 
 
 class TestWhatPassesTake:
@@ -279,8 +279,8 @@ class TestWhatPassesTake:
         engine = small_engine("sdxl", preset="fast")
 
         def predicted(**knobs: Any) -> int:
-            return engine.plan(
-                engine.resolve(GenerateRequest.parse({"prompt": "an apple", **knobs}))
+            return engine.plan_memory(
+                engine.resolve_defaults(GenerateRequest.parse({"prompt": "an apple", **knobs}))
             ).peak_bytes
 
         long = "a red apple " * 100

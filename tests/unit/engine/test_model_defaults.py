@@ -69,19 +69,24 @@ def test_record_of_an_older_version_is_made_again_as_it_was(turbo: Engine) -> No
         "sampler": "dpmpp_2m",
         "schedule": "karras",
     }
-    assert _knobs(turbo.resolve(GenerateRequest.parse(old)).as_dict()) == (2, 7.5, "dpmpp_2m", "karras")
+    assert _knobs(turbo.resolve_defaults(GenerateRequest.parse(old)).as_dict()) == (
+        2,
+        7.5,
+        "dpmpp_2m",
+        "karras",
+    )
 
 
 def test_folder_of_a_base_model_runs_with_the_usual_defaults(tmp_path: Path) -> None:
     engine = _engine(shrunk_folder(tmp_path, "sd15"))
-    resolved = engine.resolve(GenerateRequest.parse({"prompt": "an apple"}))
+    resolved = engine.resolve_defaults(GenerateRequest.parse({"prompt": "an apple"}))
     assert _knobs(resolved.as_dict()) == (20, 7.5, "dpmpp_2m", "karras")
 
 
 def test_noise_levels_are_those_of_the_folders_own_scheduler(tmp_path: Path) -> None:
     folder = shrunk_folder(tmp_path, "sd15")
     engine = _engine(folder, OLD_DDIM)
-    resolved = engine.resolve(GenerateRequest.parse({"prompt": "an apple", "steps": 30}))
+    resolved = engine.resolve_defaults(GenerateRequest.parse({"prompt": "an apple", "steps": 30}))
     assert (resolved.sampler, resolved.schedule) == ("ddim", "leading")
     scheduler = diffusers.DDIMScheduler.from_pretrained(folder, subfolder="scheduler")
     scheduler.set_timesteps(30)

@@ -211,7 +211,7 @@ def test_fast_keeps_company_apart(name: str) -> None:
     alone = [latents_of(fast, **each) for each in knobs]
     runs = [begun(fast, each)[0] for each in knobs]
     while under_way := [run for run in runs if not run.done]:
-        fast.advance(under_way)
+        fast.step(under_way)
     for run, wanted in zip(runs, alone, strict=True):
         assert run.latents is not None
         assert relative(run.latents, wanted) < 1e-4
@@ -287,5 +287,7 @@ def test_our_own_attention_says_what_it_needs(engine: Engine) -> None:
 
 def test_large_batches_make_more_pictures_at_once(engine: Engine) -> None:
     large = Engine(engine.model, networks=build_networks(engine.model, (LARGE_BATCH,)))
-    many = engine.resolve(GenerateRequest.parse({"prompt": "", "width": 16, "height": 16, "count": 100}))
-    assert (engine.plan(many).batch_size, large.plan(many).batch_size) == (16, 64)
+    many = engine.resolve_defaults(
+        GenerateRequest.parse({"prompt": "", "width": 16, "height": 16, "count": 100})
+    )
+    assert (engine.plan_memory(many).batch_size, large.plan_memory(many).batch_size) == (16, 64)

@@ -35,7 +35,7 @@ class Told:
         said = [x * row.prompt.context.mean() + row.timestep for x, row in zip(whole, rows, strict=True)]
         return torch.stack(said)
 
-    def forget(self) -> None: ...
+    def invalidate(self) -> None: ...
 
 
 def question(engine: Engine, pictures: int, share: float, *, guided: bool = True) -> DenoiseInput:
@@ -51,7 +51,7 @@ def answers(
 ) -> tuple[Any, Handed]:
     network = Told()
     denoiser = Denoiser(engine.model, engine.schedule, network, (0.1, 0.9), shared_latents=shared)
-    return denoiser.answer(questions, **options), network.handed
+    return denoiser.denoise(questions, **options), network.handed
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_somebody_without_guidance_joins_and_leaves(monkeypatch: pytest.MonkeyPa
     handed = watched(fast, monkeypatch)
     runs = [begun(fast, each)[0] for each in knobs]
     while under_way := [run for run in runs if not run.done]:
-        fast.advance(under_way)
+        fast.step(under_way)
     assert handed == [(3, 3), (3, 3), (1, 2), (1, 2)]
     for run, wanted in zip(runs, alone, strict=True):
         assert run.latents is not None

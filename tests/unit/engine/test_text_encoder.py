@@ -148,7 +148,7 @@ def test_prompts_are_remembered_until_forgotten(engine: Engine, monkeypatch: pyt
     first = one.encode("a red apple")
     assert one.encode("a red apple") is first
     assert one.encode("a red apple", clip_skip=1) is not first
-    one.forget()
+    one.clear_cache()
     assert one.encode("a red apple") is not first
     monkeypatch.setattr(text_encoder, "REMEMBERED_BYTES", first.num_bytes * 2)
     for prompt in ("b", "c"):
@@ -286,7 +286,9 @@ def test_an_encoder_may_answer_in_the_same_place_every_time() -> None:
 def test_a_long_prompt_read_in_slices_is_the_same_as_read_at_once(model: str) -> None:
     prompt = "a (red:1.2) apple, " * 800
     own, at_once = small_engine(model), small_engine(model).encode(prompt)
-    request = own.resolve(GenerateRequest.parse({"prompt": prompt, "negative_prompt": "blue", **SIZE}))
+    request = own.resolve_defaults(
+        GenerateRequest.parse({"prompt": prompt, "negative_prompt": "blue", **SIZE})
+    )
     sizes: list[int] = []
     for encoder in own.model.text_encoders:
         encoder.register_forward_pre_hook(

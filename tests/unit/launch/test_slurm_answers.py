@@ -126,7 +126,7 @@ def test_a_job_for_several_partitions_has_as_many_gpus_as_each_of_them(
     partition: str, gpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = SINFO + "small|up|infinite|1-4|s-1|64|256000|gpu:l4:4\n"
-    monkeypatch.setattr("calotype.launch.slurm.preflight.asked", lambda *_: answer)
+    monkeypatch.setattr("calotype.launch.slurm.preflight.run_slurm", lambda *_: answer)
     assert SlurmBackend().gpus_of_a_node(spec(SMALL, slurm={"partition": partition})) == gpus
 
 

@@ -25,17 +25,17 @@ DOCKER = """#!{python}
 # Docker's place is taken by a program that starts the same server without a container around it.
 import subprocess, sys
 from pathlib import Path
-from calotype.serve.lifecycle.registry import Place
-from calotype.serve.lifecycle.config import DeploymentPlan
+from calotype.serve.lifecycle.registry import DeploymentDir
+from calotype.serve.lifecycle.config import DeploymentConfig
 words = sys.argv[1:]
 if words[0] == "run":
     told = dict(zip(words, words[1:]))
     name, outer = told["--name"], int(told["--publish"].split(":")[0])
     assert words[words.index("example/serve:1") + 1] == "serve", words
-    place = Place(Path(__file__).with_name(name))
+    place = DeploymentDir(Path(__file__).with_name(name))
     reached = {{"http_port": outer}}
     plan = {{"name": name, "models": ("emoji",), "devices": ("cpu",), "engine": "nothing"}}
-    place.keep_plan(DeploymentPlan.parse({{**plan, "reached": reached}}))
+    place.keep_plan(DeploymentConfig.parse({{**plan, "reached": reached}}))
     (place.folder / "gpus").write_text(told["--gpus"])
     words = ["setsid", "--fork", sys.executable, "-m", "calotype.serve.lifecycle", str(place.folder)]
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -69,9 +69,9 @@ def test_the_next_batch_is_prepared_beside_the_update(
     monkeypatch.setattr(nn.utils, "get_total_norm", telling("norm", nn.utils.get_total_norm))
     monkeypatch.setattr(trainer, "step_unless", telling("update", step_unless))
     with small_feed(recipe, training) as feed:
-        training.update(feed)
+        training.train_step(feed)
         first, told[:] = list(told), []
-        training.update(feed)
+        training.train_step(feed)
     beside = ["aside waits for usual", "norm", "update", "into aside", "prepares", "out"]
     assert first == ["usual waits for aside", "prepares", "network", *beside]
     assert told == ["usual waits for aside", "network", *beside]
@@ -81,7 +81,7 @@ def test_nobody_waits_where_it_was_not_asked_for(base: Path, tmp_path: Path, tol
     recipe = small_recipe(base, tmp_path / "run")
     training = small_loop(recipe)
     with small_feed(recipe, training) as feed:
-        training.update(feed)
+        training.train_step(feed)
     assert told == []
 
 
@@ -91,5 +91,5 @@ def test_without_a_gpu_everything_runs_in_its_turn(base: Path, tmp_path: Path) -
         recipe = small_recipe(base, tmp_path / "run", **changes)
         training = small_loop(recipe)
         with small_feed(recipe, training) as feed:
-            losses.append([training.update(feed).loss for _ in range(3)])
+            losses.append([training.train_step(feed).loss for _ in range(3)])
     assert losses[0] == losses[1]

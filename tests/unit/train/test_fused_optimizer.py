@@ -46,7 +46,7 @@ def test_weights_moments_and_averages_are_those_of_three_passes(
         recipe = small_recipe(base, tmp_path / "run", **SETTINGS[name], **changes)
         loop = small_loop(recipe)
         with small_feed(recipe, loop) as feed:
-            losses = [loop.update(feed).loss for _ in range(4)]
+            losses = [loop.train_step(feed).loss for _ in range(4)]
         found.append((losses, numbers_of(loop)))
     # An AdamW divides by roots of squares: what is nearly nothing comes out as a whole step either way.
     torch.testing.assert_close(*found, rtol=1e-4, atol=2e-6)
@@ -62,11 +62,11 @@ def test_a_bad_batch_moves_nothing(base: Path, tmp_path: Path) -> None:
 
     with small_feed(recipe, loop) as feed:
         batches = (poisoned(batch) if index == 1 else batch for index, batch in enumerate(feed))
-        assert not loop.update(batches).skipped
+        assert not loop.train_step(batches).skipped
         before = numbers_of(loop)
-        assert loop.update(batches).skipped
+        assert loop.train_step(batches).skipped
         assert_same(numbers_of(loop), before)
-        assert not loop.update(batches).skipped
+        assert not loop.train_step(batches).skipped
     assert loop.ema is not None
     assert loop.ema.num_updates == 2
     assert {float(each["step"]) for each in loop.state()["optimizer"]["state"].values()} == {2.0}

@@ -122,7 +122,7 @@ def test_other_data_is_refused(straight: Recipe) -> None:
 def test_averages_asked_for_later_begin_at_the_weights_of_the_checkpoint(base: Path, tmp_path: Path) -> None:
     without = small_recipe(base, tmp_path / "run", model__use_ema=False)
     loop = small_loop(without)
-    loop.update(small_feed(without, loop))
+    loop.train_step(small_feed(without, loop))
     with_averages = small_loop(small_recipe(base, tmp_path / "run"))
     with_averages.load_state(loop.state())
     assert with_averages.ema is not None

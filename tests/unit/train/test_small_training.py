@@ -79,7 +79,7 @@ def test_only_the_updates_of_a_lora_move(base: Path, tmp_path: Path) -> None:
     start = {name: p.detach().clone() for name, p in loop.subject.parameters().items()}
     feed = small_feed(recipe, loop)
     for _ in range(2):
-        loop.update(feed)
+        loop.train_step(feed)
     assert all(".lora_" in name for name in start)
     moved = [
         name for name, p in loop.subject.parameters().items() if not torch.equal(p.detach(), start[name])
@@ -145,7 +145,7 @@ def test_only_the_vectors_of_a_word_move_and_others_read_them(
     untouched = copies(load_training_model(recipe, CPU))
     loop = small_loop(recipe)
     start = {name: p.detach().clone() for name, p in loop.subject.parameters().items()}
-    loop.update(small_feed(recipe, loop))
+    loop.train_step(small_feed(recipe, loop))
     assert len(start) == (1 if name == "base" else 2)
     assert all(not torch.equal(p.detach(), start[name]) for name, p in loop.subject.parameters().items())
     model = loop.subject.model

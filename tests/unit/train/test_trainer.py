@@ -70,13 +70,13 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(base: Path, tmp_path:
     recipe = small_recipe(base, tmp_path)
     loop = small_loop(recipe)
     batches = poisoned(small_feed(recipe, loop), 2)
-    loop.update(batches)
+    loop.train_step(batches)
     before = kept(loop)
     report = (
         r"step 2: loss nan.*, samples synthetic-2, synthetic-3\. The weights are those of step 1\. .*skip"
     )
     with pytest.raises(NonFiniteError, match=report):
-        loop.update(batches)
+        loop.train_step(batches)
     assert_same(kept(loop), before)
     assert (loop.step, loop.samples, loop.skips) == (1, 2, 0)
 
@@ -85,16 +85,16 @@ def test_skipping_leaves_out_so_many_updates_and_then_stops(base: Path, tmp_path
     recipe = small_recipe(base, tmp_path, trainer__on_non_finite="skip", trainer__most_skips=2)
     loop = small_loop(recipe)
     batches = poisoned(small_feed(recipe, loop), 2, 3, 5)
-    assert not loop.update(batches).skipped
+    assert not loop.train_step(batches).skipped
     start = kept(loop)
-    assert [loop.update(batches).skipped for _ in range(2)] == [True, True]
+    assert [loop.train_step(batches).skipped for _ in range(2)] == [True, True]
     assert_same(kept(loop), start)
-    assert not loop.update(batches).skipped
+    assert not loop.train_step(batches).skipped
     before = kept(loop)
     with pytest.raises(
         NonFiniteError, match=r"step 5.*2 updates were left out before, trainer\.most_skips is 2"
     ):
-        loop.update(batches)
+        loop.train_step(batches)
     assert_same(kept(loop), before)
 
 
@@ -148,12 +148,12 @@ def test_a_scale_that_cannot_help_ends_the_run(base: Path, tmp_path: Path) -> No
     before = {name: p.detach().clone() for name, p in loop.subject.parameters().items()}
     next(iter(loop.subject.parameters().values())).register_hook(lambda grad: grad * math.nan)
     feed = small_feed(recipe, loop)
-    news = loop.update(feed)
+    news = loop.train_step(feed)
     assert (news.skipped, math.isfinite(news.loss), loop.scaler.get_scale()) == (True, True, 1.0)
     assert loop.ema is not None
     assert loop.ema.num_updates == 0
     with pytest.raises(NonFiniteError, match=r"step 2: loss .*, gradient norm nan"):
-        loop.update(feed)
+        loop.train_step(feed)
     assert_same(loop.state()["parameters"], before)
 
 
@@ -287,7 +287,7 @@ def test_only_the_attention_that_was_asked_for_may_run(base: Path, tmp_path: Pat
     loop = small_loop(recipe)
     loop.subject.network.register_forward_pre_hook(look)
     with pytest.raises(SeenError):
-        loop.update(small_feed(recipe, loop))
+        loop.train_step(small_feed(recipe, loop))
     assert allowed == [{name}]
 
 
@@ -306,7 +306,7 @@ def test_the_loss_goes_down_on_a_few_latents(base: Path, tmp_path: Path) -> None
     for _ in range(30):
         # The same places in the run, so the same noise and timesteps: nothing is left but to learn.
         loop.samples = 0
-        losses.append(loop.update(few).loss)
+        losses.append(loop.train_step(few).loss)
     assert losses[-1] < 0.5 * losses[0]
 
 
@@ -315,7 +315,7 @@ def test_gradients_are_clipped_to_the_recipes_norm_and_reported_unclipped(base: 
     for limit in (0.0, 0.01):
         recipe = small_recipe(base, tmp_path, optimizer__gradient_clip=limit)
         loop = small_loop(recipe)
-        news = loop.update(small_feed(recipe, loop))
+        news = loop.train_step(small_feed(recipe, loop))
         gradients = [p.grad for p in loop.subject.parameters().values() if p.grad is not None]
         norms.append((news.gradient_norm, float(torch.cat([g.double().flatten() for g in gradients]).norm())))
     (free, free_after), (clipped, clipped_after) = norms
@@ -332,7 +332,7 @@ def test_weights_in_low_precision_train(base: Path, tmp_path: Path, kind: str, p
     )
     loop = small_loop(recipe)
     before = kept(loop)
-    news = loop.update(small_feed(recipe, loop))
+    news = loop.train_step(small_feed(recipe, loop))
     assert math.isfinite(news.loss)
     assert {p.dtype for p in loop.subject.parameters().values()} == {
         {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
@@ -344,7 +344,7 @@ def test_weights_in_low_precision_train(base: Path, tmp_path: Path, kind: str, p
 def test_autocast_keeps_the_weights_in_full_precision(base: Path, tmp_path: Path) -> None:
     recipe = small_recipe(base, tmp_path, model__precision="bf16", data__kind="synthetic")
     loop = small_loop(recipe)
-    assert math.isfinite(loop.update(small_feed(recipe, loop)).loss)
+    assert math.isfinite(loop.train_step(small_feed(recipe, loop)).loss)
     assert {p.dtype for p in loop.subject.parameters().values()} == {torch.float32}
 
 
@@ -356,7 +356,7 @@ def test_switches_for_memory_and_speed_change_nothing_but_rounding(
     for state in (False, True):
         recipe = small_recipe(base, tmp_path, **{f"model__{switch}": state})
         loop = small_loop(recipe)
-        news = loop.update(small_feed(recipe, loop))
+        news = loop.train_step(small_feed(recipe, loop))
         norms.append((news.loss, news.gradient_norm))
     assert norms[0] == pytest.approx(norms[1], rel=1e-4)
 
@@ -364,7 +364,7 @@ def test_switches_for_memory_and_speed_change_nothing_but_rounding(
 def test_a_model_with_two_text_encoders_trains(sdxl_base: Path, tmp_path: Path) -> None:
     recipe = small_recipe(sdxl_base, tmp_path, data__kind="synthetic", objective__caption_dropout=0.5)
     loop = small_loop(recipe)
-    assert math.isfinite(loop.update(small_feed(recipe, loop)).loss)
+    assert math.isfinite(loop.train_step(small_feed(recipe, loop)).loss)
 
 
 def test_pictures_and_a_trace_are_written_along_the_way(base: Path, tmp_path: Path) -> None:
@@ -405,5 +405,5 @@ def test_new_steps_are_told_to_graphs_where_there_are_some(
     loop = small_loop(recipe)
     # Asked for afterwards, because there is no capturing without a GPU.
     loop.recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"cuda_graphs": graphs})})
-    loop.update(small_feed(recipe, loop))
+    loop.train_step(small_feed(recipe, loop))
     assert len(told) == (2 if graphs else 0)

@@ -13,12 +13,12 @@ from calotype.workflow.node_api import ANY, COMBO, FLOAT, INT, LATENT, Input, No
 from calotype.workflow.registry import load_registry
 
 GOOD = """
-from calotype.workflow.node_api import INT, Input, NodeClass, Output
+from calotype.workflow.node_api import INT, Input, NodeDef, Output
 
 def double(context, *, value):
     return (2 * value,)
 
-NODES = [NodeClass("Double{name}", double, (Input("value", INT, 1),), (Output(INT),))]
+NODES = [NodeDef("Double{name}", double, (Input("value", INT, 1),), (Output(INT),))]
 """
 
 Install = Callable[..., None]
@@ -55,8 +55,8 @@ def test_nodes_of_an_installed_package_are_there(install: Install) -> None:
         ("imports", "import there_is_no_such_library", "ModuleNotFoundError"),
         ("empty", "", "no attribute 'NODES'"),
         ("breaks", "def x(:", "SyntaxError"),
-        ("number", "NODES = 5", "is not a sequence of NodeClass but int"),
-        ("wrong", "NODES = [1]", "is not a sequence of NodeClass"),
+        ("number", "NODES = 5", "is not a sequence of NodeDef but int"),
+        ("wrong", "NODES = [1]", "is not a sequence of NodeDef"),
         ("nonsense", GOOD.format(name="N").replace("INT, 1", "INT, 1, minimum=5"), "default 1 is outside"),
         ("twice", GOOD.format(name="T") + "NODES *= 2", "names already: DoubleT"),
     ],

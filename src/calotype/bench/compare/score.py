@@ -73,7 +73,7 @@ class ClassifierScores:
 
 
 def _seen_in(pixels: Tensor, recogniser: Classifier) -> list[ExpectedLabels]:
-    seen = recogniser.look(pixels)
+    seen = recogniser.classify(pixels)
     emoji, style = seen.emoji.argmax(1).tolist(), seen.style.argmax(1).tolist()
     return [
         ExpectedLabels(recogniser.emoji[one], recogniser.styles[other], background_of(picture))

@@ -82,8 +82,8 @@ def _load(job: InferenceJob, book: PartialRecord, keeper: LoadedModels, models: 
     engine = keeper.engine_for(job, models)
     load_s = time.perf_counter() - started
     model, device = engine.model, measured_device(engine.model.device)
-    request = engine.resolve(job.request)
-    request = request.with_changes(tile_vae=engine.plan(request, request.count).tiled)
+    request = engine.resolve_defaults(job.request)
+    request = request.with_changes(tile_vae=engine.plan_memory(request, request.count).tiled)
     book.note(
         device=device.name,
         weights_sha256=model.identity.sha256,
@@ -92,7 +92,7 @@ def _load(job: InferenceJob, book: PartialRecord, keeper: LoadedModels, models: 
         request=request.as_dict(),
         samples_per_unit=request.count,
     )
-    book.keep()
+    book.save()
     return _Loaded(engine, request, device, load_s)
 
 
@@ -102,7 +102,7 @@ def _maker(job: InferenceJob, loaded: _Loaded) -> Callable[[], list[Image.Image]
         return baseline_pipeline(engine.model, job.system, request)
 
     def make() -> list[Image.Image]:
-        engine.forget_texts()
+        engine.clear_prompt_cache()
         return engine.generate(request, batch_size=request.count).images
 
     return make

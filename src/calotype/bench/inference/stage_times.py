@@ -16,13 +16,13 @@ from calotype.spec.records.measurement import Series
 
 def time_stages(engine: Engine, request: GenerateRequest, device: MeasuredDevice) -> dict[str, Series]:
     """Seconds of each stage of a request that is made in one batch."""
-    engine.forget_texts()
+    engine.clear_prompt_cache()
     device.finish()
     marks = [device.mark()]
     run = engine.begin(request, Inputs(), request.seeds())
     marks.append(device.mark())
     while not run.done:
-        engine.advance([run])
+        engine.step([run])
         marks.append(device.mark())
     engine.finish(run, request, Inputs())
     marks.append(device.mark())

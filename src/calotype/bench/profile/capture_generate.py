@@ -39,7 +39,7 @@ def profile_generate(
 
     def make() -> None:
         # A prompt is remembered once it is encoded: the job is a picture of a new one.
-        engine.forget_texts()
+        engine.clear_prompt_cache()
         engine.generate(request, batch_size=batch_size, cancel=cancel)
         watcher.advance()
 
@@ -82,7 +82,7 @@ def _stages_marked() -> ExitStack:
 
 def _asked(engine: Engine, request: GenerateRequest, batch_size: int | None) -> dict[str, object]:
     return {
-        "request": engine.resolve(request).as_dict(),
+        "request": engine.resolve_defaults(request).as_dict(),
         "model": engine.model.identity.model_dump(mode="json"),
         "preset": engine.preset,
         "precision": precision_name(engine.model.dtype),

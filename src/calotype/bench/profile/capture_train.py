@@ -72,7 +72,7 @@ def _profiled(
 
         def update() -> None:
             cancel.check()
-            loop.update(feed)
+            loop.train_step(feed)
             progress.advance()
 
         def steps() -> None:

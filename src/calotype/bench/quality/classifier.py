@@ -53,7 +53,7 @@ class Classifier:
         return self._numbers[self._leaders.get(base, base)]
 
     @torch.inference_mode()
-    def look(self, pixels: Tensor) -> ClassifierOutput:
+    def classify(self, pixels: Tensor) -> ClassifierOutput:
         """At pictures of any size as (number, 3, height, width) in uint8."""
         emoji, style = [], []
         for some in pixels.split(_AT_A_TIME):

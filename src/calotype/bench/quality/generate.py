@@ -39,17 +39,17 @@ def generate_images(
     cancel: CancelToken,
 ) -> Tensor:
     """A picture for each request, (number, 3, height, width) in uint8; only prompts and seeds differ."""
-    first = engine.resolve(requests[0])
+    first = engine.resolve_defaults(requests[0])
     wanted = min(len(requests), batch_size or MAX_AT_ONCE)
-    plan = engine.plan(first.with_changes(count=wanted), batch_size)
-    resolved = [engine.resolve(request).with_changes(tile_vae=plan.tiled) for request in requests]
+    plan = engine.plan_memory(first.with_changes(count=wanted), batch_size)
+    resolved = [engine.resolve_defaults(request).with_changes(tile_vae=plan.tiled) for request in requests]
     pictures = []
     for start in range(0, len(resolved), plan.batch_size):
         batch = resolved[start : start + plan.batch_size]
         runs = [engine.begin(request, Inputs(), [request.seed]) for request in batch]
         while not all(run.done for run in runs):
             cancel.check()
-            engine.advance([run for run in runs if not run.done])
+            engine.step([run for run in runs if not run.done])
         for run, request in zip(runs, batch, strict=True):
             (image,) = engine.finish(run, request, Inputs())
             pictures.append(scaled(image, image.width))

@@ -45,7 +45,7 @@ def all_of(shown: Shown) -> ExpectedLabels:
 
 def score_images(pixels: Tensor, asked: Sequence[ExpectedLabels], recogniser: Classifier) -> list[ImageScore]:
     """A verdict for each of the pictures, (number, 3, height, width) in uint8."""
-    seen = recogniser.look(pixels)
+    seen = recogniser.classify(pixels)
     verdicts = []
     for picture, one, emoji, style in zip(pixels, asked, seen.emoji, seen.style, strict=True):
         certainty = emoji[recogniser.number_of(one.base)]

@@ -32,7 +32,7 @@ class Reconciliation:
     """Keys whose client was told another id than the deployment lists."""
 
     @property
-    def adds_up(self) -> bool:
+    def is_consistent(self) -> bool:
         return not (self.lost or self.unfinished or self.doubled or self.unasked or self.misnamed)
 
 

@@ -138,7 +138,7 @@ def as_values(phases: Sequence[Phase], offline: Sequence[Measurement]) -> dict[s
 
 def adds_up(phases: Sequence[Phase]) -> bool:
     """Whether nothing was lost and nothing doubled."""
-    return all(phase.account is None or phase.account.adds_up for phase in phases)
+    return all(phase.account is None or phase.account.is_consistent for phase in phases)
 
 
 def best(measurements: Sequence[Measurement]) -> Measurement | None:

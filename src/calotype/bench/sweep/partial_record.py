@@ -70,7 +70,7 @@ class PartialRecord:
     def remark(self, text: str) -> None:
         self.note(notes=[*self.measurement.notes, text])
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write down what is known so far."""
         if self._file is None:
             return

@@ -50,7 +50,7 @@ def _measured(ticket_file: Path, measurement_file: Path, keeper: LoadedModels) -
     ticket = Ticket.model_validate_json(ticket_file.read_bytes())
     speaks = os.environ.get("RANK", "0") == "0"
     book = PartialRecord(blank(ticket, fingerprint(), at), measurement_file if speaks else None)
-    book.keep()
+    book.save()
     try:
         _measure(ticket, book, keeper)
         book.note(status="ok", message=None)
@@ -61,11 +61,11 @@ def _measured(ticket_file: Path, measurement_file: Path, keeper: LoadedModels) -
         book.note(status=status, message=message)
     book.note(host_peak_bytes=host_peak_bytes())
     # Asking the device about itself may fail where the measuring did.
-    book.keep()
+    book.save()
     gc.collect()
     torch.cuda.empty_cache()
     book.note(fingerprint={**book.measurement.fingerprint, "torch": _facts()})
-    book.keep()
+    book.save()
     return book.measurement.status == "ok"
 
 

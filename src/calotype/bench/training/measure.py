@@ -63,7 +63,7 @@ def _theirs(job: TrainJob, book: PartialRecord, models: Path | None) -> None:
     loop = DiffusersLoop(model, job.recipe, compiled=job.system == "diffusers-compile")
     load_s = time.perf_counter() - started
     book.note(device=device.name, weights_sha256=model.identity.sha256)
-    book.keep()
+    book.save()
     losses: list[Tensor] = []
     device.forget_peaks()
     timings = time_back_to_back(

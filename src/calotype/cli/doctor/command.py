@@ -1,6 +1,6 @@
 """`calotype doctor`: looks at this machine and says what it means for the user.
 
-Gathers facts and hands them on; what they mean is decided in `calotype.cli.doctor`.
+Gathers facts and hands them on; `calotype.cli.doctor.diagnose` says what they mean.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +25,7 @@ def command(
 
     Says what each finding means. Ends with 0 unless calotype cannot run at all here.
     """
-    from calotype.cli.doctor import diagnose
+    from calotype.cli.doctor.diagnose import diagnose
     from calotype.cli.doctor.render import show
     from calotype.cli.doctor.types import Level
     from calotype.cli.output import console, print_json

@@ -96,7 +96,7 @@ class CompileManager:
         if signature not in self._files and self._compile is not None and signature not in self._ordered:
             self._ordered.add(signature)
             forms = tuple(
-                None if each is None else RegionSignature.of(each) for each in region.laid_out(inputs)
+                None if each is None else RegionSignature.of(each) for each in region.weight_layout(inputs)
             )
             self._order(CompileRequest(signature, region, forms))
         # Loaded here, by whoever runs it: on a GPU nobody else may, while a graph is recorded. What comes
@@ -187,7 +187,7 @@ class CompiledRegion:
             self._weights = self._workshop.hand_in(region)
         # A profiler sees hardly anything of what is inside.
         with _Seen(_SEEN_AS):
-            return made(list(region.laid_out(inputs)), self._weights)
+            return made(list(region.weight_layout(inputs)), self._weights)
 
     def refresh(self) -> None:
         """Weights have changed: they are handed in anew."""

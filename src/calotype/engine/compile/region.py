@@ -58,7 +58,7 @@ class Region:
     def kind(self, inputs: Inputs) -> Kind:
         return tuple(self._kind(place, each) for place, each in enumerate(inputs))
 
-    def laid_out(self, inputs: Inputs) -> Inputs:
+    def weight_layout(self, inputs: Inputs) -> Inputs:
         """Those with an open size without gaps: how far apart their rows lie would be one more size."""
         return tuple(
             each.contiguous() if each is not None and place in self.open_sizes else each

@@ -75,7 +75,7 @@ class CachedUNet:
         prompts, mask = self._prompts(rows, sample.dtype)
         return sample, self._times(rows, sample), prompts, mask
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         for follow in self._on_change:
             follow()
         self._needed.clear()

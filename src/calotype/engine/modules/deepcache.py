@@ -62,6 +62,6 @@ class DeepCacheUNet:
             for row, then in zip(rows, self._made_at, strict=True)
         )
 
-    def forget(self) -> None:
-        self._own.forget()
+    def invalidate(self) -> None:
+        self._own.invalidate()
         self._who, self._deep = None, None

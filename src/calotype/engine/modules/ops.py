@@ -30,7 +30,7 @@ class DeferredSum:
     addend: Tensor | None = None
     bias: Tensor | None = None
 
-    def settled(self, add: Callable[..., Tensor]) -> Tensor:
+    def materialize(self, add: Callable[..., Tensor]) -> Tensor:
         """The picture, for somebody who does not normalise it."""
         if self.addend is not None:
             return tokens_to_image(
@@ -43,13 +43,13 @@ def group_norm(
     x: DeferredSum, norm: nn.GroupNorm, *, silu: bool, shift: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """A picture normalised, and not; `shift` is added to each channel of each picture for the norm alone."""
-    whole = x.settled(add)
+    whole = x.materialize(add)
     return _normal(whole if shift is None else whole + shift[:, :, None, None], norm, silu=silu), whole
 
 
 def group_norm_concat(x: DeferredSum, skip: Tensor, norm: nn.GroupNorm) -> tuple[Tensor, Tensor]:
     """Two pictures' channels one after the other, normalised and with SiLU; and as they are."""
-    both = torch.cat([x.settled(add), skip], dim=1)
+    both = torch.cat([x.materialize(add), skip], dim=1)
     return _normal(both, norm, silu=True), both
 
 

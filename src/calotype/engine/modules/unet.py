@@ -114,7 +114,7 @@ class Unet:
                 x, whole = stage.step(step, x, None, given)
                 skips.append(whole)
             if stage.resize is not None:
-                skips.append(x.settled(do.add))
+                skips.append(x.materialize(do.add))
                 x = apply_conv(do, skips[-1], stage.resize.conv)
         x, whole = self._mid.middle(x, given)
         skips.append(whole)
@@ -124,7 +124,7 @@ class Unet:
                 x, _ = stage.step(step, x, for_rows(skips.pop(), len(prompts)), given)
             if stage.resize is not None:
                 height, width = skips[-1].shape[-2:]
-                x = apply_conv(do, do.enlarged(x.settled(do.add), (height, width)), stage.resize.conv)
+                x = apply_conv(do, do.enlarged(x.materialize(do.add), (height, width)), stage.resize.conv)
         answer, both = self._last(x, for_rows(skips.pop(), len(prompts)), given)
         return answer, both[:, : x.x.shape[1]]
 
@@ -136,7 +136,7 @@ class Unet:
         skipped = len(self._layers) - (len(stage.transformers[-1].layers) if stage.transformers else 0)
         given = self._given(shifts, prompts, mask)
         given.skip(len(self._shift_widths) - 1, skipped)
-        skip = for_rows(self._first(sample).settled(self._do.add), len(deep))
+        skip = for_rows(self._first(sample).materialize(self._do.add), len(deep))
         return self._last(DeferredSum(deep), skip, given)[0]
 
     def _given(self, shifts: Tensor, prompts: Tensor, mask: Tensor | None) -> _Given:

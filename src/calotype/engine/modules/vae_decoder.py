@@ -68,7 +68,7 @@ class Decoder:
                 x, _ = resnet(x)
             for upsampler in block.upsamplers or []:
                 height, width = x.x.shape[-2:]
-                enlarged = do.enlarged(x.settled(do.add), (2 * height, 2 * width))
+                enlarged = do.enlarged(x.materialize(do.add), (2 * height, 2 * width))
                 x = apply_conv(do, enlarged, upsampler.conv)
         normal, _ = do.group_norm(x, module.conv_norm_out, silu=True)
         return do.convolution(normal, module.conv_out, module.conv_out.bias).float()

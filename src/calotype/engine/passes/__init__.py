@@ -25,7 +25,7 @@ class NetworkBuilder:
     """How a model's network is going to be run."""
 
     model: Model
-    own: bool = False
+    native_unet: bool = False
     """Our own forward pass instead of diffusers'."""
     channels_last: bool = False
     joined_qkv: bool = False

@@ -1,8 +1,8 @@
 """The gradient of feed-forward layers' gates and of the bias before them in one pass over memory.
 
 Left to itself a compiler writes the gradient of the projection and then reads all of it again, only to sum it
-for the bias. `use_fused_geglu_backward` takes the bias out of the projection, adds it at the gate, and has one
-kernel do the gradient of both. For compiled networks only: they join the addition to what follows it.
+for the bias. `use_fused_geglu_backward` takes the bias out of the projection, adds it at the gate, and
+computes both gradients in one kernel. For compiled networks only: they fuse the addition with what follows.
 """
 
 from __future__ import annotations

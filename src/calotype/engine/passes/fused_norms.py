@@ -30,7 +30,7 @@ def group_norm(
     """With a factor in e4m3, multiplied by it."""
     parameters = (norm.weight, norm.bias, norm.num_groups, norm.eps)
     if shift is not None:
-        whole = x.settled(sums.add)
+        whole = x.materialize(sums.add)
         return group.group_norm(whole, *parameters, silu=silu, shift=shift, factor=factor), whole
     return group.add_group_norm(x.x, x.addend, x.bias, *parameters, silu=silu, factor=factor)
 

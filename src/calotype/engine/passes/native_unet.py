@@ -14,7 +14,7 @@ def _missing(model: Model) -> str | None:
 
 
 def _apply(assembly: NetworkBuilder) -> None:
-    assembly.own = True
+    assembly.native_unet = True
 
 
 NATIVE_UNET = Pass("own_forward", "rounding", _missing, _apply)

@@ -180,13 +180,13 @@ def _create(cluster: Cluster, kind: JobKind, manifest: dict[str, Any]) -> Object
     path = kind.path(meta["namespace"])
     for attempt in (1, 2):
         try:
-            return cluster.ask("POST", path, query={"fieldValidation": "Strict"}, body=manifest)
+            return cluster.request("POST", path, query={"fieldValidation": "Strict"}, body=manifest)
         except LostError:
             if attempt == 2:
                 raise
         except RefusedError as error:
             if error.status == _CONFLICT:
-                there = cluster.ask("GET", kind.path(meta["namespace"], meta["name"]))
+                there = cluster.request("GET", kind.path(meta["namespace"], meta["name"]))
                 if _mark(there) == _mark(manifest):
                     return there
             raise refused(error, meta["name"], meta["namespace"]) from None
@@ -198,7 +198,7 @@ def _delete(cluster: Cluster, kind: JobKind, each: Object) -> None:
     meta = each["metadata"]
     options = {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}}
     try:
-        cluster.ask("DELETE", kind.path(meta["namespace"], meta["name"]), body=options)
+        cluster.request("DELETE", kind.path(meta["namespace"], meta["name"]), body=options)
     except RefusedError as error:
         # 409: another object of that name has taken its place.
         if error.status not in (_NOT_FOUND, _CONFLICT):
@@ -208,7 +208,7 @@ def _delete(cluster: Cluster, kind: JobKind, each: Object) -> None:
 def _objects(cluster: Cluster, spec: LaunchSpec, mark: str) -> list[Object]:
     """What a submission has made and is still there."""
     path = KINDS[spec.kubernetes.kind].path(spec.kubernetes.namespace)
-    found = cluster.ask("GET", path, query={"labelSelector": selector(spec.name)})
+    found = cluster.request("GET", path, query={"labelSelector": selector(spec.name)})
     return [each for each in found["items"] if _mark(each) == mark]
 
 

@@ -55,7 +55,7 @@ class OfficialClient:
         self._api = client.ApiClient(settings)
         self._host = settings.host
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,

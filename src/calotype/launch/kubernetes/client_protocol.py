@@ -26,7 +26,7 @@ class LostError(LaunchError):
 class Cluster(Protocol):
     """What the back end asks of an API."""
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,

@@ -100,7 +100,7 @@ class _Stream:
             try:
                 self._read()
                 # A server may end a stream in good order while the pod goes on.
-                if phase(self._cluster.ask("GET", _path(self._pod))) in _OVER:
+                if phase(self._cluster.request("GET", _path(self._pod))) in _OVER:
                     return
             except LostError:
                 pass

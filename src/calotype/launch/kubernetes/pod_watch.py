@@ -53,7 +53,9 @@ def watched(cluster: Cluster, namespace: str, job: str) -> Iterator[list[Pod]]:
 
 
 def _listed(cluster: Cluster, namespace: str, job: str) -> tuple[list[Pod], str]:
-    found = cluster.ask("GET", f"/api/v1/namespaces/{namespace}/pods", query={"labelSelector": selector(job)})
+    found = cluster.request(
+        "GET", f"/api/v1/namespaces/{namespace}/pods", query={"labelSelector": selector(job)}
+    )
     return found["items"], found["metadata"]["resourceVersion"]
 
 

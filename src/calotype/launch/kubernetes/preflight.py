@@ -78,7 +78,7 @@ def online_problems(
     problems = _node_problems(cluster, spec)
     namespace = spec.kubernetes.namespace
     try:
-        cluster.ask(
+        cluster.request(
             "POST", kind.path(namespace), query={"dryRun": "All", "fieldValidation": "Strict"}, body=manifest
         )
     except RefusedError as error:
@@ -133,7 +133,7 @@ def _node_problems(cluster: Cluster, spec: LaunchSpec) -> list[Problem]:
 def _offers(cluster: Cluster, spec: LaunchSpec) -> list[Mapping[str, str]]:
     """What the nodes offer that pods may go to; nothing where they may not be listed."""
     try:
-        nodes = cluster.ask("GET", "/api/v1/nodes")["items"]
+        nodes = cluster.request("GET", "/api/v1/nodes")["items"]
     except RefusedError as error:
         if error.status != _FORBIDDEN:
             raise

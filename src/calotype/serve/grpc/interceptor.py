@@ -190,7 +190,7 @@ class _Guarded:
             yield
 
     def _check_visit(self) -> None:
-        if self._visit is not None and not self._visit.lasts():
+        if self._visit is not None and not self._visit.is_valid():
             raise UnknownClientError(f"the API key of {self._visit.caller.name!r} lets nobody in any more")
 
     async def _abort(

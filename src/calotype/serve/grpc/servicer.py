@@ -63,7 +63,7 @@ class Servicer(CalotypeServicer):
 
     async def Get(self, request: pb.JobId, context: Context) -> pb.Job:
         """A job as it stands."""
-        return job_message(await self._service.job(request.id, client=client_of().sees))
+        return job_message(await self._service.job(request.id, client=client_of().can_see))
 
     async def List(self, request: pb.ListRequest, context: Context) -> pb.JobPage:
         """Some jobs, newest first."""
@@ -71,7 +71,7 @@ class Servicer(CalotypeServicer):
         if not 1 <= limit <= MAX_PAGE:
             raise RequestError([Problem("limit", f"{limit} is not from 1 to {MAX_PAGE}", limit)])
         jobs = await self._service.jobs(
-            client=client_of().sees,
+            client=client_of().can_see,
             state=parse_state(request.state),
             limit=limit,
             before=request.before if request.HasField("before") else None,
@@ -81,16 +81,16 @@ class Servicer(CalotypeServicer):
 
     async def Cancel(self, request: pb.JobId, context: Context) -> pb.Job:
         """Ask for a stop."""
-        return job_message(await self._service.cancel(request.id, client=client_of().sees))
+        return job_message(await self._service.cancel(request.id, client=client_of().can_see))
 
     async def Picture(self, request: pb.PictureRequest, context: Context) -> pb.PictureFile:
         """One finished picture."""
-        job = await self._service.job(request.job_id, client=client_of().sees)
+        job = await self._service.job(request.job_id, client=client_of().can_see)
         if not 0 <= request.index < len(job.pictures):
             raise NotFoundError(
                 f"job {job.id} has {len(job.pictures)} pictures, counted from 0; {request.index} is none"
             )
-        data = await self._service.picture(job.id, request.index, client=client_of().sees)
+        data = await self._service.picture(job.id, request.index, client=client_of().can_see)
         return pb.PictureFile(png=data, sha256=job.pictures[request.index].sha256)
 
     async def Models(self, request: pb.ModelsRequest, context: Context) -> pb.LoadedModels:

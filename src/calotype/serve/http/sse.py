@@ -63,6 +63,6 @@ async def _while_it_lasts(visit: Session, events: AsyncGenerator[bytes]) -> Asyn
     async with aclosing(events):
         async for each in events:
             # Whoever comes back is told why.
-            if not visit.lasts():
+            if not visit.is_valid():
                 return
             yield each

@@ -34,13 +34,13 @@ def main() -> int:
 def run(place: DeploymentDir, news: ReadinessNotifier, *, held: bool = False) -> int:
     """Serve what a folder's plan says; the exit code of the process. `held` if nobody else can do so."""
     log_as_json()
-    news.say("begun", str(os.getpid()))
+    news.notify("begun", str(os.getpid()))
     try:
         with nullcontext() if held else place.held():
             asyncio.run(_serve(place, news))
     except CalotypeError as error:
         logging.getLogger(__name__).error("%s", error)
-        news.say("failed", str(error))
+        news.notify("failed", str(error))
         return int(error.exit_code)
     return 0
 

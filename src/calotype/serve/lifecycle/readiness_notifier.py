@@ -27,7 +27,7 @@ class ReadinessNotifier:
     def __init__(self, pipe: int | None = None) -> None:
         self._pipe: IO[str] | None = None if pipe is None else os.fdopen(pipe, "w", encoding="utf-8")
 
-    def say(self, kind: Kind, text: str = "") -> None:
+    def notify(self, kind: Kind, text: str = "") -> None:
         if self._pipe is not None:
             try:
                 print(json.dumps({"kind": kind, "text": text}), file=self._pipe, flush=True)

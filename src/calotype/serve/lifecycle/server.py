@@ -208,7 +208,7 @@ async def _serve(
         await _until_ready(deployment.status, news, stopping.asked)
         await stopping.asked.wait()
         _log.info("draining: running jobs have %g s to end", plan.drain_s)
-        news.say("draining")
+        news.notify("draining")
         await _first(deployment.drain(), stopping.at_once.wait())
     finally:
         await _last_answers(http, answering, remote)
@@ -220,7 +220,7 @@ async def _until_ready(status: Callable[[], Status], news: ReadinessNotifier, st
     while not stopped.is_set():
         now = status()
         if now.ready:
-            news.say("ready")
+            news.notify("ready")
             return
         if all(worker.state == "given up" for worker in now.workers):
             why = "; ".join(f"{worker.name}: {worker.problem}" for worker in now.workers)
@@ -229,7 +229,7 @@ async def _until_ready(status: Callable[[], Status], news: ReadinessNotifier, st
         if now.refusal is not None:
             lines.add(now.refusal)
         for line in sorted(lines - said):
-            news.say("loading", line)
+            news.notify("loading", line)
         said |= lines
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stopped.wait(), _LOOK_EVERY_S)

@@ -78,7 +78,7 @@ class BlobStore:
         sync_folder(self._folder)
 
     @contextmanager
-    def held(self, names: Collection[str]) -> Iterator[None]:
+    def contains(self, names: Collection[str]) -> Iterator[None]:
         """Nothing of these is removed meanwhile: somebody is about to say that they are used."""
         names = tuple(names)
         with self._lock:

@@ -72,9 +72,9 @@ class JobQueue(WorkflowImages):
 
     async def submit(self, new: NewJob, given: Sequence[bytes] = ()) -> Job:
         """Accept a job with the pictures that belong to it, unless it was before."""
-        return (await self.enter(new, given)).job
+        return (await self.enqueue(new, given)).job
 
-    async def enter(self, new: NewJob, given: Sequence[bytes] = ()) -> EnqueueResult:
+    async def enqueue(self, new: NewJob, given: Sequence[bytes] = ()) -> EnqueueResult:
         """The same, and whether it was."""
         files = await hash_in_thread(sum(map(len, given)), lambda: is_blob_name(given))
         enter = partial(
@@ -155,7 +155,7 @@ class JobQueue(WorkflowImages):
         """Put a waiting job in front of another, or behind all."""
         return await self._call(partial(reorder.move, job_id=job_id, before=before, client=client))
 
-    async def ask_to_stop(self, job_id: str, client: str | None = None) -> tuple[Job, bool]:
+    async def request_cancel(self, job_id: str, client: str | None = None) -> tuple[Job, bool]:
         """A queued job is cancelled; a running one is once its worker has left it, or died.
 
         Answers with the job, and whether it has ended by this.
@@ -164,14 +164,14 @@ class JobQueue(WorkflowImages):
         job, ended = await self._call(partial(complete.ask_to_stop, job_id=job_id, client=client, now=now))
         return (await self._noted(job) if ended else job), ended
 
-    async def put_back(self, job_ids: Iterable[str], *, lost: bool) -> list[Job]:
+    async def requeue(self, job_ids: Iterable[str], *, lost: bool) -> list[Job]:
         """Running jobs that nobody runs any more; `lost` if whoever did has died."""
         back = partial(
             complete.put_back, job_ids=list(job_ids), limits=self.limits, now=self._clock.wall(), lost=lost
         )
         return [await self._noted(job) for job in await self._call(back)]
 
-    async def put_all_back(self) -> list[Job]:
+    async def requeue_all(self) -> list[Job]:
         """Everything that is running, because whoever runs it is about to stop; no loss for anybody."""
         back = partial(complete.put_all_back, limits=self.limits, now=self._clock.wall(), lost=False)
         return [await self._noted(job) for job in await self._call(back)]
@@ -229,7 +229,7 @@ class JobQueue(WorkflowImages):
         self._ended.pop(job_id, None)
         await self._remove_unused(files)
 
-    async def forget_old(self) -> None:
+    async def delete_expired(self) -> None:
         """Keep the history and the uploads within the limits of age and size."""
         self._ended.clear()
         forget = partial(history.forget_old, limits=self.limits, now=self._clock.wall())

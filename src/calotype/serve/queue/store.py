@@ -141,7 +141,7 @@ class Store(ABC):
             return await self._call(work)
         unused = list(files)
         try:
-            with self._files.held(files):
+            with self._files.contains(files):
                 with _refusals(self.folder):
                     try:
                         await asyncio.to_thread(self._files.write, files)

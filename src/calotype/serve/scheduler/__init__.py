@@ -3,8 +3,8 @@
 Reading order: `workers`, `pulse`, `seat`, `watching`, `running`, `handing_out`, `hearing`, `dispatcher`,
 `admission`, `deployment`.
 
-- A worker's place (`WorkerSlot`) outlives the worker: one that dies is started again, later each time, and not any
-  more when several in a row have died without doing anything. Its jobs go back to the queue.
+- A `WorkerSlot` outlives its worker: a worker that dies is started again, later each time, and no more after
+  several in a row have died without doing anything. Its jobs go back to the queue.
 - A job that was lost twice runs by itself, so that one that kills workers fails alone.
 - Draining: nothing new is accepted, running jobs have a stated time to end, the others stop at their next
   step; they and those that wait are there at the next start.

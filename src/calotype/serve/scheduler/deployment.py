@@ -35,7 +35,7 @@ class Quotas(Protocol):
 
     def spend(self, client: str, pictures: int) -> None: ...
 
-    def give_back(self, client: str, pictures: int) -> None: ...
+    def refund(self, client: str, pictures: int) -> None: ...
 
 
 class Deployment:
@@ -73,7 +73,7 @@ class Deployment:
         """Start workers and go on with what waits; `status` says when one is ready."""
         await self._dispatcher.start()
         if self._crew is not None:
-            self._dispatcher.keep(self._crew.keep_size())
+            self._dispatcher.keep(self._crew.run())
 
     async def update(self, models: tuple[str, ...], start: StartWorker, size: ReplicaCount) -> None:
         """Replace the workers one at a time by those of another kind, while jobs are accepted and done.
@@ -81,7 +81,7 @@ class Deployment:
         Where a request names no model, the old first one is meant up to the end of it.
         """
         assert self._crew is not None, "only workers of one kind can be replaced by those of another"
-        await self._crew.renew(start, size)
+        await self._crew.roll(start, size)
         self.settings = self.settings.model_copy(update={"models": models})
         self._admission = self._admission.of(self.settings)
 
@@ -147,7 +147,7 @@ class Deployment:
             known = await self._queue.known(new) if new.idempotency_key is not None else None
             if known is None:
                 raise
-            return self._dispatcher.as_it_stands(known)
+            return self._dispatcher.with_live_progress(known)
 
     async def accept(self, new: NewJob, given: Sequence[bytes], pictures: int) -> Job:
         """Queue what was looked at, if this client may ask for so many pictures."""
@@ -155,7 +155,7 @@ class Deployment:
         bound = self._quotas.max_queued(new.client) if self._quotas else None
         entered = await self._within_quota(replace(new, max_queued=bound), given, pictures)
         if not entered.new:
-            return self._dispatcher.as_it_stands(entered.job)
+            return self._dispatcher.with_live_progress(entered.job)
         self.metrics.accepted.inc()
         # The one line that has both names: the request's, by itself, and the job's.
         about = {"job_id": entered.job.id, "client": new.client}
@@ -165,15 +165,15 @@ class Deployment:
 
     async def _within_quota(self, new: NewJob, given: Sequence[bytes], pictures: int) -> EnqueueResult:
         if self._quotas is None:
-            return await self._queue.enter(new, given)
+            return await self._queue.enqueue(new, given)
         self._quotas.spend(new.client, pictures)
         accepted = False
         try:
-            entered = await self._queue.enter(new, given)
+            entered = await self._queue.enqueue(new, given)
             accepted = entered.new
         finally:
             if not accepted:
-                self._quotas.give_back(new.client, pictures)
+                self._quotas.refund(new.client, pictures)
         return entered
 
     def _spend(self, client: str, pictures: int) -> None:
@@ -183,11 +183,11 @@ class Deployment:
     def _check_open(self) -> None:
         if self._dispatcher.draining:
             raise UnavailableError(f"deployment {self.settings.name!r} stops and accepts nothing more")
-        if reason := self._dispatcher.hopeless:
+        if reason := self._dispatcher.is_hopeless:
             raise UnavailableError(f"deployment {self.settings.name!r} cannot work: {reason}")
 
     async def job(self, job_id: str, *, client: str | None = None) -> Job:
-        return self._dispatcher.as_it_stands(await self._queue.job(job_id, client))
+        return self._dispatcher.with_live_progress(await self._queue.job(job_id, client))
 
     async def jobs(
         self,
@@ -199,15 +199,15 @@ class Deployment:
         before: str | None = None,
     ) -> Sequence[Job]:
         found = await self._queue.jobs(client=client, state=state, kind=kind, limit=limit, before=before)
-        return [self._dispatcher.as_it_stands(job) for job in found]
+        return [self._dispatcher.with_live_progress(job) for job in found]
 
     async def cancel(self, job_id: str, *, client: str | None = None) -> Job:
         return await self._dispatcher.cancel(job_id, client)
 
     async def move(self, job_id: str, before: str | None, *, client: str | None = None) -> Job:
         job = await self._queue.move(job_id, before, client)
-        self._dispatcher.line.look()
-        self._dispatcher.followers.tell(JobEvent(job))
+        self._dispatcher.line.wake()
+        self._dispatcher.followers.publish(JobEvent(job))
         return job
 
     async def delete(self, job_id: str, *, client: str | None = None) -> None:
@@ -220,29 +220,29 @@ class Deployment:
         self, job_id: str, *, previews: bool = False, client: str | None = None
     ) -> AsyncGenerator[JobNews, None]:
         # Looking begins before the job is read, so that nothing falls between.
-        with self._dispatcher.watchers.watching(job_id, previews=previews) as watcher:
+        with self._dispatcher.watchers.subscribe(job_id, previews=previews) as watcher:
             job = await self.job(job_id, client=client)
             watcher.place = job.position
             yield JobNews(job=job)
             if job.state in FINAL_STATES:
                 return
-            async for news in watcher.news():
+            async for news in watcher.events():
                 yield news
 
-    def glance(self, job_id: str) -> bytes | None:
-        return self._dispatcher.watchers.glance(job_id)
+    def poll_preview(self, job_id: str) -> bytes | None:
+        return self._dispatcher.watchers.poll_preview(job_id)
 
     def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[JobEvent]]:
-        return self._dispatcher.followers.follow(client)
+        return self._dispatcher.followers.subscribe(client)
 
     async def wait(self, job_id: str, *, client: str | None = None) -> Job:
-        with self._dispatcher.watchers.watching(job_id, steps=False) as watcher:
+        with self._dispatcher.watchers.subscribe(job_id, steps=False) as watcher:
             # Who has just handed it in needs not look how it stands.
             if client is not None or not self._dispatcher.followers.expect_end(job_id):
                 job = await self.job(job_id, client=client)
                 if job.state in FINAL_STATES:
                     return job
-            async for news in watcher.news():
+            async for news in watcher.events():
                 job = news.job
             return job
 
@@ -271,7 +271,7 @@ class Deployment:
             draining=self._dispatcher.draining,
             queued=counts.queued,
             running=counts.running,
-            problem=self._dispatcher.hopeless or self._queue.broken,
+            problem=self._dispatcher.is_hopeless or self._queue.broken,
             refusal=self._queue.refusal,
             notices=self._queue.notices,
             workers=tuple(seat.status() for seat in self._dispatcher.seats),

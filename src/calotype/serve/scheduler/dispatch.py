@@ -48,11 +48,11 @@ class Dispatcher:
         """Takes no more jobs, so that one can have it for itself."""
         self._wake = asyncio.Event()
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """There may be room, or something to do."""
         self._wake.set()
 
-    async def keep_filling(self) -> None:
+    async def run(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -61,7 +61,7 @@ class Dispatcher:
             except UnavailableError as error:
                 _log.error("no jobs can be handed out: %s", error)
                 await self._sleep(self._settings.first_pause_s)
-                self.look()
+                self.wake()
 
     async def _fill(self) -> None:
         if not self._queue.counts.queued:
@@ -80,7 +80,7 @@ class Dispatcher:
     def _room(self, seat: WorkerSlot, kind: JobKind = "pictures") -> int:
         if seat is self._reserved:
             return 0
-        return seat.workflow_room if kind == "workflow" else seat.room
+        return seat.workflow_room if kind == "workflow" else seat.free_rows
 
     async def _fill_alone(self) -> None:
         """One job at a time of those that may be what kills workers, on a worker that has nothing else."""
@@ -102,25 +102,25 @@ class Dispatcher:
         """Give claimed jobs to workers, all before any wait: from then on each can be stopped."""
         given = [self._give(job, seats) for job in jobs]
         nowhere = [job.id for job, running in zip(jobs, given, strict=True) if running is None]
-        await self._outcomes.put_back(nowhere, lost=False)
+        await self._outcomes.requeue(nowhere, lost=False)
         for seat in seats:
             told = [running for running in given if running is not None and running.seat is seat]
             if told:
                 # A worker that does not read keeps no other waiting.
-                self._errands.run(self._send_all(told))
+                self._errands.spawn(self._send_all(told))
 
     def _give(self, job: Job, seats: Sequence[WorkerSlot]) -> Running | None:
         """Choose a worker: one that has the model with that preset, then the one with most room."""
         free = [seat for seat in seats if self._room(seat, job.kind) > 0]
         if not free:
             return None
-        seat = max(free, key=lambda seat: (seat.holds(job.model, job.preset), seat.room))
+        seat = max(free, key=lambda seat: (seat.holds(job.model, job.preset), seat.free_rows))
         running = self._running.add(job, seat)
         if job.kind == "workflow":
             running.workflow = self._listen(running)
         # The time of day may have jumped.
         self._metrics.wait_seconds.observe(max(0.0, (job.started_at or 0.0) - job.created_at))
-        self._watchers.tell(job)
+        self._watchers.publish(job)
         return running
 
     async def _send_all(self, given: Sequence[Running]) -> None:
@@ -151,7 +151,7 @@ class Dispatcher:
 
     async def _fail(self, running: Running, ending: Completion) -> None:
         """End a job that its worker knows nothing of."""
-        self._running.leave(running)
+        self._running.remove(running)
         running.seat.workflows.discard(running.job.id)
         await self._outcomes.end(running.job.id, ending)
 

@@ -27,22 +27,22 @@ class EventSubscription:
         self._arrived = asyncio.Event()
         self._over = False
 
-    def tell(self, happening: JobEvent) -> None:
+    def deliver(self, happening: JobEvent) -> None:
         if self._over or self.client not in (None, happening.job.client):
             return
         if self._unread and _is_step(happening, of=self._unread[-1]):
             self._unread.pop()
         self._unread.append(happening)
         if len(self._unread) > MAX_UNREAD:
-            self.leave()
+            self.unsubscribe()
         self._arrived.set()
 
-    def leave(self) -> None:
+    def unsubscribe(self) -> None:
         """There will be no more."""
         self._over = True
         self._arrived.set()
 
-    async def happenings(self) -> AsyncIterator[JobEvent]:
+    async def events(self) -> AsyncIterator[JobEvent]:
         while True:
             while self._unread:
                 yield self._unread.popleft()
@@ -75,7 +75,7 @@ class EventBus:
         """A quick one may have ended before whoever accepted it comes to say that it waits."""
         self._over = False
 
-    def changed(self, job: Job) -> None:
+    def publish_change(self, job: Job) -> None:
         """Tell of a job, if its state is another than was told last."""
         state = (job.state, job.attempts)
         if self._states.get(job.id) == state or job.id in self._ended:
@@ -85,27 +85,27 @@ class EventBus:
             self._ended.append(job.id)
         else:
             self._states[job.id] = state
-        self.tell(JobEvent(job))
+        self.publish(JobEvent(job))
 
     def expect_end(self, job_id: str) -> bool:
         """Whether it is known that the job has not ended; then its end is going to be told."""
         return job_id in self._states
 
-    def tell(self, happening: JobEvent) -> None:
+    def publish(self, happening: JobEvent) -> None:
         for follower in self._followers:
-            follower.tell(happening)
+            follower.deliver(happening)
 
     @contextmanager
-    def follow(self, client: str | None) -> Iterator[AsyncIterator[JobEvent]]:
+    def subscribe(self, client: str | None) -> Iterator[AsyncIterator[JobEvent]]:
         """From how things stand to when the reader or the deployment leaves."""
         follower = EventSubscription(client)
         for happening in self._standing():
-            follower.tell(happening)
+            follower.deliver(happening)
         if self._over:
-            follower.leave()
+            follower.unsubscribe()
         self._followers.add(follower)
         try:
-            yield follower.happenings()
+            yield follower.events()
         finally:
             self._followers.discard(follower)
 
@@ -113,4 +113,4 @@ class EventBus:
         """Nobody will hear anything any more."""
         self._over = True
         for follower in self._followers:
-            follower.leave()
+            follower.unsubscribe()

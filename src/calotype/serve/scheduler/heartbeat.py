@@ -35,7 +35,7 @@ class Heartbeat:
         self._since = self._monotonic()
         self._suspect = False
 
-    def heard(self, message: FromWorker, *, at_work: bool) -> None:
+    def beat(self, message: FromWorker, *, at_work: bool) -> None:
         if at_work:
             self._longest_s = max(self._longest_s, self._monotonic() - self._since)
         self.expect()

@@ -68,21 +68,21 @@ class ResultRecorder:
         """End a job without new pictures."""
         await self._enter(job_id, lambda: self._queue.end(job_id, ending))
 
-    async def put_back(self, job_ids: Iterable[str], *, lost: bool) -> None:
+    async def requeue(self, job_ids: Iterable[str], *, lost: bool) -> None:
         """Queue running jobs again, or end those that have been lost too often."""
         await asyncio.gather(
             *(self._enter(job_id, partial(self._put_back, job_id, lost=lost)) for job_id in job_ids)
         )
 
     async def _put_back(self, job_id: str, *, lost: bool) -> Job | None:
-        return next(iter(await self._queue.put_back([job_id], lost=lost)), None)
+        return next(iter(await self._queue.requeue([job_id], lost=lost)), None)
 
-    def tell(self, job: Job) -> None:
+    def publish(self, job: Job) -> None:
         """Count and pass on how a job stands now."""
         if job.state in FINAL_STATES:
             self._count(job)
             _log.info("job %s: %s", job.id, job.state, extra={"job_id": job.id, "client": job.client})
-        self._watchers.tell(job)
+        self._watchers.publish(job)
 
     async def _enter(self, job_id: str, enter: Callable[[], Awaitable[Job | None]]) -> None:
         try:
@@ -93,7 +93,7 @@ class ResultRecorder:
             ending = failed("internal", f"the deployment could not keep what came of it: {error}")
             job = await self._tried(job_id, lambda: self._queue.end(job_id, ending))
         if job is not None:
-            self.tell(job)
+            self.publish(job)
 
     async def _tried(self, job_id: str, enter: Callable[[], Awaitable[T]]) -> T:
         """What `enter` answers, once the disk lets it."""

@@ -33,7 +33,7 @@ class JobSubscription:
     def unread_preview(self) -> bytes | None:
         return self._unread.preview if self._unread is not None else None
 
-    def tell(self, job: Job, preview: bytes | None) -> None:
+    def deliver(self, job: Job, preview: bytes | None) -> None:
         if not self.steps and job.state not in FINAL_STATES:
             return
         if self._unread is not None and self._unread.job.state in FINAL_STATES:
@@ -44,12 +44,12 @@ class JobSubscription:
         self._unread = JobNews(job=job, preview=preview if self.previews else None)
         self._arrived.set()
 
-    def leave(self) -> None:
+    def unsubscribe(self) -> None:
         """There will be no more."""
         self._over = True
         self._arrived.set()
 
-    async def news(self) -> AsyncIterator[JobNews]:
+    async def events(self) -> AsyncIterator[JobNews]:
         """Up to the job's end."""
         while True:
             news, self._unread = self._unread, None
@@ -86,20 +86,20 @@ class JobSubscriptions:
         self._over = False
 
     @contextmanager
-    def watching(
+    def subscribe(
         self, job_id: str, *, previews: bool = False, steps: bool = True
     ) -> Iterator[JobSubscription]:
         """Without `steps`, of its end alone."""
         watcher = JobSubscription(previews=previews, steps=steps)
         self._enter(job_id, watcher)
         if self._over:
-            watcher.leave()
+            watcher.unsubscribe()
         try:
             yield watcher
         finally:
             self._leave(job_id, watcher)
 
-    def glance(self, job_id: str) -> bytes | None:
+    def poll_preview(self, job_id: str) -> bytes | None:
         """The last preview of a job since it was first asked for; for who asks again within some seconds."""
         before = self._glances.get(job_id)
         if before is not None:
@@ -126,16 +126,16 @@ class JobSubscriptions:
             if (places := [watcher.place for watcher in watchers if watcher.place is not None])
         }
 
-    def tell_place(self, job: Job) -> None:
+    def publish_position(self, job: Job) -> None:
         """A waiting job has another place: no change that anybody but those who look at it has to know."""
         for watcher in self._watchers.get(job.id, ()):
             if watcher.place is not None:
-                watcher.tell(job, None)
+                watcher.deliver(job, None)
 
-    def tell(self, job: Job, preview: bytes | None = None) -> None:
+    def publish(self, job: Job, preview: bytes | None = None) -> None:
         self._on_change(job)
         for watcher in self._watchers.get(job.id, ()):
-            watcher.tell(job, preview)
+            watcher.deliver(job, preview)
         if job.state in FINAL_STATES:
             self._forget_glance(job.id)
 
@@ -146,7 +146,7 @@ class JobSubscriptions:
             self._forget_glance(job_id)
         for watchers in self._watchers.values():
             for watcher in watchers:
-                watcher.leave()
+                watcher.unsubscribe()
 
     def _enter(self, job_id: str, watcher: JobSubscription) -> None:
         with self._telling(job_id):

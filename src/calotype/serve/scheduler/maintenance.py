@@ -35,11 +35,11 @@ class Maintenance:
         self._queue, self._on_overdue, self._settings, self._sleep = queue, on_overdue, settings, sleep
         self._look_again = asyncio.Event()
 
-    def look_again(self) -> None:
+    def wake(self) -> None:
         """There is a new deadline, perhaps sooner than all others."""
         self._look_again.set()
 
-    async def keep_deadlines(self) -> None:
+    async def enforce_deadlines(self) -> None:
         while True:
             self._look_again.clear()
             with suppress(TimeoutError):
@@ -52,10 +52,10 @@ class Maintenance:
                 _log.error("jobs are past their deadline and cannot be ended: %s", error)
                 await self._sleep(self._settings.first_pause_s)
 
-    async def keep_tidy(self) -> None:
+    async def enforce_retention(self) -> None:
         while True:
             try:
-                await self._queue.forget_old()
+                await self._queue.delete_expired()
             except UnavailableError as error:
                 _log.error("the history cannot be kept within its limits: %s", error)
             await asyncio.sleep(self._settings.tidy_s)

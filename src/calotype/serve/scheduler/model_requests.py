@@ -58,14 +58,14 @@ class PendingModelRequests:
         finally:
             self._open.discard(question)
 
-    def heard(self, seat: WorkerSlot, message: FromWorker) -> None:
+    def on_message(self, seat: WorkerSlot, message: FromWorker) -> None:
         for question in [one for one in self._open if one.seat is seat and not one.answer.done()]:
             if isinstance(message, Models) and question.is_answered_by(message):
                 question.answer.set_result(None)
             elif isinstance(message, ModelFailed) and message.model == question.message.model:
                 question.answer.set_exception(error_of(message.failure))
 
-    def died(self, seat: WorkerSlot) -> None:
+    def on_worker_died(self, seat: WorkerSlot) -> None:
         for question in [one for one in self._open if one.seat is seat and not one.answer.done()]:
             question.answer.set_exception(UnavailableError(f"worker {seat.name} died before it could answer"))
 

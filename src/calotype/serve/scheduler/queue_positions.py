@@ -27,11 +27,11 @@ class QueuePositions:
         self._queue, self._watchers, self._settings = queue, watchers, settings
         self._moved = asyncio.Event()
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Somebody left the queue, or changed places."""
         self._moved.set()
 
-    async def keep_telling(self) -> None:
+    async def run(self) -> None:
         while True:
             await self._moved.wait()
             self._moved.clear()
@@ -46,7 +46,7 @@ class QueuePositions:
         if not told:
             return
         for job in await self._queue.moved(told, _is_news):
-            self._watchers.tell_place(job)
+            self._watchers.publish_position(job)
 
 
 def _is_news(told: int, place: int) -> bool:

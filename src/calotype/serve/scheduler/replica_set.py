@@ -69,7 +69,7 @@ class ReplicaSet:
         """Since when fewer workers would do."""
         self._changing = asyncio.Lock()
 
-    async def keep_size(self) -> None:
+    async def run(self) -> None:
         """Follow the queue until this is cancelled."""
         while True:
             async with self._changing:
@@ -86,7 +86,7 @@ class ReplicaSet:
         now = self._clock()
         self._enough_since = now if self._enough_since is None else self._enough_since
         if there > self.size.most or now - self._enough_since >= self.size.idle_s:
-            self._dispatcher.retire_aside(min(self._dispatcher.staying, key=_use))
+            self._dispatcher.retire_in_background(min(self._dispatcher.staying, key=_use))
             _log.info("one worker less: %d of %d", there - 1, self.size.most)
 
     def _wanted(self) -> int:
@@ -102,7 +102,7 @@ class ReplicaSet:
         self._dispatcher.add(name, self._start)
         _log.info("one worker more: %d of %d", len(self._dispatcher.staying), self.size.most)
 
-    async def renew(self, start: StartWorker, size: ReplicaCount) -> None:
+    async def roll(self, start: StartWorker, size: ReplicaCount) -> None:
         """Replace workers one at a time: each ends its jobs first, and the next when the new one is ready.
 
         An UpdateError if the new kind will not start: then those of the old kind have all places again.
@@ -122,7 +122,7 @@ class ReplicaSet:
         """Its successor, ready or given up; it leaves before that comes, as it may have the only room."""
         await self._dispatcher.retire(seat)
         new = self._dispatcher.add(seat.name, start)
-        await self._dispatcher.until(lambda: new.state in ("ready", "given up"))
+        await self._dispatcher.wait_until(lambda: new.state in ("ready", "given up"))
         return new
 
 

@@ -23,7 +23,7 @@ class Running:
     workflow: WorkflowRun | None = None
     """What it has told, where it is a workflow."""
 
-    def as_it_stands(self) -> Job:
+    def with_live_progress(self) -> Job:
         return self.job.model_copy(update={"steps_done": self.steps[0], "steps_total": self.steps[1]})
 
     async def stop(self) -> None:
@@ -62,11 +62,11 @@ class RunningJobs:
 
     def add(self, job: Job, seat: WorkerSlot) -> Running:
         """A worker has it from here on."""
-        seat.take(job.id, workflow=job.kind == "workflow")
+        seat.assign(job.id, workflow=job.kind == "workflow")
         running = self._jobs[job.id] = Running(job, seat, (job.steps_done, job.steps_total))
         return running
 
-    def leave(self, running: Running) -> None:
+    def remove(self, running: Running) -> None:
         """Its worker has it no more."""
         self._jobs.pop(running.job.id, None)
         running.seat.jobs.discard(running.job.id)

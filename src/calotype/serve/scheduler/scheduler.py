@@ -108,24 +108,24 @@ class Scheduler:
         if self._queue.recovered:
             _log.warning("%d jobs were running when the last server died", len(self._queue.recovered))
         for job in self._queue.recovered:
-            self._outcomes.tell(job)
+            self._outcomes.publish(job)
         for seat in self.seats:
             self._seated[seat] = self.keep(seat.run())
         for loop in (
-            self._out.keep_filling(),
+            self._out.run(),
             self._keep_looking(),
-            self.line.keep_telling(),
-            self._timekeeper.keep_deadlines(),
-            self._timekeeper.keep_tidy(),
+            self.line.run(),
+            self._timekeeper.enforce_deadlines(),
+            self._timekeeper.enforce_retention(),
             self._timekeeper.keep_checking_disk(),
             self._timekeeper.keep_checking_database(),
         ):
             self.keep(loop)
-        self._out.look()
+        self._out.wake()
 
     def keep(self, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run this up to the deployment's end, which its failure would be."""
-        return self._errands.keep(loop)
+        return self._errands.supervise(loop)
 
     # Workers
 
@@ -141,24 +141,24 @@ class Scheduler:
 
     async def retire(self, seat: WorkerSlot) -> None:
         """One worker less: it gets no more jobs, and goes when those it has have ended."""
-        seat.leave()
+        seat.retire()
         self._count_workers()
         # Others may have been kept from it, or waited for it.
-        self._out.look()
-        await self.until(lambda: not seat.jobs)
+        self._out.wake()
+        await self.wait_until(lambda: not seat.jobs)
         task = self._seated[seat]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         del self._seated[seat]
         self.seats.remove(seat)
-        self._questions.died(seat)
+        self._questions.on_worker_died(seat)
         for gauge in (self._metrics.memory_bytes, self._metrics.free_bytes):
             gauge.labels(seat.name).set(0)
 
-    def retire_aside(self, seat: WorkerSlot) -> None:
+    def retire_in_background(self, seat: WorkerSlot) -> None:
         """The same, while others come and go."""
-        seat.leave()
-        self._errands.run(self.retire(seat))
+        seat.retire()
+        self._errands.spawn(self.retire(seat))
 
     @property
     def staying(self) -> list[WorkerSlot]:
@@ -180,7 +180,7 @@ class Scheduler:
         return not self._errands.broken and any(seat.state == "ready" for seat in self.seats)
 
     @property
-    def hopeless(self) -> str | None:
+    def is_hopeless(self) -> str | None:
         """Why no worker will ever be there, if that is so."""
         if self._errands.broken:
             return "it met a mistake of its own, which its log tells"
@@ -195,7 +195,7 @@ class Scheduler:
         while True:
             await asyncio.sleep(min(_LOOK_S, self._settings.hang_s / 10))
             for seat in self.seats:
-                if seat.end_if_it_hangs():
+                if seat.kill_if_hung():
                     self._metrics.worker_hangs.labels(seat.name).inc()
 
     def _count_workers(self) -> None:
@@ -212,82 +212,82 @@ class Scheduler:
     def accepted(self, job: Job) -> None:
         """A job has come into the queue."""
         if job.id not in self._running:
-            self.followers.changed(job)
-        self._out.look()
+            self.followers.publish_change(job)
+        self._out.wake()
         if job.deadline_at is not None:
-            self._timekeeper.look_again()
+            self._timekeeper.wake()
 
-    def as_it_stands(self, job: Job) -> Job:
+    def with_live_progress(self, job: Job) -> Job:
         """The job with what its worker has said of it since."""
         running = self._running.get(job.id)
-        return running.as_it_stands() if running and job.state == "running" else job
+        return running.with_live_progress() if running and job.state == "running" else job
 
     async def cancel(self, job_id: str, client: str | None) -> Job:
         """Ask for a job's end."""
         before = await self._queue.job(job_id, client)
         if before.state in FINAL_STATES:
             return before
-        job, ended = await self._queue.ask_to_stop(job_id, client)
+        job, ended = await self._queue.request_cancel(job_id, client)
         if ended:
-            self._outcomes.tell(job)
+            self._outcomes.publish(job)
         elif running := self._running.get(job_id):
             running.stop_wanted = True
             await running.stop()
-        return self.as_it_stands(job)
+        return self.with_live_progress(job)
 
     async def _overdue(self, job: Job) -> None:
-        self._outcomes.tell(job)
+        self._outcomes.publish(job)
         if running := self._running.get(job.id):
             running.stop_wanted = True
             await running.stop()
 
     def _job_changed(self, job: Job) -> None:
         if job.state == "queued":
-            self._out.look()
-        self.line.look()
-        self.followers.changed(job)
+            self._out.wake()
+        self.line.wake()
+        self.followers.publish_change(job)
 
     def _previews_changed(self, job_id: str, wanted: bool) -> None:
         running = self._running.get(job_id)
         if running is not None and running.sent:
-            self._errands.run(running.seat.send(Watch(job_id=job_id, previews=wanted)))
+            self._errands.spawn(running.seat.send(Watch(job_id=job_id, previews=wanted)))
 
     def _standing(self) -> Iterator[JobEvent]:
         return self._hearing.standing()
 
     # What workers say
 
-    def heard(self, seat: WorkerSlot, message: FromWorker, attachments: list[bytes]) -> None:
+    def on_message(self, seat: WorkerSlot, message: FromWorker, attachments: list[bytes]) -> None:
         match message:
             case Evaluated():
-                self._hearing.of_evaluation(seat, message)
+                self._hearing.on_evaluated(seat, message)
             case Stepped() | NodeNews() | Finished() | WorkflowFinished() | Failed() | Stopped():
-                self._hearing.of_job(seat, message, attachments)
+                self._hearing.on_job_message(seat, message, attachments)
             case Hello():
                 self._count_workers()
                 for model in self._wanted_models:
-                    self._errands.run(seat.send(Load(model=model)))
+                    self._errands.spawn(seat.send(Load(model=model)))
                 self._went_on()
             case Stage():
                 # Heard is all it has to be, and the seat did.
                 pass
             case _:
-                self._questions.heard(seat, message)
+                self._questions.on_message(seat, message)
                 if isinstance(message, Models):
                     self._metrics.memory_bytes.labels(seat.name).set(message.memory_bytes)
                     self._metrics.free_bytes.labels(seat.name).set(message.free_bytes)
 
-    async def died(self, seat: WorkerSlot, jobs: list[str]) -> None:
-        self._questions.died(seat)
+    async def on_worker_died(self, seat: WorkerSlot, jobs: list[str]) -> None:
+        self._questions.on_worker_died(seat)
         self._count_workers()
         self._changed.set()
         if seat.state == "restarting":
             self._metrics.worker_restarts.labels(seat.name).inc()
-        self._hearing.of_death(jobs)
+        self._hearing.on_worker_died(jobs)
 
     def _went_on(self) -> None:
         self._changed.set()
-        self._out.look()
+        self._out.wake()
 
     # The end
 
@@ -295,7 +295,7 @@ class Scheduler:
     def draining(self) -> bool:
         return self._out.draining
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait for something about jobs or workers."""
         while not condition():
             self._changed.clear()
@@ -320,7 +320,7 @@ class Scheduler:
     async def _quiet_within(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                await self.until(lambda: not self._running and not self._errands)
+                await self.wait_until(lambda: not self._running and not self._errands)
         except TimeoutError:
             return False
         return True
@@ -331,7 +331,7 @@ class Scheduler:
         await self._errands.close(self._settings.stop_s)
         self._running.clear()
         try:
-            await self._queue.put_all_back()
+            await self._queue.requeue_all()
         except UnavailableError as error:
             _log.error("running jobs could not be put back; the next start will: %s", error)
         self.watchers.close()

@@ -25,13 +25,13 @@ class BackgroundTasks:
         """Errands under way."""
         return len(self._errands)
 
-    def run(self, errand: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, errand: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(errand)
         self._errands.add(task)
         task.add_done_callback(self._errand_done)
         return task
 
-    def keep(self, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def supervise(self, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run this up to the deployment's end, which its failure would be."""
         keeper = asyncio.create_task(loop)
         self._keepers.add(keeper)

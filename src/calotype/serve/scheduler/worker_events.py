@@ -51,9 +51,9 @@ class WorkerEventHandler:
     def listen(self, running: Running) -> WorkflowRun:
         """The ear of a workflow that begins."""
         tell = partial(self._tell_news, running)
-        return WorkflowRun(running.job, self._outcomes, tell, self._errands.run, self._spend, running.stop)
+        return WorkflowRun(running.job, self._outcomes, tell, self._errands.spawn, self._spend, running.stop)
 
-    def of_evaluation(self, seat: WorkerSlot, message: Evaluated) -> None:
+    def on_evaluated(self, seat: WorkerSlot, message: Evaluated) -> None:
         self._metrics.step_seconds.observe(message.seconds)
         self._metrics.batch_rows.observe(message.rows)
         self._metrics.batch_jobs.observe(message.jobs)
@@ -61,7 +61,7 @@ class WorkerEventHandler:
             if running := self._running.at(seat, job_id):
                 self._stepped(running, steps)
 
-    def of_job(self, seat: WorkerSlot, message: OfJob, attachments: list[bytes]) -> None:
+    def on_job_message(self, seat: WorkerSlot, message: OfJob, attachments: list[bytes]) -> None:
         running = self._running.at(seat, message.job_id)
         if running is None:
             return
@@ -73,33 +73,33 @@ class WorkerEventHandler:
                 if running.workflow is not None:
                     running.workflow.hear(message, attachments)
             case Finished():
-                self._running.leave(running)
-                self._errands.run(self._outcomes.finish(message, attachments, running.steps[1]))
+                self._running.remove(running)
+                self._errands.spawn(self._outcomes.finish(message, attachments, running.steps[1]))
             case _:
-                self._running.leave(running)
-                self._errands.run(self._ended(running, message))
+                self._running.remove(running)
+                self._errands.spawn(self._ended(running, message))
 
-    def of_death(self, jobs: Sequence[str]) -> None:
+    def on_worker_died(self, jobs: Sequence[str]) -> None:
         """Of a worker that had these."""
         gone = [running for job_id in jobs if (running := self._running.get(job_id))]
         for running in gone:
-            self._running.leave(running)
+            self._running.remove(running)
         for sent in (True, False):
             these = [running for running in gone if running.sent is sent]
             if these:
-                self._errands.run(self._lost(these, sent=sent))
+                self._errands.spawn(self._lost(these, sent=sent))
 
     def standing(self) -> Iterator[JobEvent]:
         """What workflows that run have come to."""
         for running in self._running:
             if running.workflow is not None:
                 for news in running.workflow.standing():
-                    yield JobEvent(running.as_it_stands(), news)
+                    yield JobEvent(running.with_live_progress(), news)
 
     def _stepped(self, running: Running, steps: tuple[int, int], preview: bytes | None = None) -> None:
         running.steps = steps
         if self._watchers.wants_steps(running.job.id):
-            self._watchers.tell(running.as_it_stands(), preview)
+            self._watchers.publish(running.with_live_progress(), preview)
 
     async def _ended(self, running: Running, message: OfEnd) -> None:
         """The end of a job; the next workflow waits for it, so that ends are heard in their order."""
@@ -132,21 +132,21 @@ class WorkerEventHandler:
                 )
             case Stopped():
                 # For a drain; or it is over anyhow, because its deadline has passed.
-                await self._outcomes.put_back([job_id], lost=False)
+                await self._outcomes.requeue([job_id], lost=False)
 
     async def _lost(self, gone: Sequence[Running], *, sent: bool) -> None:
         for running in gone:
             if running.workflow is not None:
                 await running.workflow.settled()
-        await self._outcomes.put_back([running.job.id for running in gone], lost=sent)
+        await self._outcomes.requeue([running.job.id for running in gone], lost=sent)
 
     def _tell_news(self, running: Running, news: NodeNews, preview: bytes | None) -> None:
         """Of a workflow that a worker runs, or has just ended."""
         running.steps = (news.nodes_done, news.nodes_total)
-        job = running.as_it_stands()
-        self._followers.tell(JobEvent(job, news, preview))
+        job = running.with_live_progress()
+        self._followers.publish(JobEvent(job, news, preview))
         if self._running.still(running):
-            self._watchers.tell(job, preview if preview is not None and preview.startswith(_PNG) else None)
+            self._watchers.publish(job, preview if preview is not None and preview.startswith(_PNG) else None)
 
 
 def _unless_refused(message: OfEnd, refused: NodeFailure | None) -> OfEnd:

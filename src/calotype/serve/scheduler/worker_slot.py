@@ -50,9 +50,9 @@ Sleep = Callable[[float], Awaitable[None]]
 class SlotListener(Protocol):
     """Who hears what happens at a seat."""
 
-    def heard(self, seat: WorkerSlot, message: FromWorker, attachments: list[bytes]) -> None: ...
+    def on_message(self, seat: WorkerSlot, message: FromWorker, attachments: list[bytes]) -> None: ...
 
-    async def died(self, seat: WorkerSlot, jobs: list[str]) -> None:
+    async def on_worker_died(self, seat: WorkerSlot, jobs: list[str]) -> None:
         """Its worker has gone, and these were its jobs."""
         ...
 
@@ -90,11 +90,11 @@ class WorkerSlot:
         self._hearing = asyncio.timeout(None)
         self._hung = False
 
-    def leave(self) -> None:
+    def retire(self) -> None:
         """No more jobs for this worker, and no other after it."""
         self._leaving, self.state = True, "leaving"
 
-    def take(self, job_id: str, *, workflow: bool) -> None:
+    def assign(self, job_id: str, *, workflow: bool) -> None:
         """It has this job from here on."""
         if not self.jobs:
             self._pulse.expect()
@@ -102,7 +102,7 @@ class WorkerSlot:
         if workflow:
             self.workflows.add(job_id)
 
-    def end_if_it_hangs(self) -> bool:
+    def kill_if_hung(self) -> bool:
         """Look whether its worker has been silent for too long, and end it then."""
         if self._handle is None or self._handle.pid is None:
             # A cluster may take any time to find a place for it.
@@ -123,7 +123,7 @@ class WorkerSlot:
         return self.hello is not None and self.alone is None and not self._leaving
 
     @property
-    def room(self) -> int:
+    def free_rows(self) -> int:
         """Jobs it would take now that are no workflows."""
         if self.hello is None or not self._taking:
             return 0
@@ -194,7 +194,7 @@ class WorkerSlot:
             given_up = in_a_row >= self._settings.max_deaths or (self._refused and not self._lived)
             if not self._leaving:
                 self.state = "given up" if given_up else "restarting"
-            await self._news.died(self, jobs)
+            await self._news.on_worker_died(self, jobs)
             if self._leaving:
                 return
             if given_up:
@@ -226,7 +226,7 @@ class WorkerSlot:
                     if isinstance(message, Hello):
                         ready_at = time.monotonic()
                     self._note(message)
-                    self._news.heard(self, message, attachments)
+                    self._news.on_message(self, message, attachments)
         # What a worker sends, or how it fails to start, must never end the server.
         except Exception as error:
             if not self._hung:
@@ -244,7 +244,7 @@ class WorkerSlot:
             self.models, self._memory, self._loading, self.alone = (), None, None, None
 
     def _note(self, message: FromWorker) -> None:
-        self._pulse.heard(message, at_work=bool(self.jobs))
+        self._pulse.beat(message, at_work=bool(self.jobs))
         match message:
             case Hello():
                 self.hello, self._loading, self.problem, self._lived = message, None, None, True

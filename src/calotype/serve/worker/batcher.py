@@ -97,7 +97,7 @@ class Batcher:
             self._emit(Stopped(job_id=job_id), ())
             _log.info("job stopped", extra={"job_id": job_id})
 
-    def watch(self, job_id: str, previews: bool) -> None:
+    def set_watched(self, job_id: str, previews: bool) -> None:
         """Make previews for a job, or stop making them."""
         place = self._waits(job_id)
         if place:
@@ -112,12 +112,12 @@ class Batcher:
         """A job's place among those that are not open yet."""
         return next((place for place in self._waiting if getattr(place[0], "job_id", None) == job_id), None)
 
-    def turn(self, *, opens: bool = True) -> bool:
+    def step(self, *, opens: bool = True) -> bool:
         """Everything up to the end of one evaluation; False when there was nothing to do.
 
         Without `opens` what has arrived waits: somebody else needs the room that it would take.
         """
-        self._models.tidy()
+        self._models.evict_unused()
         busy = bool(self._waiting or self._tickets or self._start_images)
         while opens and self._waiting and self._open(*self._waiting[0]):
             self._waiting.popleft()
@@ -157,7 +157,7 @@ class Batcher:
 
     def _begin_job(self, wanted: Work, lease: Lease, given: Callable[[], Any]) -> None:
         try:
-            order = lease.engine.open(wanted, given())
+            order = lease.engine.prepare(wanted, given())
         except Exception as error:
             lease.release()
             self._refuse(wanted, error)
@@ -188,7 +188,7 @@ class Batcher:
             return
         except OutOfMemoryError:
             # What was kept to be faster is given back; then the text is read in one go, or does not fit.
-            self._models.relieve()
+            self._models.release_memory()
         except Exception as error:
             self._fail(ticket, error)
         else:
@@ -277,7 +277,7 @@ class Batcher:
                 )
         except Exception as error:
             if isinstance(error, OutOfMemoryError):
-                self._models.relieve()
+                self._models.release_memory()
             return error
         self._evaluation_s = engine.evaluation_s
         if engine.evaluation_about is not None:
@@ -295,7 +295,7 @@ class Batcher:
             if ticket.ended:
                 continue
             try:
-                completed = share.run.receive(answer)
+                completed = share.run.send(answer)
             except Exception as error:
                 self._fail(ticket, error)
                 continue
@@ -316,7 +316,7 @@ class Batcher:
         """Tell of a step with a preview, if it is time for one."""
         ticket = share.ticket
         try:
-            preview = ticket.glimpse(share.run)
+            preview = ticket.preview(share.run)
         except Exception:
             _log.exception("no preview", extra={"job_id": ticket.job_id})
             return False
@@ -369,7 +369,7 @@ class Batcher:
         try:
             return work()
         except OutOfMemoryError:
-            self._models.relieve()
+            self._models.release_memory()
         try:
             return work()
         except OutOfMemoryError as error:

@@ -172,11 +172,11 @@ class RealEngine:
         width, height = request.width or width, request.height or height
         return request, inputs.fitted(width, height) if width and height else inputs
 
-    def open(self, _: Work, given: tuple[GenerateRequest, Inputs]) -> EngineJobPlan:
+    def prepare(self, _: Work, given: tuple[GenerateRequest, Inputs]) -> EngineJobPlan:
         asked, inputs = given
         engine = self.engine
-        resolved = engine.resolve(asked, inputs)
-        plan = engine.plan(resolved.with_changes(count=MAX_AT_ONCE))
+        resolved = engine.resolve_defaults(asked, inputs)
+        plan = engine.plan_memory(resolved.with_changes(count=MAX_AT_ONCE))
         resolved = resolved.with_changes(tile_vae=plan.tiled)
         assert resolved.width
         assert resolved.height
@@ -209,8 +209,8 @@ class RealEngine:
         image.save(buffer, "PNG")
         return buffer.getvalue()
 
-    def relieve(self) -> None:
-        self.engine.relieve()
+    def release_memory(self) -> None:
+        self.engine.release_memory()
         _free_unused()
 
 
@@ -282,7 +282,7 @@ class RealLoader:
                 warm_up_batches(engine, self._most_rows, progress)
         return real
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         gc.collect()
         _free_unused()
 

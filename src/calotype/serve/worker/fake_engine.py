@@ -51,7 +51,7 @@ class FakeRun:
     def done(self) -> bool:
         return self.steps_done >= self.total_steps
 
-    def receive(self, answer: Any) -> bool:
+    def send(self, answer: Any) -> bool:
         assert answer == self.prompt, "each run gets its own answer"
         _fail_on(self.prompt, "fault:sampler")
         self.steps_done += 1
@@ -124,7 +124,7 @@ class FakeEngine:
         assert len(attachments) == work.has_image + work.has_mask
         return attachments
 
-    def open(self, work: Work, _given: Sequence[bytes]) -> FakeJobPlan:
+    def prepare(self, work: Work, _given: Sequence[bytes]) -> FakeJobPlan:
         asked = GenerateRequest.parse(work.request)
         if "fault:open" in asked.prompt:
             raise RequestError([Problem("prompt", "it asks to be refused", asked.prompt)])
@@ -155,7 +155,7 @@ class FakeEngine:
     def preview(self, _: ImageRun) -> bytes:
         return _png(0)
 
-    def relieve(self) -> None:
+    def release_memory(self) -> None:
         """It holds nothing."""
 
 
@@ -178,7 +178,7 @@ class FakeLoader:
         progress.advance()
         return FakeEngine(self.out_of_memory_over)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """There is nothing to let go."""
 
 

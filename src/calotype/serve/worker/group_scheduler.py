@@ -3,7 +3,7 @@
 Those who can share are a group: one model with one preset, one set of LoRAs, one shape, one size of text. The
 group that has waited longest is next. An evaluation with a very long prompt counts as several turns, so that
 the others get as many in between. But LoRAs are merged into a model's weights, which costs a moment and what
-was worked out from those weights; so a set stays for `LORA_QUANTUM` evaluations of its model while anybody uses
+was computed from those weights; so a set stays for `LORA_QUANTUM` evaluations of its model while a job uses
 it, and only then another set's group may be next.
 """
 

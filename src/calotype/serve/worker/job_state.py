@@ -91,7 +91,7 @@ class ActiveJob:
         self._steps_behind += run.total_steps
         return run
 
-    def glimpse(self, run: ImageRun) -> bytes | None:
+    def preview(self, run: ImageRun) -> bytes | None:
         """A preview of a run that completed a step, if it is time for one."""
         every = ceil(run.total_steps / MAX_PREVIEWS)
         if not self.previews or run.done or run.steps_done % every:

@@ -123,7 +123,7 @@ def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOption
 
 def turn(batcher: Batcher, workflows: WorkflowRunner) -> bool:
     """A turn of both; False when there was nothing to do."""
-    busy = [batcher.turn(opens=not workflows.wants_room), workflows.turn()]
+    busy = [batcher.step(opens=not workflows.needs_memory), workflows.step()]
     return any(busy)
 
 
@@ -143,7 +143,7 @@ def _take(
                 batcher.stop(message.job_id)
                 workflows.stop(message.job_id)
             case Watch():
-                batcher.watch(message.job_id, message.previews)
+                batcher.set_watched(message.job_id, message.previews)
             case Unload():
                 models.unload(message.model)
             case ForgetResults():

@@ -79,7 +79,7 @@ class ModelCache:
         self._held.append(held)
         return Lease(held.about.name, preset, held.engine, partial(self._release, held))
 
-    def has_room(self, name: str, preset: str | None = None) -> bool:
+    def has_memory(self, name: str, preset: str | None = None) -> bool:
         """Whether `lease` would answer with the model."""
         preset = None if preset == self._loader.preset else preset
         if self._known(name, preset) is not None:
@@ -107,14 +107,14 @@ class ModelCache:
             return
         for held in going:
             held.unwanted = name
-        self.tidy()
+        self.evict_unused()
 
-    def relieve(self) -> None:
+    def release_memory(self) -> None:
         """Have all models give back what they hold without need: who lacks room needs not be who has it."""
         for held in self._held:
-            held.engine.relieve()
+            held.engine.release_memory()
 
-    def tidy(self) -> None:
+    def evict_unused(self) -> None:
         """Let go what is unwanted and unused. Apart from `release`, whose caller still holds the engine."""
         for held in [held for held in self._held if held.unwanted is not None and not held.users]:
             others = any(one.unwanted == held.unwanted for one in self._held if one is not held)
@@ -165,7 +165,7 @@ class ModelCache:
                 )
             except OutOfMemoryError as error:
                 if not relieved:
-                    self.relieve()
+                    self.release_memory()
                     relieved = True
                     continue
                 idle = next((held for held in self._held if not held.users), None)
@@ -202,7 +202,7 @@ class ModelCache:
         self._held.remove(held)
         # Old leases refer to what is held, and must not keep all that the engine has on the device.
         del held.engine
-        self._loader.let_go()
+        self._loader.release()
         _log.info("unloaded %s", held.about.name, extra={"model": held.about.name})
         self._tell(asked)
 

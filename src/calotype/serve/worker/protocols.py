@@ -36,7 +36,7 @@ class ImageRun(Protocol):
     @property
     def done(self) -> bool: ...
 
-    def receive(self, answer: Any) -> bool:
+    def send(self, answer: Any) -> bool:
         """Take the answer of an evaluation; True when that completed a step."""
         ...
 
@@ -137,7 +137,7 @@ class JobEngine(Protocol):
         """Decode the images that came with a request, for `open`; any thread may do it."""
         ...
 
-    def open(self, work: Work, given: Any) -> JobPlan:
+    def prepare(self, work: Work, given: Any) -> JobPlan:
         """Read a request; refuses with a CalotypeError what cannot be done."""
         ...
 
@@ -149,7 +149,7 @@ class JobEngine(Protocol):
         """A small PNG of what is there so far."""
         ...
 
-    def relieve(self) -> None:
+    def release_memory(self) -> None:
         """Give memory back that is held without need, or only to be faster."""
         ...
 
@@ -183,7 +183,7 @@ class Loader(Protocol):
         """With a preset, or with the worker's own."""
         ...
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """An engine was dropped: its memory may be used for others."""
         ...
 

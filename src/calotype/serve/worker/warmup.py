@@ -41,11 +41,11 @@ def warm_up_batches(engine: Engine, most_rows: int, progress: Progress) -> None:
 def _warm(engine: Engine, most_rows: int, progress: Progress) -> None:
     side = engine.model.architecture.native_size
     engine.warm_up([Shape(side, side)], progress)
-    resolved = engine.resolve(GenerateRequest(prompt="", width=side, height=side))
-    fitting = engine.plan(resolved.with_changes(count=MAX_AT_ONCE)).batch_size
+    resolved = engine.resolve_defaults(GenerateRequest(prompt="", width=side, height=side))
+    fitting = engine.plan_memory(resolved.with_changes(count=MAX_AT_ONCE)).batch_size
     counts = [count for count in warmup_batch_sizes(most_rows) if 1 < count <= fitting]
     progress.start("warming up", len(counts))
     for count in counts:
         progress.describe(f"warming up {count} pictures together")
-        engine.warm_company(resolved, count)
+        engine.warm_up_batch(resolved, count)
         progress.advance()

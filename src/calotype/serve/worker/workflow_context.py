@@ -62,7 +62,7 @@ class WorkerWorkflowContext:
         saved, self._saved = self._saved, []
         return saved
 
-    def forget_untold(self) -> None:
+    def discard_unsent(self) -> None:
         """The node that made the last files is run again, and makes them again under the same names."""
         self._count -= len(self.take_saved())
 

@@ -58,7 +58,7 @@ class NodeEngines:
         """Whether a model that found no room has not been asked for again with success."""
         return self._awaited is not None
 
-    def have_room(self) -> bool:
+    def have_memory(self) -> bool:
         """Whether there is room for what is waited for; looked at when something was released."""
         if self._awaited is None:
             return True
@@ -66,7 +66,7 @@ class NodeEngines:
             return False
         self._looked_at = self._held.releases
         try:
-            return self._held.has_room(*self._awaited)
+            return self._held.has_memory(*self._awaited)
         # Whoever asks for it again meets the same, and it is told whose error it is.
         except Exception:
             return True
@@ -85,7 +85,7 @@ class NodeEngines:
             lease.release()
         self._leases.clear()
 
-    def relieve(self) -> None:
+    def release_memory(self) -> None:
         """Give memory back that is held without need."""
-        self._held.relieve()
-        self._loader.let_go()
+        self._held.release_memory()
+        self._loader.release()

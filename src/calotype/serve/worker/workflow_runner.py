@@ -99,21 +99,21 @@ class WorkflowRunner:
     def forget_results(self) -> None:
         """Let go what nodes made, and with it what memory was held for it."""
         self._cache.clear()
-        self._engines.relieve()
+        self._engines.release_memory()
 
     @property
-    def wants_room(self) -> bool:
+    def needs_memory(self) -> bool:
         """Whether nobody else is to begin with a model, so that the workflow finds room for its own."""
         return self._engines.waits or (self._current is not None and self._current.insists)
 
-    def turn(self) -> bool:
+    def step(self) -> bool:
         """One bit of work; False when there was nothing to do, or no room for it."""
         if self._current is None:
             if not self._waiting:
                 return False
             self._open(*self._waiting.popleft())
         if self._current is not None:
-            if self._current.paused and not self._engines.have_room():
+            if self._current.paused and not self._engines.have_memory():
                 return False
             self._current.paused = False
             self._go_on(self._current)
@@ -162,7 +162,7 @@ class WorkflowRunner:
 
     def _postpone(self, under: _Under, node: str) -> None:
         self._node.close()
-        under.host.forget_untold()
+        under.host.discard_unsent()
         # One that uses two models by turns could meet new jobs at each of them, for ever.
         under.insists = under.postponed == node
         under.postponed, under.paused = node, True

@@ -92,7 +92,7 @@ class CheckpointManager:
         """`save` for states that are flat already."""
         if task.world_size > 1 and barrier is no_barrier:
             raise ValueError(f"{task.world_size} ranks need a barrier to write one checkpoint")
-        path = CheckpointWriter(task, shared, own, claim=self.claim).run(barrier)
+        path = CheckpointWriter(task, shared, own, claim=self.claim).write(barrier)
         self._damaged.discard(path)
         if task.is_first:
             self._let_old_ones_go(saved=path)

@@ -77,7 +77,7 @@ class CheckpointWriter:
         if shared is not None:
             self._needed_bytes = needed_bytes(shared) + needed_bytes(own) * task.world_size
 
-    def run(self, barrier: Barrier) -> Path:
+    def write(self, barrier: Barrier) -> Path:
         """Make the checkpoint together with the other ranks; it is complete on the disk when this returns."""
         try:
             outcome = _Outcome()

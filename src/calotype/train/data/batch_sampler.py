@@ -35,7 +35,7 @@ class SampleRef:
 class BatchSampler(Protocol):
     """Says what to read."""
 
-    def picks(self, number: int) -> Iterator[SampleRef]:
+    def samples(self, number: int) -> Iterator[SampleRef]:
         """Samples for this rank's micro-batch `number`, in order of preference."""
         ...
 
@@ -48,7 +48,7 @@ class SequentialBatchSampler:
     share: RankShard
     target: Size
 
-    def picks(self, number: int) -> Iterator[SampleRef]:
+    def samples(self, number: int) -> Iterator[SampleRef]:
         for position in count(self.share.start(number)):
             draw = mixed(self.order.seed, position)
             index = self.order.index(position)
@@ -72,7 +72,7 @@ class BucketBatchSampler:
         ]
         self._num_samples = sum(order.num_samples for order in self._orders)
 
-    def picks(self, number: int) -> Iterator[SampleRef]:
+    def samples(self, number: int) -> Iterator[SampleRef]:
         size = self._share.micro_batch_size
         which, group = self._locate(self._share.start(number) // size)
         bucket, order = self._buckets[which], self._orders[which]
@@ -115,7 +115,7 @@ class SinglePassBatchSampler:
         """Micro-batches of this rank."""
         return len(self._pieces)
 
-    def picks(self, number: int) -> Iterator[SampleRef]:
+    def samples(self, number: int) -> Iterator[SampleRef]:
         which, begin, end = self._pieces[number]
         bucket = self._buckets[which]
         offset = self._ends[which] - len(bucket.members)

@@ -70,7 +70,7 @@ class MicroBatchDataset(Dataset[Delivery]):
 
     def _fill(self, number: int, filling: _Filling) -> str | None:
         """Read until the micro-batch is full or the plan's picks end; why it gave up, if it did."""
-        for pick in self._plan.picks(number):
+        for pick in self._plan.samples(number):
             try:
                 filling.rows.append(self._preparation.prepare(self._source.read(pick.index), pick))
                 filling.num_failed_in_a_row = 0

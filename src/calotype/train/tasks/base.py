@@ -57,7 +57,7 @@ class TrainTask(Protocol):
         """Do all for a micro-batch that the trained weights have no part in; the rest is for the answer."""
         ...
 
-    def figures(self) -> dict[str, Tensor]:
+    def metrics(self) -> dict[str, Tensor]:
         """What else there is to say of the micro-batches since the last time this was asked, by name."""
         ...
 
@@ -107,7 +107,7 @@ class UNetTask:
 
         return loss
 
-    def figures(self) -> dict[str, Tensor]:
+    def metrics(self) -> dict[str, Tensor]:
         return {}
 
     def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:

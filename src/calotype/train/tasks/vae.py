@@ -87,7 +87,7 @@ class VaeTask:
 
         return loss
 
-    def figures(self) -> dict[str, Tensor]:
+    def metrics(self) -> dict[str, Tensor]:
         """PSNR of the pictures that were trained on."""
         seen, self._psnr = self._psnr, []
         return {"psnr": torch.stack(seen).mean()} if seen else {}

@@ -1,9 +1,8 @@
 """What nodes run: engines, separate autoencoders and ControlNets, loaded when wanted and kept a while.
 
-A host makes one `NodeModels` and offers it as `Context.models`. A server that keeps engines itself passes its own
-way to get one; `KeptEngines` is the plain way. Values name what they mean, so whatever is let go is simply
-loaded again. The one file beside work/ that loads torch; nothing that declares nodes imports it. Knows
-nothing of graphs.
+A host makes one `NodeModels` and offers it as `Context.models`. A server that keeps engines itself passes its
+own way to get one; `KeptEngines` is the plain way. A value names what it stands for, so a part that was
+released is loaded again. Only this file and impl/ import torch; no module that declares nodes imports it.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ class NodeModels:
         """The autoencoder, and the device that it is on."""
         if not vae.alone:
             engine = self._engines(vae.reference, None)
-            return engine.autoencoder(), engine.model.device
+            return engine.vae(), engine.model.device
         module = self.part(vae.reference, partial(_read_vae, Path(vae.reference), self._device))
         return RawVae(module), next(module.parameters()).device
 

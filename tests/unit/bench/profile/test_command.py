@@ -58,10 +58,10 @@ def _check(record: ProfileRecord) -> None:
 
 def test_a_picture_from_end_to_end(calotype: Calotype, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    methods = (Engine.advance, Engine.finish, TextConditioner.encode)
+    methods = (Engine.step, Engine.finish, TextConditioner.encode)
     done = calotype(*PICTURE, "--out", out, "--top", 20)
     assert done.code == 0, done.err
-    assert (Engine.advance, Engine.finish, TextConditioner.encode) == methods
+    assert (Engine.step, Engine.finish, TextConditioner.encode) == methods
     assert sorted(file.name for file in out.iterdir()) == ["profile.json", "profile.md", "trace.json.gz"]
     record = ProfileRecord.model_validate_json((out / "profile.json").read_text())
     _check(record)

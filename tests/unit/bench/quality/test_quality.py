@@ -218,7 +218,7 @@ def test_ctrl_c_while_the_model_loads_stops_at_once(
         went_on.append(1)
         raise AssertionError("it goes on loading")
 
-    monkeypatch.setattr("calotype.engine.load.find_model", interrupted)
+    monkeypatch.setattr("calotype.engine.load.resolve_model", interrupted)
     order = ("bench", "quality", "random:emoji", "--data", real.folder, "--recogniser", weights)
     seen = calotype(*order, "--out", tmp_path / "out", *SHORT)
     assert (seen.code, went_on) == (ExitCode.CANCELLED, [])

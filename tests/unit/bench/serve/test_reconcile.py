@@ -30,7 +30,7 @@ def key(number: int) -> str:
 def test_what_adds_up() -> None:
     """A refused request has no job; one that a client gave up has one that ended all the same."""
     told = reconcile(asked("ok", "queue_full", "timeout"), [job(0), job(2, "failed")], key)
-    assert told.adds_up
+    assert told.is_consistent
     assert (told.asked, told.listed) == (3, 2)
 
 
@@ -47,7 +47,7 @@ def test_what_adds_up() -> None:
 )
 def test_what_does_not(jobs: list[dict[str, Any]], wrong: dict[str, tuple[str, ...]]) -> None:
     told = reconcile(asked("ok", "ok", "timeout"), jobs, key)
-    assert not told.adds_up
+    assert not told.is_consistent
     names = ("lost", "unfinished", "doubled", "unasked", "misnamed")
     assert {name: found for name in names if (found := getattr(told, name))} == wrong
 

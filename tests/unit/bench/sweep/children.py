@@ -59,7 +59,7 @@ class Children:
     def tell(self, name: str, behaviour: str) -> None:
         (self.place / "told" / name).write_text(behaviour)
 
-    def forget(self, name: str) -> None:
+    def invalidate(self, name: str) -> None:
         (self.place / "told" / name).unlink()
 
     def ran(self) -> list[str]:

@@ -100,7 +100,7 @@ def test_points_of_one_model_follow_each_other_in_one_process_until_one_fails(
     assert children.processes() == 4
     assert children.ran() == [f"batch={n}/1" for n in range(1, 7)]
     for number in (2, 3, 5):
-        children.forget(f"batch={number}")
+        children.invalidate(f"batch={number}")
     again = SweepPlan(
         asked, tmp_path / "run", command=children.command, keep_loaded=True, retry_failed=True, rounds=2
     )
@@ -125,7 +125,7 @@ def test_ctrl_c_in_a_shared_process_keeps_what_was_whole(children: Children, tmp
     stopped = run_sweep(plan, Silent())
     assert not stopped.finished
     assert [m.point for m in stopped.measurements] == ["batch=1"]
-    children.forget("batch=2")
+    children.invalidate("batch=2")
     assert run_sweep(plan, Silent()).finished
     assert children.ran() == ["batch=1/1", "batch=2/1", "batch=2/1", "batch=3/1"]
 
@@ -135,7 +135,7 @@ def test_failures_are_run_again_when_asked(children: Children, tmp_path: Path) -
     plan = SweepPlan(points(1, 2), tmp_path / "run", command=children.command)
     run_sweep(plan, Silent())
     assert [m.status for m in run_sweep(plan, Silent()).measurements] == ["error", "ok"]
-    children.forget("batch=1")
+    children.invalidate("batch=1")
     again = SweepPlan(points(1, 2), tmp_path / "run", command=children.command, retry_failed=True)
     assert [m.status for m in run_sweep(again, Silent()).measurements] == ["ok", "ok"]
     assert children.ran() == ["batch=1/1", "batch=2/1", "batch=1/1"]
@@ -168,7 +168,7 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(children: Children, tmp_pat
     until(lambda: not runs(children.pids()[-1]), "the point's process ends with the sweep")
     whole = read(run / FILE)
     assert ([m.point for m in whole.measurements], whole.faults) == (["batch=1"], ())
-    children.forget("batch=2")
+    children.invalidate("batch=2")
     done = run_sweep(SweepPlan(asked, run, command=children.command), Silent())
     assert [m.status for m in done.measurements] == ["ok"] * 3
     assert children.ran() == ["batch=1/1", "batch=2/1", "batch=2/1", "batch=3/1"]
@@ -183,6 +183,6 @@ def test_ctrl_c_leaves_whole_lines_and_the_same_command_goes_on(children: Childr
     lines = (tmp_path / "run" / FILE).read_bytes()
     assert lines.count(b"\n") == 1
     assert lines.endswith(b"\n")
-    children.forget("batch=2")
+    children.invalidate("batch=2")
     assert run_sweep(plan, Silent()).finished
     assert children.ran() == ["batch=1/1", "batch=2/1", "batch=2/1", "batch=3/1"]

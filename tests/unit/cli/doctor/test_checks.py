@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calotype.cli.doctor import diagnose
+from calotype.cli.doctor.diagnose import diagnose
 from calotype.cli.doctor.package_checks import OLDEST_TORCH
 from calotype.cli.doctor.types import GB, GIB, Facts, Finding, Level
 from calotype.core.hardware import (

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from calotype.cli.doctor import command, diagnose
+from calotype.cli.doctor import command
+from calotype.cli.doctor.diagnose import diagnose
 from calotype.cli.doctor.render import show
 from calotype.cli.doctor.types import Facts
 from calotype.core.hardware import Gpu, GpuSurvey

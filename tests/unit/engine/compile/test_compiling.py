@@ -40,7 +40,7 @@ STARTED = """
 import json, sys
 import torch
 from torch._dynamo.utils import counters
-from calotype.engine.compile import package
+from calotype.engine.compile import aot_package
 from calotype.engine.load import load
 from calotype.engine.modules.unet import Unet
 
@@ -147,7 +147,7 @@ def test_onednns_arithmetic_is_compiled_for_weights_to_come(tmp_path: Path) -> N
         with torch.no_grad():
             for name in ("conv1", "conv2", "conv_shortcut"):
                 region.module.get_parameter(f"{name}.weight").mul_(-3)
-        network.forget()
+        network.invalidate()
 
 
 def test_a_second_process_makes_its_first_picture_without_compiling(

@@ -17,14 +17,14 @@ from calotype.engine.compile.subprocess_compiler import _Process
 
 BUSY = """
 import os, subprocess, sys
-from calotype.engine.compile import child
+from calotype.engine.compile import worker_process
 
 def compile_for_minutes(order):
     os.write(order["tell"], b"b")
     subprocess.run(["sleep", "60"], pass_fds=(order["tell"],))
 
-child.carry_out = compile_for_minutes
-child.main()
+worker_process.compile_request = compile_for_minutes
+worker_process.main()
 """
 PATIENCE_S = 30
 
@@ -47,13 +47,13 @@ def test_a_compiler_ends_with_who_ordered_however_that_one_ends(
     reading, writing = told
     ordering = f"""
 import os, subprocess, sys
-from calotype.engine.compile import elsewhere
+from calotype.engine.compile import subprocess_compiler
 
 start = subprocess.Popen
-elsewhere.subprocess.Popen = lambda _, **how: start(
+subprocess_compiler.subprocess.Popen = lambda _, **how: start(
     [sys.executable, "-c", {BUSY!r}], **how, pass_fds=({writing},)
 )
-elsewhere._Process().answer('{{"tell": {writing}}}')
+subprocess_compiler._Process().answer('{{"tell": {writing}}}')
 """
     given = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", ordering], pass_fds=(writing,), env=given) as orders:
@@ -82,7 +82,8 @@ def test_what_an_ended_process_left_is_removed_by_the_next_and_what_others_use_i
 
 def test_one_that_had_nothing_to_do_for_a_while_ends_well() -> None:
     """And is then started again, which one that failed is not."""
-    idle = "from calotype.engine.compile import child; child._IDLE_S = 0; child.main()"
+    idle = "from calotype.engine.compile import worker_process as child; "
+    idle += "child._IDLE_S = 0; child.main()"
     with subprocess.Popen([sys.executable, "-c", idle], stdin=subprocess.PIPE) as waiting:
         assert waiting.wait(PATIENCE_S) == 0
 

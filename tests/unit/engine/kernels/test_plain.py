@@ -166,7 +166,7 @@ def test_what_takes_seconds_is_imported_only_when_needed() -> None:
     """Triton where there is no GPU, and diffusers where no model is built."""
     said = (
         "import sys, torch, calotype.engine.load; from calotype.engine.kernels import "
-        "choice, geglu, group_norm, layer_norm, quantise, upsample; "
+        "dispatch, geglu, group_norm, layer_norm, quantize, upsample; "
         "geglu.geglu(torch.zeros(2, 4)); "
         "found = {'triton', 'diffusers', 'transformers'} & set(sys.modules); assert not found, found"
     )

@@ -75,9 +75,9 @@ def test_keys_and_values_are_kept_as_long_as_a_picture_is_under_way(
     engine = small_engine(name, preset=preset)
     made = Made(Unet, "prompt_rows", monkeypatch)
     run, _ = begun(engine, {**SIZE, "prompt": "an apple"})
-    engine.advance([run])
+    engine.step([run])
     picture(engine, "a pear")
-    engine.advance([run])
+    engine.step([run])
     assert made.count == 3  # an apple, a pear, and nothing, which both are kept away from
     assert run.done
     del run

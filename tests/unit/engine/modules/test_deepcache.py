@@ -78,9 +78,9 @@ def test_as_many_are_cut_as_the_noise_allows() -> None:
     model = model_of("emoji")
     counted, one = Counted(model), [row(model)]
     assert counted.ask(one, uniform(20)) == "WcWcWcWcWcWcWccWccWc"
-    counted.network.forget()
+    counted.network.invalidate()
     assert counted.ask(one, uniform(50)) == "Wccc" * 12 + "Wc"
-    counted.network.forget()
+    counted.network.invalidate()
     assert counted.ask(one, uniform(10)) == "W" * 10
 
 
@@ -101,7 +101,7 @@ def test_somebody_new_in_the_batch_or_changed_weights_begin_anew() -> None:
     counted, one, other = Counted(model), row(model), row(model)
     assert counted.ask([one], [500, 450]) == "Wc"
     assert counted.ask([one, other], [450, 400]) == "Wc"
-    counted.network.forget()
+    counted.network.invalidate()
     assert counted.ask([one, other], [400]) == "W"
 
 

@@ -60,4 +60,4 @@ def test_a_sum_is_joined_with_a_skip(way: Any, name: str) -> None:
 @pytest.mark.parametrize("name", pending(12))
 def test_a_sum_is_settled_for_who_does_not_normalise(name: str) -> None:
     given, wanted = pending(12)[name]
-    torch.testing.assert_close(given.settled(ops.add), wanted)
+    torch.testing.assert_close(given.materialize(ops.add), wanted)

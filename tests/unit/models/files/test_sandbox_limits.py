@@ -12,7 +12,7 @@ from calotype.models.files.pickle_child import bootstrap
 PROBE = """
 import ctypes, json, mmap, os, runpy, signal, socket, subprocess, sys
 runpy.run_path(sys.argv[1])["expose_packages"]()
-from calotype.models.files.pickle_child import limits, seccomp
+from calotype.models.files.pickle_child import sandbox, seccomp
 assert "torch" not in sys.modules
 folder, with_filter = sys.argv[2], sys.argv[3] == "filter"
 if not with_filter:
@@ -44,7 +44,7 @@ attempts = {
 }
 def fail():
     raise OSError("refused")
-held = limits.enclose(limits.SandboxLimits(memory_bytes=2**30, cpu_s=5, wall_s=5, output_bytes=1000))
+held = sandbox.enter_sandbox(sandbox.SandboxLimits(memory_bytes=2**30, cpu_s=5, wall_s=5, output_bytes=1000))
 outcome = {"held": held}
 for name, attempt in attempts.items():
     if with_filter or name in sys.argv[4:]:

@@ -138,6 +138,9 @@ def test_processes_end_with_the_decoder() -> None:
 
 
 def test_a_decoding_process_imports_no_torch() -> None:
-    program = "import sys, calotype.serve.decoding.child_process; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    program = (
+        "import sys, calotype.serve.decoding.child_process; "
+        "print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    )
     found = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, check=True, text=True)
     assert found.stdout.strip() == "[]"

@@ -58,7 +58,7 @@ class StandInKeys:
     def all(self) -> Sequence[str]:
         return list(self.names.values())
 
-    def were_made(self) -> bool:
+    def exist(self) -> bool:
         return True
 
     def problem(self) -> str | None:
@@ -214,7 +214,7 @@ class StandIn:
         finally:
             self._watchers[job_id].remove(news)
 
-    def glance(self, job_id: str) -> bytes | None:
+    def poll_preview(self, job_id: str) -> bytes | None:
         return PREVIEW if self._jobs[job_id].steps_done else None
 
     async def wait(self, job_id: str, *, client: str | None = None) -> Job:

@@ -156,9 +156,9 @@ def test_noise_alone_begins_at_the_first_level_as_there(sd15: Engine) -> None:
     deviations = {}
     for sampler in ("Euler", "DDIM"):
         values = Txt2Img(sampler_name=sampler, steps=5, seed=1).request_values(None)
-        resolved = sd15.resolve(GenerateRequest.parse(values), Inputs())
+        resolved = sd15.resolve_defaults(GenerateRequest.parse(values), Inputs())
         run = sd15.begin(resolved, Inputs(), [1])
-        deviations[sampler] = float(run.question().query.x.std()) / float(sd15.sigmas(resolved)[0])
+        deviations[sampler] = float(run.query().query.x.std()) / float(sd15.sigmas(resolved)[0])
     assert deviations["DDIM"] / deviations["Euler"] == pytest.approx(math.hypot(1, 1 / 5.1344), rel=1e-4)
 
 

@@ -13,8 +13,8 @@ def test_what_is_held_is_not_removed(tmp_path: Path) -> None:
     files = BlobStore(tmp_path)
     files.write(is_blob_name([b"cat", b"dog"]))
     cat, dog = blob_name(b"cat"), blob_name(b"dog")
-    with files.held([cat]):
-        with files.held([cat, dog]):
+    with files.contains([cat]):
+        with files.contains([cat, dog]):
             files.remove([cat, dog])
         files.remove([cat, dog, "never there"])
         assert files.names() == [cat]

@@ -99,7 +99,7 @@ async def test_handing_back_is_no_loss(open_queue: OpenQueue) -> None:
         job = await queue.submit(asked())
         for _ in range(5):
             await queue.claim(1)
-            (back,) = await queue.put_back([job.id], lost=False)
+            (back,) = await queue.requeue([job.id], lost=False)
             assert back.state == "queued"
         assert queue.counts == Counts(queued=1, running=0, alone=0)
 
@@ -108,7 +108,7 @@ async def test_a_wanted_stop_outlives_the_server(open_queue: OpenQueue) -> None:
     async with open_queue() as queue:
         job = await queue.submit(asked())
         await queue.claim(1)
-        await queue.ask_to_stop(job.id)
+        await queue.request_cancel(job.id)
     async with open_queue() as queue:
         assert (await queue.job(job.id)).state == "cancelled"
 

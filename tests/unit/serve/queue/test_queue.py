@@ -133,7 +133,7 @@ async def test_withdrawn_jobs_cost_no_turns(open_queue: OpenQueue) -> None:
     async with open_queue() as queue:
         withdrawn = [await queue.submit(asked(f"a{number}", client="ann")) for number in range(5)]
         for job in withdrawn:
-            stopped, ended = await queue.ask_to_stop(job.id)
+            stopped, ended = await queue.request_cancel(job.id)
             assert (stopped.state, ended) == ("cancelled", True)
         await queue.submit(asked("b0", client="bob"))
         await queue.submit(asked("a-late", client="ann"))
@@ -232,11 +232,11 @@ async def test_a_running_job_is_cancelled_when_it_is_left(open_queue: OpenQueue)
     async with open_queue() as queue:
         job = await queue.submit(asked())
         await queue.claim(1)
-        marked, ended = await queue.ask_to_stop(job.id)
+        marked, ended = await queue.request_cancel(job.id)
         assert (marked.state, ended) == ("running", False)
-        (left,) = await queue.put_back([job.id], lost=True)
+        (left,) = await queue.requeue([job.id], lost=True)
         assert left.state == "cancelled"
-        assert await queue.ask_to_stop(job.id) == (left, False)
+        assert await queue.request_cancel(job.id) == (left, False)
 
 
 async def test_deadlines_pass_for_waiting_and_running_jobs(open_queue: OpenQueue, hands: Hands) -> None:
@@ -245,7 +245,7 @@ async def test_deadlines_pass_for_waiting_and_running_jobs(open_queue: OpenQueue
         await queue.claim(1)
         waiting = await queue.submit(asked(deadline_s=9.0))
         ended = await queue.submit(asked(deadline_s=5.0))
-        await queue.ask_to_stop(ended.id)
+        await queue.request_cancel(ended.id)
         await queue.submit(asked())
         assert queue.seconds_to_deadline() == 5
         hands.pass_(4.9)
@@ -370,7 +370,7 @@ async def test_a_jumping_clock_changes_no_order(open_queue: OpenQueue, hands: Ha
 async def test_a_listing_comes_in_pages(open_queue: OpenQueue) -> None:
     async with open_queue() as queue:
         ids = [(await queue.submit(asked(client="ann" if n % 3 else "bob"))).id for n in range(9)]
-        await queue.ask_to_stop(ids[4])
+        await queue.request_cancel(ids[4])
         seen: list[str] = []
         while page := await queue.jobs(limit=2, before=seen[-1] if seen else None):
             seen += [job.id for job in page]
@@ -387,7 +387,7 @@ async def test_pages_go_on_behind_a_job_that_was_deleted(open_queue: OpenQueue) 
     async with open_queue() as queue:
         ids = [(await queue.submit(asked(client="ann" if n % 2 else "bob"))).id for n in range(6)]
         for each in ids:
-            await queue.ask_to_stop(each)
+            await queue.request_cancel(each)
         page = await queue.jobs(client="ann", limit=2)
         for job in page:
             await queue.delete(job.id)
@@ -399,7 +399,7 @@ async def test_others_jobs_are_not_there(open_queue: OpenQueue) -> None:
         job = await queue.submit(asked(client="ann"))
         for attempt in (
             queue.job(job.id, "bob"),
-            queue.ask_to_stop(job.id, "bob"),
+            queue.request_cancel(job.id, "bob"),
             queue.delete(job.id, "bob"),
         ):
             with pytest.raises(NotFoundError, match=job.id):
@@ -437,11 +437,11 @@ async def test_old_jobs_are_forgotten(open_queue: OpenQueue, hands: Hands) -> No
     async with open_queue(max_age_s=25.0) as queue:
         waiting = await queue.submit(asked("waiting", priority=-5))
         ids = await ended_jobs(queue, hands, [1, 1, 1, 1])
-        await queue.forget_old()
+        await queue.delete_expired()
         assert [job.id for job in await queue.jobs()] == [*ids[:0:-1], waiting.id]
         assert len(list((queue.folder / "pictures").iterdir())) == 3
         hands.pass_(1000)
-        await queue.forget_old()
+        await queue.delete_expired()
         assert [job.id for job in await queue.jobs()] == [waiting.id]
 
 
@@ -450,7 +450,7 @@ async def test_the_first_to_end_makes_room(open_queue: OpenQueue, hands: Hands) 
         ids = await ended_jobs(queue, hands, [40, 40, 50])
         hands.wall -= 10_000
         ids += await ended_jobs(queue, hands, [40])
-        await queue.forget_old()
+        await queue.delete_expired()
         assert [job.id for job in await queue.jobs()] == [ids[3], ids[2]]
         assert await queue.picture(ids[2], 0) == b"2" * 50
         assert sum(path.stat().st_size for path in (queue.folder / "pictures").iterdir()) == 90
@@ -462,7 +462,7 @@ async def test_a_long_history_is_forgotten_to_its_end(
     monkeypatch.setattr(history, "MAX_FORGOTTEN", 2)
     async with open_queue(max_bytes=10, max_age_s=45.0) as queue:
         ids = await ended_jobs(queue, hands, [1, 1, 1, 4, 4, 4, 4])
-        await queue.forget_old()
+        await queue.delete_expired()
         assert [job.id for job in await queue.jobs()] == [ids[6], ids[5]]
 
 
@@ -487,8 +487,8 @@ async def test_given_pictures_stay_until_the_end(open_queue: OpenQueue, tmp_path
         assert (await queue.job(jobs[0].id)).request["image"]["sha256"] == blob_name(b"cat")
         assert await queue.given(jobs[1]) == {"image": b"cat"}
         await queue.end(jobs[1].id, CANCELLED)
-        await queue.put_back([jobs[2].id], lost=False)
-        await queue.ask_to_stop(jobs[2].id)
+        await queue.requeue([jobs[2].id], lost=False)
+        await queue.request_cancel(jobs[2].id)
         assert list((queue.folder / "pictures").iterdir()) == []
 
 
@@ -496,12 +496,12 @@ async def test_jobs_without_pictures_are_not_remembered_without_end(open_queue: 
     async with open_queue(max_record_bytes=2**20) as queue:
         for number in range(100):
             job = await queue.submit(asked(f"{number} {'x' * 20_000}"))
-            await queue.ask_to_stop(job.id)
+            await queue.request_cancel(job.id)
         waiting = await queue.submit(asked("the one that waits"))
-        await queue.forget_old()
+        await queue.delete_expired()
         kept = [job.request["prompt"].split()[0] for job in await queue.jobs(state="cancelled")]
         assert kept == [str(number) for number in range(99, 99 - len(kept), -1)]
         assert 20 <= len(kept) < 100
         assert (await queue.job(waiting.id)).state == "queued"
-        await queue.forget_old()
+        await queue.delete_expired()
         assert len(await queue.jobs(state="cancelled")) == len(kept)

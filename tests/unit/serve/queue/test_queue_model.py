@@ -115,7 +115,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(job_id=jobs)
     def ask_to_stop(self, job_id: str) -> None:
-        self.runner.run(self.queue.ask_to_stop(job_id))
+        self.runner.run(self.queue.request_cancel(job_id))
         known = self.known[job_id]
         known.stop_wanted |= known.state == "running"
         known.state = "cancelled" if known.state == "queued" else known.state
@@ -129,7 +129,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(job_id=jobs, lost=st.booleans())
     def put_back(self, job_id: str, lost: bool) -> None:
-        self.runner.run(self.queue.put_back([job_id], lost=lost))
+        self.runner.run(self.queue.requeue([job_id], lost=lost))
         known = self.known[job_id]
         if known.state == "running":
             known.losses += lost

@@ -53,7 +53,7 @@ async def test_a_flood_of_one_client_takes_images_of_no_other(open_queue: OpenQu
         for number in range(30):
             await finished(queue, "ann", f"ann's {number:04}")
         await finished(queue, "bob", "bob's other")
-        await queue.forget_old()
+        await queue.delete_expired()
         assert await kept(queue, "bob") == ["bob's first", "bob's other"]
         assert await queue.picture(first, 0) == b"bob's first"
         # The rest of the limit is ann's, whose oldest jobs have gone: 11 + 11 + 7 * 10.
@@ -62,7 +62,7 @@ async def test_a_flood_of_one_client_takes_images_of_no_other(open_queue: OpenQu
         assert sorted(await kept(queue)) == sorted(await kept(queue, "ann") + await kept(queue, "bob"))
     # A restart changes nothing.
     async with open_queue(max_bytes=100) as queue:
-        await queue.forget_old()
+        await queue.delete_expired()
         assert len(await kept(queue)) == 9
 
 
@@ -72,7 +72,7 @@ async def test_what_others_leave_free_may_be_used(open_queue: OpenQueue) -> None
         await finished(queue, "bob", "b" * 10)
         for number in range(9):
             await finished(queue, "ann", str(number) * 10)
-        await queue.forget_old()
+        await queue.delete_expired()
         assert len(await kept(queue)) == 10
 
 
@@ -82,8 +82,8 @@ async def test_large_records_of_one_client_take_no_job_of_another(open_queue: Op
         mine = [await finished(queue, "bob", f"bob's {number}") for number in range(3)]
         for number in range(100):
             job = await queue.submit(asked(f"{number} {'x' * 20_000}", "ann"))
-            await queue.ask_to_stop(job.id)
-        await queue.forget_old()
+            await queue.request_cancel(job.id)
+        await queue.delete_expired()
         assert await kept(queue, "bob") == ["bob's 0", "bob's 1", "bob's 2"]
         left = [int(prompt.split()[0]) for prompt in await kept(queue, "ann")]
         assert left == list(range(100 - len(left), 100))
@@ -97,13 +97,13 @@ async def test_records_that_cannot_go_yet_take_no_job_of_another(open_queue: Ope
         await finished(queue, "bob", "bob's")
         for number in range(100):
             await queue.submit(asked(f"{number} {'x' * 20_000}", "ann"))
-        await queue.forget_old()
+        await queue.delete_expired()
         assert await kept(queue, "bob") == ["bob's"]
         assert queue.counts.queued == 100
         # They go as soon as they can.
         for job in await queue.jobs(limit=1000, state="queued"):
-            await queue.ask_to_stop(job.id)
-        await queue.forget_old()
+            await queue.request_cancel(job.id)
+        await queue.delete_expired()
         assert await kept(queue, "bob") == ["bob's"]
         assert 20 <= len(await kept(queue, "ann")) < 100
 
@@ -116,10 +116,10 @@ async def test_images_of_a_workflow_that_runs_take_no_job_of_another(open_queue:
         await queue.claim(0, workflows=1)
         saved = await queue.keep(flow.id, [made("x" * 90, "x.png")])
         assert saved is not None
-        await queue.forget_old()
+        await queue.delete_expired()
         assert await kept(queue, "bob") == ["b" * 40]
         await queue.end(flow.id, Completion("done", saved))
-        await queue.forget_old()
+        await queue.delete_expired()
         assert [job.client for job in await queue.jobs()] == ["bob"]
 
 
@@ -138,8 +138,8 @@ async def test_a_flood_of_uploads_takes_no_upload_of_another(
             hands.pass_(1)
         # Used again, so no longer the oldest.
         job = await queue.submit(workflow("ann", inputs={"a": file("05.png", "input")}))
-        await queue.ask_to_stop(job.id)
-        await queue.forget_old()
+        await queue.request_cancel(job.id)
+        await queue.delete_expired()
         assert await given_names(queue, "bob") == ["face.png", "old.png"]
         assert await given_names(queue, "ann") == ["05.png", *(f"{number}.png" for number in range(33, 40))]
         assert len(list((queue.folder / "pictures").iterdir())) == 10
@@ -149,10 +149,10 @@ async def test_a_flood_of_uploads_takes_no_upload_of_another(
 async def test_jobs_without_images_make_no_room_for_images(open_queue: OpenQueue) -> None:
     async with open_queue(max_bytes=10) as queue:
         cancelled = await queue.submit(asked("cancelled"))
-        await queue.ask_to_stop(cancelled.id)
+        await queue.request_cancel(cancelled.id)
         await finished(queue, "ann", "1" * 8)
         await finished(queue, "ann", "2" * 8)
-        await queue.forget_old()
+        await queue.delete_expired()
         assert await kept(queue) == ["cancelled", "2" * 8]
 
 
@@ -173,7 +173,7 @@ async def test_jobs_of_an_older_database_are_measured(tmp_path: Path, open_queue
             )
             connection.execute("INSERT INTO files VALUES (?, ?, 0, 10)", (f"{number:064}", number))
     async with open_queue(max_bytes=50) as queue:
-        await queue.forget_old()
+        await queue.delete_expired()
         assert [job.id for job in await queue.jobs()] == ["ann-21", "ann-20", "ann-19", "ann-18", "bob-1"]
 
 

@@ -142,7 +142,7 @@ async def test_pictures_are_there_by_name_as_soon_as_they_are_kept(open_queue: O
         (kept,) = await queue.keep(job.id, [made("early", "a.png")]) or ()
         assert await queue.named(file("a.png"), "ann") == b"early"
         # Its worker died, and the next one makes another picture of the same name.
-        await queue.put_back([job.id], lost=True)
+        await queue.requeue([job.id], lost=True)
         await queue.claim(0, workflows=1)
         (kept,) = await queue.keep(job.id, [made("late", "a.png")]) or ()
         report = WorkflowReport(outputs={"9": {"images": [file("a.png").model_dump()]}}, executed=("9",))
@@ -192,11 +192,11 @@ async def test_given_pictures_are_forgotten_when_they_are_old_or_too_many(
         for number in range(3):
             await queue.upload("ann", file(f"{number}.png", "input"), bytes([number]) * 4)
             hands.pass_(1)
-        await queue.forget_old()
+        await queue.delete_expired()
         assert [upload.file.filename for upload in await queue.uploads("ann")] == ["1.png", "2.png"]
         hands.pass_(98.5)
-        await queue.forget_old()
+        await queue.delete_expired()
         assert [upload.file.filename for upload in await queue.uploads("ann")] == ["2.png"]
         hands.pass_(100)
-        await queue.forget_old()
+        await queue.delete_expired()
         assert list((queue.folder / "pictures").iterdir()) == []

@@ -410,7 +410,7 @@ async def test_a1111s_progress_shows_the_last_preview(deployed: OpenDeployment) 
         assert [await shown() for _ in range(2)] == [base64.b64encode(b"a sketch").decode()] * 2
         worker.finish(work)
         await soon(deployment.wait(job.id))
-        assert deployment.glance(job.id) is None
+        assert deployment.poll_preview(job.id) is None
 
 
 async def test_previews_end_some_time_after_the_last_glance(
@@ -422,7 +422,7 @@ async def test_previews_end_some_time_after_the_last_glance(
         worker = await stage.next()
         (job,) = await submitted(deployment, 1)
         await worker.told(Work)
-        deployment.glance(job.id)
+        deployment.poll_preview(job.id)
         assert [(await worker.told(Watch)).previews for _ in range(2)] == [True, False]
 
 

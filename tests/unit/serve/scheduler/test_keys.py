@@ -173,7 +173,7 @@ def test_pictures_a_minute(tmp_path: Path) -> None:
     assert refused.value.retry_after_s == pytest.approx(20)
     now += refused.value.retry_after_s
     keys.spend("ann", 2)
-    keys.give_back("ann", 1)
+    keys.refund("ann", 1)
     keys.spend("ann", 1)
     with pytest.raises(RequestError, match="7 pictures at once, the limit of 'ann' is 6 a minute"):
         keys.spend("ann", 7)

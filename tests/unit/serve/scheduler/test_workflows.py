@@ -167,14 +167,14 @@ async def test_a_slow_follower_misses_steps_and_one_far_behind_is_left() -> None
     followers = EventBus(lambda: ())
     job = _job("ann")
     step = NodeNews(job_id=job.id, happened="progressed", node="1", maximum=9)
-    with followers.follow("ann") as happenings, followers.follow("bob") as others:
+    with followers.subscribe("ann") as happenings, followers.subscribe("bob") as others:
         for value in range(9):
-            followers.tell(JobEvent(job, step.model_copy(update={"value": value})))
+            followers.publish(JobEvent(job, step.model_copy(update={"value": value})))
         (only,) = await _take(happenings, 1)
         assert only.news is not None
         assert only.news.value == 8
         for _ in range(MAX_UNREAD + 1):
-            followers.tell(JobEvent(job))
+            followers.publish(JobEvent(job))
         assert len([one async for one in happenings]) == MAX_UNREAD + 1
         followers.close()
         assert [one async for one in others] == []
@@ -228,7 +228,7 @@ async def test_quotas_and_bad_graphs(deployed: OpenDeployment) -> None:
             if pictures > 1:
                 raise QueueFullError(f"{client} asks for {pictures}", 1.0)
 
-        def give_back(self, client: str, pictures: int) -> None: ...
+        def refund(self, client: str, pictures: int) -> None: ...
 
     # A worker that never says hello: everything waits.
     async with deployed(Stage(None).start, quotas=Few()) as deployment:

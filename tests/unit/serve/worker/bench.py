@@ -62,7 +62,7 @@ class Shelf:
         self.made[name] = self.make()
         return self.made[name]
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self.let_go_of += 1
 
 
@@ -108,12 +108,12 @@ class Bench:
 
     def turns(self, number: int) -> None:
         for _ in range(number):
-            self.batcher.turn()
+            self.batcher.step()
 
     def rest(self) -> None:
         """Turns until there is nothing left to do."""
         for _ in range(10_000):
-            if not self.batcher.turn():
+            if not self.batcher.step():
                 break
         else:
             raise AssertionError("the batcher never comes to rest")

@@ -31,7 +31,7 @@ class One:
     def load(self, *_: object) -> RealEngine:
         return self.engine
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         pass
 
 

@@ -214,12 +214,12 @@ def test_looking_begins_and_ends_at_any_time() -> None:
     bench = Bench(most_rows=1)
     bench.add("running", steps=4)
     bench.turns(1)
-    bench.batcher.watch("running", True)
+    bench.batcher.set_watched("running", True)
     bench.add("waiting", steps=4)
-    bench.batcher.watch("waiting", True)
+    bench.batcher.set_watched("waiting", True)
     bench.turns(1)
-    bench.batcher.watch("running", False)
-    bench.batcher.watch("nobody", True)
+    bench.batcher.set_watched("running", False)
+    bench.batcher.set_watched("nobody", True)
     bench.to_the_end()
     seen = [(m.job_id, m.steps_done) for m in bench.heard(Stepped) if m.has_preview]
     assert seen == [("running", 2), ("waiting", 1), ("waiting", 2), ("waiting", 3)]
@@ -282,8 +282,8 @@ class SlicedEngine(FakeEngine):
         super().__init__()
         self.events: Events = []
 
-    def open(self, work: Work, given: Sequence[bytes]) -> FakeJobPlan:
-        events, asked = self.events, super().open(work, given).asked
+    def prepare(self, work: Work, given: Sequence[bytes]) -> FakeJobPlan:
+        events, asked = self.events, super().prepare(work, given).asked
 
         class Order(FakeJobPlan):
             @property

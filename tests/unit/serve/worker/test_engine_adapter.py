@@ -225,7 +225,7 @@ class Tape:
         self._function = function
         self.held.add(self)
 
-    def replayed(self, inputs: Any) -> Any:
+    def replay(self, inputs: Any) -> Any:
         return self._function(*inputs)
 
 
@@ -255,7 +255,7 @@ def test_a_picture_that_has_no_room_beside_recordings_is_made_without_them(
 
 def test_main_memory_runs_out_like_a_devices() -> None:
     class Greedy(RealEngine):
-        def relieve(self) -> None:
+        def release_memory(self) -> None:
             relieved.append(True)
 
     relieved: list[bool] = []
@@ -333,7 +333,7 @@ def test_an_error_of_the_device_ends_the_worker(monkeypatch: pytest.MonkeyPatch)
     bench = bench_of(real)
     bench.add("a", **SMALL)
     with pytest.raises(DeviceLostError, match="illegal"):
-        bench.batcher.turn()
+        bench.batcher.step()
 
 
 OTHERS_WORDS = [
@@ -383,9 +383,9 @@ def test_threads_that_make_files_compute_nothing_with_torch() -> None:
     on two cores they took nearly twice as long from the second picture on."""
     engine = engine_on()
     work = Work(job_id="1", model="emoji", request={"prompt": "a", "steps": 1, "seed": 1})
-    order = engine.open(work, engine.read(work, ()))
+    order = engine.prepare(work, engine.read(work, ()))
     run = order.begin(0)
-    run.receive(*engine.evaluate([run], least_rows=0))
+    run.send(*engine.evaluate([run], least_rows=0))
     encode = order.finish(0, run)
     with _Computed() as seen:
         made = encode()

@@ -136,7 +136,7 @@ def test_a_picture_that_does_not_fit_by_itself_fails_and_the_others_go_on() -> N
 
 def test_memory_held_without_need_is_given_back_before_the_next_try() -> None:
     class Reusing(FakeEngine):
-        def relieve(self) -> None:
+        def release_memory(self) -> None:
             self.out_of_memory_over = None
 
     bench = Bench(Shelf(make=lambda: Reusing(out_of_memory_over=0)))
@@ -150,7 +150,7 @@ def test_memory_that_another_model_holds_without_need_is_given_back_too() -> Non
     held = {"others": True}
 
     class Holding(FakeEngine):
-        def relieve(self) -> None:
+        def release_memory(self) -> None:
             if self is bench.shelf.made["other"]:
                 held["others"] = False
 
@@ -170,8 +170,8 @@ class Cramped(FakeEngine):
 
     refusals, where, relieved = 1, "begin", 0
 
-    def open(self, *given: Any) -> FakeJobPlan:
-        engine, order = self, super().open(*given)
+    def prepare(self, *given: Any) -> FakeJobPlan:
+        engine, order = self, super().prepare(*given)
 
         class Order(FakeJobPlan):
             def begin(self, index: int) -> FakeRun:
@@ -188,7 +188,7 @@ class Cramped(FakeEngine):
         if where == self.where and self.relieved < self.refusals:
             raise OutOfMemoryError("no room")
 
-    def relieve(self) -> None:
+    def release_memory(self) -> None:
         self.relieved += 1
 
 
@@ -215,7 +215,7 @@ def test_a_lost_device_is_nobodys_failure() -> None:
     bench = Bench(Shelf(make=Lost))
     bench.add("a")
     with pytest.raises(DeviceLostError):
-        bench.batcher.turn()
+        bench.batcher.step()
     assert not bench.endings()
 
 

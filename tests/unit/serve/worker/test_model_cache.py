@@ -124,7 +124,7 @@ def test_a_device_with_less_room_than_was_counted_is_emptied_first() -> None:
 
 def test_no_model_goes_where_it_is_enough_that_all_give_back_what_they_hold_without_need() -> None:
     class Holding(FakeEngine):
-        def relieve(self) -> None:
+        def release_memory(self) -> None:
             bench.shelf.really_fits = 20
 
     bench = Bench(Shelf(really_fits=10, make=Holding))

@@ -53,7 +53,7 @@ def test_what_does_not_fit_is_left_to_requests(
     def full(*_: object, **__: object) -> None:
         raise DoesNotFitError("1024×1024 does not fit into 4 GB")
 
-    monkeypatch.setattr(engine, "plan", full)
+    monkeypatch.setattr(engine, "plan_memory", full)
     warm_up_batches(engine, 8, Silent())
     assert "not everything is warmed up: 1024×1024 does not fit into 4 GB" in caplog.text
 
@@ -67,7 +67,7 @@ def test_a_device_that_is_full_is_no_reason_not_to_start(
     def failing(*_: object, **__: object) -> None:
         raise torch.AcceleratorError(text)
 
-    monkeypatch.setattr(engine, "warm_company", failing)
+    monkeypatch.setattr(engine, "warm_up_batch", failing)
     full = "out of memory" in text
     with nullcontext() if full else pytest.raises(torch.AcceleratorError):
         warm_up_batches(engine, 8, Silent())

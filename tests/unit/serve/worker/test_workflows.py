@@ -63,7 +63,7 @@ class Stage:
 
     def rest(self) -> None:
         for _ in range(1000):
-            if not self.workflows.turn():
+            if not self.workflows.step():
                 return
         raise AssertionError("the workflows never come to rest")
 
@@ -114,8 +114,8 @@ def test_ordinary_jobs_have_a_turn_between_any_two_steps() -> None:
     stage.add("flow", "Steps", 50)
     stage.bench.add("plain", steps=5)
     for _ in range(30):
-        stage.bench.batcher.turn()
-        stage.workflows.turn()
+        stage.bench.batcher.step()
+        stage.workflows.step()
     stage.bench.finishing.close()
     assert stage.bench.finished() == {"plain"}
     assert not stage.bench.heard(WorkflowFinished)
@@ -153,7 +153,7 @@ def test_stopped_while_it_waits_and_while_it_runs() -> None:
     for job_id, node in (("running", "Endless"), ("waiting", "Plain"), ("last", "Plain")):
         stage.add(job_id, node)
     for _ in range(10):
-        stage.workflows.turn()
+        stage.workflows.step()
     stage.workflows.stop("waiting")
     stage.workflows.stop("running")
     stage.workflows.stop("nobody")
@@ -240,7 +240,7 @@ def test_models_are_those_of_ordinary_jobs_and_stay_while_a_workflow_uses_them()
     # The second model needs the room of the first, which the ordinary job holds.
     stage.add("flow", "Uses")
     for _ in range(20):
-        stage.workflows.turn()
+        stage.workflows.step()
     assert not stage.bench.heard(WorkflowFinished)
     assert not stage.bench.heard(Failed)
     stage.turns(20)

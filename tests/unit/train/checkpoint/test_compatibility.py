@@ -93,13 +93,13 @@ def test_an_optimizer_goes_on_as_the_recipe_reads_now(base: Path, tmp_path: Path
     """Moments are the checkpoint's; decay and the kind of kernel are what the recipe says today."""
     before = small_recipe(base, tmp_path / "run", optimizer__fused=False, optimizer__weight_decay=0.01)
     loop = small_loop(before)
-    loop.update(small_feed(before, loop))
+    loop.train_step(small_feed(before, loop))
     now = small_recipe(base, tmp_path / "run", optimizer__weight_decay=0.5, optimizer__betas=[0.5, 0.9])
     resumed = small_loop(now)
     resumed.load_state(loop.state())
     [group] = resumed.optimizer.param_groups
     assert (group["weight_decay"], group["betas"], group["fused"]) == (0.5, (0.5, 0.9), True)
-    resumed.update(small_feed(now, resumed))
+    resumed.train_step(small_feed(now, resumed))
     steps = {float(values["step"]) for values in resumed.optimizer.state_dict()["state"].values()}
     assert steps == {2.0}
 

@@ -61,7 +61,7 @@ def _cells(table: str) -> dict[str, str]:
 
 def _failing(monkeypatch: pytest.MonkeyPatch, error: Exception, after: int) -> None:
     """The update after so many fails."""
-    update = Trainer.update
+    update = Trainer.train_step
     done: list[Any] = []
 
     def failing(self: Trainer, batches: Any) -> Any:
@@ -70,7 +70,7 @@ def _failing(monkeypatch: pytest.MonkeyPatch, error: Exception, after: int) -> N
         done.append(update(self, batches))
         return done[-1]
 
-    monkeypatch.setattr(Trainer, "update", failing)
+    monkeypatch.setattr(Trainer, "train_step", failing)
 
 
 def test_the_row_and_the_record(calotype: Calotype, recipe_file: Path, tmp_path: Path) -> None:

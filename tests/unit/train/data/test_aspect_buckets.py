@@ -31,7 +31,7 @@ def groups(
         for r in range(world)
     ]
     numbers = range(math.ceil(turns / world))
-    return [list(islice(plan.picks(number), micro)) for number in numbers for plan in plans][:turns]
+    return [list(islice(plan.samples(number), micro)) for number in numbers for plan in plans][:turns]
 
 
 @pytest.mark.parametrize("resolution", [64, 128, 256, 512, 768, 1024])
@@ -123,7 +123,7 @@ def test_one_pass_reads_every_sample_once_over_all_ranks() -> None:
     plans = [
         SinglePassBatchSampler(buckets_with([5, 7]), RankShard(rank, 2, 4), first=None) for rank in range(2)
     ]
-    pieces = [list(plan.picks(number)) for plan in plans for number in range(len(plan))]
+    pieces = [list(plan.samples(number)) for plan in plans for number in range(len(plan))]
     assert [[pick.index for pick in piece] for piece in pieces] == [
         [0, 1, 2, 3],
         [4],
@@ -133,5 +133,5 @@ def test_one_pass_reads_every_sample_once_over_all_ranks() -> None:
     ]
     assert all(len({pick.target for pick in piece}) == 1 for piece in pieces)
     rest = SinglePassBatchSampler(buckets_with([5, 7]), RankShard(1, 2, 4), first=8)
-    assert [pick.position for number in range(len(rest)) for pick in rest.picks(number)] == [8, 9, 10, 11]
+    assert [pick.position for number in range(len(rest)) for pick in rest.samples(number)] == [8, 9, 10, 11]
     assert len(SinglePassBatchSampler(buckets_with([5, 7]), RankShard(1, 2, 4), first=12)) == 0

@@ -98,7 +98,7 @@ def test_the_updates_of_unet_and_encoders_move_and_nothing_else(
     parameters = loop.subject.parameters()
     start = {key: p.detach().clone() for key, p in parameters.items()}
     for _ in range(2):
-        loop.update(small_feed(recipe, loop))
+        loop.train_step(small_feed(recipe, loop))
     parts = {key.partition(".")[0] for key in start if key.startswith("text_encoder")}
     assert parts == ({"text_encoder", "text_encoder_2"} if name == "sdxl" else {"text_encoder"})
     assert [key for key, p in parameters.items() if torch.equal(p, start[key])] == []
@@ -181,7 +181,7 @@ def test_a_resumed_run_ends_the_same(bases: dict[str, Path], ran: dict[str, Reci
 def test_half_precision_trains_updates_in_full(bases: dict[str, Path], tmp_path: Path, low: bool) -> None:
     changes = {**LORA, "model__precision": "bf16", "model__low_precision_weights": low}
     loop = small_loop(small_recipe(bases["sdxl"], tmp_path, **changes))
-    assert math.isfinite(loop.update(small_feed(loop.recipe, loop)).loss)
+    assert math.isfinite(loop.train_step(small_feed(loop.recipe, loop)).loss)
     assert {p.dtype for p in loop.subject.parameters().values()} == {torch.float32}
 
 

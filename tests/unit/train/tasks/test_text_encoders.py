@@ -72,7 +72,7 @@ def test_all_of_unet_and_encoders_that_is_read_moves(
     loop = small_loop(small_recipe(bases[name], tmp_path, **BOTH))
     parameters, model = loop.subject.parameters(), loop.subject.model
     start = {key: p.detach().clone() for key, p in parameters.items()}
-    loop.update(small_feed(loop.recipe, loop))
+    loop.train_step(small_feed(loop.recipe, loop))
     # AdamW moves whatever has a gradient, and a row of the table has one if its token was said.
     assert [key for key, p in parameters.items() if torch.equal(p, start[key])] == []
     total = sum(p.numel() for m in (model.unet, *model.text_encoders) for p in m.parameters())
@@ -130,7 +130,7 @@ def test_the_loss_starts_where_it_does_with_frozen_encoders_and_goes_down(base: 
         losses = []
         for _ in range(6):
             loop.samples = 0
-            losses.append(loop.update(small_feed(loop.recipe, loop)).loss)
+            losses.append(loop.train_step(small_feed(loop.recipe, loop)).loss)
         return losses[0], losses[-1]
 
     first, last = losses_of()
@@ -165,7 +165,7 @@ def test_two_ranks_train_what_one_does(bases: dict[str, Path], tmp_path: Path, n
 
 def test_half_precision_is_for_the_arithmetic_alone(base: Path, tmp_path: Path) -> None:
     loop = small_loop(small_recipe(base, tmp_path, **BOTH, model__precision="bf16"))
-    assert math.isfinite(loop.update(small_feed(loop.recipe, loop)).loss)
+    assert math.isfinite(loop.train_step(small_feed(loop.recipe, loop)).loss)
     assert {p.dtype for p in loop.subject.parameters().values()} == {torch.float32}
     assert next(loop.subject.model.vae.parameters()).dtype == torch.bfloat16
     low = small_recipe(base, tmp_path, **BOTH, model__precision="bf16", model__low_precision_weights=True)

@@ -101,7 +101,7 @@ def test_it_learns_to_restore_a_few_pictures(
     changes = vae_changes(pictures, optimizer__learning_rate=3e-3, model__use_ema=False, **terms)
     loop = small_loop(small_recipe(base, tmp_path, **changes))
     few = cycle(list(islice(small_feed(loop.recipe, loop), 1)))
-    news = [loop.update(few) for _ in range(12)]
+    news = [loop.train_step(few) for _ in range(12)]
     assert news[-1].loss < 0.6 * news[0].loss
     assert news[-1].figures["psnr"] > news[0].figures["psnr"] + 2
 
@@ -112,7 +112,7 @@ def test_every_weight_of_the_autoencoder_moves_and_no_other(
     loop = small_loop(small_recipe(base, tmp_path, **vae_changes(pictures)))
     start = {name: p.detach().clone() for name, p in loop.subject.parameters().items()}
     assert start.keys() == dict(loop.subject.model.vae.state_dict()).keys()
-    loop.update(small_feed(loop.recipe, loop))
+    loop.train_step(small_feed(loop.recipe, loop))
     assert all(not torch.equal(p, start[name]) for name, p in loop.subject.parameters().items())
 
 
@@ -174,14 +174,14 @@ def test_half_precision_and_switches_for_memory_train(
         model__channels_last=True,
     )
     loop = small_loop(small_recipe(base, tmp_path, **changes))
-    assert math.isfinite(loop.update(small_feed(loop.recipe, loop)).loss)
+    assert math.isfinite(loop.train_step(small_feed(loop.recipe, loop)).loss)
     wanted = torch.bfloat16 if low else torch.float32
     assert {p.dtype for p in loop.subject.parameters().values()} == {wanted}
 
 
 def test_another_models_autoencoder_trains_too(sdxl_base: Path, pictures: Path, tmp_path: Path) -> None:
     loop = small_loop(small_recipe(sdxl_base, tmp_path, **vae_changes(pictures)))
-    assert math.isfinite(loop.update(small_feed(loop.recipe, loop)).loss)
+    assert math.isfinite(loop.train_step(small_feed(loop.recipe, loop)).loss)
 
 
 def test_diffusers_restores_with_it_as_the_averaged_weights_do(ran: Recipe, made: Path) -> None:

@@ -251,7 +251,7 @@ def test_prompts_count_as_the_slow_loop_says(name: str, sd15: Engine) -> None:
     x = torch.randn(2, 4, *SIZE, generator=torch.Generator().manual_seed(8))
     conditions = Conditions(model, schedule, SIZE, case.positive, case.negative)
     guiding = MultiCondDenoiser(conditions, case.cfg, _no_controls)
-    made = guiding.answer(cast("Engine", FakeEngine()), DenoiseQuery(x, case.sigma, 0))
+    made = guiding.denoise(cast("Engine", FakeEngine()), DenoiseQuery(x, case.sigma, 0))
     torch.testing.assert_close(made.double(), _slow(case, x, schedule), atol=1e-5, rtol=1e-4)
 
 
@@ -264,7 +264,7 @@ def test_prompts_for_parts_of_one_shape_share_an_evaluation(sd15: Engine) -> Non
     conditions = Conditions(sd15.model, sd15.schedule, SIZE, [*_text(4), *halves], _text(3))
     engine = FakeEngine()
     guiding = MultiCondDenoiser(conditions, 5.0, _no_controls)
-    guiding.answer(cast("Engine", engine), DenoiseQuery(torch.zeros(1, 4, *SIZE), 3.0, 0))
+    guiding.denoise(cast("Engine", engine), DenoiseQuery(torch.zeros(1, 4, *SIZE), 3.0, 0))
     # Two whole ones, and two halves with an opposite each.
     assert sorted(engine.evaluations) == [2, 4]
 

@@ -124,12 +124,12 @@ def test_two_halves_with_what_is_left_of_the_noise_are_the_whole(
 
 
 def test_without_leftover_noise_the_last_step_goes_to_the_end(sd15: Loaded) -> None:
-    answer = sd15.engine._denoiser.answer
+    answer = sd15.engine._denoiser.denoise
     early = sd15.sampled(_empty(sd15.host), "KSamplerAdvanced", noise_seed=5, end_at_step=2)["samples"]
     sigmas = sigmas_of_run("normal", sd15.engine.schedule, STEPS)
     x = torch.randn(1, 4, 6, 8, generator=torch.Generator().manual_seed(5)) * (1 + sigmas[0] ** 2) ** 0.5
     guidance = sd15.engine._guidance(
-        sd15.engine.resolve(_request("a (red:1.3) apple", negative_prompt="dark", cfg=4.0))
+        sd15.engine.resolve_defaults(_request("a (red:1.3) apple", negative_prompt="dark", cfg=4.0))
     )
     for sigma, following in ((sigmas[0], sigmas[1]), (sigmas[1], 0.0)):
         (clean,) = answer([DenoiseInput(DenoiseQuery(x, sigma, 0), guidance)])

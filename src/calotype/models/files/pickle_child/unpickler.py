@@ -27,8 +27,8 @@ class InertUnpickler(pickle.Unpickler):
         if wanted in NOT_DENSE:
             raise RefusedError(f"holds {NOT_DENSE[wanted]}; only dense tensors are read")
         raise RefusedError(
-            f"its pickle asks for {short_repr(f'{module}.{name}')}, which is not among the harmless names known in"
-            " checkpoints; nothing was run"
+            f"its pickle asks for {short_repr(f'{module}.{name}')}, which is not among the harmless names"
+            " known in checkpoints; nothing was run"
         )
 
     def persistent_load(self, pid: Any) -> StorageRef:

@@ -169,7 +169,7 @@ class SecurityMiddleware:
         if is_loopback(named) or (as_address(named) and not self._settings.loopback_only):
             return
         raise ForbiddenError(
-            f"{short_repr(named)} is not a name of this server; if it is meant to be, add it to `allowed_hosts`"
+            f"{short_repr(named)} is not a name of this server; if it is one, add it to `allowed_hosts`"
         )
 
     def _check_origin(self, headers: Headers) -> None:

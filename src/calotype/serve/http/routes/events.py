@@ -26,7 +26,7 @@ async def all_events(reach: AppStateDep, visit: SessionDep) -> EventStream:
 
     Begins with `queue`. After a break, look at `/v1/jobs` again.
     """
-    return EventStream(_events(reach.service, visit.caller.sees), visit, reach.settings.ping_s)
+    return EventStream(_events(reach.service, visit.caller.can_see), visit, reach.settings.ping_s)
 
 
 async def _events(service: Service, client: str | None) -> AsyncGenerator[bytes]:

@@ -130,33 +130,33 @@ async def listing(
     before: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
 ) -> JobPage:
     """Your jobs, newest first; an admin sees everybody's."""
-    jobs = await reach.service.jobs(client=caller.sees, state=state, kind=kind, limit=limit, before=before)
+    jobs = await reach.service.jobs(client=caller.can_see, state=state, kind=kind, limit=limit, before=before)
     return JobPage(jobs=list(jobs), next=cursor_after(jobs) if len(jobs) == limit else None)
 
 
 @router.get("/{job_id}")
 async def one(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> Job:
     """A job as it stands."""
-    return await reach.service.job(job_id, client=caller.sees)
+    return await reach.service.job(job_id, client=caller.can_see)
 
 
 @router.delete("/{job_id}", status_code=204)
 async def delete(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> None:
     """Forget an ended job and its pictures."""
-    await reach.service.delete(job_id, client=caller.sees)
+    await reach.service.delete(job_id, client=caller.can_see)
 
 
 @router.post("/{job_id}/cancel")
 async def cancel(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> Job:
     """Ask for a stop: at once while it is queued, at the next step while it runs; an ended job stays."""
-    return await reach.service.cancel(job_id, client=caller.sees)
+    return await reach.service.cancel(job_id, client=caller.can_see)
 
 
 @router.post("/{job_id}/move", openapi_extra=described(as_json=Moving))
 async def move(job_id: JobId, request: Request, reach: AppStateDep, caller: ClientDep) -> Job:
     """Change a waiting job's place. Your jobs trade places among themselves; an admin's move is among all."""
     body = await json_body(request, Moving, reach)
-    return await reach.service.move(job_id, body.before, client=caller.sees)
+    return await reach.service.move(job_id, body.before, client=caller.can_see)
 
 
 @router.get(
@@ -179,7 +179,7 @@ async def events(
     `state` carries the whole job whenever its state changes, `step` the steps done and, where asked for, a
     preview. Reconnecting begins with the present state. Leaving does not touch the job.
     """
-    job = await reach.service.job(job_id, client=visit.caller.sees)
+    job = await reach.service.job(job_id, client=visit.caller.can_see)
     if last_event_id in FINAL_STATES:
         return Response(status_code=204)
     source = _events(reach.service, job, previews=previews)
@@ -206,14 +206,14 @@ async def picture(
     if_none_match: Annotated[str, Header()] = "",
 ) -> Response:
     """A finished picture."""
-    job = await reach.service.job(job_id, client=caller.sees)
+    job = await reach.service.job(job_id, client=caller.can_see)
     if index >= len(job.pictures):
         raise NotFoundError(f"job {job_id} has {len(job.pictures)} pictures, counted from 0; {index} is none")
     tag = f'"{job.pictures[index].sha256}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
     if tag in if_none_match:
         return Response(status_code=304, headers=headers)
-    data = await reach.service.picture(job_id, index, client=caller.sees)
+    data = await reach.service.picture(job_id, index, client=caller.can_see)
     return Response(data, media_type="image/png", headers=headers)
 
 
@@ -259,7 +259,8 @@ def _key(values: dict[str, Any], header: str | None) -> dict[str, str]:
         return {}
     inside = values.get("idempotency_key")
     if inside not in (None, header):
-        rule = f"{short_repr(inside)} in the body is another than {short_repr(header)} in the header; send one of them"
+        body_key, header_key = short_repr(inside), short_repr(header)
+        rule = f"{body_key} in the body is another than {header_key} in the header; send one of them"
         raise RequestError([Problem("idempotency_key", rule)])
     return {"idempotency_key": header}
 

@@ -44,10 +44,10 @@ class MultiCondDenoiser:
         self._weights: dict[ConditioningEntry, Tensor] = {}
         self._networks: dict[Hashable, UNetRunner] = {}
 
-    def answer(self, engine: Engine, query: DenoiseQuery) -> Tensor:
+    def denoise(self, engine: Engine, query: DenoiseQuery) -> Tensor:
         """The estimate for a query, by an engine that has the model's LoRAs in use."""
         if self._alone is not None:
-            return engine.answer([DenoiseInput(query, self._alone, self._extra_channels)])[0]
+            return engine.denoise([DenoiseInput(query, self._alone, self._extra_channels)])[0]
         counting = [entry for entry in (*self._positive, *self._negative) if entry.counts_at(query.sigma)]
         estimates = self._estimates(engine, query, counting)
         positive = self._averaged(query.x, self._positive, estimates)
@@ -67,7 +67,7 @@ class MultiCondDenoiser:
         for key, group in together.items():
             questions = [self._question(query, entry) for entry in group]
             network = self._network(key, group[0].controls, questions[0])
-            found.update(zip(group, engine.answer(questions, network), strict=True))
+            found.update(zip(group, engine.denoise(questions, network), strict=True))
         return found
 
     def _question(self, query: DenoiseQuery, entry: ConditioningEntry) -> DenoiseInput:

@@ -79,5 +79,5 @@ class ControlledNetwork:
         )
         return [*down, middle]
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """It remembers nothing."""

@@ -150,10 +150,10 @@ def sampled(models: NodeModels, asked: Asked) -> Sampled:
     total, previewed = len(sigmas) - 1, -math.inf
     query = next(sampling)
     while True:
-        asking = query if start.keep is None else start.keep.into_question(query)
-        denoised = guiding.answer(models.for_unet(asked.model), asking)
+        asking = query if start.keep is None else start.keep.mask_input(query)
+        denoised = guiding.denoise(models.for_unet(asked.model), asking)
         if start.keep is not None:
-            denoised = start.keep.into_answer(denoised)
+            denoised = start.keep.mask_output(denoised)
         before = query.step
         try:
             query = sampling.send(denoised)
@@ -258,4 +258,4 @@ def _listening_network(
 
 
 def _preview(engine: Engine, latents: Tensor) -> bytes:
-    return as_jpeg(engine.glimpses(latents[:1])[0])
+    return as_jpeg(engine.previews(latents[:1])[0])

@@ -146,10 +146,10 @@ async def progress(
 
     Previews are made from the first asking on, until there has been none for some seconds.
     """
-    running = await reach.service.jobs(client=caller.sees, state="running", kind="pictures", limit=200)
+    running = await reach.service.jobs(client=caller.can_see, state="running", kind="pictures", limit=200)
     if not running:
         return _progress(None, None)
-    preview = None if skip_current_image else reach.service.glance(running[-1].id)
+    preview = None if skip_current_image else reach.service.poll_preview(running[-1].id)
     return _progress(running[-1], preview)
 
 

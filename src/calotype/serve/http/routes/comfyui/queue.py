@@ -82,14 +82,14 @@ async def queue_prompt(
 @router.get("/prompt")
 async def remaining(workflows: WorkflowServiceDep, caller: ClientDep) -> dict[str, Any]:
     """How many workflows wait or run."""
-    return {"exec_info": {"queue_remaining": await workflows.unended(client=caller.sees)}}
+    return {"exec_info": {"queue_remaining": await workflows.unended(client=caller.can_see)}}
 
 
 @router.get("/queue")
 async def queue(reach: AppStateDep, caller: ClientDep) -> dict[str, Any]:
     """Workflows that run and that wait, in their order."""
-    running = [job async for job in _jobs(reach.service, caller.sees, "running")]
-    waiting = [job async for job in _jobs(reach.service, caller.sees, "queued")]
+    running = [job async for job in _jobs(reach.service, caller.can_see, "running")]
+    waiting = [job async for job in _jobs(reach.service, caller.can_see, "queued")]
     waiting.sort(key=lambda job: job.position or 0)
     return {
         "queue_running": [queued(job) for job in reversed(running)],
@@ -101,11 +101,11 @@ async def queue(reach: AppStateDep, caller: ClientDep) -> dict[str, Any]:
 async def edit_queue(request: Request, reach: AppStateDep, caller: ClientDep) -> Response:
     """Take workflows back that wait; those that run go on."""
     body = await json_body(request, QueueEdit, reach)
-    waiting = [job.id async for job in _jobs(reach.service, caller.sees, "queued")]
+    waiting = [job.id async for job in _jobs(reach.service, caller.can_see, "queued")]
     for job_id in waiting:
         if body.clear or job_id in body.delete:
             with _gone_already():
-                await reach.service.cancel(job_id, client=caller.sees)
+                await reach.service.cancel(job_id, client=caller.can_see)
     return Response(status_code=200)
 
 
@@ -113,11 +113,11 @@ async def edit_queue(request: Request, reach: AppStateDep, caller: ClientDep) ->
 async def interrupt(request: Request, reach: AppStateDep, caller: ClientDep) -> Response:
     """Stop the workflow that runs, at its next step."""
     body = await json_body(request, InterruptBody, reach) if await request.body() else InterruptBody()
-    running = [job.id async for job in _jobs(reach.service, caller.sees, "running")]
+    running = [job.id async for job in _jobs(reach.service, caller.can_see, "running")]
     for job_id in running:
         if body.prompt_id in (None, job_id):
             with _gone_already():
-                await reach.service.cancel(job_id, client=caller.sees)
+                await reach.service.cancel(job_id, client=caller.can_see)
     return Response(status_code=200)
 
 
@@ -142,7 +142,7 @@ async def history(
     latest = MAX_REMEMBERED if max_items < 0 else min(max_items, MAX_REMEMBERED)
     found: list[Job] = []
     if latest:
-        async for job in _jobs(reach.service, caller.sees):
+        async for job in _jobs(reach.service, caller.can_see):
             if is_remembered(job):
                 found.append(job)
             if len(found) == latest and offset < 0:
@@ -157,7 +157,7 @@ async def history(
 async def history_of(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> dict[str, Any]:
     """A workflow that has ended; nothing while it has not."""
     try:
-        job = await reach.service.job(job_id, client=caller.sees)
+        job = await reach.service.job(job_id, client=caller.can_see)
     except NotFoundError:
         return {}
     return {job.id: remembered(job, caller.name)} if is_remembered(job) else {}
@@ -167,11 +167,11 @@ async def history_of(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> di
 async def clear_history(request: Request, reach: AppStateDep, caller: ClientDep) -> Response:
     """Forget ended workflows and their pictures."""
     body = await json_body(request, QueueEdit, reach)
-    ended = [job.id async for job in _jobs(reach.service, caller.sees) if job.state in FINAL_STATES]
+    ended = [job.id async for job in _jobs(reach.service, caller.can_see) if job.state in FINAL_STATES]
     for job_id in ended:
         if body.clear or job_id in body.delete:
             with _gone_already():
-                await reach.service.delete(job_id, client=caller.sees)
+                await reach.service.delete(job_id, client=caller.can_see)
     return Response(status_code=200)
 
 

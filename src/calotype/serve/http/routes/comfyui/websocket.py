@@ -37,7 +37,7 @@ async def websocket(
     assert reach.workflows is not None
     name = name or uuid.uuid4().hex
     # Followed from before the client knows that it is connected: it misses nothing of what it then asks for.
-    with reach.service.follow(client=visit.caller.sees) as happenings:
+    with reach.service.follow(client=visit.caller.can_see) as happenings:
         await socket.accept()
         leaving = asyncio.ensure_future(_left(socket))
         telling = asyncio.ensure_future(_tell(socket, name, visit, happenings, reach.workflows))
@@ -55,7 +55,7 @@ async def websocket(
             raise outcome
     if not gone:
         with suppress(RuntimeError, WebSocketDisconnect):
-            await socket.close(GOING_AWAY if visit.lasts() else KEY_REVOKED)
+            await socket.close(GOING_AWAY if visit.is_valid() else KEY_REVOKED)
 
 
 async def _left(socket: WebSocket) -> None:
@@ -65,7 +65,7 @@ async def _left(socket: WebSocket) -> None:
 
 async def _stayed(visit: Session, look_every_s: float) -> None:
     """Until the client's key is revoked, though there is nothing to tell."""
-    while visit.lasts():
+    while visit.is_valid():
         await asyncio.sleep(look_every_s)
 
 
@@ -77,9 +77,9 @@ async def _tell(
     workflows: WorkflowService,
 ) -> None:
     caller = visit.caller
-    await _send(socket, "status", {**status(await workflows.unended(client=caller.sees)), "sid": name})
+    await _send(socket, "status", {**status(await workflows.unended(client=caller.can_see)), "sid": name})
     async for happening in happenings:
-        if not visit.lasts():
+        if not visit.is_valid():
             return
         if happening.job.kind != "workflow":
             continue
@@ -90,7 +90,7 @@ async def _tell(
             if happening.preview is not None:
                 await socket.send_bytes(preview_frame(happening.preview))
         if happening.news is None:
-            await _send(socket, "status", status(await workflows.unended(client=caller.sees)))
+            await _send(socket, "status", status(await workflows.unended(client=caller.can_see)))
 
 
 async def _send(socket: WebSocket, message: str, data: dict[str, Any]) -> None:
