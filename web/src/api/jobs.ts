@@ -1,4 +1,4 @@
-/** `/v1/jobs`. The types follow `spec/job.py` and `spec/request.py`. */
+/** `/v1/jobs`. The types follow `spec/job.py` and `spec/generate_request.py`. */
 
 import { addressOf, ask, call } from "./client";
 import { stringify } from "./json";

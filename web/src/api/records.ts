@@ -1,4 +1,4 @@
-/** `/calotype/records` and `/calotype/reports`. The types follow `spec/measurement.py`. */
+/** `/calotype/records` and `/calotype/reports`. The types follow `spec/records/measurement.py`. */
 
 import { addressOf, ask } from "./client";
 

@@ -1,4 +1,4 @@
-/** The samplers and schedules every server knows (`spec/names.py`), for a form that cannot wait. */
+/** The samplers and schedules every server knows (`spec/constants.py`), for a form that cannot wait. */
 
 export const SAMPLERS = [
   "euler",
