@@ -7,7 +7,7 @@ from calotype.serve.worker.model_cache import ModelCache
 from calotype.serve.worker.options import WorkerOptions
 from calotype.serve.worker.protocols import Loader
 from calotype.serve.worker.workflow_engines import NodeEngines
-from calotype.workflow.nodes.model_provider import NodeModels as NodeModels
+from calotype.workflow.nodes.model_provider import NodeModels
 
 
 def node_engines(options: WorkerOptions, loader: Loader, models: ModelCache) -> NodeEngines:

@@ -15,7 +15,10 @@ from calotype.models.tokenizer import build_tokenizer, read_tokenizer, vocabular
 from tests.unit.datasets.emoji.dataset_reader import samples_in
 
 TEXTS = ["a red apple, noto style", "a green apple on a red background", "red apples, flat style"] * 3
-_LEARN = "import json; from calotype.datasets.emoji.bpe import learn_merges; print(json.dumps(learn_merges({texts!r})))"
+_LEARN = (
+    "import json; from calotype.datasets.emoji.bpe import learn_merges; "
+    "print(json.dumps(learn_merges({texts!r})))"
+)
 
 
 def test_other_processes_learn_the_same() -> None:
