@@ -1,6 +1,7 @@
 """What every test wants of the machine. Knows nothing of any test."""
 
 import gc
+import logging
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -38,6 +39,15 @@ def pytest_collection() -> Generator[None, object, object]:
 def _ctrl_c() -> None:
     """Programs started in the background of a script are told to ignore it, and so would our tests be."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _root_log_handlers() -> Iterator[None]:
+    """Remove handlers that a test or a library adds to the root logger: they write to a stream that ends."""
+    before = list(logging.getLogger().handlers)
+    yield
+    for handler in set(logging.getLogger().handlers) - set(before):
+        logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -13,6 +14,7 @@ from calotype.serve.api_keys import ApiKeys
 from tests.browser.conftest import Visitor
 from tests.browser.proxy import proxied
 from tests.browser.served import PATIENCE_MS, Deployed, Visit, deployed, visit
+from tests.polling import until
 
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 ROOMS = {"#/studio": "Studio", "#/graph": "Graph", "#/measure": "Measurements", "#/system": "System"}
@@ -195,6 +197,10 @@ def test_a_key_is_asked_for_where_the_server_wants_one(browser: Browser, tmp_pat
         visited.page.context.close()
 
 
+def _fits(visited: Visit) -> bool:
+    return bool(visited.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
 def test_a_damaged_queue_database_is_said_in_every_room(browser: Browser, tmp_path: Path) -> None:
     expect.set_options(timeout=PATIENCE_MS)
     with deployed(tmp_path, engine="nothing") as running:
@@ -206,7 +212,7 @@ def test_a_damaged_queue_database_is_said_in_every_room(browser: Browser, tmp_pa
         for room in ROOMS:
             visited.go(room)
             expect(visited.page.get_by_text("the queue database was damaged")).to_be_visible()
-            visited.page.wait_for_function("document.documentElement.scrollWidth <= window.innerWidth")
+            until(partial(_fits, visited), f"{room} fits a phone")
         assert violations(visited) == []
         visited.press("Close")
         expect(visited.page.get_by_text("the queue database was damaged")).to_have_count(0)

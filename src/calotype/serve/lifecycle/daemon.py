@@ -58,8 +58,17 @@ def _started(place: DeploymentDir, held: int) -> IO[str]:
                 stderr=log,
                 pass_fds=(theirs, held),
             )
-    finally:
+    except KeyboardInterrupt:
+        # The server may have started although `setsid` has not returned yet.
         os.close(theirs)
+        with os.fdopen(ours, encoding="utf-8") as pipe:
+            _call_off(None, pipe)
+        raise
+    except BaseException:
+        os.close(theirs)
+        os.close(ours)
+        raise
+    os.close(theirs)
     return os.fdopen(ours, encoding="utf-8")
 
 

@@ -150,7 +150,7 @@ def test_what_cannot_be_profiled_is_refused_before_anything_is_loaded(
         ((*start, "--steps", 51, "--warmup", 0), ("--steps: 51 is out of range", "1 to 50", "--warmup: 0")),
         ((*start, "--width", 12), ("width",)),
         ((*start, "--out", recipe_file), ("--out", "is a file")),
-        (("profile", "train", recipe_file, "--steps", 0), ("--steps: 0 is out of range",)),
+        (("profile", "train", recipe_file, "--steps", 0), ("--steps: '0' is out of range",)),
         (("profile", "train", recipe_file, "model.nonsense=1"), ("nonsense",)),
         (
             ("profile", "train", recipe_file, "trainer.devices=2", "model.global_batch_size=4"),

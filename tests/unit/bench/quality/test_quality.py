@@ -187,7 +187,11 @@ def test_bad_requests_are_refused_before_a_model_is_loaded(
     (tmp_path / "file").touch()
     code, told = refused("--out", tmp_path / "file")
     assert (code, told.startswith("error: --out: ")) == (ExitCode.BAD_REQUEST, True)
-    assert refused("--count", 0) == (ExitCode.BAD_REQUEST, "error: --count: 0 is too few; at least 1\n")
+    too_few = "error: --count: '0' is out of range; it must be at least 1\n"
+    assert refused("--count", 0) == (ExitCode.BAD_REQUEST, too_few)
+        ExitCode.BAD_REQUEST,
+        "error: --count: '0' is out of range; it must be at least 1\n",
+    )
     code, told = refused("--sampler", "eular")
     assert code == ExitCode.BAD_REQUEST
     assert "'euler'" in told
