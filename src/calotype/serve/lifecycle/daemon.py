@@ -117,8 +117,9 @@ def _call_off(pid: int | None, pipe: IO[str]) -> None:
         pid = int(told.text) if told.kind == "begun" else None
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-    # The pipe ends with the server.
+    # The server closes the pipe when it stops; its process ends a moment later.
     pipe.read()
+    _see_out(pid)
 
 
 def undeploy(place: DeploymentDir, *, at_once: bool = False, purge: bool = False) -> None:
