@@ -56,6 +56,7 @@ tools:
 lint: $(READY) web-lint
 	$(BIN)/ruff check src tests benchmarks containers
 	$(BIN)/ruff format --check src tests benchmarks containers
+	$(BIN)/python scripts/check-names src/calotype
 
 types: $(READY) web-types
 	$(BIN)/mypy
