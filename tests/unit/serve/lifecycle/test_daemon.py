@@ -471,7 +471,10 @@ def test_over_tls_it_is_found_by_name_whatever_its_certificate_calls_it(tmp_path
     other = calotype.client(str(running_deployment("one")[1].grpc), certificate=certificate)
     with other, pytest.raises(CalotypeError, match="Hostname Verification"):
         other.query("a fox")
-    for content, rule in (("no certificate", "cannot be asked over TLS"), (None, "cert.pem cannot be read")):
+    for content, rule in (
+        ("no certificate", "cannot be reached over TLS"),
+        (None, "cert.pem cannot be read"),
+    ):
         certificate.unlink()
         if content is not None:
             certificate.write_text(content)
