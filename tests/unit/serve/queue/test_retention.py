@@ -398,7 +398,7 @@ def test_retention_reads_indexes_and_only_the_rows_that_go() -> None:
             for forget in (history.forget_old, uploads.forget_old):
                 while forget(connection, limits, 0.0) is not None:
                     pass
-            assert history._crowding(connection, 0)
+            assert history._over_record_limit(connection, 0)
         read = [step for _, step in whole_tables(found)]
         assert read
         covering = ("COVERING INDEX jobs_held", "COVERING INDEX uploads_of_client")
