@@ -61,7 +61,7 @@ def remote_health(running: Endpoint) -> int:
 
 def full(disk: Path) -> None:
     """Refuses while it is full, loses nothing, and goes on by itself when there is room."""
-    running = deploy(PLAN, place=DeploymentDir(disk / "small"))
+    running = deploy(PLAN, directory=DeploymentDir(disk / "small"))
     try:
         with httpx.Client(base_url=running.http, timeout=60, trust_env=False) as client:
             first = ask(client, "before", wait="true").raise_for_status().json()

@@ -78,7 +78,7 @@ class Storm:
         """The whole storm; how often each victim died."""
         chance = random.Random(self.seed)
         died = dict.fromkeys(VICTIMS, 0)
-        deploy(self.plan, place=self.place)
+        deploy(self.plan, directory=self.place)
         try:
             self._start_client()
             for number in range(kills):
@@ -112,7 +112,7 @@ class Storm:
         match victim:
             case "server":
                 self._kill_server()
-                deploy(self.plan, place=self.place)
+                deploy(self.plan, directory=self.place)
             case "starting server":
                 self._kill_server()
                 command = [sys.executable, "-m", "calotype.serve.lifecycle", str(self.place.folder)]
@@ -121,7 +121,7 @@ class Storm:
                 time.sleep(chance.uniform(0.0, 2.0))
                 starting.kill()
                 starting.wait(60)
-                deploy(self.plan, place=self.place)
+                deploy(self.plan, directory=self.place)
             case "worker":
                 killed(self._worker())
             case _:

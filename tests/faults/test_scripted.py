@@ -74,7 +74,7 @@ def test_a_disk_that_became_read_only_keeps_its_history(state: Path) -> None:
     )
     done = in_its_own_world("sh", "-c", script)
     assert "Traceback" not in done.stderr
-    assert "must have room and be writable" in done.stderr
+    assert "must have space and be writable" in done.stderr
     assert done.returncode not in (0, 1)
     with calotype.deploy("emoji", name="one", **IDLE) as again:
         assert len(again.jobs()) == 1

@@ -1,11 +1,11 @@
-"""API keys of a deployment: named, kept as salted hashes in one file, each with bounds of its own.
+"""API keys of a deployment: named, stored as salted hashes in one file, each with its own quotas.
 
-A key is shown once, when it is made. It has 256 random bits, so a fast hash is as safe as a slow one and
-costs a request nothing. The file may be changed by another process while a server runs: it is read again when
-it has changed. Knows nothing of how a key travels.
+A key is shown once, when it is made. It has 256 random bits, so a fast hash is as safe as a slow one and adds
+no latency. Another process may change the file while a server runs: the server reads it again when it has
+changed.
 
 A deployment that has had keys never becomes open: a running server keeps the last keys that it could read,
-and a mark in the deployment's folder makes the next start refuse where the file is missing or holds no key.
+and a mark in the deployment's folder makes the next start fail where the file is missing or holds no key.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ FILE_NAME = "keys.json"
 MARK_NAME = "keys-required"
 """In a deployment's folder, with the path of its key file: the deployment has had API keys."""
 LOCAL = "local"
-"""Who asks without a key; no key can have this name."""
+"""The client name of requests without a key; no key can have this name."""
 PREFIX = "calotype"
 MAX_TOKEN_LENGTH = 200
 
 
 class ApiKey(BaseModel):
-    """A key as it is kept: nothing in it lets anybody in."""
+    """A key as it is stored; the token cannot be derived from it."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     id: str
-    """The part of the key that is no secret."""
+    """The public part of the token."""
     name: str
-    """The client that it lets in. A key made for the name of a revoked one carries on as that client."""
+    """The client that it authenticates. A new key with the name of a revoked one continues as that client."""
     salt: str
     hash: str
     created_at: float
     revoked_at: float | None = None
     max_queued: Annotated[int, Field(ge=1)] | None = None
-    """Jobs of this client that may wait; as many as the deployment allows if not said."""
+    """Queued jobs that this client may have; the deployment's limit by default."""
     pictures_per_minute: Annotated[int, Field(ge=1)] | None = None
-    """As many at once, and as many again every minute; without a bound if not said."""
+    """Quota of images: this many at once, refilled every minute; no quota by default."""
 
 
 class _KeyFile(BaseModel):
@@ -65,7 +65,7 @@ class _KeyFile(BaseModel):
 
 
 class ApiKeys:
-    """The keys in a folder. Without any key, nobody is known."""
+    """The keys in a folder."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ApiKeys:
         data_folder: Path | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`data_folder` is the deployment's own, where `folder` is elsewhere."""
+        """`data_folder` is the deployment's own folder, where `folder` is another."""
         self._path, self._monotonic = folder / FILE_NAME, monotonic
         self._mark = (data_folder or folder) / MARK_NAME
         self._seen = self._stamp()
@@ -82,18 +82,19 @@ class ApiKeys:
         self._required = self._seen is not None or self._mark.exists()
         self._problem = self._missing(self._keys)
         self._spent: dict[str, tuple[float, float]] = {}
-        """Pictures that a client had left, and when."""
+        """Images that a client had left, and when."""
 
     def create(
         self, name: str, *, max_queued: int | None = None, pictures_per_minute: int | None = None
     ) -> str:
-        """Make a key and answer with it; nobody can read it again later."""
+        """Make a key and return its token, which cannot be read again later."""
         check_name("name", name)
         if name == LOCAL:
-            raise RequestError([Problem("name", f"{name!r} is who asks without a key; choose another", name)])
+            rule = f"{name!r} is the name of clients without a key; choose another"
+            raise RequestError([Problem("name", rule, name)])
         key_id, secret, salt = secrets.token_hex(6), secrets.token_urlsafe(32), secrets.token_hex(16)
         try:
-            made = ApiKey(
+            key = ApiKey(
                 id=key_id,
                 name=name,
                 salt=salt,
@@ -108,22 +109,22 @@ class ApiKeys:
             if any(key.name == name for key in _valid(keys)):
                 rule = f"a key {name!r} exists; revoke it first, or choose another name"
                 raise RequestError([Problem("name", rule, name)])
-            keys.append(made)
+            keys.append(key)
         return f"{PREFIX}-{key_id}-{secret}"
 
     def revoke(self, name: str) -> None:
-        """Let nobody in by this key any more."""
+        """Revoke the key with this name."""
         with self._changing() as keys:
-            found = [key for key in _valid(keys) if key.name == name]
-            if not found:
+            matches = [key for key in _valid(keys) if key.name == name]
+            if not matches:
                 raise NotFoundError(
                     f"no key {name!r}; {did_you_mean(name, [key.name for key in _valid(keys)])}"
                 )
-            at = keys.index(found[0])
-            keys[at] = found[0].model_copy(update={"revoked_at": time.time()})
+            at = keys.index(matches[0])
+            keys[at] = matches[0].model_copy(update={"revoked_at": time.time()})
 
     def all(self) -> Sequence[ApiKey]:
-        """Every key that lets somebody in."""
+        """All valid keys."""
         return _valid(self._current())
 
     def exist(self) -> bool:
@@ -141,7 +142,7 @@ class ApiKeys:
         return self._problem
 
     def check(self, token: str) -> str | None:
-        """The client that a key lets in. Takes as long for a wrong secret as for a right one."""
+        """The client that a token authenticates. Takes as long for a wrong secret as for a right one."""
         _, _, rest = token[:MAX_TOKEN_LENGTH].partition("-")
         key_id, _, secret = rest.partition("-")
         key = next((key for key in _valid(self._current()) if key.id == key_id), None)
@@ -150,32 +151,32 @@ class ApiKeys:
         return key.name if key and right and token.startswith(f"{PREFIX}-") else None
 
     def max_queued(self, client: str) -> int | None:
-        """A client's own bound of waiting jobs."""
+        """A client's own limit on queued jobs."""
         key = self._of(client)
         return key.max_queued if key else None
 
-    def spend(self, client: str, pictures: int) -> None:
-        """Count pictures that a client asks for, or refuse them and say when there is room."""
+    def spend(self, client: str, images: int) -> None:
+        """Count images against the quota; QueueFullError says when there is room."""
         key = self._of(client)
         if key is None or key.pictures_per_minute is None:
             return
         most = key.pictures_per_minute
-        if pictures > most:
-            rule = f"{pictures} pictures at once, the limit of {client!r} is {most} a minute; ask for fewer"
-            raise RequestError([Problem("count", rule, pictures)])
+        if images > most:
+            rule = f"{images} images at once, the limit of {client!r} is {most} a minute; request fewer"
+            raise RequestError([Problem("count", rule, images)])
         left = self._left(client, most)
-        if pictures > left:
+        if images > left:
             raise QueueFullError(
-                f"{client!r} may ask for {most} pictures a minute and has {int(left)} left; try again later",
-                retry_after_s=(pictures - left) * 60 / most,
+                f"{client!r} may request {most} images a minute and has {int(left)} left; try again later",
+                retry_after_s=(images - left) * 60 / most,
             )
-        self._spent[client] = (left - pictures, self._monotonic())
+        self._spent[client] = (left - images, self._monotonic())
 
-    def refund(self, client: str, pictures: int) -> None:
-        """What was counted and then not accepted."""
+    def refund(self, client: str, images: int) -> None:
+        """Return images that were counted but not accepted."""
         key = self._of(client)
         if key is not None and key.pictures_per_minute is not None:
-            left = self._left(client, key.pictures_per_minute) + pictures
+            left = self._left(client, key.pictures_per_minute) + images
             self._spent[client] = (min(left, key.pictures_per_minute), self._monotonic())
 
     def _left(self, client: str, most: int) -> float:
@@ -187,7 +188,7 @@ class ApiKeys:
 
     @contextmanager
     def _changing(self) -> Iterator[list[ApiKey]]:
-        """The keys, to be changed by one process at a time and written at the end."""
+        """The keys, for one process at a time to change; written at the end of the block."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self._path.with_suffix(".lock")):
             keys = list(self._read())
@@ -199,7 +200,7 @@ class ApiKeys:
         self.require()
 
     def require(self) -> None:
-        """Refuse every request without a key from now on, also after a restart."""
+        """Refuse requests without a key from now on, also after a restart."""
         self._required = True
         if self._mark.exists():
             return
@@ -251,7 +252,7 @@ class ApiKeys:
         except FileNotFoundError:
             return None
         except OSError as error:
-            # Reading it says what is wrong.
+            # Reading the file reports the error.
             return (error.errno or 0,)
         return status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -262,14 +263,14 @@ class ApiKeys:
             return ()
         except (ValidationError, OSError) as error:
             first = str(error).splitlines()[0]
-            rule = "put it right, or remove it and make new keys"
+            rule = "repair it, or remove it and make new keys"
             raise UnavailableError(f"the API keys in {self._path} cannot be read: {first}; {rule}") from error
 
 
 def server_keys(name: str, data_folder: Path, named_folder: Path | None) -> ApiKeys:
-    """The keys that the server of a deployment checks; raises where keys are required and there are none.
+    """The keys that a server checks; raises where keys are required and there are none.
 
-    `named_folder` is what the deployment was started with, `data_folder` its own.
+    `named_folder` is the folder that the deployment was started with, `data_folder` its own.
     """
     keys = ApiKeys(named_folder or data_folder, data_folder=data_folder)
     if named_folder is None and not keys.exist():

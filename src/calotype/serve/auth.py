@@ -1,4 +1,4 @@
-"""Who asks, and what they may do. Knows nothing of how keys are kept or how a token travels."""
+"""Authentication and authorization: which client a token belongs to, and what that client may do."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from calotype.core.errors import CalotypeError, Problem, RequestError
 from calotype.serve.settings import ServeSettings
 
 LOCAL = "local"
-"""The client's name where no keys exist."""
+"""The client name where no API keys exist."""
 
 
 class KeyCheck(Protocol):
     """The API keys of a deployment, which may change while it runs."""
 
     def all(self) -> Sequence[object]:
-        """The keys that let somebody in."""
+        """The valid keys."""
         ...
 
     def exist(self) -> bool:
-        """Whether clients need a key. Once it is so it stays so, even if all keys are revoked or lost."""
+        """Whether clients need a key. Stays true even if all keys are revoked or lost."""
         ...
 
     def problem(self) -> str | None:
-        """Why the kept keys cannot be read now, and what holds until they can."""
+        """Why the keys cannot be read now, and what holds until they can."""
         ...
 
     def check(self, token: str) -> str | None:
-        """The name of the client a token belongs to; raises QueueFullError when its quota is used up."""
+        """The client that a token belongs to; raises QueueFullError when its quota is used up."""
         ...
 
 
 class UnknownClientError(CalotypeError):
-    """No key, or one that is not known."""
+    """No key, or an unknown one."""
 
 
 class ForbiddenError(CalotypeError):
-    """Somebody known, or somewhere, from where this may not be asked."""
+    """A known client, or an address, that may not make this request."""
 
 
 @dataclass(frozen=True)
 class Client:
-    """A client that was let in."""
+    """An authenticated client."""
 
     name: str
     admin: bool
 
     @property
     def can_see(self) -> str | None:
-        """Whose jobs it may touch: its own, or everybody's."""
+        """The client whose jobs it may access: its own, or None for all."""
         return None if self.admin else self.name
 
     def acts_for(self, client: str | None) -> str:
@@ -60,15 +60,15 @@ class Client:
         return client or self.name
 
     def require_admin(self) -> None:
-        """Refuse what only an admin may do."""
+        """Raise ForbiddenError unless the client is an admin."""
         if not self.admin:
             raise ForbiddenError(f"{self.name!r} is no admin of this deployment; name it in `admins`")
 
 
 class Access:
-    """Lets clients in by their key; where none was made, anybody on this machine and nobody else.
+    """Authenticates clients by key; where no key was ever made, accepts anyone on this machine only.
 
-    Who revokes the last key wants to let somebody in no more, not everybody from then on.
+    Revoking the last key keeps the deployment closed: it does not become open to everyone.
     """
 
     def __init__(self, settings: ServeSettings, keys: KeyCheck | None) -> None:
@@ -84,16 +84,16 @@ class Access:
 
     @property
     def has_keys(self) -> bool:
-        """Whether anybody needs one."""
+        """Whether clients need a key."""
         return bool(self._keys and self._keys.exist())
 
     @property
     def keys_problem(self) -> str | None:
-        """Why the kept keys cannot be read now."""
+        """Why the keys cannot be read now."""
         return self._keys.problem() if self._keys else None
 
     def caller(self, token: str | None) -> Client:
-        """The client with this token."""
+        """The client that a token belongs to; raises UnknownClientError."""
         if self._loopback_only and not self.has_keys:
             return Client(LOCAL, admin=True)
         name = self._keys.check(token) if self._keys and token else None
@@ -107,14 +107,14 @@ class Access:
 
 
 class Session:
-    """A client that was let in, for answers that go on for so long that its key may be revoked meanwhile."""
+    """An authenticated client of a long response, during which its key may be revoked."""
 
     def __init__(self, access: Access, token: str | None) -> None:
         self.caller = access.caller(token)
         self._access, self._token = access, token
 
     def is_valid(self) -> bool:
-        """Whether it would be let in again, as the same."""
+        """Whether its token still authenticates the same client."""
         try:
             return self._access.caller(self._token) == self.caller
         except CalotypeError:

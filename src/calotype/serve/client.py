@@ -1,9 +1,7 @@
-"""Asking a deployment for pictures from Python, over gRPC. Found by name, or by an address.
+"""A gRPC client of a deployment, response by name or by address.
 
-    generator = calotype.client("sd_deploy")
-    generator.query("a red apple").images[0].save("apple.png")
-
-Knows nothing of how deployments are started.
+generator = calotype.client("sd_deploy")
+generator.query("a red apple").images[0].save("apple.png")
 """
 
 from __future__ import annotations
@@ -33,22 +31,22 @@ API_KEY = "CALOTYPE_API_KEY"
 NO_LIMIT = -1
 PING_EVERY_MS = 30_000
 KEEPALIVE_TIMEOUT_MS = 10_000
-"""How long the other machine may leave unconfirmed that anything reached it."""
+"""How long the other machine may leave sent data unacknowledged."""
 PING_TIMEOUT_MS = 60_000
-"""What stands between here and there may confirm everything and hand on nothing, and then only an unanswered
-ping tells; but on a slow line the answer waits behind the pictures."""
+"""How long a ping may stay unanswered. A proxy may acknowledge data and forward none, which only an
+unanswered ping shows; but on a slow line the answer waits behind the images."""
 
 ImageArgument = bytes | str | Path | Image.Image
-"""A picture to start from: the bytes of a file, its path, or an image."""
+"""An input image: the bytes of a file, its path, or an image."""
 
 
 class DeploymentError(CalotypeError):
-    """A deployment that answered with a failure of its own."""
+    """The deployment failed to answer a call."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a query is."""
+    """The progress of a query."""
 
     state: str
     position: int | None
@@ -59,11 +57,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Answer:
-    """Finished pictures."""
+    """Finished images."""
 
     job_id: str
     files: tuple[bytes, ...]
-    """PNG files, which hold the whole request."""
+    """PNG files, whose metadata holds the whole request."""
 
     @property
     def images(self) -> list[Image.Image]:
@@ -71,7 +69,7 @@ class Answer:
 
 
 class Client:
-    """One deployment. Use it as a context manager, or `close` it."""
+    """A connection to one deployment. Use it as a context manager, or `close` it."""
 
     def __init__(
         self,
@@ -81,14 +79,14 @@ class Client:
         certificate: bytes | None = None,
         certified_name: str | None = None,
     ) -> None:
-        """`address` is HOST:PORT of its gRPC interface; `certificate` the PEM it is trusted by, for TLS.
+        """`address` is HOST:PORT of its gRPC interface; `certificate` is the PEM to trust, which enables TLS.
 
-        `certified_name` is the server's name in that, if it is not HOST.
+        `certified_name` is the server's name in the certificate, if it is not HOST.
         """
         options: list[tuple[str, int | str]] = [
             ("grpc.max_receive_message_length", NO_LIMIT),
             ("grpc.max_send_message_length", NO_LIMIT),
-            # Nothing else tells a network that was lost from a job that takes long.
+            # Only pings tell a lost network from a job that takes long.
             ("grpc.keepalive_time_ms", PING_EVERY_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
@@ -128,24 +126,24 @@ class Client:
         previews: bool = False,
         **knobs: Any,
     ) -> Answer:
-        """Pictures for a prompt, with the knobs of GenerateRequest by name. Ctrl-C cancels the job.
+        """Generate images for a prompt, with the fields of GenerateRequest by name. Ctrl-C cancels the job.
 
-        `deadline_s` is the time it has from now on; it fails when that is over.
+        `deadline_s` is the time that the job has from now on; it fails afterwards.
         """
-        how = {"model": model, "preset": preset, "priority": priority, "deadline_s": deadline_s}
-        submission = _submission(prompt, image, mask, knobs, how)
+        options = {"model": model, "preset": preset, "priority": priority, "deadline_s": deadline_s}
+        submission = _submission(prompt, image, mask, knobs, options)
         call = self._stub.GenerateStream(
             pb.GenerateStreamRequest(submission=submission, previews=previews), metadata=self._metadata
         )
         last: pb.Progress | None = None
-        with _errors_named():
+        with _raise_server_errors():
             try:
                 for last in call:
                     if on_progress is not None:
                         on_progress(_progress(last))
             finally:
                 call.cancel()
-        assert last is not None, "a stream that ends well has an end"
+        assert last is not None, "a successful stream ends with the job"
         return Answer(last.job.id, tuple(last.pictures))
 
     def submit(
@@ -161,65 +159,67 @@ class Client:
         idempotency_key: str | None = None,
         **knobs: Any,
     ) -> str:
-        """Hand in a job that outlives this process; its id."""
-        how = {"model": model, "preset": preset, "priority": priority, "deadline_s": deadline_s}
-        submission = _submission(prompt, image, mask, knobs, {**how, "idempotency_key": idempotency_key})
-        with _errors_named():
+        """Submit a job that outlives this process; returns its id."""
+        options = {"model": model, "preset": preset, "priority": priority, "deadline_s": deadline_s}
+        submission = _submission(prompt, image, mask, knobs, {**options, "idempotency_key": idempotency_key})
+        with _raise_server_errors():
             return self._stub.Submit(submission, metadata=self._metadata).id
 
     def job(self, job_id: str) -> pb.Job:
-        """A job as it stands."""
-        with _errors_named():
+        """The current state of a job."""
+        with _raise_server_errors():
             return self._stub.Get(pb.JobId(id=job_id), metadata=self._metadata)
 
     def jobs(self, limit: int = 50) -> Sequence[pb.Job]:
         """The newest jobs first."""
-        with _errors_named():
+        with _raise_server_errors():
             return list(self._stub.List(pb.ListRequest(limit=limit), metadata=self._metadata).jobs)
 
     def cancel(self, job_id: str) -> None:
-        """At once while it is queued, at the next step while it runs."""
-        with _errors_named():
+        """Cancel a job: at once while it is queued, at the next step while it runs."""
+        with _raise_server_errors():
             self._stub.Cancel(pb.JobId(id=job_id), metadata=self._metadata)
 
     def picture(self, job_id: str, index: int = 0) -> Image.Image:
-        """A finished picture of a job."""
-        with _errors_named():
-            found = self._stub.Picture(pb.PictureRequest(job_id=job_id, index=index), metadata=self._metadata)
-        return Image.open(io.BytesIO(found.png))
+        """A finished image of a job."""
+        with _raise_server_errors():
+            response = self._stub.Picture(
+                pb.PictureRequest(job_id=job_id, index=index), metadata=self._metadata
+            )
+        return Image.open(io.BytesIO(response.png))
 
     def models(self) -> Sequence[pb.LoadedModel]:
-        """The models that are loaded."""
-        with _errors_named():
+        """The loaded models."""
+        with _raise_server_errors():
             return list(self._stub.Models(pb.ModelsRequest(), metadata=self._metadata).models)
 
     def load(self, model: str) -> Sequence[pb.LoadedModel]:
-        """Have a model ready; those that were not used for longest make room. For admins, where keys are."""
-        with _errors_named():
+        """Load a model; the least recently used ones make room. Needs an admin's key where there are keys."""
+        with _raise_server_errors():
             return list(self._stub.Load(pb.ModelName(model=model), metadata=self._metadata).models)
 
     def unload(self, model: str) -> Sequence[pb.LoadedModel]:
-        """Let a model go once no job uses it. For admins, where there are keys."""
-        with _errors_named():
+        """Unload a model once no job uses it. Needs an admin's key where there are keys."""
+        with _raise_server_errors():
             return list(self._stub.Unload(pb.ModelName(model=model), metadata=self._metadata).models)
 
     def status(self) -> pb.DeploymentStatus:
-        """The deployment as it stands."""
-        with _errors_named():
+        """The current state of the deployment."""
+        with _raise_server_errors():
             return self._stub.Status(pb.StatusRequest(), metadata=self._metadata)
 
 
 def client(name: str, *, api_key: str | None = None, certificate: str | Path | None = None) -> Client:
-    """The deployment of this name on this machine, or the one whose gRPC interface is at HOST:PORT.
+    """A client of the deployment of this name on this machine, or of a gRPC interface at HOST:PORT.
 
-    `certificate` is a PEM file that one elsewhere is trusted by, if it speaks TLS.
+    `certificate` is a PEM file to trust for HOST:PORT, which enables TLS.
     """
     if ":" in name:
         trusted = None if certificate is None else _bytes_of("certificate", certificate)
         return Client(name, api_key=api_key, certificate=trusted)
     place, running = running_deployment(name)
     if running.grpc is None:
-        raise NotFoundError(f"deployment {name!r} has no gRPC interface; ask it over HTTP at {running.http}")
+        raise NotFoundError(f"deployment {name!r} has no gRPC interface; use HTTP at {running.http}")
     own = place.plan().reached.tls_certificate
     if own is None:
         return Client(running.grpc, api_key=api_key)
@@ -232,25 +232,25 @@ def _submission(
     image: ImageArgument | None,
     mask: ImageArgument | None,
     knobs: Mapping[str, Any],
-    how: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> pb.Submission:
     if isinstance(prompt, GenerateRequest):
         values = {name: value for name, value in prompt.as_dict().items() if value is not None}
     else:
         values = {"prompt": prompt}
     values = {name: value for name, value in {**values, **knobs}.items() if value is not None}
-    how = {name: value for name, value in how.items() if value is not None}
+    options = {name: value for name, value in options.items() if value is not None}
     try:
-        made = pb.Submission(request=pb.GenerateRequest(**values), **how)
+        message = pb.Submission(request=pb.GenerateRequest(**values), **options)
     except (TypeError, ValueError) as error:
-        # What the wire has no way to say breaks a rule of jobs, which are told by name and all at once.
+        # A value that protobuf cannot hold breaks a rule of requests; validation lists all of these by name.
         with rename_error_fields({}):
-            parse_submission({**how, "request": values})
+            parse_submission({**options, "request": values})
         raise RequestError([Problem("request", f"cannot be sent: {error}")]) from None
     for field, given in (("image", image), ("mask", mask)):
         if given is not None:
-            setattr(made, field, _bytes_of(field, given))
-    return made
+            setattr(message, field, _bytes_of(field, given))
+    return message
 
 
 def _bytes_of(field: str, given: ImageArgument) -> bytes:
@@ -275,22 +275,22 @@ def _progress(message: pb.Progress) -> Progress:
 
 
 @contextmanager
-def _errors_named() -> Iterator[None]:
-    """A call's failure as the error it was on the other side."""
+def _raise_server_errors() -> Iterator[None]:
+    """Raise a failed call as the error that the server raised."""
     try:
         yield
     except grpc.RpcError as error:
-        raise _named(error) from None
+        raise _server_error(error) from None
 
 
-def _named(error: Any) -> CalotypeError:
-    code, said = error.code(), error.details() or ""
+def _server_error(error: Any) -> CalotypeError:
+    code, details = error.code(), error.details() or ""
     trailing = dict(error.trailing_metadata() or ())
     if code == grpc.StatusCode.INVALID_ARGUMENT and "calotype-problems-bin" in trailing:
         problems = pb.Problems.FromString(trailing["calotype-problems-bin"]).problems
-        return RequestError([Problem(each.field, each.rule) for each in problems])
+        return RequestError([Problem(problem.field, problem.rule) for problem in problems])
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "retry-after" in trailing:
-        return QueueFullError(said, float(trailing["retry-after"]))
+        return QueueFullError(details, float(trailing["retry-after"]))
     kinds: dict[grpc.StatusCode, type[CalotypeError]] = {
         grpc.StatusCode.NOT_FOUND: NotFoundError,
         grpc.StatusCode.UNAVAILABLE: UnavailableError,
@@ -298,8 +298,8 @@ def _named(error: Any) -> CalotypeError:
         grpc.StatusCode.DATA_LOSS: DamagedPictureError,
     }
     if code == grpc.StatusCode.UNAVAILABLE and REQUEST_ID not in trailing:
-        # Whatever a deployment refuses by itself has the request's id.
-        said = f"the deployment cannot be reached, or the connection to it was lost: {said}"
+        # Every error that a deployment itself returns has the request's id.
+        details = f"the deployment cannot be reached, or the connection to it was lost: {details}"
     if code == grpc.StatusCode.UNAUTHENTICATED:
-        said += f"; here it is given as `api_key`, with --api-key, or in ${API_KEY}"
-    return kinds.get(code, DeploymentError)(said or str(code))
+        details += f"; pass it as `api_key`, with --api-key, or in ${API_KEY}"
+    return kinds.get(code, DeploymentError)(details or str(code))

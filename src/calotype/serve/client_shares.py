@@ -1,4 +1,4 @@
-"""How many requests each client has open at a time, so that no client keeps all others out.
+"""Limits how many requests each client has open, so that no client excludes all others.
 
 A client is a key or, where the server has no keys, an address.
 """
@@ -15,11 +15,11 @@ from calotype.serve.service import UnavailableError
 from calotype.serve.settings import as_address
 
 _IPV6_NETWORK_BITS = 64
-"""One customer of a provider usually has such a network, and may use any address in it."""
+"""A customer of a provider usually gets such a network and may use any address in it."""
 
 
 class ClientShares:
-    """A fixed number of places, of which a client may hold as many as are free.
+    """A fixed number of slots, of which a client may hold as many as are free.
 
     So one client gets half of them, a second one half of the rest, and a further client still finds one.
     """
@@ -31,12 +31,12 @@ class ClientShares:
 
     @contextmanager
     def place(self, client: str) -> Iterator[None]:
-        """Hold one place meanwhile; raises UnavailableError where the client has none left."""
+        """Hold one slot for the block; raises UnavailableError if the client has none left."""
         free = self.most - self._total
         if self._held[client] >= free:
             raise UnavailableError(
-                f"{client} has {self._held[client]} requests open and {free} of {self.most} places are free, "
-                "the limit of one client is the number of free places; let some requests end first, or raise "
+                f"{client} has {self._held[client]} requests open and {free} of {self.most} slots are free; "
+                "a client may have no more requests open than slots are free; wait until some end, or raise "
                 "`reached.most_connections`"
             )
         self._held[client] += 1
@@ -51,12 +51,12 @@ class ClientShares:
 
 
 def share_of(caller: Client, host: str) -> str:
-    """In whose share a request counts: that of its key, or that of its address where there are no keys."""
+    """The share that a request counts against: its key's, or its address's where there are no keys."""
     return address_group(host) if caller.name == LOCAL else repr(caller.name)
 
 
 def address_group(host: str) -> str:
-    """The addresses that count as one client: a single one, or a network of IPv6."""
+    """The addresses that count as one client: a single address, or an IPv6 network."""
     address = as_address(host)
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:

@@ -14,7 +14,7 @@ _ABSOLUTE_PATH = re.compile(r"(?<![\w.~/:<])/(?:[^\s/'\"`,;:()<>|]+/)*([^\s/'\"`
 
 
 def names_only(value: Any) -> Any:
-    """Plain values with the name at its end in place of every absolute path."""
+    """Plain values with every absolute path replaced by its last name."""
     if isinstance(value, str):
         return _without_paths(value)
     if isinstance(value, dict):
@@ -25,7 +25,7 @@ def names_only(value: Any) -> Any:
 
 
 def visible(caller: Client, value: Any) -> Any:
-    """Plain values as this client may see them."""
+    """Plain values as this client may see them: admins see paths."""
     return value if caller.admin else names_only(value)
 
 

@@ -1,4 +1,4 @@
-"""One word for each way a call can fail, whichever interface it came by. Knows nothing of status codes."""
+"""Error kinds that all interfaces share, and the exceptions they stand for."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ErrorKind = (
 
 
 class TooLargeError(CalotypeError):
-    """More bytes than one request may have."""
+    """More bytes than a request may have."""
 
 
 class TooSlowError(CalotypeError):
@@ -45,15 +45,15 @@ class TooSlowError(CalotypeError):
 
 
 class WrongTypeError(CalotypeError):
-    """A body of a kind that is not read here."""
+    """A body of an unsupported type."""
 
 
 class ClientLeftError(CalotypeError):
-    """Nobody is there to answer."""
+    """The client has disconnected."""
 
 
 class JobFailedError(CalotypeError):
-    """A job that somebody waited for has failed."""
+    """A job that a client waited for has failed."""
 
     def __init__(self, job_id: str, failure: JobFailure) -> None:
         self.failure = failure
@@ -81,18 +81,20 @@ _KINDS: tuple[tuple[type[CalotypeError], ErrorKind], ...] = (
 
 
 def kind_of(error: CalotypeError) -> ErrorKind:
-    """The word for an error; one that is not listed is a request that cannot be served."""
+    """The kind of an error; `bad_request` for one that is not listed."""
     if isinstance(error, JobFailedError):
         return error.failure.kind
     return next((kind for known, kind in _KINDS if isinstance(error, known)), "bad_request")
 
 
 def done(job: Job) -> Job:
-    """The job if it has its pictures; otherwise the error that says why not."""
+    """The job if it is done; otherwise raises the error that says why not."""
     if job.failure is not None:
         raise JobFailedError(job.id, job.failure)
     if job.state == "cancelled":
         raise CancelledError(f"job {job.id} was cancelled")
     if job.state != "done":
-        raise UnavailableError(f"the deployment stopped before job {job.id} had ended; it goes on later")
+        raise UnavailableError(
+            f"the deployment stopped before job {job.id} ended; it continues at the next start"
+        )
     return job

@@ -1,7 +1,7 @@
-"""A job on behalf of a client that may leave. Knows nothing of the wire the client hangs on.
+"""Submits and waits for jobs on behalf of a client that may disconnect.
 
-Who waits and leaves needs the pictures no more: the job is cancelled, unless the request had an idempotency
-key, which says that the client may ask again.
+A client that disconnects while it waits no longer needs the images: the job is canceled, unless the request
+had an idempotency key, with which the client may ask for the same job again.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from calotype.spec.job import Job, JobNews
 
 
 async def submit_shielded(
-    service: Service, caller: Client, asked: ParsedRequest, *, waited_for: bool = False
+    service: Service, caller: Client, parsed: ParsedRequest, *, waited_for: bool = False
 ) -> Job:
-    """Hand a job in, to the end whoever leaves meanwhile: half of that would be a job which nobody begins.
+    """Submit a job, completely even if the client disconnects, so that no accepted job is left behind.
 
-    `waited_for`: one who leaves would have waited for it, so it is given up then.
+    `waited_for`: the client would have waited for the job, so it is canceled if the client disconnects.
     """
-    handing_in = asyncio.ensure_future(
-        service.submit(asked.submission, client=caller.name, image=asked.image, mask=asked.mask)
+    submission = asyncio.ensure_future(
+        service.submit(parsed.submission, client=caller.name, image=parsed.image, mask=parsed.mask)
     )
     try:
-        return await asyncio.shield(handing_in)
+        return await asyncio.shield(submission)
     except asyncio.CancelledError:
         with anyio.CancelScope(shield=True), contextlib.suppress(CalotypeError):
-            job = await handing_in
+            job = await submission
             if waited_for:
                 await cancel_abandoned(service, job)
         raise
@@ -43,7 +43,7 @@ async def submit_shielded(
 async def subscribe(
     service: Service, job_id: str, *, previews: bool = False
 ) -> AsyncIterator[AsyncIterator[JobNews]]:
-    """News of a job; the service is told at once when nobody reads on."""
+    """Events of a job; the subscription ends at once when the reader stops."""
     source = service.watch(job_id, previews=previews)
     try:
         yield source
@@ -54,35 +54,35 @@ async def subscribe(
 
 
 async def stream_job(service: Service, job: Job, *, previews: bool = False) -> AsyncGenerator[JobNews]:
-    """News of a job up to its end, for a reader that may leave at any time. Close it when done."""
-    async with _unless_it_leaves(service, job), subscribe(service, job.id, previews=previews) as source:
+    """Events of a job up to its end, for a client that may disconnect. Close it when done."""
+    async with _cancel_on_disconnect(service, job), subscribe(service, job.id, previews=previews) as source:
         async for item in source:
             yield item
 
 
 async def wait_for_job(service: Service, job: Job) -> Job:
-    """The job once it has ended, for a client that may leave at any time."""
-    async with _unless_it_leaves(service, job):
+    """Wait until a job has ended, for a client that may disconnect."""
+    async with _cancel_on_disconnect(service, job):
         return await service.wait(job.id)
 
 
 @contextlib.asynccontextmanager
-async def _unless_it_leaves(service: Service, job: Job) -> AsyncIterator[None]:
-    """Give the job up when this is left from outside."""
+async def _cancel_on_disconnect(service: Service, job: Job) -> AsyncIterator[None]:
+    """Cancel the job when this block is left by cancellation."""
     try:
         yield
     except CalotypeError:
-        # A deployment that stops says so; the job is not to be lost by that.
+        # A stopping deployment raises this too, and must not lose the job.
         raise
     except BaseException:
-        # The reader's leaving cancels everything here, which must not include this.
+        # The disconnect cancels every task here; shield the cancellation of the job from it.
         with anyio.CancelScope(shield=True):
             await cancel_abandoned(service, job)
         raise
 
 
 async def cancel_abandoned(service: Service, job: Job) -> None:
-    """Cancel a job whose client has left, unless it may come back for it."""
+    """Cancel a job whose client has disconnected, unless it has an idempotency key."""
     if job.idempotency_key is None:
         with contextlib.suppress(CalotypeError):
             await service.cancel(job.id)

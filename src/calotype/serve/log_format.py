@@ -1,4 +1,4 @@
-"""A request's id in every line of the log, and lines of JSON. Knows nothing of how requests come."""
+"""JSON log lines that carry the id of the request they belong to."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 
 REQUEST_ID = "x-request-id"
-"""Header or metadata of that name, in and out."""
+"""The HTTP header or gRPC metadata that carries the id, in requests and responses."""
 _USABLE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _current: ContextVar[str] = ContextVar("request_id", default="")
 access_log = logging.getLogger("calotype.access")
-"""One line a request."""
+"""One line for each request."""
 
 
 def request_id() -> str:
-    """Of the request that is being served; empty outside of one."""
+    """The id of the current request; empty outside of one."""
     return _current.get()
 
 
 def begin_request(given: str | None) -> str:
-    """Name the request that begins: as its client does, where that is a name a log can hold."""
+    """Set the current request's id: the client's if a log line can hold it, else a new one."""
     name = given if given and _USABLE.fullmatch(given) else uuid.uuid4().hex
     _current.set(name)
     return name
 
 
 REQUEST_FIELDS = ("job_id", "client")
-"""What a line is about, where whoever logs it says so by `extra`."""
+"""Extra fields of a record that the JSON line includes."""
 
 
 class JsonFormatter(logging.Formatter):
-    """Log records as JSON, one a line, with the id of the request they belong to."""
+    """Formats a log record as one JSON object in one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; a trace is one string of it."""
+        """One line; a traceback is one string in it."""
         values = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

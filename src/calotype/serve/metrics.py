@@ -1,4 +1,4 @@
-"""What a deployment counts, for Prometheus. Knows nothing of where the numbers come from."""
+"""Prometheus metrics of a deployment."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ _ROWS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 
 
 class Metrics:
-    """The numbers of one deployment, in a registry of their own."""
+    """The metrics of one deployment, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.queued = Gauge("calotype_jobs_queued", "Jobs that wait", registry=registry)
-        self.running = Gauge("calotype_jobs_running", "Jobs that run", registry=registry)
+        self.queued = Gauge("calotype_jobs_queued", "Queued jobs", registry=registry)
+        self.running = Gauge("calotype_jobs_running", "Running jobs", registry=registry)
         self.accepted = Counter("calotype_jobs_accepted", "Jobs accepted", registry=registry)
-        self.ended = Counter("calotype_jobs_ended", "Jobs ended, by how", ["state"], registry=registry)
+        self.ended = Counter(
+            "calotype_jobs_ended", "Jobs ended, by final state", ["state"], registry=registry
+        )
         self.failures = Counter("calotype_job_failures", "Jobs failed, by kind", ["kind"], registry=registry)
         self.refused = Counter(
-            "calotype_jobs_refused", "Submissions not accepted, by reason", ["reason"], registry=registry
+            "calotype_jobs_refused", "Submissions refused, by reason", ["reason"], registry=registry
         )
         self.wait_seconds = Histogram(
             "calotype_job_wait_seconds",
-            "From acceptance to a worker",
+            "Time from acceptance to a worker",
             buckets=_SECONDS,
             registry=registry,
         )
         self.job_seconds = Histogram(
-            "calotype_job_seconds", "From acceptance to pictures", buckets=_SECONDS, registry=registry
+            "calotype_job_seconds", "Time from acceptance to images", buckets=_SECONDS, registry=registry
         )
-        self.images = Counter("calotype_images", "Pictures finished", ["model"], registry=registry)
+        self.images = Counter("calotype_images", "Images finished", ["model"], registry=registry)
         self.step_seconds = Histogram(
             "calotype_step_seconds", "One UNet evaluation", buckets=_STEP_SECONDS, registry=registry
         )
@@ -42,15 +44,21 @@ class Metrics:
             "calotype_batch_jobs", "Jobs that shared one UNet evaluation", buckets=_ROWS, registry=registry
         )
         self.worker_restarts = Counter(
-            "calotype_worker_restarts", "Workers started again", ["worker"], registry=registry
+            "calotype_worker_restarts", "Worker restarts", ["worker"], registry=registry
         )
         self.worker_hangs = Counter(
-            "calotype_worker_hangs", "Workers ended because they were silent", ["worker"], registry=registry
+            "calotype_worker_hangs", "Workers killed because they hung", ["worker"], registry=registry
         )
-        self.workers_ready = Gauge("calotype_workers_ready", "Workers that can take work", registry=registry)
+        self.workers_ready = Gauge("calotype_workers_ready", "Workers that can take jobs", registry=registry)
         self.memory_bytes = Gauge(
-            "calotype_worker_memory_bytes", "For the weights of its models", ["worker"], registry=registry
+            "calotype_worker_memory_bytes",
+            "Memory for the weights of a worker's models",
+            ["worker"],
+            registry=registry,
         )
         self.free_bytes = Gauge(
-            "calotype_worker_free_memory_bytes", "Of it, free", ["worker"], registry=registry
+            "calotype_worker_free_memory_bytes",
+            "Free memory for the weights of a worker's models",
+            ["worker"],
+            registry=registry,
         )

@@ -1,4 +1,4 @@
-"""What clients call the models of a deployment. Opens none of them."""
+"""The names that clients use for the models of a deployment. Opens no model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def served_name(model: str) -> str:
-    """Of a path, the file's name: where it lies is nobody else's business, and paths are no names."""
+    """The file name of an absolute path, so that clients do not see folders; a name is unchanged."""
     return Path(model).name if Path(model).is_absolute() else model
 
 
 def resolvable_names(model: str) -> str:
-    """A path that means the same wherever the server is started; a name as it is."""
-    # Too long, with a NUL, of a user who does not exist: whoever looks for it says which.
+    """The absolute path of an existing model file, valid from any folder; a name is unchanged."""
+    # Too long, with a NUL, or of an unknown user: the code that opens the model reports it.
     with suppress(OSError, ValueError, RuntimeError):
         path = Path(model).expanduser().absolute()
         if ("/" in model or path.suffix) and path.exists():

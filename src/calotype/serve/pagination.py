@@ -1,7 +1,4 @@
-"""Where a page of jobs ends, said so that the next one is found whatever becomes of its last job meanwhile.
-
-Knows nothing of how jobs are kept.
-"""
+"""Cursors for pages of jobs that stay valid when the last job of a page is deleted."""
 
 from __future__ import annotations
 
@@ -10,16 +7,16 @@ from collections.abc import Sequence
 
 from calotype.spec.job import Job
 
-# No job's id begins so.
+# No job id begins with a tilde.
 _END = re.compile(r"~(\d{1,18})", re.ASCII)
 
 
 def cursor_after(jobs: Sequence[Job]) -> str:
-    """What the next page comes before."""
+    """The cursor of the page after these jobs."""
     return f"~{jobs[-1].sequence}"
 
 
 def parse_cursor(before: str) -> int | None:
-    """The last job's number, where a page's end is said; None where it is a job's id."""
-    found = _END.fullmatch(before)
-    return int(found[1]) if found else None
+    """The sequence number in a cursor; None if `before` is a job's id."""
+    match = _END.fullmatch(before)
+    return int(match[1]) if match else None

@@ -1,7 +1,4 @@
-"""Asking a server from outside, as any client would: is it ready, and how long does a picture take.
-
-Knows an address and nothing of what is behind it: a process, a container, another machine.
-"""
+"""Probes a server over HTTP as any client would: whether it is ready, and how long an image takes."""
 
 from __future__ import annotations
 
@@ -19,19 +16,19 @@ _PNG = b"\x89PNG"
 
 
 class NoAnswerError(CalotypeError):
-    """A server that did not answer as it should."""
+    """The server gave no answer or a wrong one."""
 
 
 @dataclass(frozen=True)
 class HttpProbe:
-    """A server as other programs see it."""
+    """A server at an HTTP address."""
 
     url: str
     api_key: str | None = None
     timeout_s: float = 600.0
 
     def wait_ready(self, limit_s: float) -> None:
-        """Return when it says that it is ready."""
+        """Wait until the server is ready; raises NoAnswerError after `limit_s`."""
         until, last = time.monotonic() + limit_s, "nothing listens"
         while time.monotonic() < until:
             try:
@@ -45,7 +42,7 @@ class HttpProbe:
         raise NoAnswerError(f"{self.url} was not ready after {limit_s:g} s: {last}; see its log")
 
     def time_image(self, prompt: str, **knobs: Any) -> float:
-        """Seconds from asking for a picture to having it."""
+        """Seconds from the request for an image to its arrival."""
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         began = time.perf_counter()
         try:
@@ -59,14 +56,14 @@ class HttpProbe:
             raise NoAnswerError(f"{self.url} did not answer: {type(error).__name__}: {error}") from None
         took = time.perf_counter() - began
         if answer.status_code != httpx.codes.OK:
-            raise NoAnswerError(f"{self.url} answered {answer.status_code}: {_said(answer)}")
-        (made,) = answer.json()["data"]
-        if not base64.b64decode(made["b64_json"]).startswith(_PNG):
-            raise NoAnswerError(f"{self.url} answered with something that is no picture")
+            raise NoAnswerError(f"{self.url} answered {answer.status_code}: {_error_message(answer)}")
+        (item,) = answer.json()["data"]
+        if not base64.b64decode(item["b64_json"]).startswith(_PNG):
+            raise NoAnswerError(f"{self.url} answered with something that is no image")
         return took
 
 
-def _said(answer: httpx.Response) -> str:
+def _error_message(answer: httpx.Response) -> str:
     try:
         return str(answer.json()["error"]["message"])
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""From plain values and given pictures to a checked submission. Knows nothing of the wire they came by."""
+"""Parses plain values and input images into a validated submission."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from calotype.spec.validation_errors import problems_of
 
 @dataclass(frozen=True)
 class ParsedRequest:
-    """A job to hand in, with the picture files that belong to it."""
+    """A submission with its input image files."""
 
     submission: Submission
     image: bytes | None = None
@@ -30,11 +30,11 @@ class ParsedRequest:
 def parse_submission(
     values: Mapping[str, Any], image: bytes | None = None, mask: bytes | None = None
 ) -> ParsedRequest:
-    """A submission of plain values, with a seed drawn if none is given; RequestError lists every problem."""
+    """Validate plain values and draw a seed if none is given; RequestError lists every problem."""
     request = values.get("request")
     problems = list(_bad_names(values, request))
     if isinstance(request, Mapping):
-        values = {**values, "request": {**_drawn(values), **request, **_described(image, mask)}}
+        values = {**values, "request": {**_seed_default(values), **request, **_image_references(image, mask)}}
         problems += _pictures_by_path(request)
     try:
         submission = Submission.model_validate(values)
@@ -46,7 +46,7 @@ def parse_submission(
 
 
 def seed_for(idempotency_key: str | None) -> int:
-    """Of a request that leaves it to us: random, but the same for the same key, which means the same job."""
+    """A random seed; derived from the idempotency key if there is one, so that a retry is the same job."""
     if idempotency_key is None:
         return secrets.randbelow(2**32)
     digest = hashlib.sha256(idempotency_key.encode(errors="surrogatepass")).digest()
@@ -55,7 +55,7 @@ def seed_for(idempotency_key: str | None) -> int:
 
 @contextmanager
 def rename_error_fields(names: Mapping[str, str]) -> Iterator[None]:
-    """Problems in the words of an interface that calls fields otherwise."""
+    """Rename fields in RequestErrors to the names that an interface uses."""
     try:
         yield
     except RequestError as error:
@@ -66,13 +66,13 @@ def rename_error_fields(names: Mapping[str, str]) -> Iterator[None]:
         ) from None
 
 
-def _drawn(values: Mapping[str, Any]) -> dict[str, int]:
-    """A seed for a request without one, which the job then records."""
+def _seed_default(values: Mapping[str, Any]) -> dict[str, int]:
+    """A seed for a request without one; the job records it."""
     key = values.get("idempotency_key")
     return {"seed": seed_for(key if isinstance(key, str) else None)}
 
 
-def _described(image: bytes | None, mask: bytes | None) -> dict[str, Any]:
+def _image_references(image: bytes | None, mask: bytes | None) -> dict[str, Any]:
     given = {"image": image, "mask": mask}
     return {
         name: {"path": IN_MEMORY, "sha256": hashlib.sha256(data).hexdigest()}
@@ -85,7 +85,7 @@ def _pictures_by_path(request: Mapping[str, Any]) -> Iterator[Problem]:
     """A client may not make the server read its own files."""
     for name in ("image", "mask"):
         if request.get(name) is not None:
-            yield Problem(f"request.{name}", f"send the picture itself beside the request, as `{name}`")
+            yield Problem(f"request.{name}", f"send the image itself with the request, as `{name}`")
 
 
 def _bad_names(values: Mapping[str, Any], request: object) -> Iterator[Problem]:

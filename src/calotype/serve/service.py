@@ -1,4 +1,4 @@
-"""What a deployment does for its interfaces, whichever they are. All methods belong to one event loop."""
+"""The protocol that interfaces call. All methods belong to one event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calotype.spec.job import Job, JobKind, JobNews, JobState, Submission
 
 
 class QueueFullError(CalotypeError):
-    """More work than the deployment takes in; the message says the limit."""
+    """More jobs than the deployment accepts; the message states the limit."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         self.retry_after_s = retry_after_s
@@ -21,16 +21,16 @@ class QueueFullError(CalotypeError):
 
 
 class UnavailableError(CalotypeError):
-    """The deployment cannot take work now: it drains, or its disk refuses."""
+    """The deployment cannot accept jobs now: it drains, or its disk refuses writes."""
 
 
 class DamagedPictureError(CalotypeError):
-    """A stored image whose file can no longer be read as it was written."""
+    """A stored image whose file is damaged or cannot be read."""
 
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """One worker as it stands."""
+    """The current state of one worker."""
 
     name: str
     state: str
@@ -43,17 +43,17 @@ class WorkerStatus:
     memory_bytes: int | None
     free_bytes: int | None
     loading: str | None = None
-    """How far loading has come, or what else it is at that takes long."""
+    """Progress of loading, or the label of another long stage."""
     problem: str | None = None
-    """Why the last one died, or could not be started."""
+    """Why the last process died or could not be started."""
     preset: str | None = None
-    """The optimisations it was started with."""
+    """The preset it was started with."""
     precision: str | None = None
 
 
 @dataclass(frozen=True)
 class Status:
-    """The deployment as it stands."""
+    """The current state of the deployment."""
 
     name: str
     ready: bool
@@ -62,16 +62,16 @@ class Status:
     running: int
     workers: tuple[WorkerStatus, ...]
     problem: str | None = None
-    """Why it will do nothing more until it is started again, if that is so."""
+    """Why it runs no more jobs until it is restarted, or None."""
     refusal: str | None = None
     """Why its queue accepts no jobs now: its disk refuses writes, or its database is damaged or missing."""
     notices: tuple[str, ...] = ()
-    """Databases that were damaged, and what became of their jobs; as long as the damaged files are kept."""
+    """Damaged databases and what became of their jobs; listed as long as the damaged files exist."""
 
 
 @dataclass(frozen=True)
 class JobEvent:
-    """Something that happened to a job: it changed its state, or one of its nodes went on."""
+    """A job has changed its state, or one of its nodes has made progress."""
 
     job: Job
     news: NodeNews | None = None
@@ -80,16 +80,16 @@ class JobEvent:
 
 
 class Service(Protocol):
-    """What goes wrong is a CalotypeError: of a request, a name, memory, a full queue, a closed door."""
+    """Errors are CalotypeErrors: a bad request, an unknown name, too little memory, a full queue."""
 
     async def submit(
         self, submission: Submission, *, client: str, image: bytes | None = None, mask: bytes | None = None
     ) -> Job:
-        """Accept a job: it is on disk when this returns. A known idempotency key answers with its job."""
+        """Accept a job; it is on disk when this returns. A known idempotency key returns its job."""
         ...
 
     async def job(self, job_id: str, *, client: str | None = None) -> Job:
-        """A job as it stands; with `client`, only if it is that client's."""
+        """The current state of a job; with `client`, only if it is that client's."""
         ...
 
     async def jobs(
@@ -105,40 +105,40 @@ class Service(Protocol):
         ...
 
     async def cancel(self, job_id: str, *, client: str | None = None) -> Job:
-        """Ask for a stop: a queued job ends at once, a running one at its next step; an ended one stays."""
+        """Cancel a job: a queued one ends at once, a running one at its next step; an ended one stays."""
         ...
 
     async def move(self, job_id: str, before: str | None, *, client: str | None = None) -> Job:
-        """Put a waiting job in front of another, or behind all: of that client's, or of everybody's."""
+        """Move a queued job before another, or to the end; with `client`, among that client's jobs."""
         ...
 
     async def delete(self, job_id: str, *, client: str | None = None) -> None:
-        """Forget an ended job and its pictures."""
+        """Delete an ended job and its images."""
         ...
 
     async def picture(self, job_id: str, index: int, *, client: str | None = None) -> bytes:
-        """The PNG file of a finished picture."""
+        """The PNG file of a finished image."""
         ...
 
     def watch(
         self, job_id: str, *, previews: bool = False, client: str | None = None
     ) -> AsyncIterator[JobNews]:
-        """The job as it is, then each change, up to its end. A slow reader misses steps, never the end."""
+        """The job's current state, then each change. A slow reader misses steps, never the end."""
         ...
 
     def poll_preview(self, job_id: str) -> bytes | None:
-        """What a running job looked like last; nothing at first, as asking has it made for some seconds."""
+        """The latest preview of a running job; None at first, as a call enables previews for some seconds."""
         ...
 
     def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[JobEvent]]:
-        """Whatever happens to jobs from here on; first what workflows that run have come to.
+        """Events of all jobs from now on, after events for the current state of running workflows.
 
-        A slow reader misses steps; one that is far behind is left, and has to look again.
+        A slow reader misses steps; a reader that is too far behind is dropped and has to subscribe again.
         """
         ...
 
     async def wait(self, job_id: str, *, client: str | None = None) -> Job:
-        """The job once it has ended."""
+        """Wait until the job has ended."""
         ...
 
     async def models(self) -> Sequence[LoadedModel]: ...
@@ -148,7 +148,7 @@ class Service(Protocol):
     async def unload_model(self, model: str) -> Sequence[LoadedModel]: ...
 
     async def free(self, *, models: bool, results: bool) -> None:
-        """Give memory back: all models once no job uses them, and what workflows' nodes made."""
+        """Release memory: unload all models once no job uses them, and drop cached node results."""
         ...
 
     def status(self) -> Status: ...

@@ -1,4 +1,4 @@
-"""How a deployment is reached and what it takes in. Knows nothing of the interfaces that read it."""
+"""Settings of the interfaces: addresses, TLS, admins and limits on requests."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ File = Annotated[Path, Field(strict=False)]
 
 
 class ServeSettings(BaseModel):
-    """Where to listen, whom to trust, how much to accept."""
+    """Where to listen, whom to trust and how much to accept."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     host: str = "127.0.0.1"
-    """Address to listen on. Anything but loopback needs an API key."""
+    """Address to listen on. Any address but loopback needs an API key."""
     http_port: Port = 0
-    """0 takes any free one."""
+    """0 takes any free port."""
     grpc_port: Port | None = None
-    """Not said: no gRPC; 0 takes any free one."""
+    """None disables gRPC; 0 takes any free port."""
     allowed_hosts: Names = ()
-    """Names under which browsers and clients may ask for this server, besides its own addresses."""
+    """Host names that browsers and clients may use for this server, besides its own addresses."""
     allowed_origins: Names = ()
-    """Web pages on other servers that may use this one, as `https://name:port`."""
+    """Origins of other servers' web pages that may use this one, as `https://name:port`."""
     admins: Names = ()
     """API keys, by name, that may load and unload models and see every client's jobs."""
     tls_certificate: File | None = None
-    """PEM file of the certificate and its chain; with `tls_key`, both interfaces speak TLS alone."""
+    """PEM file of the certificate and its chain; with `tls_key`, both interfaces accept TLS only."""
     tls_key: File | None = None
     """PEM file of the certificate's key."""
     largest_body_bytes: Annotated[int, Field(ge=1024, le=2**31 - 1)] = 64 * MEBI
-    """Of one request, given pictures included."""
+    """Of one request, input images included."""
     most_bytes_in_flight: Annotated[int, Field(ge=1024)] = 1024 * MEBI
-    """Of all requests that are being read or answered; a waiting one keeps the pictures it gave."""
+    """Of all requests that are being read or answered; a waiting request keeps its input images."""
     most_connections: Annotated[int, Field(ge=1)] = 1000
-    """Requests in service at a time, of each interface. A key or address may hold as many as are free."""
+    """Open requests of each interface. A key or address may hold as many as are free."""
     body_timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0
     """How long a request may take to arrive."""
     head_timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
     """How long the head of an HTTP request may take to arrive."""
     deepest_json: Annotated[int, Field(ge=4, le=500)] = 32
-    """Brackets inside brackets."""
+    """Nesting depth of a JSON body."""
     most_json_parts: Annotated[int, Field(ge=100)] = 50_000
-    """Strings, brackets and braces of one JSON body; commas may be four times as many."""
+    """Strings, brackets and braces of one JSON body; it may have four times as many commas."""
     most_pixels: Annotated[int, Field(ge=1)] = 8192 * 8192
-    """Of a given picture."""
+    """Of one input image."""
     most_pixels_in_flight: Annotated[int, Field(ge=1)] = 2 * 8192 * 8192
-    """Of all large images that are decoded at a time; one is always decoded, whatever its size."""
+    """Of all large images that are decoded at a time; one image is always decoded, whatever its size."""
     ping_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 15.0
-    """Seconds of silence after which an event stream says that it is still there."""
+    """Seconds of silence after which an event stream sends a keep-alive."""
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -66,7 +66,7 @@ class ServeSettings(BaseModel):
 
     @property
     def loopback_only(self) -> bool:
-        """Whether nothing but this machine can reach it."""
+        """Whether only this machine can reach it."""
         return is_loopback(self.host)
 
 
@@ -79,7 +79,7 @@ def is_loopback(host: str) -> bool:
 
 
 def as_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The IP address that a host is written as, if it is no name."""
+    """A host as an IP address; None if it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

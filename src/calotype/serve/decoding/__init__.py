@@ -1,6 +1,6 @@
-"""Images that clients send or look at, decoded outside the server process.
+"""Decodes clients' images outside the server process.
 
-`decoder.py` is what interfaces call. `turns.py` decides which client is next and how many pixels are decoded
-at a time. `process.py` is the program of a decoding process, `processes.py` starts and ends such processes,
-`frames.py` is what they exchange, `operations.py` what is made of an image.
+Interfaces call `decoder.py`. `fair_queue.py` decides which client is next and how many pixels are decoded at
+a time. `child_process.py` is the program of a decoding process, `process_pool.py` starts and ends such
+processes, `frames.py` is their wire format, and `operations.py` holds the operations on images.
 """

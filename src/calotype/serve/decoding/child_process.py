@@ -1,6 +1,6 @@
-"""The program of a decoding process: reads requests from standard input, writes answers to standard output.
+"""The program of a decoding process: reads requests from stdin and writes responses to stdout.
 
-It ends when its standard input does. It imports no torch and starts in about 0.2 s.
+It ends at the end of its standard input. It imports no torch and starts in about 0.2 s.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from calotype.serve.decoding.operations import Operation, applied, check_attachm
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
-    # Ctrl-C in a terminal reaches this process, too; the server decides when it ends.
+    """Answer requests until standard input ends."""
+    # Ctrl-C in a terminal reaches this process too; the server decides when it ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Whatever a library prints must not get between two answers.
+    # Output of a library must not get between two responses.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     while True:
         try:
@@ -45,7 +45,7 @@ def _answer(values: dict[str, Any], attachments: list[bytes]) -> tuple[dict[str,
     except RequestError as error:
         problems = [[problem.field, problem.message] for problem in error.problems]
         return {"kind": "refused", "problems": problems}, []
-    # The server decides what a mistake of ours becomes; this process goes on.
+    # The server reports a bug; this process continues.
     except Exception as error:
         return {"kind": "failed", "reason": f"{type(error).__name__}: {error}"}, []
 

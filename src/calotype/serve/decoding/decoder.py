@@ -1,4 +1,4 @@
-"""What interfaces call: decode a client's image, and make a file of it, in its turn and elsewhere."""
+"""The interface of decoding: decodes a client's image in turn in another process and converts it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from calotype.serve.service import QueueFullError
 from calotype.serve.settings import ServeSettings
 
 PROCESSES = 3
-"""At most two decode large images; the third is always there for small ones."""
+"""At most two decode large images; the third is reserved for small ones."""
 MAX_WAITING = 64
-"""Images of one client: each keeps its file in memory."""
+"""Waiting images of one client; each keeps its file in memory."""
 TIMEOUT_S = 120.0
 _RETRY_S = 1.0
 
 
 class ImageDecoder:
-    """Decodes images in processes of their own, by turns of clients. For one event loop."""
+    """Decodes images in child processes, with fair turns between clients. For one event loop."""
 
     def __init__(self, settings: ServeSettings, *, timeout_s: float = TIMEOUT_S) -> None:
         self._most_pixels, self._timeout_s = settings.most_pixels, timeout_s
@@ -30,9 +30,9 @@ class ImageDecoder:
         self.processes = DecodingProcesses(PROCESSES)
 
     async def changed(self, data: bytes, field: str, operation: Operation, *, client: str) -> bytes:
-        """The file that an operation makes of an image; cancelling this ends the decoding.
+        """Apply an operation to an image and return the resulting file; cancelling this ends the decoding.
 
-        Its size is not known before a decoding process has read it, so every image begins as a small one.
+        The image's size is unknown until a decoding process has read it, so every image starts as small.
         """
         if self.turns.waiting(client) >= MAX_WAITING:
             raise QueueFullError(
@@ -40,30 +40,30 @@ class ImageDecoder:
                 f"at once",
                 _RETRY_S,
             )
-        granted = min(SMALL_PIXELS, self._most_pixels)
+        max_pixels = min(SMALL_PIXELS, self._most_pixels)
         while True:
-            async with self.turns.turn(client, granted):
-                values, files = await self._ask(data, field, operation, granted)
+            async with self.turns.turn(client, max_pixels):
+                values, files = await self._ask(data, field, operation, max_pixels)
             if values["kind"] != "larger":
                 return _file(values, files)
             width, height = int(values["width"]), int(values["height"])
-            if not granted < width * height <= self._most_pixels:
+            if not max_pixels < width * height <= self._most_pixels:
                 raise TooManyPixelsError(field, f"the given {field}", (width, height), self._most_pixels)
-            granted = width * height
+            max_pixels = width * height
 
     async def _ask(
-        self, data: bytes, field: str, operation: Operation, granted: int
+        self, data: bytes, field: str, operation: Operation, max_pixels: int
     ) -> tuple[dict[str, Any], list[bytes]]:
         values = {
             "operation": operation.name,
             "arguments": dict(operation.arguments),
             "field": field,
-            "most_pixels": granted,
+            "most_pixels": max_pixels,
         }
         attachments = [data] if operation.attachment is None else [data, operation.attachment]
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self.processes.ask(values, attachments, keep=granted <= SMALL_PIXELS)
+                return await self.processes.ask(values, attachments, keep=max_pixels <= SMALL_PIXELS)
         except TimeoutError:
             rule = f"was not decoded within {self._timeout_s:g} s; scale it down"
         except ProcessEndedError as error:
@@ -82,16 +82,16 @@ def _file(values: dict[str, Any], files: list[bytes]) -> bytes:
 
 
 class ClientImages:
-    """A decoder on behalf of one client."""
+    """A decoder bound to one client."""
 
     def __init__(self, decoder: ImageDecoder, client: str) -> None:
         self._decoder, self._client = decoder, client
 
     async def checked(self, data: bytes, field: str) -> bytes:
-        """The same bytes, once their pixels could be decoded."""
+        """The same bytes, after their pixels were decoded; raises RequestError if they cannot be."""
         await self.changed(data, field, CHECK)
         return data
 
     async def changed(self, data: bytes, field: str, operation: Operation) -> bytes:
-        """Another file made from the image."""
+        """Apply an operation and return the resulting file."""
         return await self._decoder.changed(data, field, operation, client=self._client)

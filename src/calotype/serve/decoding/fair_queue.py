@@ -1,7 +1,7 @@
-"""Fair turns: which client's image is decoded next, and how many pixels at a time.
+"""Schedules decoding fairly: which client's image is next, and how many pixels are decoded at a time.
 
-Clients take turns, so that one with many images delays another by one of them. Large images have a budget of
-pixels, one at a time for each client, and never all places: a small image waits for small ones alone.
+Clients take turns, so that a client with many images delays another by one of them. Large images share a
+pixel budget, one at a time per client, and never take all slots: a small image waits only for small ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SMALL_PIXELS = 2**22
 
 
 class _Queue(NamedTuple):
-    """A client's images of one class: its small ones do not wait behind its large ones."""
+    """A client's images of one size class: small ones do not wait behind large ones."""
 
     client: str
     small: bool
@@ -31,19 +31,19 @@ class _Request:
 
 
 class FairTurns:
-    """Who decodes now. For one event loop."""
+    """Grants turns to decode. For one event loop."""
 
     def __init__(self, places: int, most_large_pixels: int) -> None:
         """`places`: images at a time; `most_large_pixels`: the budget of all large ones together."""
         self._places, self._most_large_pixels = places, most_large_pixels
         self._waiting: dict[_Queue, deque[_Request]] = {}
-        """The queue that is next comes first."""
+        """The first queue is the next one."""
         self._running: Counter[_Queue] = Counter()
         self._large_pixels = 0
 
     @asynccontextmanager
     async def turn(self, client: str, pixels: int) -> AsyncIterator[None]:
-        """Wait for a turn to decode so many pixels, and have it meanwhile."""
+        """Wait for a turn to decode so many pixels, and hold it for the block."""
         queue, request = _Queue(client, pixels <= SMALL_PIXELS), _Request(pixels)
         self._waiting.setdefault(queue, deque()).append(request)
         self._grant()
@@ -57,16 +57,16 @@ class FairTurns:
                     del self._running[queue]
                 self._large_pixels -= 0 if queue.small else pixels
             else:
-                self._leave(queue, request)
+                self._remove(queue, request)
             self._grant()
 
     @property
     def large(self) -> int:
-        """How many large images are being decoded."""
+        """Number of large images that are being decoded."""
         return sum(number for queue, number in self._running.items() if not queue.small)
 
     def waiting(self, client: str) -> int:
-        """How many images of a client wait."""
+        """Number of waiting images of a client."""
         return sum(len(requests) for queue, requests in self._waiting.items() if queue.client == client)
 
     def _grant(self) -> None:
@@ -94,11 +94,11 @@ class FairTurns:
                 continue
             if not large or self._large_pixels + requests[0].pixels <= self._most_large_pixels:
                 return queue
-            # Others of less pixels must not overtake it for ever.
+            # Smaller ones behind it must not overtake it forever.
             large_may_start = False
         return None
 
-    def _leave(self, queue: _Queue, request: _Request) -> None:
+    def _remove(self, queue: _Queue, request: _Request) -> None:
         requests = self._waiting.get(queue, deque())
         if request in requests:
             requests.remove(request)

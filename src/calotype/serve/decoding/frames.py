@@ -1,6 +1,6 @@
-"""Messages between the server and a decoding process: JSON and any number of byte strings.
+"""The wire format between the server and a decoding process: JSON and any number of byte strings.
 
-No pickle: an image that takes over a decoding process must gain nothing in the server.
+No pickle: an image that exploits a decoding process must gain nothing in the server.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _SIZES = "sizes"
 
 
 class BrokenPipeToProcessError(Exception):
-    """The other side has ended, or sends no frames."""
+    """The peer has ended, or sent an invalid frame."""
 
 
 def write_frame(stream: IO[bytes], values: dict[str, Any], attachments: Sequence[bytes] = ()) -> None:
-    """Send a frame, whole."""
+    """Write a complete frame."""
     head = json.dumps({**values, _SIZES: [len(data) for data in attachments]}).encode()
     _write(stream, _LENGTH.pack(len(head)) + head)
     for data in attachments:
@@ -35,7 +35,7 @@ def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         values: dict[str, Any] = json.loads(_read(stream, length))
         sizes = [int(size) for size in values.pop(_SIZES)]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BrokenPipeToProcessError(f"what arrived is no frame: {error}") from error
+        raise BrokenPipeToProcessError(f"an invalid frame arrived: {error}") from error
     return values, [_read(stream, size) for size in sizes]
 
 

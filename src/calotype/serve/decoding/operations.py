@@ -1,4 +1,4 @@
-"""What can be made of a decoded image, by name: a decoding process gets no code, only a name and values."""
+"""Operations on decoded images, by name: a decoding process receives a name and values, no code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from calotype.imaging.image_io import MAX_SIDES, TooManyPixelsError, encode_imag
 
 @dataclass(frozen=True)
 class Operation:
-    """One of `OPERATIONS`, with its arguments, which JSON can carry, and a second file where it needs one."""
+    """One of `OPERATIONS`, with its arguments, which must be JSON, and a second file if it needs one."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -23,15 +23,15 @@ class Operation:
 
 
 CHECK = Operation("check")
-"""Decode the image and make nothing of it."""
+"""Decode the image only."""
 ALPHA = Operation("alpha")
 """Its transparency as a gray image."""
 MASK_OF_TRANSPARENCY = Operation("mask_of_transparency")
-"""OpenAI's mask as ours."""
+"""Convert OpenAI's mask, which is transparent where the image changes."""
 
 
 def recoded(format_name: str, quality: int) -> Operation:
-    """Into a file of another format, with the record that is in the image."""
+    """Convert to another format, with the metadata record of the image."""
     return Operation("recode", {"format_name": format_name, "quality": quality})
 
 
@@ -41,12 +41,12 @@ def blurred_mask(blur: tuple[float, float], *, inverted: bool) -> Operation:
 
 
 def with_alpha(mask: bytes) -> Operation:
-    """With a gray image as its transparency."""
+    """Set a gray image as transparency."""
     return Operation("with_alpha", attachment=mask)
 
 
 def preview(format_name: str, quality: int, *, keeps_alpha: bool) -> Operation:
-    """As WebP or JPEG, scaled down only where the format has a limit."""
+    """Convert to WebP or JPEG, scaled down only to the format's limit."""
     values = {"format_name": format_name, "quality": quality, "keeps_alpha": keeps_alpha}
     return Operation("preview", values)
 
@@ -57,13 +57,13 @@ def channel(name: str) -> Operation:
 
 
 def applied(image: Image.Image, operation: Operation) -> bytes:
-    """The file that an operation makes of an image; empty where it makes none."""
+    """Apply an operation to an image; the resulting file, empty if there is none."""
     more = {} if operation.attachment is None else {"attachment": operation.attachment}
     return OPERATIONS[operation.name](image, **operation.arguments, **more)
 
 
 def check_attachment(operation: Operation, field: str, most_pixels: int) -> None:
-    """Refuse a second file of more pixels than may be decoded now."""
+    """Raise TooManyPixelsError if the second file has more pixels than allowed."""
     if operation.attachment is not None:
         with Image.open(io.BytesIO(operation.attachment)) as image:
             if image.width * image.height > most_pixels:
@@ -84,9 +84,9 @@ def _recode(image: Image.Image, format_name: str, quality: int) -> bytes:
 
 
 def _mask_of_transparency(image: Image.Image) -> bytes:
-    """OpenAI's mask is transparent where the image is painted anew; ours is white there."""
+    """OpenAI's mask is transparent where the image is repainted; ours is white there."""
     if not image.has_transparency_data:
-        rule = "has no transparency; what is to be painted anew must be transparent in it"
+        rule = "has no transparency; the area to repaint must be transparent"
         raise RequestError([Problem("mask", rule)])
     return _png(ImageOps.invert(image.convert("RGBA").getchannel("A")))
 
@@ -113,7 +113,7 @@ def _preview(image: Image.Image, format_name: str, quality: int, *, keeps_alpha:
     most = MAX_SIDES[format_name]
     buffer = io.BytesIO()
     smaller = image.convert("RGBA" if keeps_alpha and image.has_transparency_data else "RGB")
-    # Only what the format cannot hold is scaled down.
+    # Scale down only what the format cannot hold.
     smaller.thumbnail((most, most))
     smaller.save(buffer, format_name.upper(), quality=quality)
     return buffer.getvalue()

@@ -1,7 +1,7 @@
-"""Decoding processes: started when one is needed, kept for small images, ended after a large one.
+"""Manages decoding processes: starts them on demand and ends them after a large image.
 
-A process that decoded a large image keeps its memory, so it is ended; the next image gets another. One whose
-client has gone is killed: nothing else stops a decoder.
+A process that decoded a large image keeps its memory, so it is ended, and the next image gets a new one. If
+the client disconnects, the process is killed: nothing else stops a decoder.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ class ProcessEndedError(Exception):
 
 
 class DecodingProcesses:
-    """Processes of `process.py`, at most so many. For one event loop."""
+    """At most `most` processes of `child_process.py`. For one event loop."""
 
     def __init__(self, most: int) -> None:
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="decoding")
         self._idle: list[subprocess.Popen[bytes]] = []
         self._running: set[subprocess.Popen[bytes]] = set()
         self.started = 0
-        """Processes so far."""
+        """Processes started so far."""
         weakref.finalize(self, _end_all, self._idle, self._running, self._threads)
 
     @property
     def pids(self) -> list[int]:
-        """Of those that live."""
+        """Ids of living processes."""
         return [process.pid for process in (*self._idle, *self._running)]
 
     async def ask(
         self, values: dict[str, Any], attachments: Sequence[bytes], *, keep: bool
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """A process's answer; the process is killed if this is cancelled, and ended unless `keep`."""
-        # What is not kept begins anew, so that a process stays ready for small images.
+        """Send a request to a process; it is killed if this is cancelled, and ended unless `keep`."""
+        # A request without `keep` gets a new process, so that an idle one stays ready for small images.
         process = self._idle.pop() if keep and self._idle else self._start()
         self._running.add(process)
         try:
@@ -89,11 +89,11 @@ def _exchange(
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:
-    """Reap a process that was killed."""
+    """Reap a killed process."""
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            # What was not sent cannot be sent any more.
+            # Unsent data cannot be sent any more.
             with suppress(OSError, ValueError):
                 stream.close()
 

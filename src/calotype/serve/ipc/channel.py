@@ -1,9 +1,9 @@
-"""Messages with attachments as frames on a stream socket: threads for the worker, asyncio for the server.
+"""Sends and receives messages with attachments as frames on a stream socket.
 
-A frame is two numbers (length of the message, number of attachments), the length of each attachment, the
-message as JSON, the attachments. Nothing in it is ever executed. The other side's end between two frames is
-the end; an end inside one, a frame over the limits or a message that is none is a ChannelError. Knows nothing
-of what messages mean.
+Workers use threads, the server asyncio. A frame is two numbers (length of the message, number of
+attachments), the length of each attachment, the message as JSON, and the attachments. Nothing in it is ever
+executed. If the peer closes the socket between two frames, iterating ends; a partial frame, a frame over the
+limits or an invalid message is a ChannelError.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from calotype.serve.ipc.messages import UnsendableError
 
 MAX_MESSAGE_BYTES = 4 * 2**20
 MAX_ATTACHMENTS = 10_000
-"""A job has at most as many pictures."""
+"""A job has at most this many images."""
 MAX_ATTACHMENT_BYTES = 2**30
 MAX_FRAME_BYTES = 2**16
-"""Frames that wait go together up to this size: every call wakes the other side."""
+"""Queued frames are joined up to this size, because every write wakes the peer."""
 _HEAD = struct.Struct(">II")
 _LENGTH = struct.Struct(">Q")
 Received = TypeVar("Received")
-"""The type of messages that come in."""
+"""The type of received messages."""
 
 
 class ChannelError(CalotypeError):
-    """What came is no frame, or the other side has gone."""
+    """An invalid frame was received, or the peer has disconnected."""
 
 
 def frame(message: BaseModel, attachments: Sequence[bytes] = ()) -> bytes:
-    """A message and its attachments as they travel."""
+    """A message and its attachments, encoded."""
     try:
         text = message.model_dump_json().encode()
     except PydanticSerializationError as error:
         raise UnsendableError(f"a message cannot be written as JSON: {error}") from error
-    lengths = [len(each) for each in attachments]
+    lengths = [len(attachment) for attachment in attachments]
     if rule := _too_large(len(text), len(lengths), sum(lengths)):
         raise UnsendableError(rule)
     sizes = b"".join(_LENGTH.pack(length) for length in lengths)
@@ -72,7 +72,7 @@ def _lengths(data: bytes) -> list[int]:
     return [length for (length,) in _LENGTH.iter_unpack(data)]
 
 
-def _parsed(messages: TypeAdapter[Received], text: bytes) -> Received:
+def _parse(messages: TypeAdapter[Received], text: bytes) -> Received:
     try:
         return messages.validate_json(text)
     except ValidationError as error:
@@ -81,12 +81,12 @@ def _parsed(messages: TypeAdapter[Received], text: bytes) -> Received:
         raise ChannelError(f"a message cannot be read: {where}: {first['msg']}") from None
 
 
-def _torn(got: int, wanted: int) -> ChannelError:
-    return ChannelError(f"a frame was torn: {got} of {wanted} bytes came before the end")
+def _incomplete_frame(got: int, wanted: int) -> ChannelError:
+    return ChannelError(f"a frame is incomplete: {got} of {wanted} bytes arrived before the end")
 
 
 class BlockingChannel(Generic[Received]):
-    """A worker's end. `send` never waits: a thread writes. Iterating waits, and ends with the other side."""
+    """A worker's end. `send` never blocks: a thread writes. Iterating blocks until the peer disconnects."""
 
     def __init__(self, connection: socket.socket, messages: TypeAdapter[Received]) -> None:
         self._connection, self._messages = connection, messages
@@ -95,11 +95,11 @@ class BlockingChannel(Generic[Received]):
         self._writer.start()
 
     def send(self, message: BaseModel, attachments: Sequence[bytes] = ()) -> None:
-        """From any thread; in the order of the calls."""
+        """Queue a message; may be called from any thread, and keeps the order of the calls."""
         self._outgoing.put(frame(message, attachments))
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what is left, as long as the other side reads, and end."""
+        """Write the queued frames while the peer reads, then close."""
         self._outgoing.put(None)
         self._writer.join(timeout_s)
         self._connection.close()
@@ -110,7 +110,7 @@ class BlockingChannel(Generic[Received]):
             _check(message_bytes, num_attachments)
             lengths = _lengths(self._read(num_attachments * _LENGTH.size))
             _check(message_bytes, num_attachments, sum(lengths))
-            message = _parsed(self._messages, self._read(message_bytes))
+            message = _parse(self._messages, self._read(message_bytes))
             yield message, [self._read(length) for length in lengths]
 
     def _read(self, wanted: int, *, may_end: bool = False) -> bytes:
@@ -124,28 +124,28 @@ class BlockingChannel(Generic[Received]):
             if count == 0:
                 if may_end and got == 0:
                     return b""
-                raise _torn(got, wanted)
+                raise _incomplete_frame(got, wanted)
             got += count
         return bytes(data)
 
     def _write(self) -> None:
-        over = False
-        while not over:
+        closing = False
+        while not closing:
             frames, size = [self._outgoing.get()], 0
             while frames[-1] is not None and (size := size + len(frames[-1])) < MAX_FRAME_BYTES:
                 if self._outgoing.empty():
                     break
                 frames.append(self._outgoing.get())
-            over = frames[-1] is None
+            closing = frames[-1] is None
             try:
                 self._connection.sendall(b"".join(frame for frame in frames if frame is not None))
             except OSError:
-                # Nobody listens any more; whoever reads learns of it too, and decides.
+                # The peer has disconnected; the reading side gets the error too and handles it.
                 return
 
 
 class Writer(Protocol):
-    """Where frames go: a socket's asyncio.StreamWriter, or something that is used as one."""
+    """The output of a channel: a socket's asyncio.StreamWriter, or an object with its interface."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -157,7 +157,7 @@ class Writer(Protocol):
 
 
 class AsyncChannel(Generic[Received]):
-    """A server's end. Belongs to one event loop."""
+    """The server's end. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -169,17 +169,17 @@ class AsyncChannel(Generic[Received]):
 
     @classmethod
     async def over(cls, connection: socket.socket, messages: TypeAdapter[Received]) -> AsyncChannel[Received]:
-        """A channel that owns this end of a socket."""
+        """A channel that owns this socket."""
         return cls(*await asyncio.open_unix_connection(sock=connection), messages)
 
     async def send(self, message: BaseModel, attachments: Sequence[bytes] = ()) -> None:
-        """Waits while the other side is slow. ChannelError when it has gone."""
-        # In one call, so that the frames of several tasks cannot mix.
+        """Send a message; waits while the peer is slow. ChannelError if it has disconnected."""
+        # One write, so that the frames of several tasks cannot mix.
         self._writer.write(frame(message, attachments))
         try:
             await self._writer.drain()
         except ConnectionError as error:
-            raise ChannelError(f"the other side has gone: {error}") from error
+            raise ChannelError(f"the peer has disconnected: {error}") from error
 
     async def __aiter__(self) -> AsyncIterator[tuple[Received, list[bytes]]]:
         while head := await self._read(_HEAD.size, may_end=True):
@@ -187,7 +187,7 @@ class AsyncChannel(Generic[Received]):
             _check(message_bytes, num_attachments)
             lengths = _lengths(await self._read(num_attachments * _LENGTH.size))
             _check(message_bytes, num_attachments, sum(lengths))
-            message = _parsed(self._messages, await self._read(message_bytes))
+            message = _parse(self._messages, await self._read(message_bytes))
             yield message, [await self._read(length) for length in lengths]
 
     async def close(self) -> None:
@@ -201,8 +201,8 @@ class AsyncChannel(Generic[Received]):
         except asyncio.IncompleteReadError as error:
             if may_end and not error.partial:
                 return b""
-            raise _torn(len(error.partial), wanted) from None
+            raise _incomplete_frame(len(error.partial), wanted) from None
         except ConnectionError:
             if may_end:
                 return b""
-            raise _torn(0, wanted) from None
+            raise _incomplete_frame(0, wanted) from None

@@ -1,7 +1,7 @@
-"""What the server and a worker say to each other. Knows nothing of how messages travel.
+"""Messages between the server and a worker.
 
-Pictures travel as attachments: bytes beside the message, which says what they are. Every job that was handed
-over ends with exactly one of Finished, WorkflowFinished, Failed or Stopped, or with the worker's death.
+Images are attachments: bytes beside the message, which describes them. Every job sent to a worker ends with
+exactly one of Finished, WorkflowFinished, Failed or Stopped, or with the worker's death.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from calotype.workflow.limits import GraphLimits
 
 
 class UnsendableError(CalotypeError):
-    """A message that no channel can carry. Nothing of it was sent: the other side knows nothing of it."""
+    """A message that no channel can carry. Nothing of it was sent."""
 
 
 class _Message(BaseModel):
@@ -24,7 +24,7 @@ class _Message(BaseModel):
 
 
 class Work(_Message):
-    """To a worker: make this job's pictures. Attachments: the given image and mask, where there are any."""
+    """To a worker: generate this job's images. Attachments: the input image and mask, where there are any."""
 
     kind: Literal["work"] = "work"
     job_id: str
@@ -33,37 +33,37 @@ class Work(_Message):
     has_image: bool = False
     has_mask: bool = False
     previews: bool = False
-    """Whether anybody is looking."""
+    """Whether a client wants previews."""
     preset: str | None = None
-    """The worker's own if not said."""
+    """The worker's default if None."""
 
 
 class RunWorkflow(_Message):
-    """To a worker: run this graph. Attachments: the pictures it reads, in the order of `inputs`."""
+    """To a worker: run this graph. Attachments: its input images, in the order of `inputs`."""
 
     kind: Literal["run_workflow"] = "run_workflow"
     job_id: str
     sequence: int
-    """Of the job: part of its pictures' names, which are then nobody else's."""
+    """The job's sequence number, which makes the names of its images unique."""
     prompt: dict[str, Any]
     outputs: tuple[str, ...]
-    """The nodes to run for."""
+    """The output nodes to run."""
     extra_pnginfo: dict[str, Any] = {}
     inputs: tuple[str, ...] = ()
-    """What the graph calls its pictures."""
+    """The names of its input images in the graph."""
     limits: GraphLimits | None = None
-    """Of what its nodes make."""
+    """Limits on what its nodes create."""
 
 
 class Stop(_Message):
-    """To a worker: leave this job at the next step."""
+    """To a worker: stop this job at the next step."""
 
     kind: Literal["stop"] = "stop"
     job_id: str
 
 
 class Watch(_Message):
-    """To a worker: somebody looks at this job now, or nobody any more."""
+    """To a worker: make previews of this job, or no longer."""
 
     kind: Literal["watch"] = "watch"
     job_id: str
@@ -71,21 +71,21 @@ class Watch(_Message):
 
 
 class Load(_Message):
-    """To a worker: have this model ready. Answered by Models, or by ModelFailed."""
+    """To a worker: load this model. Answered by Models, or by ModelFailed."""
 
     kind: Literal["load"] = "load"
     model: str
 
 
 class Unload(_Message):
-    """To a worker: let this model go when no job of its own uses it. Answered by Models."""
+    """To a worker: unload this model when no job uses it. Answered by Models."""
 
     kind: Literal["unload"] = "unload"
     model: str
 
 
 class ForgetResults(_Message):
-    """To a worker: let go what the nodes of earlier workflows made. Not answered."""
+    """To a worker: drop the cached node results of earlier workflows. Not answered."""
 
     kind: Literal["forget_results"] = "forget_results"
 
@@ -97,37 +97,37 @@ class LoadedModel(_Message):
     random: bool
     bytes: int
     max_pixels: int | None = None
-    """Of one picture; a larger one never fits into the memory of this worker. Not said where nobody knows."""
+    """The largest image that fits into this worker's memory; None if unknown."""
     preset: str | None = None
-    """That it runs with; not said where it is the worker's own."""
+    """Its preset; None for the worker's default."""
 
 
 class Hello(_Message):
-    """From a worker, once, when it can take work."""
+    """From a worker, once: it can take jobs."""
 
     kind: Literal["hello"] = "hello"
     pid: int
     device: str
-    """Its name for people: 'cpu', or the GPU's."""
+    """Display name: 'cpu', or the GPU's."""
     preset: str
     precision: str
     room: int
-    """Jobs it wants at a time: enough to fill a batch while another is being finished."""
+    """Jobs it takes at a time: enough to fill a batch while another is being finished."""
 
 
 class Models(_Message):
-    """From a worker: what it holds now, and how much memory is left to it."""
+    """From a worker: the loaded models, and how much memory is free."""
 
     kind: Literal["models"] = "models"
     models: tuple[LoadedModel, ...]
     memory_bytes: int
     free_bytes: int
     asked: str | None = None
-    """The name in the Load or Unload that this answers; not said where nobody asked."""
+    """The model in the Load or Unload that this answers; None if it answers none."""
 
 
 class ModelFailed(_Message):
-    """From a worker: a model that could not be loaded, and why."""
+    """From a worker: a model could not be loaded, and why."""
 
     kind: Literal["model_failed"] = "model_failed"
     model: str
@@ -135,7 +135,7 @@ class ModelFailed(_Message):
 
 
 class Loading(_Message):
-    """From a worker: how far loading has come."""
+    """From a worker: the progress of loading a model."""
 
     kind: Literal["loading"] = "loading"
     label: str
@@ -144,15 +144,15 @@ class Loading(_Message):
 
 
 class Stage(_Message):
-    """From a worker: something began that may take far longer than a step, or is over."""
+    """From a worker: a stage that may take far longer than a step has begun or ended."""
 
     kind: Literal["stage"] = "stage"
     label: str | None = None
-    """What it is in now; None when that is over."""
+    """The current stage; None when it has ended."""
 
 
 class Stepped(_Message):
-    """From a worker: a step of a job is done, told by itself. Attachment: a small PNG where `has_preview`."""
+    """From a worker: a job has finished a step. Attachment: a small PNG where `has_preview`."""
 
     kind: Literal["stepped"] = "stepped"
     job_id: str
@@ -162,7 +162,7 @@ class Stepped(_Message):
 
 
 class MadeFile(_Message):
-    """A picture that a node saved, which is an attachment."""
+    """An image that a node saved; the file is an attachment."""
 
     file: PictureFile
     width: int
@@ -170,73 +170,73 @@ class MadeFile(_Message):
 
 
 class NodeNews(_Message):
-    """From a worker: a workflow went on. Attachments: the pictures of `files`, or a preview."""
+    """From a worker: a workflow has made progress. Attachments: the images of `files`, or a preview."""
 
     kind: Literal["node_news"] = "node_news"
     job_id: str
     happened: Literal["started", "cached", "executing", "progressed", "executed"]
     node: str | None = None
-    """Which node; None for `started` and `cached`."""
+    """The node; None for `started` and `cached`."""
     nodes: tuple[str, ...] = ()
-    """Of `cached`: whose outputs were known."""
+    """Of `cached`: the nodes whose outputs were cached."""
     value: int = 0
     maximum: int = 0
-    """How far `progressed` has come."""
+    """Progress in `progressed`: `value` of `maximum`."""
     has_preview: bool = False
     """Of `progressed`: a small JPEG or PNG is attached."""
     ui: dict[str, Any] | None = None
-    """Of `executed`: what the node has to show."""
+    """Of `executed`: the node's output for the user interface."""
     files: tuple[MadeFile, ...] = ()
-    """Of `executed`: the pictures it saved."""
+    """Of `executed`: the images that the node saved."""
     nodes_done: int = 0
     nodes_total: int = 0
 
 
 class WorkflowFinished(_Message):
-    """From a worker: a workflow's nodes have all been run, and everything they made was told before."""
+    """From a worker: all nodes of a workflow have run; their outputs were sent before."""
 
     kind: Literal["workflow_finished"] = "workflow_finished"
     job_id: str
 
 
 class Finished(_Message):
-    """From a worker: a job's pictures. Attachments: PNG files, in the order of the seeds."""
+    """From a worker: a job's images. Attachments: PNG files, in the order of the seeds."""
 
     kind: Literal["finished"] = "finished"
     job_id: str
     request: dict[str, Any]
-    """With everything filled in that the model decided."""
+    """The request with all defaults that the model decided."""
     widths: tuple[int, ...]
     heights: tuple[int, ...]
     seeds: tuple[int, ...]
 
 
 class Failed(_Message):
-    """From a worker: a job that cannot be done; the others are not touched by it."""
+    """From a worker: a job has failed; others are not affected."""
 
     kind: Literal["failed"] = "failed"
     job_id: str
     failure: JobFailure
     node: NodeFailure | None = None
-    """Of a workflow: where it failed."""
+    """Of a workflow: the node that failed."""
 
 
 class Stopped(_Message):
-    """From a worker: a job it left because it was told to."""
+    """From a worker: a job was stopped on request."""
 
     kind: Literal["stopped"] = "stopped"
     job_id: str
 
 
 class Evaluated(_Message):
-    """From a worker: one UNet evaluation, for the metrics, and whom it brought a step further."""
+    """From a worker: one UNet evaluation, for the metrics, and the jobs that it advanced."""
 
     kind: Literal["evaluated"] = "evaluated"
     rows: int
     jobs: int
     seconds: float
     steps: dict[str, tuple[int, int]] = {}
-    """Steps done and in all, by job; one that has a preview to show is told of by itself."""
+    """Steps done and total steps, by job; a job with a preview sends its own Stepped."""
 
 
 ToWorker = Annotated[

@@ -1,6 +1,6 @@
-"""Deployments that outlive the shell: started in the background, found by name, stopped with nothing lost.
+"""Manages deployments that outlive the shell: started in the background, found by name, stopped without loss.
 
-Reading order: `plan`, `places`, `server`, `deploying`, `systemd`. A deployment is a folder under the user's
-state directory: what it serves (`plan.json`), where it can be reached while it runs (`running.json`), its
-log, keys and queue. Deploying again under the same name goes on with the same queue and history.
+Reading order: `config`, `registry`, `server`, `daemon`, `systemd`. A deployment is a folder under the user's
+state directory: its configuration (`plan.json`), its endpoint while it runs (`running.json`), its log, API
+keys and queue. Deploying again under the same name continues with the same queue and history.
 """

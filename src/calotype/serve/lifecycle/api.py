@@ -15,11 +15,11 @@ _log = logging.getLogger(__name__)
 
 
 def deploy(model: str = "emoji", *more: str, name: str, **settings: Any) -> Client:
-    """Start a persistent deployment and answer, once it is ready, with a client of it.
+    """Start a persistent deployment; returns a client of it once it is ready.
 
-    `settings` are the fields of DeploymentPlan: preset, devices, precision, reached, …
+    `settings` are fields of DeploymentConfig: preset, devices, precision, reached, …
     """
-    models = tuple(resolvable_names(each) for each in (model, *more))
+    models = tuple(resolvable_names(name) for name in (model, *more))
     daemon.deploy(DeploymentConfig.parse({"name": name, "models": models, **settings}))
     for notice in deployment_dir(name).notices():
         _log.warning("%s: %s", name, notice)
@@ -29,17 +29,17 @@ def deploy(model: str = "emoji", *more: str, name: str, **settings: Any) -> Clie
 def update(name: str, **settings: Any) -> None:
     """Replace a running deployment's replicas one by one; returns when it is done.
 
-    `settings` are fields of DeploymentPlan; what is not said, of `cluster` too, stays as it is.
+    `settings` are fields of DeploymentConfig; omitted fields, those of `cluster` included, do not change.
     """
-    place, running = running_deployment(name)
-    plan = place.plan().model_dump()
+    directory, running = running_deployment(name)
+    plan = directory.plan().model_dump()
     cluster = plan["cluster"]
     if "cluster" in settings and cluster is not None:
         size = {**cluster["replicas"], **settings["cluster"].get("replicas", {})}
         settings["cluster"] = {**cluster, **settings["cluster"], "replicas": size}
-    rolling_update.update(place, running, DeploymentConfig.parse({**plan, **settings}))
+    rolling_update.update(directory, running, DeploymentConfig.parse({**plan, **settings}))
 
 
 def undeploy(name: str, *, at_once: bool = False, purge: bool = False) -> None:
-    """Stop a deployment; with `purge`, forget its queue, history and pictures too."""
+    """Stop a deployment; with `purge`, delete its queue, history and images too."""
     daemon.undeploy(known_deployment(name), at_once=at_once, purge=purge)

@@ -1,4 +1,4 @@
-"""What a deployment is: its models and workers, how it is reached, what it takes in. Knows no processes."""
+"""The configuration of a deployment: models, workers, interfaces and limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from calotype.spec.validation_errors import problems_of, short_repr
 
 ENGINES = ("calotype", "nothing")
 _TINY_IMAGES = re.compile(r"nothing(:[0-9]{1,6})?")
-"""The engine that does nothing, and how many rows it pretends to have memory for."""
+"""The engine without a model, and how many rows of memory it simulates."""
 
 
 def makes_tiny_pictures(engine: str) -> bool:
@@ -37,57 +37,57 @@ def makes_tiny_pictures(engine: str) -> bool:
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-"""It becomes the name of a folder."""
+"""Becomes the name of a folder."""
 
 
 class DeploymentConfig(BaseModel):
-    """Everything that `calotype serve` can be told."""
+    """All settings of `calotype serve`."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     name: Name
     models: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
-    """Loaded at the start; the first is meant where a request names none."""
+    """Models to load at the start; the first is the default of requests that name none."""
     devices: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("auto",)
-    """One worker for each: cpu, cuda:N, a GPU's or slice's UUID; `all` is every GPU and slice there is."""
+    """One worker for each: cpu, cuda:N, or the UUID of a GPU or MIG slice; `all` is every GPU and slice."""
     preset: Annotated[str, AfterValidator(known_preset)] = "fast"
     precision: str | None = None
     memory_bytes: Annotated[int, Field(ge=1)] | None = None
-    """For the weights of each worker; a share of what is free if not said."""
+    """Memory for the weights of each worker; by default a share of the free memory."""
     max_rows: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Of one UNet evaluation, two for a picture with guidance."""
+    """Rows of one UNet evaluation; an image with guidance takes two."""
     models_folder: Annotated[Path, Field(strict=False)] | None = None
     keys_folder: Annotated[Path, Field(strict=False)] | None = None
-    """Whose keys.json lets clients in, for instance a mounted secret; the deployment's own if not said."""
+    """Folder of keys.json, for instance a mounted secret; by default the deployment's own folder."""
     engine: str = "calotype"
-    """`calotype`; `nothing` makes tiny pictures at once, to measure all but the engine."""
+    """`calotype`; `nothing` returns tiny images at once, to measure everything except the engine."""
     cluster: ClusterSettings | None = None
-    """Workers are replicas in a Ray cluster, not processes of this machine."""
+    """Run workers as replicas in a Ray cluster instead of processes of this machine."""
     drain_s: Annotated[float, Field(ge=0, le=86400)] = 30.0
-    """What running jobs have to end in when it stops."""
+    """How long running jobs may take to end when it stops."""
     hang_s: Annotated[float, Field(gt=0, le=7 * 86400)] = 600.0
-    """How long a worker that has jobs may say nothing between two steps; then it is ended, and they go on."""
+    """How long a worker with jobs may be silent between two steps; then it is killed, its jobs requeued."""
     load_s: Annotated[float, Field(gt=0, le=7 * 86400)] = 1800.0
     """The same while a model is loaded or compiled, or a node runs."""
     records: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
-    """Folders with measurements to show, besides `records` in the deployment's own."""
+    """Folders of measurements to show, besides `records` in the deployment's own folder."""
     reached: ServeSettings = ServeSettings(grpc_port=0)
     requests: RequestLimits = RequestLimits()
     queue: QueueLimits = QueueLimits()
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """As clients say them."""
+        """The names that clients use."""
         return tuple(served_name(model) for model in self.models)
 
     @field_validator("models")
     @classmethod
-    def _told_apart(cls, models: tuple[str, ...]) -> tuple[str, ...]:
+    def _unique_names(cls, models: tuple[str, ...]) -> tuple[str, ...]:
         names = [served_name(model) for model in models]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
+        duplicate = next((name for name in names if names.count(name) > 1), None)
+        if duplicate is not None:
             raise ValueError(
-                f"two models would be called {short_repr(twice)}; rename a file, or name it once"
+                f"two models would be called {short_repr(duplicate)}; rename a file, or name it once"
             )
         return models
 
@@ -113,9 +113,9 @@ class DeploymentConfig(BaseModel):
         devices = before.data.get("devices", ())
         if cluster is not None and devices not in ((), ("auto",), ("cpu",), ("cuda",)):
             rule = (
-                f"{', '.join(devices)} is of one machine; in a cluster a replica is told cpu, cuda or nothing"
+                f"{', '.join(devices)} is a device of one machine; in a cluster give cpu, cuda or no device"
             )
-            raise ValueError(f"{rule}, and gpus_per_replica is what it takes")
+            raise ValueError(f"{rule}, and set gpus_per_replica")
         return cluster
 
     @classmethod

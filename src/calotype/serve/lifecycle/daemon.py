@@ -1,4 +1,4 @@
-"""Starting a deployment in the background, and stopping it. Knows nothing of what it serves."""
+"""Starts deployments in the background and stops them."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ from calotype.serve.lifecycle.readiness_notifier import ReadinessMessage, read_m
 from calotype.serve.lifecycle.registry import DeploymentDir, Endpoint, deployment_dir
 
 LAST_LINES = 20
-_LAST_S = 10
-"""What a server that has failed has to end in."""
+_END_TIMEOUT_S = 10
+"""How long a failed server may take to end."""
 
 
 class DeployError(CalotypeError):
-    """A deployment that ended before it was ready."""
+    """The deployment ended before it was ready."""
 
 
 def deploy(
-    plan: DeploymentConfig, tell: Callable[[str], None] = lambda _: None, place: DeploymentDir | None = None
+    plan: DeploymentConfig,
+    report: Callable[[str], None] = lambda _: None,
+    directory: DeploymentDir | None = None,
 ) -> Endpoint:
     """Start a deployment that outlives this process; returns when it is ready.
 
-    It is kept in `place`, or where its name leads to.
+    It is stored in `directory`, by default the one of its name.
     """
-    place = place or deployment_dir(plan.name)
-    check_plan(plan, place)
-    # Held until it is ready, together with the server: where the start fails, the plan before is put back.
-    with place.held() as held, place.trying(plan) as confirm, _started(place, held) as pipe:
-        running = _when_ready(place, pipe, tell)
+    directory = directory or deployment_dir(plan.name)
+    check_plan(plan, directory)
+    # The server inherits the lock. If the start fails, the earlier plan is restored.
+    with directory.held() as held, directory.trying(plan) as confirm, _started(directory, held) as pipe:
+        running = _when_ready(directory, pipe, report)
         confirm()
         return running
 
 
-def _started(place: DeploymentDir, held: int) -> IO[str]:
-    """Start its server, which holds the place from then on; what it tells comes out of the pipe."""
+def _started(directory: DeploymentDir, held: int) -> IO[str]:
+    """Start the server, which inherits the lock; returns the pipe with its messages."""
     ours, theirs = os.pipe()
-    server = [sys.executable, "-m", "calotype.serve.lifecycle", str(place.folder)]
+    server = [sys.executable, "-m", "calotype.serve.lifecycle", str(directory.folder)]
     try:
-        with place.log.open("ab") as log:
-            # Not our child, and in a session of its own: neither we nor a closed terminal are anything to it.
+        with directory.log.open("ab") as log:
+            # Not a child, and in its own session: neither this process nor a closed terminal can end it.
             subprocess.run(  # noqa: S603 - our own module, and no shell
                 ["setsid", "--fork", *server, f"--news-fd={theirs}", f"--held-fd={held}"],  # noqa: S607 - part of every Linux
                 check=True,
@@ -72,49 +74,49 @@ def _started(place: DeploymentDir, held: int) -> IO[str]:
     return os.fdopen(ours, encoding="utf-8")
 
 
-def _when_ready(place: DeploymentDir, pipe: IO[str], tell: Callable[[str], None]) -> Endpoint:
+def _when_ready(directory: DeploymentDir, pipe: IO[str], report: Callable[[str], None]) -> Endpoint:
     pid: int | None = None
     try:
-        for told in read_messages(pipe):
-            match told.kind:
+        for message in read_messages(pipe):
+            match message.kind:
                 case "begun":
-                    pid = int(told.text)
+                    pid = int(message.text)
                 case "ready":
-                    running = place.running()
-                    assert running is not None, "a ready deployment has said where it is"
+                    running = directory.running()
+                    assert running is not None, "a ready deployment has stored its endpoint"
                     return running
                 case "failed":
-                    _see_out(pid)
-                    raise DeployError(f"{place.name!r} could not start: {told.text}")
+                    _wait_for_end(pid)
+                    raise DeployError(f"{directory.name!r} could not start: {message.text}")
                 case _:
-                    tell(told.text)
+                    report(message.text)
     except KeyboardInterrupt:
-        _call_off(pid, pipe)
+        _abort_start(pid, pipe)
         raise
-    raise DeployError(f"{place.name!r} ended before it was ready\n{_end_of_log(place)}")
+    raise DeployError(f"{directory.name!r} ended before it was ready\n{_end_of_log(directory)}")
 
 
-def _see_out(pid: int | None) -> None:
-    """Wait until a server that could not start has let go of its place and ports, so that another can try."""
+def _wait_for_end(pid: int | None) -> None:
+    """Wait until a failed server has released its lock and ports, so that another can start."""
     if pid is None:
         return
     try:
-        watched = os.pidfd_open(pid)
+        pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    ended = poll()
-    ended.register(watched, POLLIN)
-    ended.poll(1000 * _LAST_S)
-    os.close(watched)
+    poller = poll()
+    poller.register(pidfd, POLLIN)
+    poller.poll(1000 * _END_TIMEOUT_S)
+    os.close(pidfd)
 
 
-def _call_off(pid: int | None, pipe: IO[str]) -> None:
-    """Stop a server before it is ready. One that has not said yet who it is does so soon, or ends."""
+def _abort_start(pid: int | None, pipe: IO[str]) -> None:
+    """Stop a server before it is ready, once it has sent its process id."""
     while pid is None:
-        told = next(read_messages(pipe), ReadinessMessage("failed"))
-        if told.kind == "failed":
+        message = next(read_messages(pipe), ReadinessMessage("failed"))
+        if message.kind == "failed":
             return
-        pid = int(told.text) if told.kind == "begun" else None
+        pid = int(message.text) if message.kind == "begun" else None
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     # The server closes the pipe when it stops; its process ends a moment later.
@@ -122,41 +124,41 @@ def _call_off(pid: int | None, pipe: IO[str]) -> None:
     _see_out(pid)
 
 
-def undeploy(place: DeploymentDir, *, at_once: bool = False, purge: bool = False) -> None:
-    """Stop a deployment; with `purge`, forget its queue, history and pictures too."""
-    running = place.running()
+def undeploy(directory: DeploymentDir, *, at_once: bool = False, purge: bool = False) -> None:
+    """Stop a deployment; with `purge`, delete its queue, history and images too."""
+    running = directory.running()
     if running is not None:
         stop(running, at_once=at_once)
     elif not purge:
-        raise NotFoundError(f"deployment {place.name!r} does not run; --purge forgets it")
+        raise NotFoundError(f"deployment {directory.name!r} does not run; --purge deletes it")
     if purge:
-        with place.held():
-            shutil.rmtree(place.folder)
+        with directory.held():
+            shutil.rmtree(directory.folder)
 
 
 def stop(running: Endpoint, *, at_once: bool) -> None:
-    """Ask it to drain, or to leave at once, and wait until it has."""
+    """Ask it to drain, or to stop at once, and wait until it has poller."""
     try:
-        watched = os.pidfd_open(running.pid)
+        pidfd = os.pidfd_open(running.pid)
     except ProcessLookupError:
         return
     try:
-        # The number may have gone to another process between looking and opening.
+        # The process id may have been reused between reading and opening it.
         if not running.alive:
             return
-        signal.pidfd_send_signal(watched, signal.SIGTERM)
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
         if at_once:
-            # Another one: of two that are the same the second is lost, if the first has not been heard yet.
-            signal.pidfd_send_signal(watched, signal.SIGINT)
-        ended = poll()
-        ended.register(watched, POLLIN)
-        ended.poll()
+            # A different signal: of two equal pending signals the second would be lost.
+            signal.pidfd_send_signal(pidfd, signal.SIGINT)
+        poller = poll()
+        poller.register(pidfd, POLLIN)
+        poller.poll()
     except ProcessLookupError:
         return
     finally:
-        os.close(watched)
+        os.close(pidfd)
 
 
-def _end_of_log(place: DeploymentDir) -> str:
-    lines: Sequence[str] = place.log.read_text("utf-8", errors="replace").splitlines()
-    return "\n".join([f"the end of {place.log}:", *(f"  {line}" for line in lines[-LAST_LINES:])])
+def _end_of_log(directory: DeploymentDir) -> str:
+    lines: Sequence[str] = directory.log.read_text("utf-8", errors="replace").splitlines()
+    return "\n".join([f"the end of {directory.log}:", *(f"  {line}" for line in lines[-LAST_LINES:])])

@@ -1,4 +1,4 @@
-"""Several deployments that begin together: all of them, or none. Knows nothing of why there are several."""
+"""Starts several deployments together: all of them, or none."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from calotype.serve.lifecycle.registry import Endpoint, deployment_dir
 
 
 def deploy_together(
-    plans: Sequence[DeploymentConfig], tell: Callable[[str], None] = lambda _: None
+    plans: Sequence[DeploymentConfig], report: Callable[[str], None] = lambda _: None
 ) -> list[Endpoint]:
-    """Start each and return when all are ready; if one cannot, those before it are stopped again."""
+    """Start each and return when all are ready; if one fails, stop those before it."""
     for plan in plans:
         deployment_dir(plan.name).check_free()
     started: list[Endpoint] = []
     try:
         for plan in plans:
-            tell(plan.name)
-            started.append(deploy(plan, lambda text, name=plan.name: tell(f"{name}: {text}")))  # type: ignore[misc]
-    # Ctrl-C too: what was asked for is all of them.
+            report(plan.name)
+            started.append(deploy(plan, lambda text, name=plan.name: report(f"{name}: {text}")))  # type: ignore[misc]
+    # On Ctrl-C too: a part of the deployments is not wanted.
     except BaseException:
         for running in started:
             stop(running, at_once=True)

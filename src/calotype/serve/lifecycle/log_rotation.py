@@ -1,4 +1,4 @@
-"""A log file that stays within bounds while others write to it. Knows nothing of what they write."""
+"""Keeps a log file within a size limit while other processes write to it."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from pathlib import Path
 _log = logging.getLogger(__name__)
 
 MAX_BYTES = 64 * 2**20
-_LOOK_EVERY_S = 60.0
+_CHECK_INTERVAL_S = 60.0
 
 
 async def rotate_in_background(
-    log: Path, most_bytes: int = MAX_BYTES, every_s: float = _LOOK_EVERY_S
+    log: Path, most_bytes: int = MAX_BYTES, every_s: float = _CHECK_INTERVAL_S
 ) -> None:
-    """Look at the file now and then, until this is cancelled."""
+    """Check the file periodically, until this is cancelled."""
     while True:
         await asyncio.to_thread(shorten, log, most_bytes)
         await asyncio.sleep(every_s)
 
 
 def shorten(log: Path, most_bytes: int = MAX_BYTES) -> None:
-    """Begin the file anew if it has grown too large; what it held is kept in another beside it, once.
+    """Truncate the file if it has grown too large, after copying it to one backup beside it.
 
-    Server and workers have it open, to append to, and go on with the same file: so it is emptied and not
-    moved away. A line that one of them writes in that very moment may be lost.
+    Server and workers have the file open for appending and keep using it, so it is truncated, not renamed.
+    A line that is written in that moment may be lost.
     """
     try:
         if log.stat().st_size <= most_bytes:
             return
         shutil.copyfile(log, log.with_name(f"{log.name}.1"))
         os.truncate(log, 0)
-    # In the foreground there is none; and a full disk is said by those who need it.
+    # A server in the foreground has no log file.
     except FileNotFoundError:
         return
     except OSError as error:

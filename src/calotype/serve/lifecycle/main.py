@@ -1,4 +1,4 @@
-"""The server process of a deployment in the background: `python -m calotype.serve.lifecycle FOLDER`."""
+"""The server process of a background deployment: `python -m calotype.serve.lifecycle FOLDER`."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from calotype.serve.log_format import JsonFormatter
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m calotype.serve.lifecycle", description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--news-fd", type=int, help="number of an inherited pipe that is told how it goes")
-    parser.add_argument("--held-fd", type=int, help="number of an inherited descriptor that holds the folder")
-    chosen = parser.parse_args()
-    held = chosen.held_fd is not None
+    parser.add_argument("--news-fd", type=int, help="inherited pipe to which readiness messages are written")
+    parser.add_argument("--held-fd", type=int, help="inherited descriptor that holds the folder's lock")
+    options = parser.parse_args()
+    held = options.held_fd is not None
     if held:
-        # Workers are not to hold it when this process has gone.
-        os.set_inheritable(chosen.held_fd, False)
-    return run(DeploymentDir(chosen.folder), ReadinessNotifier(chosen.news_fd), held=held)
+        # Workers must not inherit the lock.
+        os.set_inheritable(options.held_fd, False)
+    return run(DeploymentDir(options.folder), ReadinessNotifier(options.news_fd), held=held)
 
 
-def run(place: DeploymentDir, news: ReadinessNotifier, *, held: bool = False) -> int:
-    """Serve what a folder's plan says; the exit code of the process. `held` if nobody else can do so."""
+def run(directory: DeploymentDir, notifier: ReadinessNotifier, *, held: bool = False) -> int:
+    """Serve the plan in a folder; returns the exit code. `held` if this process already holds the lock."""
     log_as_json()
-    news.notify("begun", str(os.getpid()))
+    notifier.notify("begun", str(os.getpid()))
     try:
-        with nullcontext() if held else place.held():
-            asyncio.run(_serve(place, news))
+        with nullcontext() if held else directory.held():
+            asyncio.run(_serve(directory, notifier))
     except CalotypeError as error:
         logging.getLogger(__name__).error("%s", error)
-        news.notify("failed", str(error))
+        notifier.notify("failed", str(error))
         return int(error.exit_code)
     return 0
 
 
-async def _serve(place: DeploymentDir, news: ReadinessNotifier) -> None:
-    bounding = asyncio.create_task(rotate_in_background(place.log))
+async def _serve(directory: DeploymentDir, notifier: ReadinessNotifier) -> None:
+    rotation = asyncio.create_task(rotate_in_background(directory.log))
     try:
-        await serve(place.plan(), place, news)
+        await serve(directory.plan(), directory, notifier)
     finally:
-        bounding.cancel()
+        rotation.cancel()
 
 
 def log_as_json() -> None:
-    """One JSON object a line, to stderr."""
+    """Log one JSON object per line to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

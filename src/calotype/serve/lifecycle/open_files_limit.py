@@ -1,4 +1,4 @@
-"""The number of files and sockets that the server process may have open."""
+"""Raises the limit on open files and sockets of the server process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import resource
 from calotype.serve.settings import ServeSettings
 
 _log = logging.getLogger(__name__)
-_OTHERS = 1024
-"""Files and sockets besides those of clients: queue, pictures, workers, libraries."""
+_OTHER_FILES = 1024
+"""Files and sockets besides those of clients: queue, images, workers, libraries."""
 
 
 def raise_open_files_limit(settings: ServeSettings) -> None:
-    """Make room for all connections: many systems begin with 1024."""
-    needed = 4 * settings.most_connections + _OTHERS
+    """Raise the limit for all connections: many systems start with 1024."""
+    needed = 4 * settings.most_connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return

@@ -1,7 +1,7 @@
-"""Checks of a new deployment plan against this machine, before anything is written or started.
+"""Checks a new deployment plan against this machine, before anything is written or started.
 
-What a plan cannot know by itself: whether its folders, models and keys exist. A restart does not repeat
-these checks, so that a key which was revoked since then stops no server.
+A plan cannot check by itself whether its folders, models and keys exist. A restart does not repeat these
+checks, so that a key that was revoked since then stops no server.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ RANDOM = "random:"
 _FILE_SUFFIXES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 
 
-def check_plan(plan: DeploymentConfig, place: DeploymentDir) -> None:
+def check_plan(plan: DeploymentConfig, directory: DeploymentDir) -> None:
     """Raise RequestError with every problem."""
-    problems = [*_folders(plan), *_models(plan), *_admins(plan, place)]
+    problems = [*_folders(plan), *_models(plan), *_admins(plan, directory)]
     if problems:
         raise RequestError(problems)
 
@@ -39,7 +39,7 @@ def _folders(plan: DeploymentConfig) -> Iterator[Problem]:
 
 
 def _models(plan: DeploymentConfig) -> Iterator[Problem]:
-    # That engine loads no weights, so any name will do. The files of a cluster are on its own machines.
+    # That engine loads no weights and accepts any name. The files of a cluster are on its own machines.
     if makes_tiny_pictures(plan.engine) or plan.cluster is not None:
         return
     catalogue = [name.removesuffix(".json") for name in _catalogue_files()]
@@ -56,7 +56,7 @@ def _models(plan: DeploymentConfig) -> Iterator[Problem]:
 
 
 def _catalogue_files() -> list[str]:
-    # By its folder: an import of the catalogue would import torch.
+    # By folder: importing the catalogue would import torch.
     folder = files("calotype") / "models" / "catalogue"
     return sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".json"))
 
@@ -68,10 +68,10 @@ def _exists(model: str) -> bool:
         return False
 
 
-def _admins(plan: DeploymentConfig, place: DeploymentDir) -> Iterator[Problem]:
+def _admins(plan: DeploymentConfig, directory: DeploymentDir) -> Iterator[Problem]:
     if not plan.reached.admins:
         return
-    names = [key.name for key in ApiKeys(plan.keys_folder or place.folder).all()]
+    names = [key.name for key in ApiKeys(plan.keys_folder or directory.folder).all()]
     for admin in plan.reached.admins:
         if admin not in names:
             rule = f"no API key is named {admin[:80]!r}; {did_you_mean(admin, names)}; create it first with "

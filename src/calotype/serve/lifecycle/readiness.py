@@ -1,4 +1,4 @@
-"""Why a running deployment accepts no jobs, by its own readiness route."""
+"""Reads from a running deployment's readiness route why it accepts no jobs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _TIMEOUT_S = 2.0
 
 
 def refusal_of(running: Endpoint) -> str | None:
-    """What `/readyz` says about a queue that accepts no jobs; None if it accepts them or does not answer."""
+    """The refusal in `/readyz`; None if the queue accepts jobs or the server does not answer."""
     try:
-        # No secret is sent, and the certificate may be the deployment's own.
+        # The request holds no secret, and the certificate may be self-signed.
         answer = httpx.get(f"{running.http}/readyz", timeout=_TIMEOUT_S, verify=False, trust_env=False)  # noqa: S501
         refusal = answer.json().get("refusal")
     except (httpx.HTTPError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""What a starting server tells whoever waits for it: lines of JSON over a pipe, and systemd's own way."""
+"""Sends a starting server's readiness messages: JSON lines over a pipe, and sd_notify for systemd."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Kind = Literal["begun", "loading", "ready", "draining", "failed"]
 
 @dataclass(frozen=True)
 class ReadinessMessage:
-    """One piece of news."""
+    """One message."""
 
     kind: Kind
     text: str = ""
 
 
 class ReadinessNotifier:
-    """Says what happens, to whoever still listens."""
+    """Sends messages to the process that started the server, while it listens, and to systemd."""
 
     def __init__(self, pipe: int | None = None) -> None:
         self._pipe: IO[str] | None = None if pipe is None else os.fdopen(pipe, "w", encoding="utf-8")
@@ -37,7 +37,7 @@ class ReadinessNotifier:
                 self._close()
         state = {"ready": "READY=1", "draining": "STOPPING=1"}.get(kind)
         if state:
-            _tell_systemd(state)
+            _notify_systemd(state)
 
     def _close(self) -> None:
         if self._pipe is not None:
@@ -47,14 +47,14 @@ class ReadinessNotifier:
 
 
 def read_messages(pipe: IO[str]) -> Iterator[ReadinessMessage]:
-    """The news as they come, up to the end of the pipe."""
+    """The messages from a pipe, up to its end."""
     for line in pipe:
         values = json.loads(line)
         yield ReadinessMessage(values["kind"], values["text"])
 
 
-def _tell_systemd(state: str) -> None:
-    """As sd_notify does, where systemd waits for it."""
+def _notify_systemd(state: str) -> None:
+    """Send a state as sd_notify does, if systemd started this process."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

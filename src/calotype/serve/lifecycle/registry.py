@@ -1,4 +1,4 @@
-"""Where deployments are kept, and which of them run. Knows nothing of how they are started."""
+"""Stores deployments in folders and finds them by name."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from calotype.serve.queue.replacement import damage_notices
 from calotype.serve.service import UnavailableError
 
 DEFAULT_NAME = "calotype"
-_LETTING_GO_S = 2.0
-"""What a server that has been killed takes at most to let go of its place."""
-_LOOK_EVERY_S = 0.02
-Kept = TypeVar("Kept", bound=BaseModel)
-"""What a file of a deployment holds."""
+_LOCK_TIMEOUT_S = 2.0
+"""The longest time that a killed server takes to release its lock."""
+_RETRY_INTERVAL_S = 0.02
+FileModel = TypeVar("FileModel", bound=BaseModel)
+"""The model of a deployment's file."""
 
 
 class StateDiskFullError(UnavailableError, DiskFullError):
-    """The disk that holds a deployment's folder has no space left."""
+    """The disk that holds a deployment's folder is full."""
 
     exit_code = DiskFullError.exit_code
 
 
 class Endpoint(BaseModel):
-    """A deployment that answers, or did when its machine was switched off."""
+    """Where a deployment is reached, and its process, which may have ended without removing this."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     pid: int
     born: int
-    """When the process was started, in the kernel's ticks: another that got its number has another."""
+    """Start time of the process in kernel ticks, which tells it from a later process with the same id."""
     http: str
     grpc: str | None
 
@@ -76,18 +76,18 @@ class DeploymentDir:
         return self.folder / "queue"
 
     def notices(self) -> tuple[str, ...]:
-        """What people have to know about damaged databases of its queue."""
+        """Notices about damaged databases of its queue."""
         return damage_notices(self.queue, with_paths=True)
 
     def plan(self) -> DeploymentConfig:
-        """What it serves."""
+        """Its configuration."""
         try:
             return DeploymentConfig.model_validate_json((self.folder / "plan.json").read_bytes())
         except FileNotFoundError:
             raise NotFoundError(f"{self.folder} holds no deployment: it has no plan.json") from None
         except ValidationError as error:
             raise NotFoundError(
-                f"{self.folder / 'plan.json'} cannot be read: {error}; deploy it again and say its models: "
+                f"{self.folder / 'plan.json'} cannot be read: {error}; deploy it again with its models: "
                 f"`calotype deploy MODEL --name {self.name}`"
             ) from None
 
@@ -97,23 +97,23 @@ class DeploymentDir:
 
     @contextmanager
     def trying(self, plan: DeploymentConfig) -> Iterator[Callable[[], None]]:
-        """Keep this plan; put back the one before it unless the answer is called, which says that it works.
+        """Store this plan; restore the earlier one at the end unless the yielded function was called.
 
-        So a start that fails leaves a deployment as it was. Only while the place is held.
+        So a failed start leaves a deployment unchanged. Requires the lock.
         """
         before = self._plan_bytes()
-        works = False
+        confirmed = False
 
         def confirm() -> None:
-            nonlocal works
-            works = True
+            nonlocal confirmed
+            confirmed = True
 
         self.keep_plan(plan)
         try:
             yield confirm
         finally:
-            if not works and before is not None:
-                with self._refusals(), atomic_write(self.folder / "plan.json") as file:
+            if not confirmed and before is not None:
+                with self._disk_errors(), atomic_write(self.folder / "plan.json") as file:
                     file.write(before)
 
     def _plan_bytes(self) -> bytes | None:
@@ -124,12 +124,12 @@ class DeploymentDir:
 
     @contextmanager
     def held(self) -> Iterator[int]:
-        """Nobody else starts, serves or removes it meanwhile: whoever holds this descriptor does.
+        """Lock the folder against processes that start, serve or remove it; yields the lock's descriptor.
 
-        A process that inherits the descriptor goes on holding the place when this one has let go of it.
+        A process that inherits the descriptor still holds the lock when this one has closed it.
         """
         self._make_folder()
-        with self._refusals():
+        with self._disk_errors():
             descriptor = os.open(self.folder / "place.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             self._lock(descriptor)
@@ -138,7 +138,7 @@ class DeploymentDir:
             os.close(descriptor)
 
     def _lock(self, descriptor: int) -> None:
-        end = time.monotonic() + _LETTING_GO_S
+        end = time.monotonic() + _LOCK_TIMEOUT_S
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -147,59 +147,59 @@ class DeploymentDir:
                     raise RequestError([Problem("name", self._taken, self.name)]) from None
             else:
                 return
-            # There is no waiting for a lock with an end but this.
-            time.sleep(_LOOK_EVERY_S)
+            # flock has no timeout.
+            time.sleep(_RETRY_INTERVAL_S)
 
     def check_free(self) -> None:
-        """Refuse a place whose deployment runs: its plan is not to be written over."""
+        """Raise RequestError if the deployment runs: its plan must not be overwritten."""
         if self.running() is not None:
             raise RequestError([Problem("name", self._taken, self.name)])
 
     @property
     def _taken(self) -> str:
-        how = "runs already" if self.running() is not None else "is being started or stopped right now"
-        return f"{self.name!r} {how}; `calotype undeploy {self.name}` first, or choose another name"
+        state = "runs already" if self.running() is not None else "is being started or stopped right now"
+        return f"{self.name!r} {state}; `calotype undeploy {self.name}` first, or choose another name"
 
     def _make_folder(self) -> None:
-        with self._refusals():
-            # What it serves may hold a way in: other users of the machine need not know.
+        with self._disk_errors():
+            # The plan may hold credentials that other users of the machine must not read.
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def running(self) -> Endpoint | None:
-        """How it is reached; None if it does not run."""
+        """Its endpoint; None if it does not run."""
         found = self.read("running.json", Endpoint)
         return found if found is not None and found.alive else None
 
     def keep_running(self, running: Endpoint) -> None:
-        # A server that was killed while it wrote this has left a part of it.
+        # Remove the partial file of a server that was killed while writing it.
         for part in self.folder.glob(".running.json.*.part"):
             part.unlink(missing_ok=True)
         self.write("running.json", running)
 
     def forget_running(self) -> None:
-        with self._refusals():
+        with self._disk_errors():
             (self.folder / "running.json").unlink(missing_ok=True)
 
-    def read(self, name: str, kind: type[Kept]) -> Kept | None:
-        """What one of its files says; None where it says nothing that can be understood."""
+    def read(self, name: str, kind: type[FileModel]) -> FileModel | None:
+        """The content of one of its files; None if it is missing or invalid."""
         try:
             return kind.model_validate_json((self.folder / name).read_bytes())
         except (OSError, ValidationError):
             return None
 
     def write(self, name: str, value: BaseModel) -> None:
-        with self._refusals(), atomic_write(self.folder / name) as file:
+        with self._disk_errors(), atomic_write(self.folder / name) as file:
             file.write(value.model_dump_json(indent=2).encode() + b"\n")
 
     @contextmanager
-    def _refusals(self) -> Iterator[None]:
+    def _disk_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             kind = StateDiskFullError if error.errno in DISK_FULL_CODES else UnavailableError
             raise kind(
-                f"{self.folder} cannot be written: {error.strerror or error}; its disk must have room and be "
-                "writable; put that right, or set CALOTYPE_STATE to another folder"
+                f"{self.folder} cannot be written: {error.strerror or error}; its disk must have space and "
+                "be writable; fix that, or set CALOTYPE_STATE to another folder"
             ) from error
 
 
@@ -209,37 +209,37 @@ def deployments_dir() -> Path:
 
 
 def deployment_dir(name: str) -> DeploymentDir:
-    """Where the deployment of this name is or would be."""
+    """The folder of the deployment of this name, which may not exist."""
     return DeploymentDir(deployments_dir() / check_name("name", name).replace(os.sep, "_"))
 
 
 def all_deployment_dirs() -> Sequence[DeploymentDir]:
-    """Every deployment there is, running or not."""
+    """All deployments, running or not."""
     folder = deployments_dir()
     found = folder.iterdir() if folder.is_dir() else ()
     return sorted(
-        (DeploymentDir(each) for each in found if (each / "plan.json").is_file()), key=lambda p: p.name
+        (DeploymentDir(path) for path in found if (path / "plan.json").is_file()), key=lambda p: p.name
     )
 
 
 def known_deployment(name: str) -> DeploymentDir:
-    """The place of a deployment that exists."""
-    place = deployment_dir(name)
-    if not (place.folder / "plan.json").is_file():
-        names = [each.name for each in all_deployment_dirs()]
+    """The folder of an existing deployment."""
+    directory = deployment_dir(name)
+    if not (directory.folder / "plan.json").is_file():
+        names = [known.name for known in all_deployment_dirs()]
         raise NotFoundError(
             f"no deployment {name!r}; start one with `calotype deploy`; {did_you_mean(name, names)}"
         )
-    return place
+    return directory
 
 
 def running_deployment(name: str) -> tuple[DeploymentDir, Endpoint]:
-    """A deployment that runs."""
-    place = known_deployment(name)
-    running = place.running()
+    """A running deployment and its endpoint."""
+    directory = known_deployment(name)
+    running = directory.running()
     if running is None:
         raise NotFoundError(
-            f"deployment {name!r} does not run; `calotype deploy --name {name}` goes on with its queue, "
+            f"deployment {name!r} does not run; `calotype deploy --name {name}` continues with its queue, "
             f"`calotype logs {name}` says how it ended"
         )
-    return place, running
+    return directory, running

@@ -1,7 +1,7 @@
-"""A running deployment's workers replaced by those of another plan: how it is asked for, and what it answers.
+"""Requests and applies rolling updates, which replace a running deployment's workers one by one.
 
-Whoever asks leaves `update.json` in the deployment's folder and sends SIGUSR1; the server answers in
-`updated.json`. The plan that it would start with again changes only when all is done. Knows no workers.
+The client writes `update.json` in the deployment's folder and sends SIGUSR1; the server answers in
+`updated.json`. The stored plan, which the next start uses, changes only when the update has succeeded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from calotype.serve.lifecycle.registry import DeploymentDir, Endpoint
 
 _log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 0.1
+POLL_INTERVAL_S = 0.1
 CHANGEABLE = (
     "models",
     "preset",
@@ -32,15 +32,15 @@ CHANGEABLE = (
     "engine",
     "cluster",
 )
-"""Fields of a plan that are the workers' own business."""
+"""Fields of a plan that concern workers only."""
 
 
 class NotUpdatedError(CalotypeError):
-    """An update that was not carried through; the message says why, and what serves now."""
+    """The update failed; the message gives the reason."""
 
 
 class UpdateRequest(BaseModel):
-    """An update that is wanted."""
+    """A requested update."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -49,7 +49,7 @@ class UpdateRequest(BaseModel):
 
 
 class UpdateResponse(BaseModel):
-    """What became of an update."""
+    """The result of an update."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -57,22 +57,22 @@ class UpdateResponse(BaseModel):
     problem: str | None
 
 
-def update(place: DeploymentDir, running: Endpoint, plan: DeploymentConfig) -> None:
-    """Have a running deployment replace its workers; returns when it has."""
-    check_update(place.plan(), plan)
-    asked = UpdateRequest(id=uuid4().hex, plan=plan)
-    place.write("update.json", asked)
+def update(directory: DeploymentDir, running: Endpoint, plan: DeploymentConfig) -> None:
+    """Replace a running deployment's workers; returns when it is done."""
+    check_update(directory.plan(), plan)
+    request = UpdateRequest(id=uuid4().hex, plan=plan)
+    directory.write("update.json", request)
     os.kill(running.pid, signal.SIGUSR1)
-    while (answer := place.read("updated.json", UpdateResponse)) is None or answer.id != asked.id:
+    while (answer := directory.read("updated.json", UpdateResponse)) is None or answer.id != request.id:
         if not running.alive:
-            raise NotUpdatedError(f"{place.name!r} ended before it was updated; {place.log} says why")
-        time.sleep(LOOK_EVERY_S)
+            raise NotUpdatedError(f"{directory.name!r} ended before it was updated; {directory.log} says why")
+        time.sleep(POLL_INTERVAL_S)
     if answer.problem is not None:
-        raise NotUpdatedError(f"{place.name!r} was not updated: {answer.problem}")
+        raise NotUpdatedError(f"{directory.name!r} was not updated: {answer.problem}")
 
 
 def check_update(old: DeploymentConfig, new: DeploymentConfig) -> None:
-    """Refuse what cannot change while it runs."""
+    """Raise RequestError for changes that are not possible while it runs."""
     if old.cluster is None or new.cluster is None:
         rule = f"only replicas (--engine ray) are replaced one by one; `calotype undeploy {old.name}` first"
         raise RequestError([Problem("engine", rule, new.engine)])
@@ -82,22 +82,24 @@ def check_update(old: DeploymentConfig, new: DeploymentConfig) -> None:
     others = [name for name in DeploymentConfig.model_fields if name not in CHANGEABLE]
     different = [name for name in others if getattr(old, name) != getattr(new, name)]
     if different:
-        rule = f"stays as it is while {old.name!r} runs; `calotype undeploy {old.name}` first"
+        rule = f"cannot change while {old.name!r} runs; `calotype undeploy {old.name}` first"
         raise RequestError(Problem(name, rule) for name in different)
 
 
-async def apply_update(place: DeploymentDir, change: Callable[[DeploymentConfig], Awaitable[None]]) -> None:
-    """Do what was asked for, and answer."""
-    asked = place.read("update.json", UpdateRequest)
-    if asked is None:
-        _log.error("no update: there is none in %s", place.folder)
+async def apply_update(
+    directory: DeploymentDir, change: Callable[[DeploymentConfig], Awaitable[None]]
+) -> None:
+    """Apply the requested update and write the result."""
+    request = directory.read("update.json", UpdateRequest)
+    if request is None:
+        _log.error("no update: %s holds no update.json", directory.folder)
         return
     problem: str | None = None
     try:
-        check_update(place.plan(), asked.plan)
-        await change(asked.plan)
-        place.keep_plan(asked.plan)
+        check_update(directory.plan(), request.plan)
+        await change(request.plan)
+        directory.keep_plan(request.plan)
     except CalotypeError as error:
         problem = str(error)
         _log.error("not updated: %s", problem)
-    place.write("updated.json", UpdateResponse(id=asked.id, problem=problem))
+    directory.write("updated.json", UpdateResponse(id=request.id, problem=problem))

@@ -1,8 +1,8 @@
-"""The server process: queue, workers and interfaces put together, from the first port to the last job.
+"""The server process: connects queue, workers and interfaces, from the first port to the last job.
 
-Ports are taken before models are loaded, so that a taken one is said at once. On SIGTERM or Ctrl-C it drains:
-nothing new is accepted, what runs has the plan's time to end, the rest waits for the next start. A second
-signal stops at once. Knows nothing of who started it.
+It binds ports before it loads models, so that a taken port fails at once. On SIGTERM or Ctrl-C it drains: it
+accepts no new jobs, running jobs get the plan's time to end, and the rest waits for the next start. A second
+signal stops at once.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from calotype.serve.workflow.service_impl import DeploymentWorkflowService
 from calotype.workflow.registry import load_registry
 
 _log = logging.getLogger(__name__)
-_LOOK_EVERY_S = 0.1
-_LAST_ANSWERS_S = 3.0
-"""What clients have to read their answers in when all jobs have ended."""
+_POLL_INTERVAL_S = 0.1
+_LAST_RESPONSES_S = 3.0
+"""How long clients may take to read their responses when all jobs have ended."""
 
 
 class StartError(CalotypeError):
-    """A deployment none of whose workers could be started."""
+    """None of the deployment's workers could be started."""
 
 
 class _Http(uvicorn.Server):
-    """Without uvicorn's own handling of signals: the deployment drains first."""
+    """Disables uvicorn's signal handling: the deployment drains first."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -70,23 +70,26 @@ class _Http(uvicorn.Server):
 
 @dataclass
 class _Stopping:
-    """Set by the first signal; the second one makes haste."""
+    """Stop requests: the first signal asks for a drain, the second for an immediate stop."""
 
-    asked: asyncio.Event
+    requested: asyncio.Event
     at_once: asyncio.Event
 
     def __call__(self) -> None:
-        (self.at_once if self.asked.is_set() else self.asked).set()
+        (self.at_once if self.requested.is_set() else self.requested).set()
 
 
 async def serve(
-    plan: DeploymentConfig, place: DeploymentDir, news: ReadinessNotifier, gpus: GpuSource | None = None
+    plan: DeploymentConfig,
+    directory: DeploymentDir,
+    notifier: ReadinessNotifier,
+    gpus: GpuSource | None = None,
 ) -> None:
-    """Serve until a signal says otherwise."""
+    """Serve until a signal stops it."""
     stopping = _Stopping(asyncio.Event(), asyncio.Event())
     _on_signals(stopping)
     raise_open_files_limit(plan.reached)
-    keys = server_keys(plan.name, place.folder, plan.keys_folder)
+    keys = server_keys(plan.name, directory.folder, plan.keys_folder)
     if not plan.reached.loopback_only and not keys.all():
         rule = (
             f"{plan.reached.host!r} can be reached from other machines, and {plan.name!r} has no API key"
@@ -96,9 +99,9 @@ async def serve(
         raise RequestError([Problem("host", rule, plan.reached.host)])
     with contextlib.closing(listen(plan.reached)) as http_socket:
         async with workers_of(plan, gpus or NvmlGpus()) as workers:
-            # Ray has put a handler of its own in front, which fills the log with addresses.
+            # Ray has installed its own handlers, which fill the log with addresses.
             _on_signals(stopping)
-            await _open(plan, place, keys, workers, http_socket, news, stopping, gpus or NvmlGpus())
+            await _open(plan, directory, keys, workers, http_socket, notifier, stopping, gpus or NvmlGpus())
 
 
 def _on_signals(stopping: _Stopping) -> None:
@@ -108,17 +111,17 @@ def _on_signals(stopping: _Stopping) -> None:
 
 async def _open(
     plan: DeploymentConfig,
-    place: DeploymentDir,
+    directory: DeploymentDir,
     keys: ApiKeys,
     workers: Mapping[str, StartWorker],
     http_socket: socket.socket,
-    news: ReadinessNotifier,
+    notifier: ReadinessNotifier,
     stopping: _Stopping,
     gpus: GpuSource,
 ) -> None:
-    queue = JobQueue(place.queue, plan.queue)
-    # The very list is shown and looked at, so that an update needs to change it alone.
-    offered = list(plan.model_names)
+    queue = JobQueue(directory.queue, plan.queue)
+    # A shared list: a rolling update changes it in place.
+    model_names = list(plan.model_names)
     deployment = Deployment(
         DeploymentSettings(
             name=plan.name,
@@ -132,7 +135,7 @@ async def _open(
         workers,
         metrics=Metrics(),
         quotas=keys,
-        find_model=partial(_find_model, plan.models_folder, offered),
+        find_model=partial(_find_model, plan.models_folder, model_names),
         size=plan.cluster.replicas if plan.cluster else None,
     )
     deployment.metrics.registry.register(GpuMemory(gpus))
@@ -141,24 +144,24 @@ async def _open(
         keys=keys,
         registry=deployment.metrics.registry,
         settings=plan.reached,
-        workflows=DeploymentWorkflowService(deployment, queue, _workflow_admission(plan, offered)),
-        surroundings=_surroundings(plan, offered, place, gpus),
+        workflows=DeploymentWorkflowService(deployment, queue, _workflow_admission(plan, model_names)),
+        surroundings=_system_info(plan, model_names, directory, gpus),
     )
     try:
-        with _updated(plan, place, deployment, offered):
-            await _serve(plan, place, deployment, keys, app, http_socket, news, stopping)
+        with _rolling_updates(plan, directory, deployment, model_names):
+            await _serve(plan, directory, deployment, keys, app, http_socket, notifier, stopping)
     finally:
-        # Whatever the disk says to this: who looks for a running server sees that it has gone.
+        # Continue if the disk refuses: clients see by the process id that the server has ended.
         with contextlib.suppress(UnavailableError):
-            place.forget_running()
+            directory.forget_running()
         await deployment.close()
 
 
 @contextlib.contextmanager
-def _updated(
-    plan: DeploymentConfig, place: DeploymentDir, deployment: Deployment, offered: list[str]
+def _rolling_updates(
+    plan: DeploymentConfig, directory: DeploymentDir, deployment: Deployment, model_names: list[str]
 ) -> Iterator[None]:
-    """Meanwhile, replicas are replaced whenever that is asked for."""
+    """Apply rolling updates during the block, on SIGUSR1."""
     if plan.cluster is None:
         yield
         return
@@ -166,61 +169,63 @@ def _updated(
     async def change(new: DeploymentConfig) -> None:
         assert new.cluster is not None
         await deployment.update(new.model_names, replica_starter(new), new.cluster.replicas)
-        offered[:] = new.model_names
+        model_names[:] = new.model_names
 
-    async def keep_updated() -> None:
+    async def apply_updates() -> None:
         while True:
-            await asked.wait()
-            asked.clear()
-            await apply_update(place, change)
+            await requested.wait()
+            requested.clear()
+            await apply_update(directory, change)
 
-    asked = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, asked.set)
-    keeping = asyncio.create_task(keep_updated())
+    requested = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, requested.set)
+    updates = asyncio.create_task(apply_updates())
     try:
         yield
     finally:
-        keeping.cancel()
+        updates.cancel()
 
 
 async def _serve(
     plan: DeploymentConfig,
-    place: DeploymentDir,
+    directory: DeploymentDir,
     deployment: Deployment,
     keys: ApiKeys,
     app: FastAPI,
     http_socket: socket.socket,
-    news: ReadinessNotifier,
+    notifier: ReadinessNotifier,
     stopping: _Stopping,
 ) -> None:
     http = _Http(server_config(app, plan.reached))
-    remote = grpc_server.create_server(
+    grpc_interface = grpc_server.create_server(
         deployment, keys=keys, settings=plan.reached, decoder=app.state.reach.decoder
     )
     wants_grpc = plan.reached.grpc_port is not None
-    grpc_port = grpc_server.listen(remote, plan.reached) if wants_grpc else None
+    grpc_port = grpc_server.listen(grpc_interface, plan.reached) if wants_grpc else None
     await deployment.start()
     if wants_grpc:
-        await remote.start()
-    answering = asyncio.create_task(http.serve(sockets=[http_socket]))
-    place.keep_running(_running(plan.reached, http_socket, grpc_port))
+        await grpc_interface.start()
+    http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
+    directory.keep_running(_running(plan.reached, http_socket, grpc_port))
     try:
-        await _until_ready(deployment.status, news, stopping.asked)
-        await stopping.asked.wait()
+        await _until_ready(deployment.status, notifier, stopping.requested)
+        await stopping.requested.wait()
         _log.info("draining: running jobs have %g s to end", plan.drain_s)
-        news.notify("draining")
+        notifier.notify("draining")
         await _first(deployment.drain(), stopping.at_once.wait())
     finally:
-        await _last_answers(http, answering, remote)
+        await _shut_down_interfaces(http, http_task, grpc_interface)
 
 
-async def _until_ready(status: Callable[[], Status], news: ReadinessNotifier, stopped: asyncio.Event) -> None:
-    """Tell how loading goes; an error if no worker will ever be ready."""
+async def _until_ready(
+    status: Callable[[], Status], notifier: ReadinessNotifier, stopped: asyncio.Event
+) -> None:
+    """Send the progress of loading; raises StartError if no worker will ever be ready."""
     said: set[str] = set()
     while not stopped.is_set():
         now = status()
         if now.ready:
-            news.notify("ready")
+            notifier.notify("ready")
             return
         if all(worker.state == "given up" for worker in now.workers):
             why = "; ".join(f"{worker.name}: {worker.problem}" for worker in now.workers)
@@ -229,26 +234,28 @@ async def _until_ready(status: Callable[[], Status], news: ReadinessNotifier, st
         if now.refusal is not None:
             lines.add(now.refusal)
         for line in sorted(lines - said):
-            news.notify("loading", line)
+            notifier.notify("loading", line)
         said |= lines
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopped.wait(), _LOOK_EVERY_S)
+            await asyncio.wait_for(stopped.wait(), _POLL_INTERVAL_S)
 
 
-async def _last_answers(http: _Http, answering: asyncio.Task[None], remote: grpc_server.Server) -> None:
+async def _shut_down_interfaces(
+    http: _Http, http_task: asyncio.Task[None], grpc_interface: grpc_server.Server
+) -> None:
     http.should_exit = True
-    await remote.stop(_LAST_ANSWERS_S)
+    await grpc_interface.stop(_LAST_RESPONSES_S)
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.shield(answering), _LAST_ANSWERS_S)
+        await asyncio.wait_for(asyncio.shield(http_task), _LAST_RESPONSES_S)
     http.force_exit = True
-    await answering
+    await http_task
     for connection in list(http.server_state.connections):
-        # An answer that nobody reads is not waited for: it would not hear that it is cancelled.
+        # Abort connections whose client does not read: their tasks would never notice the cancellation.
         connection.transport.abort()
 
 
 async def _first(*waited: object) -> None:
-    """Until one of them is done; the others are left."""
+    """Wait for the first of these and cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in waited]  # type: ignore[call-overload]  # all are coroutines
     done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for other in others:
@@ -258,44 +265,46 @@ async def _first(*waited: object) -> None:
         each.result()
 
 
-def _find_model(folder: Path | None, offered: Sequence[str], name: str) -> None:
-    """What is not deployed may lie in the model folder, or be the embedded model."""
-    known = WorkflowCatalogue(folder, offered, ()).files("checkpoints")
-    stems = [str(Path(each).with_suffix("")) for each in known]
+def _find_model(folder: Path | None, model_names: Sequence[str], name: str) -> None:
+    """Accept a model of the model folder or the embedded one; raises NotFoundError for others."""
+    known = WorkflowCatalogue(folder, model_names, ()).files("checkpoints")
+    stems = [str(Path(file).with_suffix("")) for file in known]
     if name not in known and stems.count(name) != 1:
         raise NotFoundError(f"no model {name[:80]!r} here; {did_you_mean(name[:80], known)}")
 
 
-def _workflow_admission(plan: DeploymentConfig, offered: Sequence[str]) -> WorkflowAdmission:
+def _workflow_admission(plan: DeploymentConfig, model_names: Sequence[str]) -> WorkflowAdmission:
     registry = load_registry()
     for left_out in registry.left_out:
         _log.warning("nodes of %s are left out: %s", left_out.package, left_out.reason)
-    return WorkflowAdmission(registry, models=offered, models_folder=plan.models_folder, limits=plan.requests)
+    return WorkflowAdmission(
+        registry, models=model_names, models_folder=plan.models_folder, limits=plan.requests
+    )
 
 
-def _surroundings(
-    plan: DeploymentConfig, offered: Sequence[str], place: DeploymentDir, gpus: GpuSource
+def _system_info(
+    plan: DeploymentConfig, model_names: Sequence[str], directory: DeploymentDir, gpus: GpuSource
 ) -> SystemInfo:
     return SystemInfo(
-        models=offered,
+        models=model_names,
         models_folder=plan.models_folder,
         limits=plan.requests,
-        records=Records([place.folder / "records", *plan.records]),
-        folder=place.folder,
+        records=Records([directory.folder / "records", *plan.records]),
+        folder=directory.folder,
         gpus=gpus,
     )
 
 
 def _running(settings: ServeSettings, http_socket: socket.socket, grpc_port: int | None) -> Endpoint:
-    # Whoever finds it by name is on this machine: an address that means "any" is reached on loopback.
+    # Clients that find it by name are on this machine: use loopback for an address that means "any".
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - compared with
-    shown = f"[{host}]" if ":" in host else host
+    address = f"[{host}]" if ":" in host else host
     scheme = "https" if settings.tls_certificate else "http"
     started = process_start_time(os.getpid())
     assert started is not None
     return Endpoint(
         pid=os.getpid(),
         born=started,
-        http=f"{scheme}://{shown}:{http_socket.getsockname()[1]}",
-        grpc=None if grpc_port is None else f"{shown}:{grpc_port}",
+        http=f"{scheme}://{address}:{http_socket.getsockname()[1]}",
+        grpc=None if grpc_port is None else f"{address}:{grpc_port}",
     )

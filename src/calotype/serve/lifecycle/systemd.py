@@ -1,4 +1,4 @@
-"""A systemd unit for a deployment: systemd starts it, keeps it and restarts it. Writes nothing."""
+"""Generates a systemd unit that starts, supervises and restarts a deployment."""
 
 from __future__ import annotations
 
@@ -32,26 +32,28 @@ WantedBy=default.target
 """
 
 
-_KEPT = ("CALOTYPE_MODELS", "CALOTYPE_CACHE")
-"""What the one who asks for the unit has set, and systemd would not know of."""
+_ENVIRONMENT = ("CALOTYPE_MODELS", "CALOTYPE_CACHE")
+"""Environment variables of the caller to copy into the unit, because systemd does not know them."""
 
 
-def unit(plan: DeploymentConfig, place: DeploymentDir) -> str:
-    """The unit file's text; the plan has to be kept in the place."""
+def unit(plan: DeploymentConfig, directory: DeploymentDir) -> str:
+    """The unit file's text; the plan must be stored in the directory."""
     return _UNIT.format(
         name=plan.name,
         models=", ".join(plan.models).replace("%", "%%"),
         environment="".join(
-            f"Environment={_quoted(f'{name}={os.environ[name]}')}\n" for name in _KEPT if name in os.environ
+            f"Environment={_quoted(f'{name}={os.environ[name]}')}\n"
+            for name in _ENVIRONMENT
+            if name in os.environ
         ),
         python=_quoted(sys.executable),
-        folder=_quoted(str(place.folder)).replace("$", "$$"),
+        folder=_quoted(str(directory.folder)).replace("$", "$$"),
         drain=plan.drain_s,
         stop=plan.drain_s + 30,
     )
 
 
 def _quoted(word: str) -> str:
-    """As systemd splits words; percent signs mean something to it, dollars in a command's arguments alone."""
+    """Quote a word for systemd; percent signs are escaped too, dollars only by the caller."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'

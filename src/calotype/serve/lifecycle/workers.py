@@ -1,4 +1,4 @@
-"""The workers that a plan means: processes of this machine, or replicas in a Ray cluster. Knows no jobs."""
+"""Creates the workers of a plan: processes of this machine, or replicas in a Ray cluster."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from calotype.serve.worker.options import WorkerOptions
 from calotype.serve.worker.process import start_worker
 
 WorkerDevice = tuple[str | None, dict[str, str]]
-"""What a worker is told as its device, and what is added to its environment."""
+"""A worker's device, and additions to its environment."""
 
 
 def worker_devices(devices: Sequence[str], gpus: GpuSource) -> dict[str, WorkerDevice]:
-    """By a name for people, in order."""
+    """Worker devices by display name, in order."""
     found: dict[str, WorkerDevice] = {}
     for device in devices:
-        for name, place in _places(device, gpus):
+        for name, device_options in _expand_device(device, gpus):
             if name in found:
                 raise RequestError([Problem("devices", f"{name!r} is named twice; one worker each", name)])
-            found[name] = place
+            found[name] = device_options
     return found
 
 
-def _places(device: str, gpus: GpuSource) -> list[tuple[str, WorkerDevice]]:
+def _expand_device(device: str, gpus: GpuSource) -> list[tuple[str, WorkerDevice]]:
     if device == "all":
-        return _everything(gpus)
+        return _all_devices(gpus)
     if device == "auto":
         return [("worker", (None, {}))]
     if device == "cpu" or device.startswith("cuda"):
         return [(device, (device, {}))]
     if device.startswith(("GPU-", "MIG-")):
         return [(device, ("cuda", {"CUDA_VISIBLE_DEVICES": device}))]
-    rule = f"{device!r} is no device; cpu, cuda:N, GPU-…, MIG-… and all are"
+    rule = f"{device!r} is not a device; use cpu, cuda:N, GPU-…, MIG-… or all"
     raise RequestError([Problem("devices", rule, device)])
 
 
-def _everything(gpus: GpuSource) -> list[tuple[str, WorkerDevice]]:
+def _all_devices(gpus: GpuSource) -> list[tuple[str, WorkerDevice]]:
     names: list[str] = []
     for gpu in gpus.survey().gpus:
         slices = [part.uuid for part in gpu.mig_devices if part.uuid]
@@ -58,7 +58,7 @@ def _everything(gpus: GpuSource) -> list[tuple[str, WorkerDevice]]:
 
 @asynccontextmanager
 async def workers_of(plan: DeploymentConfig, gpus: GpuSource) -> AsyncIterator[dict[str, StartWorker]]:
-    """By a name for people. Replicas are of a cluster that this process leaves in the end."""
+    """Worker starters by display name. For replicas, this process joins the cluster for the block."""
     if plan.cluster is None:
         yield {
             name: partial(start_worker, options_of(plan, device), environment=environment)
@@ -78,7 +78,7 @@ async def workers_of(plan: DeploymentConfig, gpus: GpuSource) -> AsyncIterator[d
 
 
 def replica_starter(plan: DeploymentConfig) -> StartWorker:
-    """Of a plan for a cluster that this process has joined."""
+    """The starter of replicas, in a cluster that this process has joined."""
     from calotype.serve.ray.cluster import worker_starter  # noqa: PLC0415 - ray, only where it is wanted
 
     assert plan.cluster is not None

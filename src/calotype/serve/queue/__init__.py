@@ -1,16 +1,16 @@
-"""Accepted jobs, kept in SQLite until they have ended and as long after that as the deployment wants.
+"""The durable queue: jobs in SQLite until they have ended, and afterwards up to the retention limits.
 
-Reading order: `schema`, `opening`, `rows`, `records`, `entering`, `moving`, `fair_share`, `uploads`,
-`ending`, `history`, `files`, `database`, `store`, `workflow_pictures`, `queue`.
+Reading order: `migrations`, `open_database`, `repository/rows`, `repository/record_sizes`,
+`repository/enqueue`, `repository/reorder`, `fair_share`, `repository/uploads`, `repository/complete`,
+`repository/history`, `blob_store`, `database`, `store`, `queue`.
 
-Rules that hold whatever happens:
+Invariants:
 
 - A job is accepted once its row is on disk, and enters a final state once, by one conditional UPDATE.
-- Pictures are whole files on disk before the row says `done`. Files that no row knows are strays of a crash.
-- What goes first is decided by priority, then by turns between clients, then by the order of acceptance, and
-  never by the time of day.
-- A deadline is counted by a clock that cannot jump for as long as the server runs. Over a restart the time of
-  day is all there is: what is left is never more than was asked for, whatever that clock says.
+- Image files are complete on disk before the row says `done`. A crash may leave files that no row names.
+- Order is decided by priority, then by turns between clients, then by acceptance, never by the wall clock.
+- Deadlines use a monotonic clock while the server runs. After a restart only the wall clock is left: the
+  remaining time is never more than the job was given, whatever that clock says.
 - Retention by size takes nothing from a client that holds no more than an equal share of the limit.
-- Retention by age goes by the time of day; a clock that jumps can make it early or late, and nothing else.
+- Retention by age uses the wall clock; a jump can make it early or late, and has no other effect.
 """

@@ -1,4 +1,4 @@
-"""Pictures as files named by their content: whole on disk, or not there. Knows nothing of jobs."""
+"""Stores files under the hash of their content; a file is complete on disk or absent."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 from calotype.core.paths import atomic_write
 
 MAX_VERIFIED = 10_000
-"""Files whose state on disk is remembered as good: about 2 MB."""
+"""Files that are remembered as verified: about 2 MB."""
 
 _Identity = tuple[int, int, int, int]
-"""Inode, size, times of the last write and change: a file that was written over differs in one of them."""
+"""Inode, size, times of the last write and change: a rewritten file differs in one of them."""
 
 
 class DamagedFileError(OSError):
-    """A file whose content is no longer what its name says."""
+    """A file whose content does not match its name."""
 
 
 def blob_name(data: bytes) -> str:
@@ -29,29 +29,29 @@ def blob_name(data: bytes) -> str:
 
 
 def is_blob_name(pieces: Sequence[bytes]) -> dict[str, bytes]:
-    """Files by their names."""
+    """Contents by their file names."""
     return {blob_name(data): data for data in pieces}
 
 
 class BlobStore:
-    """A folder of such files."""
+    """A folder of files named by their SHA-256."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held: Counter[str] = Counter()
+        self._protected: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._verified: OrderedDict[str, _Identity] = OrderedDict()
-        """Files whose hash was right, as they were then; those used last are at the end."""
+        """Files whose hash was correct, with their identity at that time; the latest used are at the end."""
 
     def read(self, name: str) -> bytes:
-        """A file's content; raises DamagedFileError if it is not what was written.
+        """A file's content; raises DamagedFileError if it does not match its name.
 
-        The hash is computed once for a file as it lies on disk, and again only when that changes.
+        The hash is computed once for a file on disk, and again only when the file changes.
         """
         with (self._folder / name).open("rb") as file:
             identity = _identity_of(file.fileno())
             data = file.read()
-        # A file that shrinks or grows while it is read has another size than it had when it was opened.
+        # A file that shrinks or grows during the read has another size than when it was opened.
         if self._is_verified(name, identity) and len(data) == identity[1]:
             return data
         if blob_name(data) != name:
@@ -63,46 +63,46 @@ class BlobStore:
         return data
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Bring all to disk, by name; one that is there already, and undamaged, stays.
+        """Write files by name; an existing undamaged file stays.
 
-        Synced after they have their names: the folder's own sync has little left to do then. What a loss of
-        power leaves before that belongs to nobody yet, and is swept away when the queue is opened.
+        Each file is synced after it has its name, so that syncing the folder is cheap. Files that a power
+        failure leaves before that are referenced by no row, and are removed when the queue is opened.
         """
         for name, data in files.items():
             path = self._folder / name
             if not self._is_intact(name):
                 with atomic_write(path, synced=False) as file:
                     file.write(data)
-            # Also one that was there: another thread may be just here with it.
+            # Also an existing file: another thread may have just written it.
             _sync(path, os.O_RDONLY)
         sync_folder(self._folder)
 
     @contextmanager
     def contains(self, names: Collection[str]) -> Iterator[None]:
-        """Nothing of these is removed meanwhile: somebody is about to say that they are used."""
+        """Protect these files from removal during the block, in which they become referenced."""
         names = tuple(names)
         with self._lock:
-            self._held.update(names)
+            self._protected.update(names)
         try:
             yield
         finally:
             with self._lock:
-                self._held.subtract(names)
-                self._held = +self._held
+                self._protected.subtract(names)
+                self._protected = +self._protected
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove those that nobody holds."""
+        """Remove files that no `contains` block protects."""
         with self._lock:
             for name in names:
-                if name not in self._held:
+                if name not in self._protected:
                     (self._folder / name).unlink(missing_ok=True)
                     self._verified.pop(name, None)
 
     def _is_intact(self, name: str) -> bool:
-        """Whether a file is there with the content that its name says."""
+        """Whether a file exists with the content that its name says."""
         try:
             self.read(name)
-        # One that cannot be read is replaced, too; if that fails as well, writing says why.
+        # An unreadable file is replaced, too; if that also fails, the write reports it.
         except OSError:
             return False
         return True
@@ -126,7 +126,7 @@ class BlobStore:
             self._verified.pop(name, None)
 
     def names(self) -> list[str]:
-        """Everything in the folder, also what an interrupted write left."""
+        """All files in the folder, including those of interrupted writes."""
         return sorted(path.name for path in self._folder.iterdir())
 
 
@@ -136,12 +136,12 @@ def _identity_of(descriptor: int) -> _Identity:
 
 
 def sync_file(path: Path) -> None:
-    """Bring a file's content to disk."""
+    """Flush a file's content to disk."""
     _sync(path, os.O_RDONLY)
 
 
 def sync_folder(folder: Path) -> None:
-    """A new name is safe once its folder is on disk, too."""
+    """Flush a folder to disk, which makes new names in it durable."""
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 

@@ -1,4 +1,4 @@
-"""What time it is. Knows nothing of who asks."""
+"""The clocks of a queue, replaceable in tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clock:
-    """The time of day, for people, and one that cannot jump, for everything else."""
+    """The wall clock, for people, and a monotonic clock, for everything else."""
 
     wall: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic

@@ -1,10 +1,10 @@
-"""One thread that owns a SQLite connection, so that no event loop waits for a disk.
+"""Runs SQLite calls in one thread that owns the connection, so that no event loop waits for a disk.
 
-Calls that wait together are committed together: the disk is asked to keep things once for all of them. Knows
-nothing of what the calls do. One must do nothing but read and write the database: it may be run again.
+Calls that wait at the same time are committed together, with one sync of the disk. A call must only read and
+write the database, because it may run more than once.
 
 A group that writes takes the write lock first (BEGIN IMMEDIATE). While another process has that lock, writing
-calls are repeated until the connection's busy timeout; reading calls are answered meanwhile.
+calls are retried until the connection's busy timeout; reading calls are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ S = TypeVar("S")
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
-MAX_TOGETHER = 256
+MAX_GROUP = 256
 _LOCK_RETRY_S = 0.01
-"""Between two attempts to take the write lock from another process."""
-_TAKEN = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+"""Interval between two attempts to take the write lock from another process."""
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class _LockedError(Exception):
-    """Another process has the write lock; `error` is what SQLite says about it."""
+    """Another process has the write lock; `error` is SQLite's error."""
 
     def __init__(self, error: sqlite3.OperationalError) -> None:
         super().__init__(str(error))
@@ -44,7 +44,7 @@ class _Call(Generic[T]):
     durable: bool = True
     writes: bool = True
     give_up_at: float | None = None
-    """When a call that waits for the write lock fails, on the monotonic clock."""
+    """When a call that waits for the write lock fails, by the monotonic clock."""
     answer: Future[T] = field(default_factory=Future)
 
     def succeed_or_fail(self, outcome: T | BaseException) -> None:
@@ -60,7 +60,7 @@ class Database(Generic[S]):
     def __init__(self, connection: sqlite3.Connection, look: Work[S]) -> None:
         self._connection, self._look = connection, look
         self.seen = look(connection)
-        """What `look` answers of all that is committed; anew before anybody is told that something is."""
+        """The result of `look` on all committed data; updated before a caller learns of its commit."""
         (self._busy_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
         self._blocked: list[_Call[Any]] = []
         """Writing calls that wait until another process releases the write lock."""
@@ -71,7 +71,8 @@ class Database(Generic[S]):
     async def call(self, work: Work[T], *, durable: bool = True, writes: bool = True) -> T:
         """Run `work` in a transaction; when this returns, it is committed.
 
-        What is not `durable` outlives this process, but a loss of power only if something durable came later.
+        A call that is not `durable` survives the end of this process, but a power failure only if a durable
+        one follows.
         With `writes` false, `work` only reads and needs no write lock.
         """
         call = _Call(work, durable and writes, writes)
@@ -79,20 +80,20 @@ class Database(Generic[S]):
         return await asyncio.wrap_future(call.answer)
 
     def close(self) -> None:
-        """Finish what was asked, and close."""
+        """Finish the waiting calls, and close."""
         self._calls.put(None)
         self._thread.join()
 
     def _serve(self) -> None:
         closing = False
         while True:
-            waiting, last = self._waiting()
+            waiting, last = self._next_group()
             closing = closing or last
             group = self._blocked + [call for call in waiting if call.answer.set_running_or_notify_cancel()]
             self._blocked = []
             try:
                 self._run(group)
-            # A mistake of ours; nobody must wait for ever because of it.
+            # A bug must not leave callers waiting forever.
             except BaseException as error:
                 for call in group:
                     if not call.answer.done():
@@ -101,14 +102,14 @@ class Database(Generic[S]):
                 self._connection.close()
                 return
 
-    def _waiting(self) -> tuple[list[_Call[Any]], bool]:
-        """All calls that wait now, and whether these are the last; at least one unless some are blocked."""
+    def _next_group(self) -> tuple[list[_Call[Any]], bool]:
+        """All calls that wait now, and whether they are the last; at least one unless some are blocked."""
         group: list[_Call[Any]] = []
         try:
             call = self._calls.get(timeout=_LOCK_RETRY_S if self._blocked else None)
             while call is not None:
                 group.append(call)
-                if len(group) == MAX_TOGETHER:
+                if len(group) == MAX_GROUP:
                     return group, False
                 call = self._calls.get_nowait()
         except queue.Empty:
@@ -116,11 +117,11 @@ class Database(Generic[S]):
         return group, True
 
     def _run(self, group: list[_Call[Any]]) -> None:
-        """Run calls together; those that need the write lock stay blocked until it is free."""
+        """Run calls in one transaction; calls that need a taken write lock stay blocked."""
         if not group:
             return
         try:
-            outcomes = self._together(group)
+            outcomes = self._run_transaction(group)
         except _LockedError as locked:
             self._run([call for call in group if not call.writes])
             self._block([call for call in group if call.writes], locked.error)
@@ -128,7 +129,7 @@ class Database(Generic[S]):
         except BaseException as error:
             self._roll_back()
             if len(group) > 1:
-                # What a full disk refuses is told to the one that asked for it, not to its neighbours.
+                # Run them one by one, so that only the call that the disk refuses fails.
                 for call in group:
                     self._run([call])
                 return
@@ -137,7 +138,7 @@ class Database(Generic[S]):
             call.succeed_or_fail(outcome)
 
     def _block(self, calls: list[_Call[Any]], error: sqlite3.OperationalError) -> None:
-        """Keep calls for the next attempt; those that have waited for the whole busy timeout fail."""
+        """Keep calls for the next attempt; fail those that have waited for the whole busy timeout."""
         now = time.monotonic()
         for call in calls:
             call.give_up_at = call.give_up_at or now + self._busy_ms / 1000
@@ -151,12 +152,12 @@ class Database(Generic[S]):
         with suppress(sqlite3.Error):
             self._connection.execute("ROLLBACK")
 
-    def _together(self, group: list[_Call[Any]]) -> list[Any]:
+    def _run_transaction(self, group: list[_Call[Any]]) -> list[Any]:
         durable = any(call.durable for call in group)
         self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         before = self._connection.total_changes
         self._begin(write=any(call.writes for call in group))
-        outcomes = [self._one(call.work) for call in group]
+        outcomes = [self._run_call(call.work) for call in group]
         changed = self._connection.total_changes != before
         seen = self._look(self._connection) if changed else self.seen
         self._connection.execute("COMMIT")
@@ -167,19 +168,19 @@ class Database(Generic[S]):
         if not write:
             self._connection.execute("BEGIN")
             return
-        # SQLite's own wait would block this thread, and with it every call that only reads.
+        # SQLite's own wait would block this thread, and with it every reading call.
         self._connection.execute("PRAGMA busy_timeout = 0")
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF in _TAKEN:
+            if error.sqlite_errorcode & 0xFF in _LOCKED:
                 raise _LockedError(error) from error
             raise
         finally:
             self._connection.execute(f"PRAGMA busy_timeout = {self._busy_ms}")
 
-    def _one(self, work: Work[Any]) -> Any:
-        """What a call answers; one that refuses leaves no trace and does not disturb the others."""
+    def _run_call(self, work: Work[Any]) -> Any:
+        """A call's result or exception; an exception rolls back that call only."""
         self._connection.execute("SAVEPOINT call")
         try:
             outcome = work(self._connection)

@@ -1,7 +1,7 @@
-"""Which entries make room where a limit is exceeded: those of clients with more than an equal share of it.
+"""Chooses entries to remove where a limit is exceeded: those of clients with more than an equal share.
 
-Entries go one at a time, each the oldest of the client that holds most at that moment. So a client that holds
-no more than `limit / clients` loses nothing, and the others may use what it leaves free.
+Entries are removed one at a time, each the oldest of the client that holds most at that moment. So a client
+that holds no more than `limit / clients` loses nothing, and the others may use the space it leaves free.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
-    """Something that can be removed to make room."""
+    """An entry that can be removed."""
 
     age: float
     """Smaller is older."""
@@ -33,13 +33,13 @@ def choose_removals(
     if total <= limit:
         return []
     clients = sum(size > 0 for size in held.values())
-    # By size, then by the age of the next entry; names are unique, so nothing behind them is compared.
+    # By size, then by the age of the next entry; names are unique, so later fields are never compared.
     queue: list[tuple[int, float, str, Entry, Iterator[Entry]]] = []
 
     def offer(client: str, size: int, entries: Iterator[Entry]) -> None:
         if size * clients <= limit:
             return
-        # What has no size makes no room.
+        # Removing an entry of size 0 frees nothing.
         entry = next((entry for entry in entries if entry.size > 0), None)
         if entry is not None:
             heapq.heappush(queue, (-size, entry.age, client, entry, entries))

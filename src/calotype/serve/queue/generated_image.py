@@ -1,4 +1,4 @@
-"""A picture that was made, before it is kept. Knows nothing of where."""
+"""A generated image before it is stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from calotype.spec.job import JobPicture, PictureFile
 
 @dataclass(frozen=True)
 class GeneratedImage:
-    """A finished picture as it comes from a worker."""
+    """A finished image as a worker sends it."""
 
     data: bytes
     width: int

@@ -1,7 +1,7 @@
-"""Whether a queue can accept jobs: its database is sound and in its folder, and its disk takes writes.
+"""Checks whether a queue can accept jobs: its database is healthy and in its folder, its disk accepts writes.
 
-A database that was deleted, replaced or damaged stays unusable up to the next start. A disk that refuses
-writes is tried again. Texts are for everybody, readiness included: they name no folder.
+A database that was deleted, replaced or damaged stays unusable until the next start. A disk that refuses
+writes is tried again. Messages are shown to every client, also in readiness answers, so they name no folder.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _log = logging.getLogger(__name__)
 
 PROBE = ".probe"
 _PROBE_BYTES = 2**16
-"""About what a submission without pictures needs."""
-_STEPS_BETWEEN_LOOKS = 10_000
+"""About the size of a submission without images."""
+_STEPS_BETWEEN_CHECKS = 10_000
 
 
 class QueueHealth:
-    """What is known about a queue's database and disk. Used by several threads."""
+    """The health of a queue's database and disk. Used by several threads."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file = _identity(folder / DATABASE)
         self._detached: str | None = None
-        """How the folder's database became another file than the one that is open."""
+        """What happened to the folder's database if it is no longer the open file."""
         self._report: Path | None = None
         self._stopping = threading.Event()
         self.broken: str | None = None
-        """Why nothing is accepted before the next start."""
+        """Why no job is accepted before the next start."""
         self.refusal: str | None = None
-        """Why the disk does not take writes at the moment."""
+        """Why the disk refuses writes at the moment."""
 
     @property
     def detached(self) -> bool:
@@ -57,7 +57,7 @@ class QueueHealth:
             raise UnavailableError(self.broken)
 
     def note_damage(self, found: str) -> None:
-        """The database is damaged: accept nothing more."""
+        """Mark the database as damaged, so that no more jobs are accepted."""
         if self.broken is None:
             self._break(
                 f"the queue's database {DATABASE} is damaged ({found})",
@@ -78,32 +78,32 @@ class QueueHealth:
     # The disk
 
     def try_file(self) -> None:
-        """Write a small file; what the disk refuses is an OSError."""
+        """Write a small file; raises OSError if the disk refuses."""
         path = self._folder / PROBE
         try:
-            # Not zeros: a file system that compresses would need no room for them.
+            # Random bytes: a file system that compresses would need no space for zeros.
             path.write_bytes(os.urandom(_PROBE_BYTES))
         finally:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 
     def note_disk(self, error: Exception | None) -> None:
-        """What came of writing: the error, or that it worked."""
-        said = None if error is None else _disk_refusal(error)
-        if said is not None and self.refusal is None:
-            _log.error("not ready: %s", said)
-        elif said is None and self.refusal is not None:
-            _log.warning("the queue's disk takes writes again")
-        self.refusal = said
+        """Record the result of a write: the error, or None if it worked."""
+        refusal = None if error is None else _disk_refusal(error)
+        if refusal is not None and self.refusal is None:
+            _log.error("not ready: %s", refusal)
+        elif refusal is None and self.refusal is not None:
+            _log.warning("the queue's disk accepts writes again")
+        self.refusal = refusal
 
     # The content of the file
 
     def quick_check(self) -> None:
-        """Read the whole database by a connection of its own, as SQLite's quick check does."""
+        """Read the whole database over a separate connection with SQLite's quick check."""
         uri = f"{(self._folder / DATABASE).absolute().as_uri()}?mode=ro"
         try:
             with closing(sqlite3.connect(uri, uri=True)) as connection:
-                connection.set_progress_handler(self._stopping.is_set, _STEPS_BETWEEN_LOOKS)
+                connection.set_progress_handler(self._stopping.is_set, _STEPS_BETWEEN_CHECKS)
                 found = quick_check(connection)
         except sqlite3.Error as error:
             if not is_damage(error):
@@ -115,12 +115,12 @@ class QueueHealth:
             self.note_damage(found)
 
     def stop(self) -> None:
-        """End a check under way."""
+        """Interrupt a running check."""
         self._stopping.set()
 
 
 def rewrite_version(connection: sqlite3.Connection) -> None:
-    """A write that changes nothing: the version that the first page has."""
+    """Test a write that changes nothing: rewrite the version in the first page."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     connection.execute(f"PRAGMA user_version = {version}")
 
@@ -136,6 +136,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _disk_refusal(error: Exception) -> str:
     if is_locked(error):
         return f"another program holds the write lock of the queue's database {DATABASE}; end that program"
-    said = error.strerror if isinstance(error, OSError) else str(error)
+    refusal = error.strerror if isinstance(error, OSError) else str(error)
     fix = "make room on its disk and make it writable; jobs are then accepted again"
-    return f"the queue's disk refuses writes ({said or type(error).__name__}): no jobs are accepted; {fix}"
+    return f"the queue's disk refuses writes ({refusal or type(error).__name__}): no jobs are accepted; {fix}"

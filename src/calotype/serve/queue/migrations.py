@@ -1,4 +1,4 @@
-"""The tables of a queue, and how an older database becomes a newer one. Knows nothing of their use.
+"""The tables of a queue's database, and migrations from older versions.
 
 A migration is never changed once released: the next one is added below it.
 """
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from calotype.serve.service import UnavailableError
 
 MIGRATIONS: tuple[str, ...] = (
-    # turn and cost: see `entering`. end_order: which ended first, whatever the clock said.
+    # turn and cost: see `repository.enqueue`. end_order: the order in which jobs ended, whatever the clock.
     # A seed can be larger than SQLite's integers, so pictures are JSON.
-    # Indexes hold all that is asked of them, the state they are restricted to included: rows are large.
+    # Indexes cover their queries, the state they are restricted to included: rows are large.
     """
     CREATE TABLE jobs (
         sequence INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -65,9 +65,9 @@ MIGRATIONS: tuple[str, ...] = (
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX files_of_job ON files (job);
     """,
-    # place: who goes first where turns are equal; jobs trade turns and places when they are moved.
-    # number: a workflow's own wish for its place among its client's jobs. report: see `spec.job`.
-    # named: a workflow's pictures by the names that its nodes were told. uploads: given before any job.
+    # place: order within equal turns; jobs trade turns and places when they are moved.
+    # number: a workflow's requested place among its client's jobs. report: see `spec.job`.
+    # named: a workflow's images by the names that its nodes got. uploads: sent before any job.
     """
     ALTER TABLE jobs ADD COLUMN kind TEXT NOT NULL DEFAULT 'pictures'
         CHECK (kind IN ('pictures', 'workflow'));
@@ -97,10 +97,10 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX uploads_by_use ON uploads (used_at, bytes);
     """,
     "ALTER TABLE jobs ADD COLUMN preset TEXT",
-    # uploads_by_name: a name that an admin uses without saying whose it is.
+    # uploads_by_name: for a name that an admin uses without naming its client.
     "CREATE INDEX uploads_by_name ON uploads (filename, subfolder, type, client, sha256)",
-    # image_bytes, record_bytes: see `records`. 0 means not measured yet; opening the queue measures these.
-    # The indexes hold all that retention reads: what each client holds, and what of it is oldest.
+    # image_bytes, record_bytes: see `repository.record_sizes`. 0 is unmeasured until the queue is opened.
+    # The indexes cover what retention reads: what each client holds, and what of it is oldest.
     """
     ALTER TABLE jobs ADD COLUMN image_bytes INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE jobs ADD COLUMN record_bytes INTEGER NOT NULL DEFAULT 0;
@@ -111,7 +111,7 @@ MIGRATIONS: tuple[str, ...] = (
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> int:
-    """Bring the tables up to date, one version in one transaction; answers with the version found."""
+    """Bring the tables up to date, one version per transaction; returns the version found."""
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if found > len(migrations):
         raise UnavailableError(

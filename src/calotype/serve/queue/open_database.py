@@ -1,7 +1,4 @@
-"""A queue's database as it is opened: checked, replaced if it is damaged, brought up to date.
-
-Knows nothing of jobs.
-"""
+"""Opens a queue's database: checks it, replaces it if it is damaged, and migrates it."""
 
 from __future__ import annotations
 
@@ -21,9 +18,9 @@ from calotype.serve.queue.replacement import (
 from calotype.serve.service import UnavailableError
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_TAKEN = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _TIMEOUT_S = 5.0
-"""For somebody who looks into the database with another program."""
+"""Time for another program that reads or changes the database."""
 
 
 class _DamagedError(Exception):
@@ -31,7 +28,7 @@ class _DamagedError(Exception):
 
 
 def open_database(folder: Path) -> sqlite3.Connection:
-    """The database of a deployment's folder, which nobody else has open."""
+    """Open the database of a queue's folder, which no other server has open."""
     path = folder / DATABASE
     finish_replacement(folder)
     try:
@@ -54,12 +51,12 @@ def open_database(folder: Path) -> sqlite3.Connection:
 
 
 def unavailable(folder: Path, error: Exception) -> UnavailableError:
-    """What is said when the disk refuses."""
-    fix = "its disk must have room and be writable: put that right and try again"
+    """The error to raise when the disk or the database refuses."""
+    fix = "its disk must have space and be writable: fix that and try again"
     if is_damage(error):
         fix = "its database is damaged: start the deployment again, which copies what can be read"
     elif is_locked(error):
-        fix = f"another program has had {DATABASE} locked for longer than {_TIMEOUT_S:g} s: end that one"
+        fix = f"another program has held the lock of {DATABASE} for longer than {_TIMEOUT_S:g} s: end it"
     return UnavailableError(f"the queue in {folder} cannot be used: {error}; {fix}")
 
 
@@ -69,14 +66,14 @@ def is_damage(error: Exception) -> bool:
 
 
 def quick_check(connection: sqlite3.Connection) -> str | None:
-    """Read the whole database; the first damage, in one line, or None."""
+    """Read the whole database; returns the first damage in one line, or None."""
     found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     return None if found == "ok" else " ".join(found.replace("*** in database main ***", "").split())
 
 
 def is_locked(error: Exception) -> bool:
-    """Whether another process has a lock that was needed."""
-    return _code(error) in _TAKEN
+    """Whether an error says that another process has a needed lock."""
+    return _code(error) in _LOCKED
 
 
 def _code(error: Exception) -> int:
@@ -89,11 +86,11 @@ def _opened(path: Path) -> sqlite3.Connection:
     try:
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA journal_mode = WAL")
-        # Every commit is on disk when it returns; `database` makes its exceptions.
+        # Every commit is on disk when it returns; `database` makes exceptions.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-        if found := quick_check(connection):
-            raise _DamagedError(found)
+        if damage := quick_check(connection):
+            raise _DamagedError(damage)
     except sqlite3.DatabaseError as error:
         connection.close()
         if is_damage(error):
@@ -106,8 +103,8 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _report_missing_database(folder: Path, connection: sqlite3.Connection) -> None:
-    """A new database knows no pictures, and what no database knows is swept away: not these."""
+    """Report a missing database, and keep its images: the next start would remove files that no row names."""
     pictures = folder / PICTURES
     if pictures.is_dir() and any(pictures.iterdir()):
-        reason = f"{DATABASE} is missing: a new queue is empty, and the pictures of the earlier one are kept"
+        reason = f"{DATABASE} is missing: the new queue is empty, and the images of the earlier one are kept"
         keep_unknown_pictures(folder, connection, keep_report(folder, reason))

@@ -1,8 +1,8 @@
-"""A damaged queue database replaced by a new one, the damaged files kept, and what is said about it.
+"""Replaces a damaged queue database, keeps the damaged files, and reports it.
 
-The damaged files, and the pictures that the new database does not know, go into a folder `damaged-DATE-N`
-with a report. As long as that folder exists, the deployment says so. A new database that has its final name,
-`jobs.sqlite.new`, replaces the old one at the next start even if the process ends in between.
+The damaged files, and the images that the new database does not name, go into a folder `damaged-DATE-N`
+with a report. As long as that folder exists, the deployment shows a notice. A new database that has its final
+name, `jobs.sqlite.new`, replaces the old one at the next start even if the process ends in between.
 """
 
 from __future__ import annotations
@@ -30,56 +30,58 @@ _REPORT = "report.json"
 
 
 class DamageReport(BaseModel):
-    """What happened to one queue database."""
+    """The report on one damaged or missing queue database."""
 
     model_config = ConfigDict(frozen=True, strict=True, use_attribute_docstrings=True)
 
     found_at: str
     """In UTC."""
     reason: str
-    """What was found, and what became of the jobs."""
+    """The damage, and what became of the jobs."""
 
 
 def replace_damaged(folder: Path, error: str) -> None:
-    """Copy what can be read of the folder's database into a new one that takes its place."""
+    """Copy the readable rows of the folder's database into a new one that takes its place."""
     unfinished = folder / _UNFINISHED
     try:
-        found = salvage(folder / DATABASE, unfinished, folder / PICTURES)
+        salvaged = salvage(folder / DATABASE, unfinished, folder / PICTURES)
     except BaseException:
         _remove(unfinished)
         raise
-    where = keep_report(folder, f"the queue database was damaged ({error}) and is replaced: {_said(found)}")
+    damage_folder = keep_report(
+        folder, f"the queue database was damaged ({error}) and is replaced: {_summary(salvaged)}"
+    )
     finish_later(folder, unfinished)
-    finish_replacement(folder, where)
+    finish_replacement(folder, damage_folder)
 
 
-def _said(found: Salvaged) -> str:
-    """What became of the jobs."""
-    jobs = f"{found.jobs} {'job' if found.jobs == 1 else 'jobs'} copied"
-    if found.complete:
-        return f"{jobs}, {found.unreadable_jobs} not readable"
-    if found.unreadable_jobs:
-        return f"{jobs}, at least {found.unreadable_jobs} not readable"
+def _summary(salvaged: Salvaged) -> str:
+    """How many jobs were copied."""
+    jobs = f"{salvaged.jobs} {'job' if salvaged.jobs == 1 else 'jobs'} copied"
+    if salvaged.complete:
+        return f"{jobs}, {salvaged.unreadable_jobs} not readable"
+    if salvaged.unreadable_jobs:
+        return f"{jobs}, at least {salvaged.unreadable_jobs} not readable"
     return f"{jobs}; how many more it held is not readable"
 
 
 def keep_report(folder: Path, reason: str) -> Path:
-    """A new folder for damaged files, with a report that says why it exists."""
+    """Create a folder for damaged files, with a report that gives the reason."""
     now = datetime.now(UTC)
     names = (folder / f"damaged-{now:%Y%m%d-%H%M%S}-{number}" for number in count(1))
-    where = next(path for path in names if not path.exists())
-    where.mkdir()
+    damage_folder = next(path for path in names if not path.exists())
+    damage_folder.mkdir()
     report = DamageReport(found_at=f"{now:%Y-%m-%d %H:%M:%S} UTC", reason=reason)
-    with atomic_write(where / _REPORT) as file:
+    with atomic_write(damage_folder / _REPORT) as file:
         file.write(report.model_dump_json(indent=2).encode() + b"\n")
-    sync_folder(where)
+    sync_folder(damage_folder)
     sync_folder(folder)
-    _log.error("%s; the files are kept in %s", reason, where)
-    return where
+    _log.error("%s; the files are kept in %s", reason, damage_folder)
+    return damage_folder
 
 
 def copy_for_the_next_start(connection: sqlite3.Connection, folder: Path) -> None:
-    """Write what an open connection reads to a file that the next start uses as the database."""
+    """Copy an open database to a file that the next start uses as the database."""
     unfinished = folder / _UNFINISHED
     try:
         unfinished.unlink(missing_ok=True)
@@ -93,45 +95,45 @@ def copy_for_the_next_start(connection: sqlite3.Connection, folder: Path) -> Non
 
 
 def finish_later(folder: Path, unfinished: Path) -> None:
-    """From here on the new database is the one that counts."""
+    """Give the new database its final name; it counts from now on."""
     sync_file(unfinished)
     unfinished.replace(folder / _NEW)
     sync_folder(folder)
 
 
-def finish_replacement(folder: Path, where: Path | None = None) -> None:
-    """Put a new database that waits in the folder into the place of the old one; remove unfinished copies."""
+def finish_replacement(folder: Path, damage_folder: Path | None = None) -> None:
+    """Replace the old database by a finished new one, if there is one; remove unfinished copies."""
     _remove(folder / _UNFINISHED)
     for scratch in folder.glob(f"{SCRATCH}*"):
         shutil.rmtree(scratch, ignore_errors=True)
     new = folder / _NEW
     if not new.exists():
         return
-    where = where or next(reversed(damage_folders(folder)), None)
-    if where is None:
-        where = keep_report(folder, "the queue database was replaced; its report is missing")
+    damage_folder = damage_folder or next(reversed(damage_folders(folder)), None)
+    if damage_folder is None:
+        damage_folder = keep_report(folder, "the queue database was replaced; its report is missing")
     for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"):
         if (folder / name).exists():
-            (folder / name).rename(_free(where / name))
+            (folder / name).rename(_free(damage_folder / name))
     with closing(sqlite3.connect(f"file:{new}?mode=ro", uri=True)) as connection:
-        keep_unknown_pictures(folder, connection, where)
-    sync_folder(where)
+        keep_unknown_pictures(folder, connection, damage_folder)
+    sync_folder(damage_folder)
     new.rename(folder / DATABASE)
     sync_folder(folder)
 
 
-def keep_unknown_pictures(folder: Path, connection: sqlite3.Connection, where: Path) -> int:
-    """Move pictures that no row of a database names out of the way of the sweep of such files."""
+def keep_unknown_pictures(folder: Path, connection: sqlite3.Connection, damage_folder: Path) -> int:
+    """Move images that no row names out of the folder, before files without a row are removed."""
     pictures = folder / PICTURES
     if not pictures.is_dir():
         return 0
     unknown = history.unused(connection, BlobStore(pictures).names())
     if unknown:
-        (where / PICTURES).mkdir(exist_ok=True)
+        (damage_folder / PICTURES).mkdir(exist_ok=True)
     for name in unknown:
-        (pictures / name).rename(where / PICTURES / name)
+        (pictures / name).rename(damage_folder / PICTURES / name)
     if unknown:
-        sync_folder(where / PICTURES)
+        sync_folder(damage_folder / PICTURES)
     return len(unknown)
 
 
@@ -141,22 +143,22 @@ def damage_folders(folder: Path) -> list[Path]:
 
 
 def damage_notices(folder: Path, *, with_paths: bool = False) -> tuple[str, ...]:
-    """What people have to know about these folders of a queue; paths are for people on this machine."""
+    """Notices about damaged databases of a queue; paths are only for people on this machine."""
     return tuple(_notice(path, str(path) if with_paths else path.name) for path in damage_folders(folder))
 
 
 def _notice(path: Path, shown: str) -> str:
-    kept = f"the files are in {shown}; delete that folder to end this notice"
+    files = f"the files are in {shown}; delete that folder to end this notice"
     try:
         report = DamageReport.model_validate_json((path / _REPORT).read_bytes())
     except (OSError, ValidationError):
-        return f"a damaged queue database was replaced; {kept}"
-    return f"{report.found_at}: {report.reason}; {kept}"
+        return f"a damaged queue database was replaced; {files}"
+    return f"{report.found_at}: {report.reason}; {files}"
 
 
-def _free(path: Path) -> Path:
-    paths = (path if number == 1 else path.with_name(f"{path.name}.{number}") for number in count(1))
-    return next(each for each in paths if not each.exists())
+def _free(taken: Path) -> Path:
+    paths = (taken if number == 1 else taken.with_name(f"{taken.name}.{number}") for number in count(1))
+    return next(path for path in paths if not path.exists())
 
 
 def _remove(unfinished: Path) -> None:

@@ -1,8 +1,8 @@
-"""Copies the rows of a damaged queue database into a new one, as far as they can be read.
+"""Copies the readable rows of a damaged queue database into a new one.
 
 The damaged file is only read. Each table is read forward up to the first page that SQLite refuses, backward
 from its end, and, where its key is a number, from keys in between. Where the schema cannot be read, a copy of
-the file gets the schema pages of a new database, which say where the tables begin.
+the file gets the schema pages of a new database, which hold the tables' root pages.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from calotype.serve.queue.repository.rows import as_job
 from calotype.spec.job import FINAL_STATES, Job
 
 SCRATCH = ".salvage-"
-"""What the names of temporary folders begin with."""
+"""Prefix of temporary folders."""
 _HIGHEST_KEY = 2**62
 _ROWS_AT_ONCE = 256
 _STEPS_BEFORE_JUMPS = 1024
-"""Keys that are tried one by one behind an unreadable page, before larger and larger steps."""
+"""Keys to try one by one behind an unreadable page, before larger and larger steps."""
 _REFUSED_ROW = (
     sqlite3.IntegrityError,
     sqlite3.InterfaceError,
@@ -36,25 +36,25 @@ _REFUSED_ROW = (
     UnicodeError,
     OverflowError,
 )
-"""What a row of invalid values raises when it is written."""
+"""What inserting a row of invalid values raises."""
 _FILE_NAME = re.compile(r"[0-9a-f]{64}")
-"""Rows that name a file in any other way are left out: such a name could be a path."""
+"""Rows with any other file name are left out: such a name could be a path."""
 Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Salvaged:
-    """What could be read."""
+    """What was copied."""
 
     jobs: int
     unreadable_jobs: int
-    """Jobs that the database still names and whose row cannot be read."""
+    """Jobs that the index of ids still names and whose row cannot be read."""
     complete: bool
-    """Whether the list of these names is complete."""
+    """Whether that index could be read completely."""
 
 
 def salvage(damaged: Path, target: Path, pictures: Path) -> Salvaged:
-    """Write a new database to `target` with all rows of `damaged` that can be read; a full disk raises."""
+    """Write all readable rows of `damaged` to a new database at `target`; a full disk raises."""
     with closing(_new(target)) as new, _readable(damaged) as source:
         migrate(new, MIGRATIONS[: _version(source)])
         new.execute("BEGIN IMMEDIATE")
@@ -68,7 +68,7 @@ def salvage(damaged: Path, target: Path, pictures: Path) -> Salvaged:
             _name_files(new, job, pictures)
         new.execute("COMMIT")
         known, complete = _ids(source)
-        # A database without a log of its own: one file holds everything.
+        # A database without a write-ahead log: one file holds everything.
         new.execute("PRAGMA journal_mode = DELETE")
     return Salvaged(len(jobs), len(known - {job.id for job in jobs}), complete)
 
@@ -87,7 +87,7 @@ def _new(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def _readable(damaged: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that knows the tables of the damaged file."""
+    """A connection that can read the tables of the damaged file."""
     with closing(_opened(damaged, "mode=ro")) as connection:
         if _names_tables(connection):
             yield connection
@@ -101,9 +101,9 @@ def _readable(damaged: Path) -> Iterator[sqlite3.Connection]:
 
 def _opened(path: Path, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, isolation_level=None)
-    # Texts that are no UTF-8 are refused with their row, not with the whole table.
+    # Text that is not UTF-8 fails its row only, not the whole table.
     connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-    # A file that is shorter than its first page says is read as far as it goes.
+    # Read a file that is shorter than its first page says as far as it goes.
     connection.execute("PRAGMA writable_schema = ON")
     connection.execute("PRAGMA cell_size_check = ON")
     return connection
@@ -117,7 +117,7 @@ def _names_tables(connection: sqlite3.Connection) -> bool:
 
 
 def _with_new_schema(damaged: Path, copy: Path) -> None:
-    """Copy a database and its log; the pages of the schema come from a new database of the same tables."""
+    """Copy a database and its log, with the schema pages of a new database of the same tables."""
     template = copy.with_name("template.sqlite")
     with closing(_new(template)) as connection:
         migrate(connection)
@@ -167,7 +167,7 @@ def _version(source: sqlite3.Connection) -> int:
 
 
 def _ids(source: sqlite3.Connection) -> tuple[set[str], bool]:
-    """Every job's id by the index of ids, which has pages of its own; and whether all of it can be read."""
+    """All job ids in the index of ids, which has its own pages; and whether all of it could be read."""
     ids: set[str] = set()
     for order in ("ASC", "DESC"):
         try:
@@ -189,15 +189,15 @@ def _tables(connection: sqlite3.Connection) -> list[str]:
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> dict[str, int]:
-    """Columns, and which part of the key each one is; 0 is none."""
+    """Columns, with their position in the primary key; 0 for none."""
     return {row[1]: row[5] for row in connection.execute(f"PRAGMA table_info({table})").fetchall()}
 
 
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> None:
     wanted = _columns(target, table)
     with suppress(sqlite3.DatabaseError):
-        there = _columns(source, table)
-        columns = [name for name in wanted if name in there]
+        available = _columns(source, table)
+        columns = [name for name in wanted if name in available]
         key = sorted((name for name in columns if wanted[name]), key=lambda name: wanted[name])
         marks = ", ".join("?" * len(columns))
         insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - our own names
@@ -212,7 +212,7 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str) ->
 
 
 def _rows(source: sqlite3.Connection, table: str, columns: list[str], key: list[str]) -> Iterator[Row]:
-    """Every row that can be read, once."""
+    """Every readable row, once."""
     reader = _Reader(source, table, columns, key)
     forward = _Reading(reader)
     yield from forward
@@ -227,7 +227,7 @@ def _rows(source: sqlite3.Connection, table: str, columns: list[str], key: list[
 
 
 class _Reader:
-    """Rows of one table in the order of its key, some at a time."""
+    """Reads the rows of one table in key order, a limited number at a time."""
 
     def __init__(self, source: sqlite3.Connection, table: str, columns: list[str], key: list[str]) -> None:
         self._source, self._key = source, ", ".join(key)
@@ -237,7 +237,7 @@ class _Reader:
         self._chosen = f"SELECT {', '.join(columns)} FROM {table} NOT INDEXED"  # noqa: S608 - our own names
 
     def read(self, after: Row | None, most: int, *, forward: bool = True) -> list[Row]:
-        """The next rows behind a key, or in front of it; raises where one of them cannot be read."""
+        """The next rows after a key, or before it; raises where one of them cannot be read."""
         sign, order = (">", self._key) if forward else ("<", self._down)
         where = "" if after is None else f"WHERE ({self._key}) {sign} ({self._marks})"
         query = f"{self._chosen} {where} ORDER BY {order} LIMIT {most}"
@@ -248,7 +248,7 @@ class _Reader:
 
 
 class _Reading:
-    """Rows one after the other up to the first that cannot be read, and how far that was."""
+    """Iterates over rows up to the first unreadable one, and records how far it came."""
 
     def __init__(
         self, reader: _Reader, start: Row | None = None, *, forward: bool = True, end: Row | None = None
@@ -257,7 +257,7 @@ class _Reading:
         self.last = start
         """The key of the last row that was read."""
         self.ended = False
-        """Whether nothing up to the end was unreadable."""
+        """Whether the iteration reached the end without an unreadable row."""
 
     def __iter__(self) -> Iterator[Row]:
         most = _ROWS_AT_ONCE
@@ -267,7 +267,7 @@ class _Reading:
             except sqlite3.DatabaseError:
                 if most == 1:
                     return
-                # One at a time up to the very row.
+                # One at a time, up to the unreadable row itself.
                 most = 1
                 continue
             for row in rows:
@@ -330,30 +330,30 @@ def _first_readable(reader: _Reader, bad: int, good: int) -> int:
     return good
 
 
-# What rows say
+# Validation
 
 
 def _checked_jobs(target: sqlite3.Connection) -> list[Job]:
-    """All jobs of the new database; rows that do not make a job are removed."""
+    """All valid jobs of the new database; other rows are removed."""
     jobs = []
     for (sequence,) in target.execute("SELECT sequence FROM jobs ORDER BY sequence").fetchall():
         row = target.execute("SELECT * FROM jobs WHERE sequence = ?", (sequence,)).fetchone()
         try:
             job = as_job(target, row)
-            names = [*(picture.sha256 for picture in job.pictures), *_given(job)]
+            names = [*(picture.sha256 for picture in job.pictures), *_input_files(job)]
             if not all(_FILE_NAME.fullmatch(name) for name in names):
                 raise ValueError(names)
             jobs.append(job)
-        # Texts of a damaged page can be anything.
+        # Text from a damaged page can be anything.
         except (ValueError, TypeError, KeyError):
             target.execute("DELETE FROM jobs WHERE sequence = ?", (sequence,))
     return jobs
 
 
 def _name_files(target: sqlite3.Connection, job: Job, pictures: Path) -> None:
-    """Rows of the files that a job itself names, where the table of files has lost them."""
+    """Insert rows for the files that a job names, where the table of files has lost them."""
     made = {picture.sha256 for picture in job.pictures}
-    for sha256, given in [*((name, 0) for name in made), *((name, 1) for name in _given(job))]:
+    for sha256, given in [*((name, 0) for name in made), *((name, 1) for name in _input_files(job))]:
         path = pictures / sha256
         if path.is_file():
             target.execute(
@@ -374,10 +374,10 @@ def _name_files(target: sqlite3.Connection, job: Job, pictures: Path) -> None:
             )
 
 
-def _given(job: Job) -> list[str]:
-    """Files that an unfinished job needs."""
+def _input_files(job: Job) -> list[str]:
+    """Names of the input files of an unfinished job."""
     if job.state in FINAL_STATES:
         return []
     if job.kind == "workflow":
         return [name for name in job.request.get("inputs", {}).values() if isinstance(name, str)]
-    return [said["sha256"] for place in GIVEN if (said := job.request.get(place))]
+    return [file["sha256"] for place in GIVEN if (file := job.request.get(place))]

@@ -1,6 +1,6 @@
-"""A deployment's folder: a database, and picture files that its rows name. Of jobs it knows their number.
+"""A queue's folder: a database, and image files that its rows name.
 
-A file is on disk before a row names it, and goes when no row does.
+A file is on disk before a row names it, and is removed when no row does.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from calotype.spec.job import JobPicture, PictureFile
 _log = logging.getLogger(__name__)
 
 LOCK = ".lock"
-_HASHED_AT_ONCE = 2**18
+_HASHED_INLINE = 2**18
 
 T = TypeVar("T")
 
 
 class Store(ABC):
-    """The folder, which no other server has. Whatever the disk refuses is an UnavailableError."""
+    """A folder locked by this server. If the disk refuses, methods raise UnavailableError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         with _refusals(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(folder)
+            self._lock = _lock_folder(folder)
             try:
                 connection = open_database(folder)
             except BaseException:
@@ -54,7 +54,7 @@ class Store(ABC):
                 raise
             self._files = BlobStore(folder / PICTURES)
             try:
-                self._put_in_order(connection)
+                self._recover(connection)
                 self._health = QueueHealth(folder)
                 self._database = Database(connection, counted)
             except BaseException:
@@ -63,27 +63,27 @@ class Store(ABC):
                 raise
         self._closed, self._saved = False, False
         self.notices = damage_notices(folder)
-        """What people have to know about databases that were damaged."""
+        """Notices for people about damaged databases."""
         self.check_wanted = asyncio.Event()
-        """Set when the disk has refused something: `check_disk` says whether it refuses everything."""
+        """Set when the disk has refused a write: `check_disk` finds out whether it refuses all."""
 
     @property
     def counts(self) -> Counts:
-        """How many jobs wait and run, by what is on disk: nothing that was accepted is missing in it."""
+        """Numbers of queued and running jobs, as committed."""
         return self._database.seen
 
     @property
     def broken(self) -> str | None:
-        """Why no job is accepted before the next start, if that is so."""
+        """Why no job is accepted before the next start, or None."""
         return self._health.broken
 
     @property
     def refusal(self) -> str | None:
-        """Why no job is accepted now, if that is so."""
+        """Why no job is accepted now, or None."""
         return self._health.broken or self._health.refusal
 
     async def check_disk(self) -> None:
-        """Find out whether the database is still the folder's own, and whether the disk takes writes."""
+        """Check that the database is still the file in the folder, and that the disk accepts writes."""
         if self._closed:
             return
         try:
@@ -91,7 +91,7 @@ class Store(ABC):
             await self._database.call(rewrite_version, durable=False)
         except (sqlite3.Error, OSError) as error:
             self._health.note_disk(error)
-            self._note(error)
+            self._note_error(error)
             self.check_wanted.clear()
         else:
             self._health.note_disk(None)
@@ -101,7 +101,7 @@ class Store(ABC):
         self.notices = await asyncio.to_thread(damage_notices, self.folder)
 
     async def check_database(self) -> None:
-        """Find out whether the database's file is damaged; reads all of it."""
+        """Check the database's file for damage; reads all of it."""
         await asyncio.to_thread(self._health.quick_check)
 
     async def _save_detached(self, *, again: bool = False) -> None:
@@ -116,11 +116,11 @@ class Store(ABC):
                 self._saved = True
 
     @abstractmethod
-    def _put_in_order(self, connection: sqlite3.Connection) -> None:
-        """Bring order into what a crash left, before anybody else can ask."""
+    def _recover(self, connection: sqlite3.Connection) -> None:
+        """Repair the state that a crash left, before the first call."""
 
     async def close(self) -> None:
-        """Leave the folder to the next server, as it is."""
+        """Close the database and release the folder to the next server."""
         self._closed = True
         self._health.stop()
         with suppress(UnavailableError):
@@ -136,7 +136,7 @@ class Store(ABC):
         await self.close()
 
     async def _with_files(self, files: Mapping[str, bytes], work: Work[T]) -> T:
-        """Bring files to disk, then run what says that they are used; if it does not, they go again."""
+        """Write files, then run `work`, which references them; unreferenced files are removed again."""
         if not files:
             return await self._call(work)
         unused = list(files)
@@ -146,7 +146,7 @@ class Store(ABC):
                     try:
                         await asyncio.to_thread(self._files.write, files)
                     except OSError as error:
-                        self._note(error)
+                        self._note_error(error)
                         raise
                 answer, unused = await self._call(lambda c: (work(c), history.unused(c, files)))
             return answer
@@ -154,7 +154,7 @@ class Store(ABC):
             await self._remove_unused(unused)
 
     async def _remove_unused(self, names: Sequence[str]) -> None:
-        """Done by the thread that makes files used, so that none becomes so in between."""
+        """Remove files in the database's thread, so that none becomes referenced in between."""
 
         def remove(connection: sqlite3.Connection) -> None:
             self._files.remove(history.unused(connection, names))
@@ -163,11 +163,11 @@ class Store(ABC):
             await self._read(remove)
 
     async def _read_file(self, sha256: str, what: str) -> bytes:
-        """A file's content; `what` is its name in the error if it is missing or damaged."""
+        """A file's content; `what` names it in the error if it is missing or damaged."""
         try:
             return await asyncio.to_thread(self._files.read, sha256)
         except FileNotFoundError:
-            raise NotFoundError(f"{what} is gone; somebody removed its file") from None
+            raise NotFoundError(f"{what} is gone: its file was removed") from None
         except OSError as error:
             _log.error("%s cannot be read: %s", what, error)
             reason = (
@@ -179,21 +179,21 @@ class Store(ABC):
             ) from error
 
     async def _read(self, work: Work[T]) -> T:
-        """Run what writes nothing to the database: it does not wait for another process that does."""
+        """Run a read-only call, which does not wait for the write lock of another process."""
         return await self._call(work, writes=False)
 
     async def _call(self, work: Work[T], *, durable: bool = True, writes: bool = True) -> T:
         if self._closed:
-            raise UnavailableError("the deployment has stopped; ask again when it runs")
+            raise UnavailableError("the deployment has stopped; try again when it runs")
         with _refusals(self.folder):
             try:
                 return await self._database.call(work, durable=durable, writes=writes)
             except sqlite3.Error as error:
-                self._note(error)
+                self._note_error(error)
                 raise
 
-    def _if_sound(self, work: Work[T]) -> Work[T]:
-        """The same, refused where the database is damaged or no longer the folder's own."""
+    def _if_healthy(self, work: Work[T]) -> Work[T]:
+        """Wrap `work` to raise UnavailableError if the database is damaged or no longer the folder's file."""
 
         def checked(connection: sqlite3.Connection) -> T:
             self._health.check_file()
@@ -201,7 +201,7 @@ class Store(ABC):
 
         return checked
 
-    def _note(self, error: Exception) -> None:
+    def _note_error(self, error: Exception) -> None:
         if is_damage(error):
             self._health.note_damage(str(error))
         elif not isinstance(error, sqlite3.IntegrityError):
@@ -209,8 +209,8 @@ class Store(ABC):
 
 
 async def hash_in_thread(size: int, work: Callable[[], T]) -> T:
-    """Hash so many bytes in a thread of its own, if that takes longer than to get there."""
-    return await asyncio.to_thread(work) if size > _HASHED_AT_ONCE else work()
+    """Run `work`, which hashes `size` bytes, in a thread if that is faster."""
+    return await asyncio.to_thread(work) if size > _HASHED_INLINE else work()
 
 
 @contextmanager
@@ -218,14 +218,14 @@ def _refusals(folder: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.IntegrityError:
-        # Ours to put right, nobody else's.
+        # A bug, and no refusal of the disk.
         raise
     except (sqlite3.Error, OSError) as error:
         raise unavailable(folder, error) from error
 
 
-def _locked(folder: Path) -> FileLock:
-    """The folder's lock, which ends with this process, however it ends."""
+def _lock_folder(folder: Path) -> FileLock:
+    """The folder's lock, which is released when this process ends, however it ends."""
     # A queue may be opened in one thread and closed in another.
     lock = FileLock(folder / LOCK, thread_local=False)
     try:
@@ -238,28 +238,28 @@ def _locked(folder: Path) -> FileLock:
 
 
 class WorkflowImages(Store):
-    """A store's named pictures. Every method that changes something is on disk at its end."""
+    """A store with uploads and named images. Every changing method is on disk when it returns."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._clock = clock
         super().__init__(folder)
 
     async def keep(self, job_id: str, pictures: Sequence[GeneratedImage]) -> tuple[JobPicture, ...] | None:
-        """Keep what a running workflow has made so far, by name; None if it runs no more."""
-        size = sum(len(made.data) for made in pictures)
-        described = await hash_in_thread(size, lambda: tuple(made.described() for made in pictures))
-        files = {said.sha256: made.data for said, made in zip(described, pictures, strict=True)}
-        kept = await self._with_files(
+        """Store images of a running workflow by name; None if it no longer runs."""
+        size = sum(len(image.data) for image in pictures)
+        described = await hash_in_thread(size, lambda: tuple(image.described() for image in pictures))
+        files = {record.sha256: image.data for record, image in zip(described, pictures, strict=True)}
+        is_running = await self._with_files(
             files, partial(uploads.name_pictures, job_id=job_id, pictures=described)
         )
-        return described if kept else None
+        return described if is_running else None
 
     async def upload(
         self, client: str, file: PictureFile, data: bytes, *, overwrite: bool = False
     ) -> PictureFile:
-        """Keep a picture for workflows to come; answers with the name it got."""
+        """Store an image for later workflows; returns the name it got."""
         name = await hash_in_thread(len(data), lambda: blob_name(data))
-        enter = partial(
+        work = partial(
             uploads.enter,
             client=client,
             file=file,
@@ -267,20 +267,20 @@ class WorkflowImages(Store):
             now=self._clock.wall(),
             overwrite=overwrite,
         )
-        chosen, let_go = await self._with_files({name: data}, self._if_sound(enter))
-        await self._remove_unused(let_go)
+        chosen, replaced = await self._with_files({name: data}, self._if_healthy(work))
+        await self._remove_unused(replaced)
         return chosen
 
     async def uploads(self, client: str | None = None) -> list[Upload]:
-        """What a client has given."""
+        """The uploads of a client, or of all clients."""
         return await self._read(partial(uploads.listed, client=client))
 
     async def missing(self, client: str, inputs: Mapping[str, PictureFile]) -> list[str]:
-        """Those of a workflow's pictures that are not there, by what it calls them."""
+        """The names of a workflow's input images that do not exist."""
         return await self._read(partial(uploads.missing, client=client, inputs=inputs))
 
     async def remove_upload(self, client: str, file: PictureFile) -> None:
-        """Forget a given picture; jobs that have it keep it."""
+        """Delete an upload; jobs that use it keep it."""
         await self._remove_unused(await self._call(partial(uploads.remove, client=client, file=file)))
 
     async def named(self, file: PictureFile, client: str, *, others: bool = False) -> bytes:
@@ -289,4 +289,4 @@ class WorkflowImages(Store):
         With `others`, a name that the client does not have is searched among all other clients' files.
         """
         sha256 = await self._read(partial(uploads.sha256_of, client=client, file=file, others=others))
-        return await self._read_file(sha256, f"picture {file.filename!r}")
+        return await self._read_file(sha256, f"image {file.filename!r}")

@@ -1,11 +1,11 @@
-"""A deployment at work: jobs from the queue to workers, their news back, and what interfaces may ask.
+"""Scheduling: jobs from the queue to workers, worker events back, and the Service that interfaces call.
 
-Reading order: `workers`, `pulse`, `seat`, `watching`, `running`, `handing_out`, `hearing`, `dispatcher`,
-`admission`, `deployment`.
+Reading order: `worker_protocol`, `heartbeat`, `worker_slot`, `job_subscriptions`, `running_jobs`, `dispatch`,
+`worker_events`, `scheduler`, `admission`, `deployment`.
 
-- A `WorkerSlot` outlives its worker: a worker that dies is started again, later each time, and no more after
-  several in a row have died without doing anything. Its jobs go back to the queue.
-- A job that was lost twice runs by itself, so that one that kills workers fails alone.
-- Draining: nothing new is accepted, running jobs have a stated time to end, the others stop at their next
-  step; they and those that wait are there at the next start.
+- A `WorkerSlot` outlives its worker process: it restarts a dead worker with growing pauses, and gives up
+  after several workers in a row have died without doing any work. A dead worker's jobs go back to the queue.
+- A job that was lost twice runs alone on a worker, so that a job that kills workers fails without others.
+- Draining: the deployment accepts no new jobs and running jobs get a fixed time to end. The others stop at
+  their next step; they and the queued jobs continue at the next start.
 """

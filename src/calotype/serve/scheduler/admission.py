@@ -1,6 +1,6 @@
-"""What is looked at before a job is accepted: the model, the limits, memory, given pictures.
+"""Validates a job before it is accepted: the model, the limits, memory and input images.
 
-Knows nothing of the queue, and loads no torch: how much memory a request takes, a function given to it says.
+Loads no torch: a function passed in estimates how much memory a request takes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from calotype.serve.service import WorkerStatus
 from calotype.spec.generate_request import GenerateRequest
 
 DEFAULT_SIDE = 512
-"""Stands for a side that is left to the model: no model here has a smaller one by far."""
+"""Assumed where a request leaves a side to the model: no model here has a much smaller default."""
 
 FindModel = Callable[[str], None]
-"""Raises NotFoundError, or another error of a model's, if there is no such model to load."""
+"""Raises NotFoundError, or another model error, if there is no such model to load."""
 Fits = Callable[[GenerateRequest, LoadedModel, WorkerStatus], None]
-"""Raises DoesNotFitError if a worker could not do the request even with nothing else to do."""
+"""Raises DoesNotFitError if a worker has too little memory for the request even when idle."""
 
 
 class Admission:
@@ -38,11 +38,11 @@ class Admission:
         self._settings, self._find_model, self._fits = settings, find_model, fits or picture_fits
 
     def of(self, settings: DeploymentSettings) -> Admission:
-        """The same for other settings."""
+        """The same checks with other settings."""
         return Admission(settings, self._find_model, self._fits)
 
     def model_of(self, wanted: str | None, loaded: Iterable[LoadedModel]) -> str:
-        """The name of the model that is meant; refused if nobody has it or could load it."""
+        """The name of the requested model; raises if no worker has it or can load it."""
         if wanted is None:
             return self._settings.models[0]
         names = {*self._settings.models, *(model.name for model in loaded)}
@@ -54,8 +54,8 @@ class Admission:
         return wanted
 
     def checked(self, request: GenerateRequest, given: dict[str, bytes]) -> GenerateRequest:
-        """The request, which says what was given with it; refused if it is over limits, with all of them."""
-        names = {place: blob_name(data) for place, data in given.items()}
+        """The request with the hashes of its input images; raises RequestError with all problems."""
+        names = {field: blob_name(data) for field, data in given.items()}
         problems = [
             *_over_limits(request, self._settings.limits),
             *_bad_pictures(given, self._settings.limits),
@@ -63,21 +63,21 @@ class Admission:
         ]
         if problems:
             raise RequestError(problems)
-        unsaid = [place for place in names if getattr(request, place) is None]
-        if not unsaid:
+        missing = [field for field in names if getattr(request, field) is None]
+        if not missing:
             return request
         return request.with_changes(
-            **{place: {"path": IN_MEMORY, "sha256": names[place]} for place in unsaid}
+            **{field: {"path": IN_MEMORY, "sha256": names[field]} for field in missing}
         )
 
     def check_memory(self, request: GenerateRequest, model: str, workers: Sequence[WorkerStatus]) -> None:
-        """Refuse what no worker that has the model has the memory for."""
+        """Raise DoesNotFitError if no worker that has the model has enough memory."""
         refusal: DoesNotFitError | None = None
         for worker in workers:
-            for held in worker.models:
-                if model in (held.name, held.sha256):
+            for loaded in worker.models:
+                if model in (loaded.name, loaded.sha256):
                     try:
-                        self._fits(request, held, worker)
+                        self._fits(request, loaded, worker)
                     except DoesNotFitError as error:
                         refusal = error
                     else:
@@ -87,7 +87,7 @@ class Admission:
 
 
 def picture_fits(request: GenerateRequest, model: LoadedModel, worker: WorkerStatus) -> None:
-    """By what the worker said when it loaded the model; what is left to the model is its to judge."""
+    """Check the limit that the worker reported for the model; sizes left to the model are not checked."""
     if request.width is None or request.height is None or model.max_pixels is None:
         return
     pixels = request.width * request.height
@@ -95,7 +95,7 @@ def picture_fits(request: GenerateRequest, model: LoadedModel, worker: WorkerSta
         side = isqrt(model.max_pixels) // 8 * 8
         raise DoesNotFitError(
             f"{request.width}×{request.height} is {pixels} pixels; worker {worker.name} with {model.name!r} "
-            f"has memory for {model.max_pixels} of one picture at most; ask for {side}×{side} or less"
+            f"has memory for {model.max_pixels} in one image; ask for {side}×{side} or less"
         )
 
 
@@ -105,7 +105,7 @@ def _over_limits(request: GenerateRequest, limits: RequestLimits) -> Iterator[Pr
         rule = f"{width}×{height} is {width * height} pixels, the limit here is {limits.max_pixels}"
         yield Problem("request.width", f"{rule}; make it smaller", request.width)
     if request.count > limits.max_count:
-        rule = f"{request.count} pictures, the limit of one job here is {limits.max_count}"
+        rule = f"{request.count} images, the limit of one job here is {limits.max_count}"
         yield Problem("request.count", f"{rule}; send several jobs", request.count)
     if request.steps > limits.max_steps:
         rule = f"{request.steps} steps, the limit here is {limits.max_steps}"
@@ -113,23 +113,23 @@ def _over_limits(request: GenerateRequest, limits: RequestLimits) -> Iterator[Pr
 
 
 def _bad_pictures(given: dict[str, bytes], limits: RequestLimits) -> Iterator[Problem]:
-    """By their headers: whoever reads the pixels is ready for anything."""
-    for place, data in given.items():
+    """Check file headers only; the code that decodes pixels handles damaged files itself."""
+    for field, data in given.items():
         if len(data) > limits.max_given_bytes:
-            yield Problem(place, f"is {len(data)} bytes, the limit here is {limits.max_given_bytes}")
+            yield Problem(field, f"is {len(data)} bytes, the limit here is {limits.max_given_bytes}")
             continue
         try:
             width, height = _size_of(data)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-            yield Problem(place, f"is too large, the limit here is {limits.max_given_pixels} pixels: {error}")
+            yield Problem(field, f"is too large, the limit here is {limits.max_given_pixels} pixels: {error}")
             continue
         # Damaged files make Pillow raise nearly anything.
         except Exception:
-            yield Problem(place, f"is not a {', '.join(READABLE)} that can be read")
+            yield Problem(field, f"is not a {', '.join(READABLE)} that can be read")
             continue
         if width * height > limits.max_given_pixels:
             rule = f"is {width}×{height}, the limit here is {limits.max_given_pixels} pixels; scale it down"
-            yield Problem(place, rule)
+            yield Problem(field, rule)
 
 
 def _size_of(data: bytes) -> tuple[int, int]:
@@ -138,9 +138,9 @@ def _size_of(data: bytes) -> tuple[int, int]:
 
 
 def _other_pictures(request: GenerateRequest, names: dict[str, str]) -> Iterator[Problem]:
-    """A request may name the pictures that came with it, and no file of the server's."""
-    for place in ("image", "mask"):
-        said = getattr(request, place)
-        if said is not None and names.get(place) != said.sha256:
-            rule = "names another picture than came with the request; send the picture itself"
-            yield Problem(f"request.{place}", rule)
+    """A request may name the images sent with it, and no files of the server."""
+    for field in ("image", "mask"):
+        named = getattr(request, field)
+        if named is not None and names.get(field) != named.sha256:
+            rule = "names another image than was sent with the request; send the image itself"
+            yield Problem(f"request.{field}", rule)

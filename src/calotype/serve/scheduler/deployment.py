@@ -1,4 +1,4 @@
-"""A deployment as its interfaces see it: the Service, over a queue and workers. Belongs to one event loop."""
+"""The Service that interfaces call, over a queue and workers. Belongs to one event loop."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _log = logging.getLogger(__name__)
 
 
 class Quotas(Protocol):
-    """What each client may ask for; `calotype.serve.api_keys.ApiKeys` is one."""
+    """Each client's quotas; `calotype.serve.api_keys.ApiKeys` implements it."""
 
     def max_queued(self, client: str) -> int | None: ...
 
-    def spend(self, client: str, pictures: int) -> None: ...
+    def spend(self, client: str, images: int) -> None: ...
 
-    def refund(self, client: str, pictures: int) -> None: ...
+    def refund(self, client: str, images: int) -> None: ...
 
 
 class Deployment:
-    """Accepts jobs and has them done. `start` it first; `drain` or `close` it, and the queue, in the end."""
+    """Accepts and runs jobs. Call `start` first, and in the end `drain` or `close`; both close the queue."""
 
     def __init__(
         self,
@@ -55,50 +55,50 @@ class Deployment:
         monotonic: Monotonic = time.monotonic,
         size: ReplicaCount | None = None,
     ) -> None:
-        """`workers`: one for each device, by a name for people; with `size`, of one kind, more or fewer."""
+        """`workers`: one for each device, by display name; with `size`, one kind that scales up and down."""
         self.settings, self.metrics = settings, metrics or Metrics()
         self._queue, self._quotas = queue, quotas
         self._admission = Admission(settings, find_model, fits)
-        self._dispatcher = Scheduler(
+        self._scheduler = Scheduler(
             queue, workers, settings, self.metrics, sleep=sleep, monotonic=monotonic, spend=self._spend
         )
-        self._crew = (
+        self._replicas = (
             None
             if size is None
-            else ReplicaSet(self._dispatcher, next(iter(workers.values())), size, sleep=sleep)
+            else ReplicaSet(self._scheduler, next(iter(workers.values())), size, sleep=sleep)
         )
         self._closing: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
-        """Start workers and go on with what waits; `status` says when one is ready."""
-        await self._dispatcher.start()
-        if self._crew is not None:
-            self._dispatcher.keep(self._crew.run())
+        """Start workers and continue with the queued jobs; `status` says when one is ready."""
+        await self._scheduler.start()
+        if self._replicas is not None:
+            self._scheduler.keep(self._replicas.run())
 
     async def update(self, models: tuple[str, ...], start: StartWorker, size: ReplicaCount) -> None:
-        """Replace the workers one at a time by those of another kind, while jobs are accepted and done.
+        """Replace the workers one at a time by those of another kind, while jobs are accepted and run.
 
-        Where a request names no model, the old first one is meant up to the end of it.
+        Until it has finished, a request that names no model uses the old first model.
         """
-        assert self._crew is not None, "only workers of one kind can be replaced by those of another"
-        await self._crew.roll(start, size)
+        assert self._replicas is not None, "only workers of one kind can be replaced by those of another"
+        await self._replicas.roll(start, size)
         self.settings = self.settings.model_copy(update={"models": models})
         self._admission = self._admission.of(self.settings)
 
     async def drain(self, seconds: float | None = None) -> None:
-        """Accept nothing more, let what runs end within `seconds`, stop the rest and close."""
-        await self._dispatcher.drain(self.settings.drain_s if seconds is None else seconds)
+        """Accept no more jobs, give running jobs `seconds` to end, stop the rest and close."""
+        await self._scheduler.drain(self.settings.drain_s if seconds is None else seconds)
         await self.close()
 
     async def close(self) -> None:
         """Stop at once; unfinished jobs wait for the next start."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
-        # Somebody in haste may leave; the next one who asks waits for the same.
+        # A cancelled caller must not cancel the close; the next caller waits for the same one.
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        await self._dispatcher.close()
+        await self._scheduler.close()
         await self._queue.close()
 
     async def __aenter__(self) -> Self:
@@ -143,51 +143,51 @@ class Deployment:
             self._admission.check_memory(request, new.model, self.status().workers)
             return await self.accept(new, list(given.values()), request.count)
         except CalotypeError:
-            # What was accepted before is answered, whatever more would be refused now.
+            # A job that was accepted before is returned, whatever limit would refuse it now.
             known = await self._queue.known(new) if new.idempotency_key is not None else None
             if known is None:
                 raise
-            return self._dispatcher.with_live_progress(known)
+            return self._scheduler.with_live_progress(known)
 
-    async def accept(self, new: NewJob, given: Sequence[bytes], pictures: int) -> Job:
-        """Queue what was looked at, if this client may ask for so many pictures."""
+    async def accept(self, new: NewJob, given: Sequence[bytes], images: int) -> Job:
+        """Enqueue a checked job, if the client's quotas allow so many images."""
         self._check_open()
-        bound = self._quotas.max_queued(new.client) if self._quotas else None
-        entered = await self._within_quota(replace(new, max_queued=bound), given, pictures)
-        if not entered.new:
-            return self._dispatcher.with_live_progress(entered.job)
+        limit = self._quotas.max_queued(new.client) if self._quotas else None
+        result = await self._within_quota(replace(new, max_queued=limit), given, images)
+        if not result.new:
+            return self._scheduler.with_live_progress(result.job)
         self.metrics.accepted.inc()
-        # The one line that has both names: the request's, by itself, and the job's.
-        about = {"job_id": entered.job.id, "client": new.client}
-        _log.info("job %s: accepted", entered.job.id, extra=about)
-        self._dispatcher.accepted(entered.job)
-        return entered.job
+        # The only log line with both ids: the request's, added by the formatter, and the job's.
+        about = {"job_id": result.job.id, "client": new.client}
+        _log.info("job %s: accepted", result.job.id, extra=about)
+        self._scheduler.accepted(result.job)
+        return result.job
 
-    async def _within_quota(self, new: NewJob, given: Sequence[bytes], pictures: int) -> EnqueueResult:
+    async def _within_quota(self, new: NewJob, given: Sequence[bytes], images: int) -> EnqueueResult:
         if self._quotas is None:
             return await self._queue.enqueue(new, given)
-        self._quotas.spend(new.client, pictures)
+        self._quotas.spend(new.client, images)
         accepted = False
         try:
-            entered = await self._queue.enqueue(new, given)
-            accepted = entered.new
+            result = await self._queue.enqueue(new, given)
+            accepted = result.new
         finally:
             if not accepted:
-                self._quotas.refund(new.client, pictures)
-        return entered
+                self._quotas.refund(new.client, images)
+        return result
 
-    def _spend(self, client: str, pictures: int) -> None:
+    def _spend(self, client: str, images: int) -> None:
         if self._quotas is not None:
-            self._quotas.spend(client, pictures)
+            self._quotas.spend(client, images)
 
     def _check_open(self) -> None:
-        if self._dispatcher.draining:
-            raise UnavailableError(f"deployment {self.settings.name!r} stops and accepts nothing more")
-        if reason := self._dispatcher.is_hopeless:
-            raise UnavailableError(f"deployment {self.settings.name!r} cannot work: {reason}")
+        if self._scheduler.draining:
+            raise UnavailableError(f"deployment {self.settings.name!r} is stopping and accepts no more jobs")
+        if reason := self._scheduler.is_hopeless:
+            raise UnavailableError(f"deployment {self.settings.name!r} cannot run jobs: {reason}")
 
     async def job(self, job_id: str, *, client: str | None = None) -> Job:
-        return self._dispatcher.with_live_progress(await self._queue.job(job_id, client))
+        return self._scheduler.with_live_progress(await self._queue.job(job_id, client))
 
     async def jobs(
         self,
@@ -198,16 +198,16 @@ class Deployment:
         limit: int = 50,
         before: str | None = None,
     ) -> Sequence[Job]:
-        found = await self._queue.jobs(client=client, state=state, kind=kind, limit=limit, before=before)
-        return [self._dispatcher.with_live_progress(job) for job in found]
+        jobs = await self._queue.jobs(client=client, state=state, kind=kind, limit=limit, before=before)
+        return [self._scheduler.with_live_progress(job) for job in jobs]
 
     async def cancel(self, job_id: str, *, client: str | None = None) -> Job:
-        return await self._dispatcher.cancel(job_id, client)
+        return await self._scheduler.cancel(job_id, client)
 
     async def move(self, job_id: str, before: str | None, *, client: str | None = None) -> Job:
         job = await self._queue.move(job_id, before, client)
-        self._dispatcher.line.wake()
-        self._dispatcher.followers.publish(JobEvent(job))
+        self._scheduler.positions.wake()
+        self._scheduler.event_bus.publish(JobEvent(job))
         return job
 
     async def delete(self, job_id: str, *, client: str | None = None) -> None:
@@ -219,30 +219,30 @@ class Deployment:
     async def watch(
         self, job_id: str, *, previews: bool = False, client: str | None = None
     ) -> AsyncGenerator[JobNews, None]:
-        # Looking begins before the job is read, so that nothing falls between.
-        with self._dispatcher.watchers.subscribe(job_id, previews=previews) as watcher:
+        # Subscribe before reading the job, so that no change is lost in between.
+        with self._scheduler.subscriptions.subscribe(job_id, previews=previews) as subscription:
             job = await self.job(job_id, client=client)
-            watcher.place = job.position
+            subscription.position = job.position
             yield JobNews(job=job)
             if job.state in FINAL_STATES:
                 return
-            async for news in watcher.events():
+            async for news in subscription.events():
                 yield news
 
     def poll_preview(self, job_id: str) -> bytes | None:
-        return self._dispatcher.watchers.poll_preview(job_id)
+        return self._scheduler.subscriptions.poll_preview(job_id)
 
     def follow(self, *, client: str | None = None) -> AbstractContextManager[AsyncIterator[JobEvent]]:
-        return self._dispatcher.followers.subscribe(client)
+        return self._scheduler.event_bus.subscribe(client)
 
     async def wait(self, job_id: str, *, client: str | None = None) -> Job:
-        with self._dispatcher.watchers.subscribe(job_id, steps=False) as watcher:
-            # Who has just handed it in needs not look how it stands.
-            if client is not None or not self._dispatcher.followers.expect_end(job_id):
+        with self._scheduler.subscriptions.subscribe(job_id, steps=False) as subscription:
+            # A caller that has just submitted the job need not read its state from disk.
+            if client is not None or not self._scheduler.event_bus.expect_end(job_id):
                 job = await self.job(job_id, client=client)
                 if job.state in FINAL_STATES:
                     return job
-            async for news in watcher.events():
+            async for news in subscription.events():
                 job = news.job
             return job
 
@@ -251,33 +251,33 @@ class Deployment:
 
     async def load_model(self, model: str) -> Sequence[LoadedModel]:
         self._check_open()
-        await self._dispatcher.load(self._admission.model_of(model, self._loaded()))
+        await self._scheduler.load(self._admission.model_of(model, self._loaded()))
         return self._loaded()
 
     async def unload_model(self, model: str) -> Sequence[LoadedModel]:
         self._check_open()
-        await self._dispatcher.unload(self._admission.model_of(model, self._loaded()))
+        await self._scheduler.unload(self._admission.model_of(model, self._loaded()))
         return self._loaded()
 
     async def free(self, *, models: bool, results: bool) -> None:
         self._check_open()
-        await self._dispatcher.free(models=models, results=results)
+        await self._scheduler.free(models=models, results=results)
 
     def status(self) -> Status:
         counts = self._queue.counts
         return Status(
             name=self.settings.name,
-            ready=self._dispatcher.ready and not self._dispatcher.draining and self._queue.refusal is None,
-            draining=self._dispatcher.draining,
+            ready=self._scheduler.ready and not self._scheduler.draining and self._queue.refusal is None,
+            draining=self._scheduler.draining,
             queued=counts.queued,
             running=counts.running,
-            problem=self._dispatcher.is_hopeless or self._queue.broken,
+            problem=self._scheduler.is_hopeless or self._queue.broken,
             refusal=self._queue.refusal,
             notices=self._queue.notices,
-            workers=tuple(seat.status() for seat in self._dispatcher.seats),
+            workers=tuple(slot.status() for slot in self._scheduler.slots),
         )
 
     def _loaded(self) -> list[LoadedModel]:
-        """Every model that some worker has, with whatever preset."""
-        held = {model.sha256: model for seat in self._dispatcher.seats for model in seat.models}
-        return [model.model_copy(update={"preset": None}) for model in held.values()]
+        """Every model that a worker has loaded, under any preset."""
+        loaded = {model.sha256: model for slot in self._scheduler.slots for model in slot.models}
+        return [model.model_copy(update={"preset": None}) for model in loaded.values()]

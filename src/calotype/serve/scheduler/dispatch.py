@@ -1,4 +1,4 @@
-"""Jobs from the queue to workers that have room. Knows nothing of what workers say."""
+"""Claims jobs from the queue and assigns them to workers that have room."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ _log = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Fills workers. `seats` is the very list that others change; `listen` makes a workflow's ear."""
+    """Assigns jobs. `slots` is the scheduler's live list; `listen` creates a workflow's event receiver."""
 
     def __init__(
         self,
         queue: JobQueue,
-        seats: Sequence[WorkerSlot],
+        slots: Sequence[WorkerSlot],
         running: RunningJobs,
-        outcomes: ResultRecorder,
-        watchers: JobSubscriptions,
+        results: ResultRecorder,
+        subscriptions: JobSubscriptions,
         listen: Callable[[Running], WorkflowRun],
-        errands: BackgroundTasks,
+        background: BackgroundTasks,
         settings: DeploymentSettings,
         metrics: Metrics,
         sleep: Sleep,
     ) -> None:
-        self._errands = errands
-        self._queue, self._seats, self._running, self._outcomes = queue, seats, running, outcomes
-        self._watchers, self._listen, self._settings = watchers, listen, settings
+        self._background = background
+        self._queue, self._slots, self._running, self._results = queue, slots, running, results
+        self._subscriptions, self._listen, self._settings = subscriptions, listen, settings
         self._metrics, self._sleep = metrics, sleep
         self.draining = False
         self._reserved: WorkerSlot | None = None
-        """Takes no more jobs, so that one can have it for itself."""
+        """The worker that takes no new jobs until it is empty, so that one job can run alone on it."""
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """There may be room, or something to do."""
+        """Check for jobs and room again."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -59,7 +59,7 @@ class Dispatcher:
             try:
                 await self._fill()
             except UnavailableError as error:
-                _log.error("no jobs can be handed out: %s", error)
+                _log.error("no jobs can be dispatched: %s", error)
                 await self._sleep(self._settings.first_pause_s)
                 self.wake()
 
@@ -67,112 +67,112 @@ class Dispatcher:
         if not self._queue.counts.queued:
             self._reserved = None
             return
-        # Nothing more is begun while what was done cannot be kept.
-        if self.draining or self._outcomes.refused:
+        # Start no more jobs while the results of earlier ones cannot be written.
+        if self.draining or self._results.pending_retries:
             return
-        room = sum(self._room(seat) for seat in self._seats)
-        workflows = sum(self._room(seat, "workflow") for seat in self._seats)
+        room = sum(self._room(slot) for slot in self._slots)
+        workflows = sum(self._room(slot, "workflow") for slot in self._slots)
         if room + workflows:
-            await self._hand_out(await self._queue.claim(room, workflows=workflows), self._seats)
-        if not self.draining and not self._outcomes.refused:
-            await self._fill_alone()
+            await self._dispatch(await self._queue.claim(room, workflows=workflows), self._slots)
+        if not self.draining and not self._results.pending_retries:
+            await self._run_one_alone()
 
-    def _room(self, seat: WorkerSlot, kind: JobKind = "pictures") -> int:
-        if seat is self._reserved:
+    def _room(self, slot: WorkerSlot, kind: JobKind = "pictures") -> int:
+        if slot is self._reserved:
             return 0
-        return seat.workflow_room if kind == "workflow" else seat.free_rows
+        return slot.workflow_room if kind == "workflow" else slot.free_rows
 
-    async def _fill_alone(self) -> None:
-        """One job at a time of those that may be what kills workers, on a worker that has nothing else."""
-        ready = [seat for seat in self._seats if seat.state == "ready"]
+    async def _run_one_alone(self) -> None:
+        """Run a job that may kill workers alone, on a worker without other jobs; one such job at a time."""
+        ready = [slot for slot in self._slots if slot.state == "ready"]
         self._reserved = None
-        if not self._queue.counts.alone or not ready or any(seat.alone for seat in ready):
+        if not self._queue.counts.alone or not ready or any(slot.alone for slot in ready):
             return
-        emptiest = min(ready, key=lambda seat: len(seat.jobs))
-        if emptiest.jobs:
-            self._reserved = emptiest
+        least_busy = min(ready, key=lambda slot: len(slot.jobs))
+        if least_busy.jobs:
+            self._reserved = least_busy
             return
         claimed = await self._queue.claim(1, alone=True)
         if not claimed:
             claimed = await self._queue.claim(0, workflows=1, alone=True)
-        await self._hand_out(claimed, [emptiest])
-        emptiest.alone = next((job.id for job in claimed if job.id in emptiest.jobs), None)
+        await self._dispatch(claimed, [least_busy])
+        least_busy.alone = next((job.id for job in claimed if job.id in least_busy.jobs), None)
 
-    async def _hand_out(self, jobs: Sequence[Job], seats: Sequence[WorkerSlot]) -> None:
-        """Give claimed jobs to workers, all before any wait: from then on each can be stopped."""
-        given = [self._give(job, seats) for job in jobs]
-        nowhere = [job.id for job, running in zip(jobs, given, strict=True) if running is None]
-        await self._outcomes.requeue(nowhere, lost=False)
-        for seat in seats:
-            told = [running for running in given if running is not None and running.seat is seat]
-            if told:
-                # A worker that does not read keeps no other waiting.
-                self._errands.spawn(self._send_all(told))
+    async def _dispatch(self, jobs: Sequence[Job], slots: Sequence[WorkerSlot]) -> None:
+        """Assign all claimed jobs before the first await: from then on each can be stopped."""
+        assigned_jobs = [self._assign(job, slots) for job in jobs]
+        unassigned = [job.id for job, running in zip(jobs, assigned_jobs, strict=True) if running is None]
+        await self._results.requeue(unassigned, lost=False)
+        for slot in slots:
+            batch = [running for running in assigned_jobs if running is not None and running.slot is slot]
+            if batch:
+                # Workers are sent to concurrently: a worker that does not read delays no other.
+                self._background.spawn(self._send_all(batch))
 
-    def _give(self, job: Job, seats: Sequence[WorkerSlot]) -> Running | None:
-        """Choose a worker: one that has the model with that preset, then the one with most room."""
-        free = [seat for seat in seats if self._room(seat, job.kind) > 0]
+    def _assign(self, job: Job, slots: Sequence[WorkerSlot]) -> Running | None:
+        """Assign a job to a worker: one that has the model with that preset, then the one with most room."""
+        free = [slot for slot in slots if self._room(slot, job.kind) > 0]
         if not free:
             return None
-        seat = max(free, key=lambda seat: (seat.holds(job.model, job.preset), seat.free_rows))
-        running = self._running.add(job, seat)
+        slot = max(free, key=lambda slot: (slot.holds(job.model, job.preset), slot.free_rows))
+        running = self._running.add(job, slot)
         if job.kind == "workflow":
             running.workflow = self._listen(running)
-        # The time of day may have jumped.
+        # The wall clock may have jumped.
         self._metrics.wait_seconds.observe(max(0.0, (job.started_at or 0.0) - job.created_at))
-        self._watchers.publish(job)
+        self._subscriptions.publish(job)
         return running
 
-    async def _send_all(self, given: Sequence[Running]) -> None:
-        for running in given:
+    async def _send_all(self, batch: Sequence[Running]) -> None:
+        for running in batch:
             await self._send_work(running)
 
     async def _send_work(self, running: Running) -> None:
         job = running.job
         try:
-            given = await self._queue.given(job)
+            inputs = await self._queue.given(job)
         except OSError as error:
-            _log.error("job %s: an image given with it cannot be read: %s", job.id, error)
-            reason = "an image given with it is missing or damaged on the server's disk; send the job again"
+            _log.error("job %s: one of its input images cannot be read: %s", job.id, error)
+            reason = "an input image is missing or damaged on the server's disk; send the job again"
             await self._fail(running, failed("internal", reason))
             return
         # Its worker may have died meanwhile.
         if not self._running.still(running):
             return
-        message = self._workflow_of(job, given) if running.workflow else self._work_of(job, given)
+        message = self._workflow_message(job, inputs) if running.workflow else self._work_message(job, inputs)
         running.sent = True
         try:
-            await running.seat.send(message, list(given.values()))
+            await running.slot.send(message, list(inputs.values()))
         except UnsendableError as error:
-            await self._fail(running, failed("bad_request", f"no worker can be told of it: {error}"))
+            await self._fail(running, failed("bad_request", f"it cannot be sent to a worker: {error}"))
             return
         if running.stop_wanted:
             await running.stop()
 
-    async def _fail(self, running: Running, ending: Completion) -> None:
-        """End a job that its worker knows nothing of."""
+    async def _fail(self, running: Running, completion: Completion) -> None:
+        """Fail a job that its worker has not received."""
         self._running.remove(running)
-        running.seat.workflows.discard(running.job.id)
-        await self._outcomes.end(running.job.id, ending)
+        running.slot.workflows.discard(running.job.id)
+        await self._results.end(running.job.id, completion)
 
-    def _work_of(self, job: Job, given: Mapping[str, bytes]) -> Work:
+    def _work_message(self, job: Job, inputs: Mapping[str, bytes]) -> Work:
         return Work(
             job_id=job.id,
             model=job.model,
             request=job.request,
-            has_image="image" in given,
-            has_mask="mask" in given,
-            previews=self._watchers.wants_previews(job.id),
+            has_image="image" in inputs,
+            has_mask="mask" in inputs,
+            previews=self._subscriptions.wants_previews(job.id),
             preset=job.preset,
         )
 
-    def _workflow_of(self, job: Job, given: Mapping[str, bytes]) -> RunWorkflow:
+    def _workflow_message(self, job: Job, inputs: Mapping[str, bytes]) -> RunWorkflow:
         return RunWorkflow(
             job_id=job.id,
             sequence=job.sequence,
             prompt=job.request["prompt"],
             outputs=tuple(job.request["outputs"]),
             extra_pnginfo=job.request["extra_data"].get("extra_pnginfo") or {},
-            inputs=tuple(given),
+            inputs=tuple(inputs),
             limits=self._settings.limits.of_graphs(),
         )

@@ -1,7 +1,7 @@
-"""Whatever happens to jobs, to whoever follows them all. Knows nothing of where it comes from.
+"""Publishes the events of all jobs to subscribers.
 
-A follower reads at its own pace: of steps it has not read yet the latest stays. One that is too far behind is
-left, so that it costs no memory; it comes back and looks how things stand.
+A subscriber reads at its own pace; of unread steps of one node only the latest is kept. A subscriber that is
+too far behind is dropped, so that it costs no memory; it can subscribe again and read the current state.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ MAX_ENDED = 1000
 
 
 class EventSubscription:
-    """One who follows a client's jobs, or everybody's."""
+    """A subscription to one client's jobs, or to all jobs."""
 
     def __init__(self, client: str | None) -> None:
         self.client = client
         self._unread: deque[JobEvent] = deque()
-        self._arrived = asyncio.Event()
-        self._over = False
+        self._changed = asyncio.Event()
+        self._closed = False
 
-    def deliver(self, happening: JobEvent) -> None:
-        if self._over or self.client not in (None, happening.job.client):
+    def deliver(self, event: JobEvent) -> None:
+        if self._closed or self.client not in (None, event.job.client):
             return
-        if self._unread and _is_step(happening, of=self._unread[-1]):
+        if self._unread and _is_step(event, of=self._unread[-1]):
             self._unread.pop()
-        self._unread.append(happening)
+        self._unread.append(event)
         if len(self._unread) > MAX_UNREAD:
             self.unsubscribe()
-        self._arrived.set()
+        self._changed.set()
 
     def unsubscribe(self) -> None:
-        """There will be no more."""
-        self._over = True
-        self._arrived.set()
+        """End the subscription."""
+        self._closed = True
+        self._changed.set()
 
     async def events(self) -> AsyncIterator[JobEvent]:
         while True:
             while self._unread:
                 yield self._unread.popleft()
-            if self._over:
+            if self._closed:
                 return
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
 
-def _is_step(happening: JobEvent, *, of: JobEvent) -> bool:
-    """Whether both tell how far the same node is."""
-    one, other = happening.news, of.news
+def _is_step(event: JobEvent, *, of: JobEvent) -> bool:
+    """Whether both events report the progress of the same node."""
+    one, other = event.news, of.news
     return (
         one is not None
         and other is not None
@@ -64,53 +64,53 @@ def _is_step(happening: JobEvent, *, of: JobEvent) -> bool:
 
 
 class EventBus:
-    """Everybody who follows. `standing` says what workflows that run have come to."""
+    """All subscribers. `current_events` yields events for the current state of running workflows."""
 
-    def __init__(self, standing: Callable[[], Iterable[JobEvent]]) -> None:
-        self._standing = standing
-        self._followers: set[EventSubscription] = set()
+    def __init__(self, current_events: Callable[[], Iterable[JobEvent]]) -> None:
+        self._current_events = current_events
+        self._subscriptions: set[EventSubscription] = set()
         self._states: dict[str, tuple[str, int]] = {}
-        """What was told last of jobs that have not ended."""
-        self._ended: deque[str] = deque(maxlen=MAX_ENDED)
-        """A quick one may have ended before whoever accepted it comes to say that it waits."""
-        self._over = False
+        """The state and attempt last published of jobs that have not ended."""
+        self._recently_ended: deque[str] = deque(maxlen=MAX_ENDED)
+        """Jobs that ended lately: a quick job may end before its acceptance is published."""
+        self._closed = False
 
     def publish_change(self, job: Job) -> None:
-        """Tell of a job, if its state is another than was told last."""
+        """Publish a job if its state or attempt has changed since the last time."""
         state = (job.state, job.attempts)
-        if self._states.get(job.id) == state or job.id in self._ended:
+        if self._states.get(job.id) == state or job.id in self._recently_ended:
             return
         if job.state in FINAL_STATES:
             self._states.pop(job.id, None)
-            self._ended.append(job.id)
+            self._recently_ended.append(job.id)
         else:
             self._states[job.id] = state
         self.publish(JobEvent(job))
 
     def expect_end(self, job_id: str) -> bool:
-        """Whether it is known that the job has not ended; then its end is going to be told."""
+        """Whether the job is known not to have ended, so that its end will be published."""
         return job_id in self._states
 
-    def publish(self, happening: JobEvent) -> None:
-        for follower in self._followers:
-            follower.deliver(happening)
+    def publish(self, event: JobEvent) -> None:
+        for subscription in self._subscriptions:
+            subscription.deliver(event)
 
     @contextmanager
     def subscribe(self, client: str | None) -> Iterator[AsyncIterator[JobEvent]]:
-        """From how things stand to when the reader or the deployment leaves."""
-        follower = EventSubscription(client)
-        for happening in self._standing():
-            follower.deliver(happening)
-        if self._over:
-            follower.unsubscribe()
-        self._followers.add(follower)
+        """Subscribe, beginning with the current state of running workflows."""
+        subscription = EventSubscription(client)
+        for event in self._current_events():
+            subscription.deliver(event)
+        if self._closed:
+            subscription.unsubscribe()
+        self._subscriptions.add(subscription)
         try:
-            yield follower.events()
+            yield subscription.events()
         finally:
-            self._followers.discard(follower)
+            self._subscriptions.discard(subscription)
 
     def close(self) -> None:
-        """Nobody will hear anything any more."""
-        self._over = True
-        for follower in self._followers:
-            follower.unsubscribe()
+        """End all subscriptions."""
+        self._closed = True
+        for subscription in self._subscriptions:
+            subscription.unsubscribe()

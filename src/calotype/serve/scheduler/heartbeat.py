@@ -1,8 +1,8 @@
-"""Whether a worker lives: how long it has been silent, and how long it may be. Knows nothing of processes.
+"""Detects workers that hang, by how long a worker has been silent and how long it may be.
 
-A worker that has something to do is heard after every step. What takes longer it tells of when it begins, so
-that a model may be loaded or compiled in peace. Whoever came back from a long silence may be silent for as
-long again, and more: a large batch on a slow device is no hang.
+A busy worker sends a message after every step and announces longer stages, such as loading or compiling a
+model, before it begins them. After a long silence that ended, a worker may be silent for up to TIMEOUT_FACTOR
+times as long again: a large batch on a slow device is no hang.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from calotype.serve.ipc.messages import FromWorker, Hello, Stage
 from calotype.serve.scheduler.settings import DeploymentSettings
 
 TIMEOUT_FACTOR = 2
-"""So many times the longest silence at work that it came back from is no hang either."""
+"""The multiple of the longest silence at work so far that is not a hang either."""
 Monotonic = Callable[[], float]
 
 
 class Heartbeat:
-    """Of one worker."""
+    """The heartbeat of one worker."""
 
     def __init__(self, settings: DeploymentSettings, monotonic: Monotonic) -> None:
         self._settings, self._monotonic = settings, monotonic
         self.start()
 
     def start(self) -> None:
-        """A new worker begins."""
+        """Reset for a new worker."""
         self._stage: str | None = "its start"
         self._longest_s = 0.0
         self.expect()
 
     def expect(self) -> None:
-        """There was nothing to be heard; from here on there is."""
+        """Count silence from now on."""
         self._since = self._monotonic()
         self._suspect = False
 
@@ -45,9 +45,9 @@ class Heartbeat:
             self._stage = None
 
     def hang(self) -> str | None:
-        """What is wrong, if it has been silent for too long at two looks in a row.
+        """The problem if it has been silent for too long at two checks in a row, else None.
 
-        At the first, this process may have been away itself, and what the worker said meanwhile be unread.
+        At the first check this process may itself have been suspended, with messages of the worker unread.
         """
         silent_s = self._monotonic() - self._since
         option, limit_s = (
@@ -62,6 +62,4 @@ class Heartbeat:
             self._suspect = True
             return None
         doing = "between two steps" if self._stage is None else f"in {self._stage}"
-        return (
-            f"it hangs: nothing was heard for {silent_s:.0f} s {doing}, the limit is {limit_s:g} s ({option})"
-        )
+        return f"it hangs: no message for {silent_s:.0f} s {doing}, the limit is {limit_s:g} s ({option})"

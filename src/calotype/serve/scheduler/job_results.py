@@ -1,6 +1,6 @@
-"""What became of jobs, kept in the queue and told to whoever looks. Knows nothing of workers.
+"""Records the results of jobs in the queue and publishes them to subscribers.
 
-An outcome that the disk refuses is not lost: it is tried again, later each time, until the deployment stops.
+A result that the disk refuses is not lost: it is retried with growing pauses until the deployment stops.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ T = TypeVar("T")
 
 
 class ResultRecorder:
-    """Enters outcomes, each until it is on disk."""
+    """Writes results; each write is retried until it is on disk."""
 
     def __init__(
         self,
         queue: JobQueue,
-        watchers: JobSubscriptions,
+        subscriptions: JobSubscriptions,
         metrics: Metrics,
         settings: DeploymentSettings,
         sleep: Sleep,
     ) -> None:
-        self._queue, self._watchers, self._metrics = queue, watchers, metrics
+        self._queue, self._subscriptions, self._metrics = queue, subscriptions, metrics
         self._settings, self._sleep = settings, sleep
-        self.refused = 0
-        """Outcomes that the disk does not take at the moment."""
+        self.pending_retries = 0
+        """Results that the disk refuses at the moment and that wait for a retry."""
 
     async def finish(self, message: Finished, attachments: list[bytes], steps: int) -> None:
-        """Keep a job's pictures; it has done all its steps, whether or not the last news said so."""
-        numbers = {len(attachments), len(message.widths), len(message.heights), len(message.seeds)}
-        if len(numbers) != 1:
-            text = f"its worker sent {len(attachments)} pictures and spoke of {len(message.seeds)}"
+        """Store a job's images and end it with all its steps done, even if the last event reported fewer."""
+        lengths = {len(attachments), len(message.widths), len(message.heights), len(message.seeds)}
+        if len(lengths) != 1:
+            text = f"its worker sent {len(attachments)} images but described {len(message.seeds)}"
             await self.end(message.job_id, failed("internal", text))
             return
         pictures = [
-            GeneratedImage(*made)
-            for made in zip(attachments, message.widths, message.heights, message.seeds, strict=True)
+            GeneratedImage(*fields)
+            for fields in zip(attachments, message.widths, message.heights, message.seeds, strict=True)
         ]
-        await self._enter(
+        await self._record(
             message.job_id,
             lambda: self._queue.finish(
                 message.job_id, pictures, request=message.request, steps=(steps, steps)
@@ -61,53 +61,53 @@ class ResultRecorder:
         )
 
     async def keep(self, job_id: str, pictures: Sequence[GeneratedImage]) -> tuple[JobPicture, ...] | None:
-        """Keep what a running workflow has made so far; None if it runs no more."""
-        return await self._tried(job_id, lambda: self._queue.keep(job_id, pictures))
+        """Store images of a running workflow; None if it no longer runs."""
+        return await self._retry(job_id, lambda: self._queue.keep(job_id, pictures))
 
-    async def end(self, job_id: str, ending: Completion) -> None:
-        """End a job without new pictures."""
-        await self._enter(job_id, lambda: self._queue.end(job_id, ending))
+    async def end(self, job_id: str, completion: Completion) -> None:
+        """End a job without new images."""
+        await self._record(job_id, lambda: self._queue.end(job_id, completion))
 
     async def requeue(self, job_ids: Iterable[str], *, lost: bool) -> None:
-        """Queue running jobs again, or end those that have been lost too often."""
+        """Requeue running jobs, or fail those that were lost too often."""
         await asyncio.gather(
-            *(self._enter(job_id, partial(self._put_back, job_id, lost=lost)) for job_id in job_ids)
+            *(self._record(job_id, partial(self._requeue_one, job_id, lost=lost)) for job_id in job_ids)
         )
 
-    async def _put_back(self, job_id: str, *, lost: bool) -> Job | None:
+    async def _requeue_one(self, job_id: str, *, lost: bool) -> Job | None:
         return next(iter(await self._queue.requeue([job_id], lost=lost)), None)
 
     def publish(self, job: Job) -> None:
-        """Count and pass on how a job stands now."""
+        """Publish a job's state; count and log it if it is final."""
         if job.state in FINAL_STATES:
             self._count(job)
             _log.info("job %s: %s", job.id, job.state, extra={"job_id": job.id, "client": job.client})
-        self._watchers.publish(job)
+        self._subscriptions.publish(job)
 
-    async def _enter(self, job_id: str, enter: Callable[[], Awaitable[Job | None]]) -> None:
+    async def _record(self, job_id: str, write: Callable[[], Awaitable[Job | None]]) -> None:
         try:
-            job = await self._tried(job_id, enter)
-        # A mistake of ours must not leave a job running for ever.
+            job = await self._retry(job_id, write)
+        # A bug must not leave a job running forever.
         except Exception as error:
-            _log.exception("job %s could not be ended", job_id, extra={"job_id": job_id})
-            ending = failed("internal", f"the deployment could not keep what came of it: {error}")
-            job = await self._tried(job_id, lambda: self._queue.end(job_id, ending))
+            _log.exception("the end of job %s could not be recorded", job_id, extra={"job_id": job_id})
+            completion = failed("internal", f"the deployment could not record its result: {error}")
+            job = await self._retry(job_id, lambda: self._queue.end(job_id, completion))
         if job is not None:
             self.publish(job)
 
-    async def _tried(self, job_id: str, enter: Callable[[], Awaitable[T]]) -> T:
-        """What `enter` answers, once the disk lets it."""
+    async def _retry(self, job_id: str, write: Callable[[], Awaitable[T]]) -> T:
+        """The result of `write`, retried until the disk accepts it."""
         pause = self._settings.first_pause_s
         while True:
             try:
-                return await enter()
+                return await write()
             except UnavailableError as error:
-                _log.error("what came of job %s is tried again: %s", job_id, error, extra={"job_id": job_id})
-            self.refused += 1
+                _log.error("the result of job %s is retried: %s", job_id, error, extra={"job_id": job_id})
+            self.pending_retries += 1
             try:
                 await self._sleep(pause)
             finally:
-                self.refused -= 1
+                self.pending_retries -= 1
             pause = min(2 * pause, self._settings.longest_pause_s)
 
     def _count(self, job: Job) -> None:
@@ -116,7 +116,7 @@ class ResultRecorder:
             self._metrics.failures.labels(job.failure.kind).inc()
         if job.state == "done":
             self._metrics.images.labels(job.model).inc(len(job.pictures))
-            # The time of day may have jumped.
+            # The wall clock may have jumped.
             self._metrics.job_seconds.observe(max(0.0, (job.ended_at or 0.0) - job.created_at))
 
 

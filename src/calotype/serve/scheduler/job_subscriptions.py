@@ -1,7 +1,7 @@
-"""News of jobs to whoever looks. Knows nothing of where news come from.
+"""Subscriptions to one job's state, steps and previews.
 
-A reader has one place for news, where the next replaces what it has not read yet: it is never far behind,
-costs nothing however slow it is, and the end stays until it is read.
+A subscription holds one unread event, which the next one repositions, so a slow reader costs no memory and is
+never far behind. The final event stays until it is read.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from calotype.serve.service import UnavailableError
 from calotype.spec.job import FINAL_STATES, Job, JobNews
 
 PREVIEW_POLL_S = 5.0
-"""How long previews are made, and the last one kept, after somebody asked for it."""
+"""How long previews are made, and the last one kept, after a client polled for it."""
 
 
 class JobSubscription:
-    """One who looks at a job, or waits for its end."""
+    """One subscriber to a job, or to its end only."""
 
     def __init__(self, *, previews: bool, steps: bool) -> None:
         self.previews, self.steps = previews, steps
-        self.place: int | None = None
-        """In the queue, as it was told last."""
+        self.position: int | None = None
+        """The queue position that was published last."""
         self._unread: JobNews | None = None
-        self._arrived = asyncio.Event()
-        self._over = False
+        self._changed = asyncio.Event()
+        self._closed = False
 
     @property
     def unread_preview(self) -> bytes | None:
@@ -40,134 +40,143 @@ class JobSubscription:
             return
         if preview is None and self._unread is not None:
             preview = self._unread.preview
-        self.place = job.position
+        self.position = job.position
         self._unread = JobNews(job=job, preview=preview if self.previews else None)
-        self._arrived.set()
+        self._changed.set()
 
     def unsubscribe(self) -> None:
-        """There will be no more."""
-        self._over = True
-        self._arrived.set()
+        """End the subscription."""
+        self._closed = True
+        self._changed.set()
 
     async def events(self) -> AsyncIterator[JobNews]:
-        """Up to the job's end."""
+        """Events up to the job's end."""
         while True:
             news, self._unread = self._unread, None
             if news is not None:
                 yield news
                 if news.job.state in FINAL_STATES:
                     return
-            elif self._over:
-                raise UnavailableError("the deployment stops; its jobs go on at its next start")
+            elif self._closed:
+                raise UnavailableError("the deployment stops; its jobs continue at its next start")
             else:
-                await self._arrived.wait()
-                self._arrived.clear()
+                await self._changed.wait()
+                self._changed.clear()
 
 
 class _PreviewPoll(NamedTuple):
-    """Somebody who looks at a job now and then: a watcher that never reads, and when it is over."""
+    """A client that polls a job's preview: a subscription that is never read, and the timer that ends it."""
 
-    watcher: JobSubscription
+    subscription: JobSubscription
     end: asyncio.TimerHandle
 
 
 class JobSubscriptions:
-    """Everybody who looks. `on_previews` hears when the first, or no one any more, wants to see a job.
+    """All subscriptions, by job.
 
-    `on_change` hears of every job that is told of.
+    `on_preview_demand` is called when the first subscriber wants previews of a job, and when the last one no
+    longer does; `on_change` for every published job.
     """
 
     def __init__(
-        self, on_previews: Callable[[str, bool], None], on_change: Callable[[Job], None] = lambda _: None
+        self,
+        on_preview_demand: Callable[[str, bool], None],
+        on_change: Callable[[Job], None] = lambda _: None,
     ) -> None:
-        self._on_previews, self._on_change = on_previews, on_change
-        self._watchers: dict[str, set[JobSubscription]] = {}
-        self._glances: dict[str, _PreviewPoll] = {}
-        self._over = False
+        self._on_preview_demand, self._on_change = on_preview_demand, on_change
+        self._subscriptions: dict[str, set[JobSubscription]] = {}
+        self._polls: dict[str, _PreviewPoll] = {}
+        self._closed = False
 
     @contextmanager
     def subscribe(
         self, job_id: str, *, previews: bool = False, steps: bool = True
     ) -> Iterator[JobSubscription]:
-        """Without `steps`, of its end alone."""
-        watcher = JobSubscription(previews=previews, steps=steps)
-        self._enter(job_id, watcher)
-        if self._over:
-            watcher.unsubscribe()
+        """Subscribe to a job; without `steps`, to its end only."""
+        subscription = JobSubscription(previews=previews, steps=steps)
+        self._add(job_id, subscription)
+        if self._closed:
+            subscription.unsubscribe()
         try:
-            yield watcher
+            yield subscription
         finally:
-            self._leave(job_id, watcher)
+            self._remove(job_id, subscription)
 
     def poll_preview(self, job_id: str) -> bytes | None:
-        """The last preview of a job since it was first asked for; for who asks again within some seconds."""
-        before = self._glances.get(job_id)
+        """The latest preview, None at first; polling keeps previews enabled for PREVIEW_POLL_S."""
+        before = self._polls.get(job_id)
         if before is not None:
             before.end.cancel()
-            watcher = before.watcher
+            subscription = before.subscription
         else:
-            watcher = JobSubscription(previews=True, steps=True)
-            self._enter(job_id, watcher)
-        end = asyncio.get_running_loop().call_later(PREVIEW_POLL_S, self._forget_glance, job_id)
-        self._glances[job_id] = _PreviewPoll(watcher, end)
-        return watcher.unread_preview
+            subscription = JobSubscription(previews=True, steps=True)
+            self._add(job_id, subscription)
+        end = asyncio.get_running_loop().call_later(PREVIEW_POLL_S, self._end_poll, job_id)
+        self._polls[job_id] = _PreviewPoll(subscription, end)
+        return subscription.unread_preview
 
     def wants_previews(self, job_id: str) -> bool:
-        return any(watcher.previews for watcher in self._watchers.get(job_id, ()))
+        return any(subscription.previews for subscription in self._subscriptions.get(job_id, ()))
 
     def wants_steps(self, job_id: str) -> bool:
-        return any(watcher.steps for watcher in self._watchers.get(job_id, ()))
+        return any(subscription.steps for subscription in self._subscriptions.get(job_id, ()))
 
-    def places(self) -> dict[str, int]:
-        """What was told last of jobs that wait; where it differs, the place that is furthest back."""
+    def positions(self) -> dict[str, int]:
+        """The position last published for each queued job; the furthest back where subscribers differ."""
         return {
-            job_id: max(places)
-            for job_id, watchers in self._watchers.items()
-            if (places := [watcher.place for watcher in watchers if watcher.place is not None])
+            job_id: max(positions)
+            for job_id, subscriptions in self._subscriptions.items()
+            if (
+                positions := [
+                    subscription.position
+                    for subscription in subscriptions
+                    if subscription.position is not None
+                ]
+            )
         }
 
     def publish_position(self, job: Job) -> None:
-        """A waiting job has another place: no change that anybody but those who look at it has to know."""
-        for watcher in self._watchers.get(job.id, ()):
-            if watcher.place is not None:
-                watcher.deliver(job, None)
+        """Publish a queued job's new position to its subscribers only; its state has not changed."""
+        for subscription in self._subscriptions.get(job.id, ()):
+            if subscription.position is not None:
+                subscription.deliver(job, None)
 
     def publish(self, job: Job, preview: bytes | None = None) -> None:
         self._on_change(job)
-        for watcher in self._watchers.get(job.id, ()):
-            watcher.deliver(job, preview)
+        for subscription in self._subscriptions.get(job.id, ()):
+            subscription.deliver(job, preview)
         if job.state in FINAL_STATES:
-            self._forget_glance(job.id)
+            self._end_poll(job.id)
 
     def close(self) -> None:
-        """Nobody will hear anything any more, and is told so."""
-        self._over = True
-        for job_id in list(self._glances):
-            self._forget_glance(job_id)
-        for watchers in self._watchers.values():
-            for watcher in watchers:
-                watcher.unsubscribe()
+        """End all subscriptions; their readers get an UnavailableError."""
+        self._closed = True
+        for job_id in list(self._polls):
+            self._end_poll(job_id)
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.unsubscribe()
 
-    def _enter(self, job_id: str, watcher: JobSubscription) -> None:
-        with self._telling(job_id):
-            self._watchers.setdefault(job_id, set()).add(watcher)
+    def _add(self, job_id: str, subscription: JobSubscription) -> None:
+        with self._notify_on_change(job_id):
+            self._subscriptions.setdefault(job_id, set()).add(subscription)
 
-    def _leave(self, job_id: str, watcher: JobSubscription) -> None:
-        with self._telling(job_id):
-            self._watchers[job_id].discard(watcher)
-            if not self._watchers[job_id]:
-                del self._watchers[job_id]
+    def _remove(self, job_id: str, subscription: JobSubscription) -> None:
+        with self._notify_on_change(job_id):
+            self._subscriptions[job_id].discard(subscription)
+            if not self._subscriptions[job_id]:
+                del self._subscriptions[job_id]
 
-    def _forget_glance(self, job_id: str) -> None:
-        glance = self._glances.pop(job_id, None)
-        if glance is not None:
-            glance.end.cancel()
-            self._leave(job_id, glance.watcher)
+    def _end_poll(self, job_id: str) -> None:
+        poll = self._polls.pop(job_id, None)
+        if poll is not None:
+            poll.end.cancel()
+            self._remove(job_id, poll.subscription)
 
     @contextmanager
-    def _telling(self, job_id: str) -> Iterator[None]:
+    def _notify_on_change(self, job_id: str) -> Iterator[None]:
         before = self.wants_previews(job_id)
         yield
         after = self.wants_previews(job_id)
         if before != after:
-            self._on_previews(job_id, after)
+            self._on_preview_demand(job_id, after)

@@ -1,7 +1,4 @@
-"""What happens because time passes: deadlines, the history's limits, checks of the queue's disk and database.
-
-Knows nothing of workers.
-"""
+"""Timed tasks: deadlines, retention, and checks of the queue's disk and database."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ from calotype.spec.job import Job
 
 _log = logging.getLogger(__name__)
 _CHECK_SHARE = 20
-"""A check of the whole database takes at most one part in so many of the time."""
+"""A check of the whole database takes at most one part in this many of the time."""
 
 
 class Maintenance:
-    """Looks at a queue's clocks. `on_overdue` hears of each job that has failed for its deadline."""
+    """Runs the timed tasks of a queue. `on_overdue` is called for each job that has missed its deadline."""
 
     def __init__(
         self,
@@ -33,23 +30,23 @@ class Maintenance:
         sleep: Sleep,
     ) -> None:
         self._queue, self._on_overdue, self._settings, self._sleep = queue, on_overdue, settings, sleep
-        self._look_again = asyncio.Event()
+        self._deadline_added = asyncio.Event()
 
     def wake(self) -> None:
-        """There is a new deadline, perhaps sooner than all others."""
-        self._look_again.set()
+        """Read the deadlines again: a new one may be the soonest."""
+        self._deadline_added.set()
 
     async def enforce_deadlines(self) -> None:
         while True:
-            self._look_again.clear()
+            self._deadline_added.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._queue.seconds_to_deadline()):
-                    await self._look_again.wait()
+                    await self._deadline_added.wait()
             try:
                 for job in await self._queue.fail_overdue():
                     await self._on_overdue(job)
             except UnavailableError as error:
-                _log.error("jobs are past their deadline and cannot be ended: %s", error)
+                _log.error("jobs past their deadline cannot be ended: %s", error)
                 await self._sleep(self._settings.first_pause_s)
 
     async def enforce_retention(self) -> None:
@@ -57,11 +54,11 @@ class Maintenance:
             try:
                 await self._queue.delete_expired()
             except UnavailableError as error:
-                _log.error("the history cannot be kept within its limits: %s", error)
+                _log.error("retention limits cannot be enforced: %s", error)
             await asyncio.sleep(self._settings.tidy_s)
 
     async def keep_checking_disk(self) -> None:
-        """At short intervals, and at once when the disk has refused something."""
+        """Check at short intervals, and at once after the disk has refused a write."""
         while True:
             await self._queue.check_disk()
             if self._queue.refusal is not None:

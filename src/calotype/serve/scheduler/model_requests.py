@@ -1,4 +1,4 @@
-"""Questions to workers about models, and their answers. Knows nothing of jobs."""
+"""Requests to workers to load and unload models, and their replies."""
 
 from __future__ import annotations
 
@@ -14,64 +14,68 @@ from calotype.spec.job import JobFailure
 
 
 @dataclass(eq=False)
-class _PendingRequest:
-    seat: WorkerSlot
+class _Request:
+    slot: WorkerSlot
     message: Load | Unload
-    answer: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    reply: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def is_answered_by(self, models: Models) -> bool:
         name = self.message.model
-        held = [one for one in models.models if name in (one.name, one.sha256)]
+        loaded = [model for model in models.models if name in (model.name, model.sha256)]
         if isinstance(self.message, Load):
-            return models.asked == name or any(one.preset is None for one in held)
-        return models.asked == name or not held
+            return models.asked == name or any(model.preset is None for model in loaded)
+        return models.asked == name or not loaded
 
 
 class PendingModelRequests:
-    """Those that wait for an answer."""
+    """Requests that wait for a reply."""
 
     def __init__(self) -> None:
-        self._open: set[_PendingRequest] = set()
+        self._open: set[_Request] = set()
 
-    async def ask_all(self, seats: Iterable[WorkerSlot], message: Load | Unload, patience_s: float) -> None:
-        """Ask every worker that is ready, and wait for all; one that fails is an error."""
-        ready = [seat for seat in seats if seat.state == "ready"]
+    async def ask_all(self, slots: Iterable[WorkerSlot], message: Load | Unload, timeout_s: float) -> None:
+        """Send a request to every ready worker and wait for all replies; a failure raises."""
+        ready = [slot for slot in slots if slot.state == "ready"]
         if not ready:
             raise UnavailableError("no worker is ready; try again when one is")
-        asked = (self._ask(seat, message, patience_s) for seat in ready)
-        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+        replies = (self._request(slot, message, timeout_s) for slot in ready)
+        for outcome in await asyncio.gather(*replies, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _ask(self, seat: WorkerSlot, message: Load | Unload, patience_s: float) -> None:
-        """Ask one worker, and wait until it has done it."""
-        question = _PendingRequest(seat, message)
-        self._open.add(question)
+    async def _request(self, slot: WorkerSlot, message: Load | Unload, timeout_s: float) -> None:
+        """Send a request to one worker and wait for its reply."""
+        request = _Request(slot, message)
+        self._open.add(request)
         try:
-            async with asyncio.timeout(patience_s):
-                await seat.send(message)
-                await question.answer
+            async with asyncio.timeout(timeout_s):
+                await slot.send(message)
+                await request.reply
         except TimeoutError:
             raise UnavailableError(
-                f"worker {seat.name} did not {message.kind} {message.model!r} within {patience_s:g} s"
+                f"worker {slot.name} did not {message.kind} {message.model!r} within {timeout_s:g} s"
             ) from None
         finally:
-            self._open.discard(question)
+            self._open.discard(request)
 
-    def on_message(self, seat: WorkerSlot, message: FromWorker) -> None:
-        for question in [one for one in self._open if one.seat is seat and not one.answer.done()]:
-            if isinstance(message, Models) and question.is_answered_by(message):
-                question.answer.set_result(None)
-            elif isinstance(message, ModelFailed) and message.model == question.message.model:
-                question.answer.set_exception(error_of(message.failure))
+    def _waiting(self, slot: WorkerSlot) -> list[_Request]:
+        """Requests to this worker that have no reply yet."""
+        return [request for request in self._open if request.slot is slot and not request.reply.done()]
 
-    def on_worker_died(self, seat: WorkerSlot) -> None:
-        for question in [one for one in self._open if one.seat is seat and not one.answer.done()]:
-            question.answer.set_exception(UnavailableError(f"worker {seat.name} died before it could answer"))
+    def on_message(self, slot: WorkerSlot, message: FromWorker) -> None:
+        for request in self._waiting(slot):
+            if isinstance(message, Models) and request.is_answered_by(message):
+                request.reply.set_result(None)
+            elif isinstance(message, ModelFailed) and message.model == request.message.model:
+                request.reply.set_exception(error_of(message.failure))
+
+    def on_worker_died(self, slot: WorkerSlot) -> None:
+        for request in self._waiting(slot):
+            request.reply.set_exception(UnavailableError(f"worker {slot.name} died before it could reply"))
 
 
 def error_of(failure: JobFailure) -> CalotypeError:
-    """The error that a worker's failure was."""
+    """The exception for a worker's failure."""
     match failure.kind:
         case "not_found":
             return NotFoundError(failure.message)

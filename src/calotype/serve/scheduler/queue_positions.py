@@ -1,8 +1,8 @@
-"""Places in the queue, told to whoever looks at a job that waits. Knows nothing of workers.
+"""Publishes queue positions to subscribers of queued jobs.
 
-Every job that is claimed brings all others nearer. So places are looked at once in a while, all of them at
-once, and told when they have come a tenth nearer: however long the queue is, one who waits hears little of it
-at first and of every place in the end.
+Every claimed job moves all others forward. So positions are read once per interval, all of them at once, and
+published when one has changed by a tenth: a subscriber at the end of a long queue gets few updates at first
+and every position in the end.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from calotype.serve.service import UnavailableError
 
 _log = logging.getLogger(__name__)
 
-_PARTS = 10
+_FRACTION = 10
 
 
 class QueuePositions:
-    """Whoever waits in a queue and is looked at."""
+    """Publishes the positions of queued jobs that have subscribers."""
 
-    def __init__(self, queue: JobQueue, watchers: JobSubscriptions, settings: DeploymentSettings) -> None:
-        self._queue, self._watchers, self._settings = queue, watchers, settings
+    def __init__(
+        self, queue: JobQueue, subscriptions: JobSubscriptions, settings: DeploymentSettings
+    ) -> None:
+        self._queue, self._subscriptions, self._settings = queue, subscriptions, settings
         self._moved = asyncio.Event()
 
     def wake(self) -> None:
-        """Somebody left the queue, or changed places."""
+        """Positions may have changed."""
         self._moved.set()
 
     async def run(self) -> None:
@@ -36,18 +38,18 @@ class QueuePositions:
             await self._moved.wait()
             self._moved.clear()
             try:
-                await self._tell()
+                await self._publish()
             except UnavailableError as error:
-                _log.error("places in the queue are not told: %s", error)
+                _log.error("queue positions cannot be published: %s", error)
             await asyncio.sleep(self._settings.places_s)
 
-    async def _tell(self) -> None:
-        told = self._watchers.places()
-        if not told:
+    async def _publish(self) -> None:
+        last = self._subscriptions.positions()
+        if not last:
             return
-        for job in await self._queue.moved(told, _is_news):
-            self._watchers.publish_position(job)
+        for job in await self._queue.moved(last, _is_worth_publishing):
+            self._subscriptions.publish_position(job)
 
 
-def _is_news(told: int, place: int) -> bool:
-    return abs(told - place) * _PARTS >= max(told, 1)
+def _is_worth_publishing(last: int, position: int) -> bool:
+    return abs(last - position) * _FRACTION >= max(last, 1)

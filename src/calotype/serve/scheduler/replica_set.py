@@ -1,7 +1,4 @@
-"""Workers of one kind, as many as the queue wants, and their replacement one by one.
-
-Knows nothing of where workers run.
-"""
+"""Scales workers of one kind with the queue and replaces them one by one."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class UpdateError(CalotypeError):
-    """Workers of the new kind that would not start; those of the old kind go on."""
+    """Workers of the new kind did not start; those of the old kind stay."""
 
 
 class ReplicaCount(BaseModel):
@@ -34,11 +31,11 @@ class ReplicaCount(BaseModel):
     least: Annotated[int, Field(ge=1, le=1000)] = 1
     most: Annotated[int, Field(ge=1, le=1000)] = 1
     jobs_each: Annotated[int, Field(ge=1)] | None = None
-    """Waiting and running jobs for each worker; as many as one takes at a time if not said."""
+    """Queued and running jobs for each worker; by default as many as one takes at a time."""
     idle_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
-    """How long fewer must have been enough before one goes."""
+    """How long fewer workers must have been enough before one is removed."""
     look_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.5
-    """How often the queue is looked at."""
+    """How often the queue is checked."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -47,82 +44,84 @@ class ReplicaCount(BaseModel):
         return self
 
     def wanted(self, jobs: int, room: int) -> int:
-        """Workers for so many jobs, where one takes `room` at a time."""
+        """The number of workers for so many jobs, where one takes `room` at a time."""
         return min(self.most, max(self.least, -(-jobs // (self.jobs_each or room))))
 
 
 class ReplicaSet:
-    """Adds and retires a dispatcher's workers."""
+    """Adds and retires a scheduler's workers."""
 
     def __init__(
         self,
-        dispatcher: Scheduler,
+        scheduler: Scheduler,
         start: StartWorker,
         size: ReplicaCount,
         *,
         sleep: Sleep = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._dispatcher, self._start, self.size = dispatcher, start, size
+        self._scheduler, self._start, self.size = scheduler, start, size
         self._sleep, self._clock = sleep, clock
         self._enough_since: float | None = None
-        """Since when fewer workers would do."""
-        self._changing = asyncio.Lock()
+        """Since when fewer workers have been enough."""
+        self._lock = asyncio.Lock()
 
     async def run(self) -> None:
-        """Follow the queue until this is cancelled."""
+        """Scale with the queue until this is cancelled."""
         while True:
-            async with self._changing:
-                self._follow()
+            async with self._lock:
+                self._scale()
             await self._sleep(self.size.look_s)
 
-    def _follow(self) -> None:
-        wanted, there = self._wanted(), len(self._dispatcher.staying)
-        if wanted >= there:
+    def _scale(self) -> None:
+        wanted, present = self._target(), len(self._scheduler.active_slots)
+        if wanted >= present:
             self._enough_since = None
-            for _ in range(wanted - there):
+            for _ in range(wanted - present):
                 self._add()
             return
         now = self._clock()
         self._enough_since = now if self._enough_since is None else self._enough_since
-        if there > self.size.most or now - self._enough_since >= self.size.idle_s:
-            self._dispatcher.retire_in_background(min(self._dispatcher.staying, key=_use))
-            _log.info("one worker less: %d of %d", there - 1, self.size.most)
+        if present > self.size.most or now - self._enough_since >= self.size.idle_s:
+            self._scheduler.retire_in_background(min(self._scheduler.active_slots, key=_retire_order))
+            _log.info("removed a worker: %d of %d", present - 1, self.size.most)
 
-    def _wanted(self) -> int:
-        dispatcher = self._dispatcher
-        rooms = [seat.hello.room for seat in dispatcher.seats if seat.hello is not None]
-        if dispatcher.draining or not rooms:
-            return min(self.size.most, max(self.size.least, len(dispatcher.staying)))
-        return self.size.wanted(dispatcher.unended, max(rooms))
+    def _target(self) -> int:
+        scheduler = self._scheduler
+        rooms = [slot.hello.room for slot in scheduler.slots if slot.hello is not None]
+        if scheduler.draining or not rooms:
+            return min(self.size.most, max(self.size.least, len(scheduler.active_slots)))
+        return self.size.wanted(scheduler.unended, max(rooms))
 
     def _add(self) -> None:
-        taken = {seat.name for seat in self._dispatcher.seats}
+        taken = {slot.name for slot in self._scheduler.slots}
         name = next(name for number in count(1) if (name := replica_name(number)) not in taken)
-        self._dispatcher.add(name, self._start)
-        _log.info("one worker more: %d of %d", len(self._dispatcher.staying), self.size.most)
+        self._scheduler.add(name, self._start)
+        _log.info("added a worker: %d of %d", len(self._scheduler.active_slots), self.size.most)
 
     async def roll(self, start: StartWorker, size: ReplicaCount) -> None:
-        """Replace workers one at a time: each ends its jobs first, and the next when the new one is ready.
+        """Replace workers one at a time: each ends its jobs, and the next follows when the new one is ready.
 
-        An UpdateError if the new kind will not start: then those of the old kind have all places again.
+        Raises UpdateError if the new kind does not start; then all workers are of the old kind again.
         """
-        async with self._changing:
+        async with self._lock:
             renewed: list[WorkerSlot] = []
-            for seat in self._dispatcher.staying:
-                new = await self._replaced(seat, start)
+            for slot in self._scheduler.active_slots:
+                new = await self._replace(slot, start)
                 renewed.append(new)
                 if new.state == "given up":
-                    for each in reversed(renewed):
-                        await self._replaced(each, self._start)
-                    raise UpdateError(f"{new.name} would not start: {new.problem}; all are as they were")
+                    for replaced in reversed(renewed):
+                        await self._replace(replaced, self._start)
+                    raise UpdateError(
+                        f"{new.name} did not start: {new.problem}; the old workers are restored"
+                    )
             self._start, self.size = start, size
 
-    async def _replaced(self, seat: WorkerSlot, start: StartWorker) -> WorkerSlot:
-        """Its successor, ready or given up; it leaves before that comes, as it may have the only room."""
-        await self._dispatcher.retire(seat)
-        new = self._dispatcher.add(seat.name, start)
-        await self._dispatcher.wait_until(lambda: new.state in ("ready", "given up"))
+    async def _replace(self, slot: WorkerSlot, start: StartWorker) -> WorkerSlot:
+        """Its successor, ready or given up; the old worker ends first, as it may hold the only device."""
+        await self._scheduler.retire(slot)
+        new = self._scheduler.add(slot.name, start)
+        await self._scheduler.wait_until(lambda: new.state in ("ready", "given up"))
         return new
 
 
@@ -130,6 +129,6 @@ def replica_name(number: int) -> str:
     return f"replica-{number}"
 
 
-def _use(seat: WorkerSlot) -> tuple[bool, int, str]:
-    """How much would be lost with it: one that is not ready goes first, then the one with least to do."""
-    return seat.state == "ready", len(seat.jobs), seat.name
+def _retire_order(slot: WorkerSlot) -> tuple[bool, int, str]:
+    """Sort key for retirement: a worker that is not ready first, then the one with fewest jobs."""
+    return slot.state == "ready", len(slot.jobs), slot.name

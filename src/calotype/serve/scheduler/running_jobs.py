@@ -1,4 +1,4 @@
-"""Jobs that workers have. Knows nothing of how they came there, nor of what becomes of them."""
+"""The jobs that workers have, by id."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from calotype.spec.job import Job
 
 @dataclass(eq=False)
 class Running:
-    """A job that a worker has."""
+    """A job assigned to a worker."""
 
     job: Job
-    seat: WorkerSlot
+    slot: WorkerSlot
     steps: tuple[int, int]
     sent: bool = False
     stop_wanted: bool = False
     workflow: WorkflowRun | None = None
-    """What it has told, where it is a workflow."""
+    """The state of its nodes if it is a workflow."""
 
     def with_live_progress(self) -> Job:
         return self.job.model_copy(update={"steps_done": self.steps[0], "steps_total": self.steps[1]})
 
     async def stop(self) -> None:
-        """Tell its worker to leave it, if that has it already."""
+        """Ask its worker to stop it, if the job was sent."""
         if self.sent:
-            await self.seat.send(Stop(job_id=self.job.id))
+            await self.slot.send(Stop(job_id=self.job.id))
 
 
 class RunningJobs:
-    """All of them, by id. `on_leave` hears when a worker has one no more."""
+    """All running jobs. `on_leave` is called when a worker no longer has one."""
 
     def __init__(self, on_leave: Callable[[], None]) -> None:
         self._on_leave = on_leave
@@ -51,27 +51,27 @@ class RunningJobs:
     def get(self, job_id: str) -> Running | None:
         return self._jobs.get(job_id)
 
-    def at(self, seat: WorkerSlot, job_id: str) -> Running | None:
-        """A job of this worker's; what another one says of it does not count."""
+    def at(self, slot: WorkerSlot, job_id: str) -> Running | None:
+        """A job of this worker; messages of other workers about it are ignored."""
         running = self._jobs.get(job_id)
-        return running if running is not None and running.seat is seat else None
+        return running if running is not None and running.slot is slot else None
 
     def still(self, running: Running) -> bool:
-        """Whether its worker has it still, at the same attempt."""
+        """Whether its worker still has it, at the same attempt."""
         return self._jobs.get(running.job.id) is running
 
-    def add(self, job: Job, seat: WorkerSlot) -> Running:
-        """A worker has it from here on."""
-        seat.assign(job.id, workflow=job.kind == "workflow")
-        running = self._jobs[job.id] = Running(job, seat, (job.steps_done, job.steps_total))
+    def add(self, job: Job, slot: WorkerSlot) -> Running:
+        """Assign a job to a worker."""
+        slot.assign(job.id, workflow=job.kind == "workflow")
+        running = self._jobs[job.id] = Running(job, slot, (job.steps_done, job.steps_total))
         return running
 
     def remove(self, running: Running) -> None:
-        """Its worker has it no more."""
+        """Remove a job from its worker."""
         self._jobs.pop(running.job.id, None)
-        running.seat.jobs.discard(running.job.id)
-        if running.seat.alone == running.job.id:
-            running.seat.alone = None
+        running.slot.jobs.discard(running.job.id)
+        if running.slot.alone == running.job.id:
+            running.slot.alone = None
         self._on_leave()
 
     def clear(self) -> None:

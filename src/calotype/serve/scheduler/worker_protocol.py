@@ -1,4 +1,4 @@
-"""What a deployment needs of a worker, however it runs. Knows nothing of processes or frames."""
+"""The protocol of a worker as the scheduler uses it, independent of how the worker runs."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from calotype.serve.ipc.messages import FromWorker
 
 
 class Channel(Protocol):
-    """Messages to and from one worker. Iterating ends, or raises, when the worker has gone."""
+    """Messages to and from one worker. Iterating ends, or raises, when the worker has ended."""
 
     async def send(self, message: BaseModel, attachments: Sequence[bytes] = ()) -> None: ...
 
     def __aiter__(self) -> AsyncIterator[tuple[FromWorker, list[bytes]]]: ...
 
     async def close(self) -> None:
-        """The worker ends by itself once it sees this."""
+        """Close the channel; the worker then ends by itself."""
         ...
 
 
 class WorkerHandle(Protocol):
-    """A worker that was started."""
+    """A started worker."""
 
     @property
     def channel(self) -> Channel: ...
 
     @property
     def pid(self) -> int | None:
-        """Of its process; None while that is not known."""
+        """Its process id; None while it is not known."""
         ...
 
     def kill(self) -> None:
-        """End it whatever it does; nothing if it has ended."""
+        """Kill it; does nothing if it has ended."""
         ...
 
     async def wait(self) -> int:
-        """Its exit status once it has ended."""
+        """Wait until it has ended; its exit status."""
         ...
 
 
 StartWorker = Callable[[], Awaitable[WorkerHandle]]
-"""Starts the worker of one device; it says Hello once it can take work."""
+"""Starts the worker of one device; it sends Hello once it can take jobs."""

@@ -288,7 +288,7 @@ def test_a_key_leaves_calls_for_other_keys_and_for_health() -> None:
             streams.append(few.stub.GenerateStream(message, metadata=alice, timeout=20))
             few.await_(few.service.holding(prompt))
         ask = partial(few.stub.Status, pb.StatusRequest(), metadata=alice, timeout=20)
-        refused(ask, Code.UNAVAILABLE, "'alice' has 2 requests open and 2 of 4 places are free")
+        refused(ask, Code.UNAVAILABLE, "'alice' has 2 requests open and 2 of 4 slots are free")
         assert few.stub.Status(pb.StatusRequest(), metadata=bob, timeout=20).ready
         health = health_pb2_grpc.HealthStub(few.channel)
         assert health.Check(health_pb2.HealthCheckRequest(), timeout=20).status

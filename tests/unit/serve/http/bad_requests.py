@@ -27,7 +27,7 @@ BAD_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown field": ({"stepz": 4}, "did you mean 'steps'"),
     "a file of the server": (
         {"image": {"path": "/etc/passwd", "sha256": "0" * 64}},
-        "send the picture itself",
+        "send the image itself",
     ),
 }
 

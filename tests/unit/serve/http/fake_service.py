@@ -66,7 +66,7 @@ class StandInKeys:
 
     def check(self, token: str) -> str | None:
         if token == "spent-key":
-            raise QueueFullError("'spent' may ask for 5 pictures a minute", retry_after_s=7.2)
+            raise QueueFullError("'spent' may request 5 images a minute", retry_after_s=7.2)
         return self.names.get(token)
 
 

@@ -133,7 +133,7 @@ def test_a_key_leaves_places_for_other_keys_and_for_health() -> None:
     ):
         status, values = fetched(server, "127.0.0.2", "/v1/jobs", "alice-key")
         assert (status, values["error"]["code"]) == (503, "unavailable")
-        assert "'alice' has 2 requests open and 2 of 4 places are free" in values["error"]["message"]
+        assert "'alice' has 2 requests open and 2 of 4 slots are free" in values["error"]["message"]
         with held(server, ["hold three"], "127.0.0.1", "bob-key"):
             assert fetched(server, "127.0.0.1", "/v1/jobs", "root-key")[0] == 200
             assert fetched(server, "127.0.0.1", "/healthz")[0] == 200

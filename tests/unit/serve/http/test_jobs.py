@@ -322,7 +322,7 @@ def test_a_deployment_that_stops_loses_no_job_by_it(
     answer = connection.getresponse()
     assert answer.status == status
     text = answer.read().decode()
-    assert ("it goes on later" in text) == (status != 202)
+    assert ("it continues at the next start" in text) == (status != 202)
     connection.close()
     server.call(server.service.release)
     assert server.ended(held.id) == "done"

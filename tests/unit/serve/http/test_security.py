@@ -207,7 +207,7 @@ def test_models_are_changed_by_admins(keyed: Running) -> None:
 def test_a_used_up_quota_says_when_to_come_back(keyed: Running) -> None:
     answer = keyed.client.post("/v1/jobs", json=GOOD, headers={"X-API-Key": "spent-key"})
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "8")
-    assert "5 pictures a minute" in answer.json()["error"]["message"]
+    assert "5 images a minute" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])

@@ -471,7 +471,10 @@ def test_over_tls_it_is_found_by_name_whatever_its_certificate_calls_it(tmp_path
     other = calotype.client(str(running_deployment("one")[1].grpc), certificate=certificate)
     with other, pytest.raises(CalotypeError, match="Hostname Verification"):
         other.query("a fox")
-    for content, rule in (("no certificate", "cannot be asked over TLS"), (None, "cert.pem cannot be read")):
+    for content, rule in (
+        ("no certificate", "cannot be reached over TLS"),
+        (None, "cert.pem cannot be read"),
+    ):
         certificate.unlink()
         if content is not None:
             certificate.write_text(content)
@@ -486,7 +489,7 @@ def test_over_tls_it_is_found_by_name_whatever_its_certificate_calls_it(tmp_path
         ({"name": "one", "models": ("/a/x.ckpt", "/b/x.ckpt")}, "two models would be called 'x.ckpt'"),
         ({"name": "one", "preset": "fasst"}, "preset: 'fasst' is no preset; did you mean 'fast'"),
         ({"name": "one", "precision": "fp8"}, "precision: 'fp8' is not known; did you mean"),
-        ({"name": "one", "devices": ("tpu",)}, "'tpu' is no device"),
+        ({"name": "one", "devices": ("tpu",)}, "'tpu' is not a device"),
         ({"name": "one", "devices": ("cpu", "cpu")}, "named twice"),
         ({"name": "one", "drain_s": -1.0}, "drain_s"),
         ({"name": "one", "colour": "red"}, "colour"),

@@ -152,7 +152,7 @@ async def test_a_database_that_another_program_has_locked_is_said_and_outlived(
     async with open_queue() as queue:
         other = sqlite3.connect(queue.folder / DATABASE, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(UnavailableError, match=r"another program has had jobs\.sqlite locked"):
+        with pytest.raises(UnavailableError, match=r"another program has held the lock of jobs\.sqlite"):
             await queue.submit(asked())
         assert await queue.jobs() == []
         other.execute("ROLLBACK")
@@ -273,7 +273,7 @@ async def test_a_damaged_picture_is_an_error_until_the_same_one_is_made_again(op
         await queue.upload("ann", upload, b"precious")
         (file,) = (queue.folder / "pictures").iterdir()
         file.write_bytes(b"pretzels")
-        with pytest.raises(DamagedPictureError, match=f"picture 0 of job {done.id}.* is damaged") as refusal:
+        with pytest.raises(DamagedPictureError, match=f"image 0 of job {done.id}.* is damaged") as refusal:
             await queue.picture(done.id, 0)
         assert str(queue.folder) not in str(refusal.value)
         with pytest.raises(DamagedPictureError, match=r"'precious.png'.* is damaged"):

@@ -55,7 +55,7 @@ async def test_a_job_goes_from_queued_to_done(open_queue: OpenQueue, hands: Hand
             (0, 64, 48, 3),
         ]
         assert await queue.picture(job.id, 1) == b"two"
-        with pytest.raises(NotFoundError, match="no picture 2"):
+        with pytest.raises(NotFoundError, match="no image 2"):
             await queue.picture(job.id, 2)
 
 
@@ -216,7 +216,7 @@ async def test_an_idempotency_key_is_one_job(open_queue: OpenQueue) -> None:
         first, second = await asyncio.gather(*twice)
         assert first.id == second.id
         with pytest.raises(
-            RequestError, match=f"'k' stands for job {first.id}, which asks for something else"
+            RequestError, match=f"'k' belongs to job {first.id}, which requests something else"
         ):
             await queue.submit(asked("a pear", idempotency_key="k"))
         other = await queue.submit(asked("a pear", client="bob", idempotency_key="k"))
@@ -316,7 +316,7 @@ async def test_a_job_has_ended_even_if_what_was_given_with_it_cannot_be_removed(
         done = await queue.finish(job.id, [picture()])
         assert done is not None
         assert done.state == "done"
-        assert "stay up to the next start" in caplog.text
+        assert "stay until the next start" in caplog.text
 
 
 async def test_a_job_that_is_deleted_as_it_ends_is_gone(open_queue: OpenQueue) -> None:
@@ -459,7 +459,7 @@ async def test_the_first_to_end_makes_room(open_queue: OpenQueue, hands: Hands) 
 async def test_a_long_history_is_forgotten_to_its_end(
     open_queue: OpenQueue, hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "MAX_FORGOTTEN", 2)
+    monkeypatch.setattr(history, "MAX_DELETED", 2)
     async with open_queue(max_bytes=10, max_age_s=45.0) as queue:
         ids = await ended_jobs(queue, hands, [1, 1, 1, 4, 4, 4, 4])
         await queue.delete_expired()

@@ -235,7 +235,7 @@ def add_job(connection: sqlite3.Connection, number: int, client: str, size: int,
 @ONCE
 @given(entries=HELD, limit=st.integers(0, 300), at_once=st.integers(1, 5))
 def test_images_go_as_the_reference_says(entries: Held, limit: int, at_once: int) -> None:
-    with database() as connection, patch.object(history, "MAX_FORGOTTEN", at_once):
+    with database() as connection, patch.object(history, "MAX_DELETED", at_once):
         for number, (client, size) in enumerate(entries):
             add_job(connection, number, client, size)
         removed: list[str] = []
@@ -266,7 +266,7 @@ def test_uploads_go_as_the_reference_says(
     # Entered in any order: what counts is when an upload was used last.
     order = data.draw(st.permutations(range(len(entries))))
     limits = QueueLimits(**{"max_uploads" if by_number else "max_upload_bytes": limit})
-    with database() as connection, patch.object(uploads, "MAX_FORGOTTEN", at_once):
+    with database() as connection, patch.object(uploads, "MAX_DELETED", at_once):
         for number in order:
             client, size = entries[number]
             name = file(f"{number}.png", "input")
@@ -398,7 +398,7 @@ def test_retention_reads_indexes_and_only_the_rows_that_go() -> None:
             for forget in (history.forget_old, uploads.forget_old):
                 while forget(connection, limits, 0.0) is not None:
                     pass
-            assert history._crowding(connection, 0)
+            assert history._over_record_limit(connection, 0)
         read = [step for _, step in whole_tables(found)]
         assert read
         covering = ("COVERING INDEX jobs_held", "COVERING INDEX uploads_of_client")

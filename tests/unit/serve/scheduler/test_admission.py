@@ -61,7 +61,7 @@ async def test_everything_over_a_limit_is_said_at_once(deployed: OpenDeployment)
         said = {problem.field: problem.message for problem in refused.value.problems}
         assert said == {
             "request.width": "128×64 is 8192 pixels, the limit here is 4096; make it smaller",
-            "request.count": "4 pictures, the limit of one job here is 3; send several jobs",
+            "request.count": "4 images, the limit of one job here is 3; send several jobs",
             "request.steps": "11 steps, the limit here is 10",
             "image": "is 20×10, the limit here is 100 pixels; scale it down",
             "mask": "is not a PNG, WEBP, JPEG that can be read",
@@ -112,9 +112,9 @@ async def test_given_pictures_go_to_the_worker(deployed: OpenDeployment, tmp_pat
 async def test_no_file_of_the_servers_can_be_named(deployed: OpenDeployment) -> None:
     async with deployed(Stage(None).start) as deployment:
         named = {"path": "/etc/passwd", "sha256": blob_name(png())}
-        with pytest.raises(RequestError, match=r"request\.image: names another picture than came"):
+        with pytest.raises(RequestError, match=r"request\.image: names another image than was sent"):
             await deployment.submit(asking(image=named), client="ann")
-        with pytest.raises(RequestError, match=r"request\.image: names another picture than came"):
+        with pytest.raises(RequestError, match=r"request\.image: names another image than was sent"):
             await deployment.submit(asking(image=named), client="ann", image=png(9, 9))
         assert (await deployment.submit(asking(image=named), client="ann", image=png())).state == "queued"
 
@@ -179,7 +179,7 @@ async def test_quotas_of_a_key(deployed: OpenDeployment, tmp_path: Path) -> None
         first = await deployment.submit(asking(count=4, idempotency_key="k"), client="ann")
         again = await deployment.submit(asking(count=4, idempotency_key="k"), client="ann")
         assert again.id == first.id
-        with pytest.raises(QueueFullError, match="10 pictures a minute and has 6 left") as refused:
+        with pytest.raises(QueueFullError, match="10 images a minute and has 6 left") as refused:
             await deployment.submit(asking(count=9), client="ann")
         assert refused.value.retry_after_s == pytest.approx(18)
         await deployment.submit(asking(count=1), client="ann")

@@ -214,7 +214,7 @@ async def test_an_answer_that_makes_no_sense_fails_its_job(deployed: OpenDeploym
         worker.say(said, b"one", b"two")
         failed = await soon(deployment.wait(job.id))
         assert failed.failure == JobFailure(
-            kind="internal", message="its worker sent 2 pictures and spoke of 1"
+            kind="internal", message="its worker sent 2 images but described 1"
         )
 
 
@@ -285,7 +285,7 @@ async def test_a_job_that_no_worker_can_be_told_of_fails_and_kills_nobody(deploy
         bad = await deployment.submit(asking("unsayable"), client="ann")
         failed = await soon(deployment.wait(bad.id))
         assert failed.failure == JobFailure(
-            kind="bad_request", message="no worker can be told of it: a frame is too large"
+            kind="bad_request", message="it cannot be sent to a worker: a frame is too large"
         )
         (good,) = await submitted(deployment, 1)
         picky.finish(await picky.told(Work))

@@ -67,7 +67,7 @@ async def test_a_silent_worker_is_ended_and_its_jobs_go_on(
         with caplog.at_level(logging.ERROR):
             clock.now += 0.02
             await until(lambda: worker.killed)
-        assert "worker0 with 2 jobs is ended: it hangs" in caplog.text
+        assert "worker0 with 2 jobs is killed: it hangs" in caplog.text
         assert "the limit is 0.1 s (--hang-limit)" in caplog.text
         assert metric(deployment, "calotype_worker_hangs_total", worker="worker0") == 1
         successor = await theatre.next()
@@ -198,7 +198,7 @@ async def test_one_that_cannot_even_be_killed_does_not_keep_its_jobs(
     deployed: OpenDeployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a process does that waits for its device inside the kernel."""
-    monkeypatch.setattr("calotype.serve.scheduler.worker_slot.KILLED_S", 0.01)
+    monkeypatch.setattr("calotype.serve.scheduler.worker_slot.KILL_TIMEOUT_S", 0.01)
 
     class Undead(Puppet):
         def die(self) -> None:

@@ -73,7 +73,7 @@ def test_revoking_the_last_key_lets_nobody_in(tmp_path: Path) -> None:
     ("name", "says"),
     [
         ("ann", "a key 'ann' exists"),
-        ("local", "who asks without a key"),
+        ("local", "is the name of clients without a key"),
         ("../x", "not a usable name"),
         ("", "empty"),
     ],
@@ -175,7 +175,7 @@ def test_pictures_a_minute(tmp_path: Path) -> None:
     keys.spend("ann", 2)
     keys.refund("ann", 1)
     keys.spend("ann", 1)
-    with pytest.raises(RequestError, match="7 pictures at once, the limit of 'ann' is 6 a minute"):
+    with pytest.raises(RequestError, match="7 images at once, the limit of 'ann' is 6 a minute"):
         keys.spend("ann", 7)
     now += 100_000
     keys.spend("ann", 6)

@@ -56,12 +56,12 @@ async def test_a_drain_lets_running_jobs_end(deployed: OpenDeployment) -> None:
         draining = asyncio.create_task(deployment.drain(60))
         await asyncio.sleep(0)
         assert (deployment.status().draining, deployment.status().ready) == (True, False)
-        with pytest.raises(UnavailableError, match="accepts nothing more"):
+        with pytest.raises(UnavailableError, match="accepts no more jobs"):
             await deployment.submit(asking(), client="ann")
         worker.finish(work)
         await soon(draining)
         assert (await soon(watcher)).state == "done"
-        with pytest.raises(UnavailableError, match="go on at its next start"):
+        with pytest.raises(UnavailableError, match="continue at its next start"):
             await soon(waiter)
         assert worker.closed
         assert worker.told_nothing()
@@ -144,7 +144,7 @@ async def test_a_client_that_waits_does_not_lose_its_job_by_a_stop(deployed: Ope
         await asyncio.sleep(0)
         await deployment.drain(0)
         for client in clients:
-            with pytest.raises(UnavailableError, match="go on at its next start"):
+            with pytest.raises(UnavailableError, match="continue at its next start"):
                 await soon(client)
     async with deployed(Stage(None).start) as deployment:
         assert {job.state for job in await deployment.jobs()} == {"queued"}

@@ -153,7 +153,9 @@ async def test_followers_hear_of_their_own_and_how_things_stand(deployed: OpenDe
         work = await puppet.told(RunWorkflow)
         for value in (1, 2):
             puppet.say(news(work, "progressed", node="1", value=value, maximum=2))
-        await until(lambda: any(h.news and h.news.value == 2 for h in deployment._dispatcher._standing()))
+        await until(
+            lambda: any(e.news and e.news.value == 2 for e in deployment._scheduler._current_events())
+        )
         with deployment.follow(client="bob") as bobs, deployment.follow(client="ann") as anns:
             bob = await handed_in(deployment, "bob")
             (first,) = await _take(bobs, 1)
@@ -164,19 +166,19 @@ async def test_followers_hear_of_their_own_and_how_things_stand(deployed: OpenDe
 
 
 async def test_a_slow_follower_misses_steps_and_one_far_behind_is_left() -> None:
-    followers = EventBus(lambda: ())
+    bus = EventBus(lambda: ())
     job = _job("ann")
     step = NodeNews(job_id=job.id, happened="progressed", node="1", maximum=9)
-    with followers.subscribe("ann") as happenings, followers.subscribe("bob") as others:
+    with bus.subscribe("ann") as happenings, bus.subscribe("bob") as others:
         for value in range(9):
-            followers.publish(JobEvent(job, step.model_copy(update={"value": value})))
+            bus.publish(JobEvent(job, step.model_copy(update={"value": value})))
         (only,) = await _take(happenings, 1)
         assert only.news is not None
         assert only.news.value == 8
         for _ in range(MAX_UNREAD + 1):
-            followers.publish(JobEvent(job))
+            bus.publish(JobEvent(job))
         assert len([one async for one in happenings]) == MAX_UNREAD + 1
-        followers.close()
+        bus.close()
         assert [one async for one in others] == []
 
 
@@ -257,7 +259,7 @@ async def test_a_graph_counts_as_the_pictures_it_saves(deployed: OpenDeployment,
     async with deployed(Stage(None).start, quotas=keys) as deployment:
         admission = WorkflowAdmission(load_registry(), models=("emoji",))
         desk = DeploymentWorkflowService(deployment, deployment._queue, admission)
-        with pytest.raises(RequestError, match="64 pictures at once, the limit of 'ann' is 63 a minute"):
+        with pytest.raises(RequestError, match="64 images at once, the limit of 'ann' is 63 a minute"):
             await desk.submit(WorkflowSubmission(prompt=prompt), client="ann")
 
 
@@ -306,7 +308,7 @@ async def test_pictures_that_nobody_could_tell_beforehand_count_when_they_are_sa
         assert failed.failure is not None
         assert failed.failure.message == (
             "node 1 (Save): it was counted as 1 pictures when it was handed in and has 2: "
-            "'ann' may ask for 3 pictures a minute and has 0 left; try again later"
+            "'ann' may request 3 images a minute and has 0 left; try again later"
         )
         assert failed.report is not None
         assert failed.report.failed is not None

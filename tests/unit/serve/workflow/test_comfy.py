@@ -251,7 +251,7 @@ def test_the_same_id_is_the_same_workflow(connect: Connect) -> None:
     client.until_done(chosen)
     assert client.queue_prompt(graph(seed=4), prompt_id=chosen)["prompt_id"] == chosen
     assert client.get(f"/history/{chosen}")[chosen]["status"]["completed"]
-    assert "another job's" in refused(client, graph(seed=5), prompt_id=chosen)["error"]["message"]
+    assert "id of another job" in refused(client, graph(seed=5), prompt_id=chosen)["error"]["message"]
 
 
 def test_history_is_paged_and_forgotten(connect: Connect) -> None:

@@ -1,4 +1,4 @@
-"""How jobs end, once, and how running ones come back. Knows nothing of transactions: the caller has one."""
+"""Ends jobs, once each, and requeues running ones. The caller owns the transaction."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from calotype.spec.job import Job, JobFailure, JobPicture, WorkflowReport
 
 @dataclass(frozen=True)
 class Completion:
-    """The last word about a job."""
+    """The result of a job."""
 
     state: Literal["done", "failed", "cancelled"]
     pictures: tuple[JobPicture, ...] = ()
     failure: JobFailure | None = None
     request: Mapping[str, Any] | None = None
-    """With what the model decided; as it was accepted if not said."""
+    """The request with the model's defaults; as it was accepted if None."""
     steps: tuple[int, int] | None = None
-    """Done and in all, as far as it came."""
+    """Steps done and total steps."""
     report: WorkflowReport | None = None
-    """Of a workflow."""
+    """The report of a workflow."""
 
 
 GIVEN = ("image", "mask")
-"""Where a request names the pictures that came with it."""
+"""Fields of a request that name its input images."""
 CANCELLED = Completion("cancelled")
 OVERDUE = Completion(
     "failed", failure=JobFailure(kind="deadline", message="its deadline passed before it ended")
@@ -38,7 +38,7 @@ OVERDUE = Completion(
 
 
 def end(connection: sqlite3.Connection, job_id: str, ending: Completion, now: float) -> Job | None:
-    """Enter a final state; None if the job is in one already, or gone."""
+    """Set a job's final state; None if it has one already or was deleted."""
     row = connection.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
     if row is None:
         return None
@@ -59,7 +59,7 @@ def end(connection: sqlite3.Connection, job_id: str, ending: Completion, now: fl
             "failure": None if ending.failure is None else ending.failure.model_dump_json(),
             "pictures": json.dumps([picture.model_dump() for picture in ending.pictures]),
             "report": None if ending.report is None else ending.report.model_dump_json(),
-            "request": row["request"] if ending.request is None else _filled_in(row, ending.request),
+            "request": row["request"] if ending.request is None else _final_request(row, ending.request),
             "steps_done": steps[0],
             "steps_total": steps[1],
         },
@@ -75,8 +75,8 @@ def end(connection: sqlite3.Connection, job_id: str, ending: Completion, now: fl
     return find_job(connection, job_id)
 
 
-def _filled_in(row: sqlite3.Row, request: Mapping[str, Any]) -> str:
-    """What the model decided, about the pictures that were given and no others."""
+def _final_request(row: sqlite3.Row, request: Mapping[str, Any]) -> str:
+    """The request with the model's defaults, and the input images that were accepted."""
     accepted = json.loads(row["request"])
     given = {name: accepted[name] for name in GIVEN if name in accepted}
     return json.dumps({**request, **given})
@@ -85,9 +85,9 @@ def _filled_in(row: sqlite3.Row, request: Mapping[str, Any]) -> str:
 def ask_to_stop(
     connection: sqlite3.Connection, job_id: str, client: str | None, now: float
 ) -> tuple[Job, bool]:
-    """A queued job ends at once; a running one is marked, so that it ends even if its worker dies first.
+    """End a queued job at once; mark a running one, so that it ends even if its worker dies first.
 
-    Answers with the job, and whether it has ended by this.
+    Returns the job, and whether it has ended by this.
     """
     row = find_row(connection, job_id, client)
     if row["state"] == "queued":
@@ -100,9 +100,9 @@ def ask_to_stop(
 def put_back(
     connection: sqlite3.Connection, job_ids: Iterable[str], limits: QueueLimits, now: float, *, lost: bool
 ) -> list[Job]:
-    """Running jobs that nobody runs any more: back to their place, or ended where there is no use in that.
+    """Requeue jobs that no longer run, or end those that were canceled or lost too often.
 
-    `lost` says that whoever ran them died, which a job survives so many times.
+    `lost` says that their worker or server died, which a job survives `limits.max_losses` - 1 times.
     """
     changed = []
     for job_id in job_ids:
@@ -119,7 +119,7 @@ def _put_back(connection: sqlite3.Connection, row: sqlite3.Row, limits: QueueLim
     if row["stop_wanted"]:
         end(connection, row["id"], CANCELLED, now)
     elif row["losses"] >= limits.max_losses:
-        message = f"what ran it died {row['losses']} times under it, the limit is {limits.max_losses}"
+        message = f"its worker died {row['losses']} times while running it, the limit is {limits.max_losses}"
         failure = JobFailure(kind="worker_lost", message=message)
         end(connection, row["id"], Completion("failed", failure=failure), now)
     else:
@@ -127,6 +127,6 @@ def _put_back(connection: sqlite3.Connection, row: sqlite3.Row, limits: QueueLim
 
 
 def put_all_back(connection: sqlite3.Connection, limits: QueueLimits, now: float, *, lost: bool) -> list[Job]:
-    """Everything that is running, after a crash or before a stop."""
+    """Requeue all running jobs, after a crash or before a stop."""
     rows = connection.execute("SELECT id FROM jobs WHERE state = 'running'").fetchall()
     return put_back(connection, [row["id"] for row in rows], limits, now, lost=lost)

@@ -1,9 +1,9 @@
-"""How jobs enter the queue and leave it for a worker. Knows nothing of transactions, which are the caller's.
+"""Inserts jobs into the queue and claims them for workers. The caller owns the transaction.
 
-Between clients of one priority turns are taken. A job's turn is where its client's turns have come, or where
-the queue has come if that is further, and the next job of that client comes as much later as this one costs.
-So a client with a thousand waiting jobs delays another's first job by one of its own, and one who was away
-has saved nothing up. A job's turn never changes: claiming, and counting who is in front, take one index.
+Clients of one priority take turns. A job's turn is the larger of its client's next turn and the queue's
+current turn; the client's next turn then grows by this job's cost. So a client with a thousand queued jobs
+delays another client's first job by one of its own, and an idle client accumulates no credit. A job's turn
+never changes: claiming, and counting the jobs in front, take one index.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from calotype.spec.job import Job, JobKind, PictureFile
 
 @dataclass(frozen=True)
 class NewJob:
-    """What is to be accepted, checked by whoever made it."""
+    """A checked job to enqueue."""
 
     client: str
     model: str
     request: Mapping[str, Any]
     model_asked: bool = True
-    """Whether the client named the model, or took whichever the deployment serves first."""
+    """Whether the client named the model, or left it to the deployment's default."""
     preset: str | None = None
     priority: int = 0
     deadline_s: float | None = None
     idempotency_key: str | None = None
     cost: int = 1
-    """How much work it is beside others, for the turns between clients."""
+    """Its amount of work, for the turns between clients."""
     max_queued: int | None = None
-    """A bound of this client's own."""
+    """This client's own limit on queued jobs."""
     kind: JobKind = "pictures"
     id: str | None = None
-    """Chosen by the client; the same again, asking for the same, is the same job."""
+    """Chosen by the client; a repeated request with the same id is the same job."""
     number: float | None = None
-    """Goes before those jobs of this client that have a larger one; its place in the row if not said."""
+    """Sort key among this client's jobs; its sequence number by default."""
     front: bool = False
-    """Goes before all of this client's."""
+    """Puts the job before all others of this client."""
     inputs: Mapping[str, PictureFile] = field(default_factory=dict)
-    """Files that are here already and belong to it, by what it calls them."""
+    """Stored files that it uses, by its names for them."""
 
     @property
     def digest(self) -> str:
-        """The same for what asks for the same, whatever the deployment would make of it today."""
-        # Where none is chosen it is what it was before there were any to choose.
+        """A hash of what the client requested, independent of the deployment's defaults today."""
+        # Without a preset, keep the digest that jobs had before presets existed.
         chosen = [] if self.preset is None else [self.preset]
         model = self.model if self.model_asked else None
         text = json.dumps([model, self.request, *chosen], sort_keys=True)
@@ -64,15 +64,15 @@ class NewJob:
 
 @dataclass(frozen=True)
 class EnqueueResult:
-    """The job that was asked for."""
+    """An enqueued job."""
 
     job: Job
     new: bool
-    """False where an earlier submission had asked for it."""
+    """False if an earlier submission created the job."""
 
 
 def known(connection: sqlite3.Connection, new: NewJob) -> Job | None:
-    """The job that this client's idempotency key, or id, already stands for."""
+    """The job of this client with the same idempotency key or id, if any."""
     if new.id is not None:
         return _same_id(connection, new)
     if new.idempotency_key is None:
@@ -83,7 +83,7 @@ def known(connection: sqlite3.Connection, new: NewJob) -> Job | None:
     if row is None:
         return None
     if row["digest"] != new.digest:
-        rule = f"{new.idempotency_key!r} stands for job {row['id']}, which asks for something else"
+        rule = f"{new.idempotency_key!r} belongs to job {row['id']}, which requests something else"
         raise RequestError([Problem("idempotency_key", f"{rule}; use a new key", new.idempotency_key)])
     return as_job(connection, row)
 
@@ -93,7 +93,7 @@ def _same_id(connection: sqlite3.Connection, new: NewJob) -> Job | None:
     if row is None:
         return None
     if (row["client"], row["digest"]) != (new.client, new.digest):
-        rule = f"{new.id!r} is another job's; choose another, or leave it out"
+        rule = f"{new.id!r} is the id of another job; choose another, or omit it"
         raise RequestError([Problem("prompt_id", rule, new.id)])
     return as_job(connection, row)
 
@@ -106,13 +106,13 @@ def enqueue(
     now: float,
     retry_after_s: float,
 ) -> EnqueueResult:
-    """Put a job into the queue, or answer with the one its idempotency key stands for.
+    """Insert a job, or return the one that has its idempotency key or id.
 
-    `given`: bytes of the files that came with it, by name.
+    `given`: sizes of its input files, by name.
     """
-    found = known(connection, new)
-    if found is not None:
-        return EnqueueResult(found, new=False)
+    existing = known(connection, new)
+    if existing is not None:
+        return EnqueueResult(existing, new=False)
     _check_room(connection, new, limits, retry_after_s)
     job_id = new.id or uuid.uuid4().hex
     attached = uploads.find(connection, new.client, new.inputs, now)
@@ -161,7 +161,7 @@ def enqueue(
 
 def _turn(connection: sqlite3.Connection, new: NewJob) -> int:
     place = {"client": new.client, "priority": new.priority}
-    came_to, claimed, waiting = connection.execute(
+    current, claimed, waiting = connection.execute(
         """
         SELECT (SELECT turn FROM rounds WHERE priority = :priority),
                (SELECT next_turn FROM shares WHERE client = :client AND priority = :priority),
@@ -170,7 +170,7 @@ def _turn(connection: sqlite3.Connection, new: NewJob) -> int:
         """,
         place,
     ).fetchone()
-    return max(came_to or 0, claimed or 0, waiting or 0)
+    return max(current or 0, claimed or 0, waiting or 0)
 
 
 def _check_room(
@@ -187,20 +187,20 @@ def _check_room(
     ).fetchone()[0]
     if own >= own_limit:
         rule = f"{own} jobs of {new.client!r} are waiting, the limit for one client is {own_limit}"
-        raise QueueFullError(f"{rule}; try again when one has begun", retry_after_s)
+        raise QueueFullError(f"{rule}; try again when one has started", retry_after_s)
     free = limits.max_queued - queued
-    # One client takes at most half of the queue, and what becomes free goes to those with fewer jobs first.
-    # Without keys there is one client, which has all places.
+    # One client takes at most half of the queue, and freed space goes to clients with fewer jobs first.
+    # Without keys there is one client, which may use all of it.
     if own >= free and new.client != LOCAL:
-        rule = f"{own} jobs of {new.client!r} are waiting and {free} places of {limits.max_queued} are free"
-        kept = "no client may have more waiting jobs than places are free, so that others find room"
-        raise QueueFullError(f"{rule}: {kept}; try again when one has begun", retry_after_s)
+        rule = f"{own} jobs of {new.client!r} are waiting and {free} of {limits.max_queued} places are free"
+        policy = "a client may have no more waiting jobs than places are free, so that others find room"
+        raise QueueFullError(f"{rule}: {policy}; try again when one has started", retry_after_s)
 
 
 def claim(
     connection: sqlite3.Connection, most: Mapping[JobKind, int], now: float, *, alone: bool = False
 ) -> list[Job]:
-    """The next jobs, so many of each kind; with `alone`, of those to be handed out so."""
+    """Claim the next jobs, up to a number of each kind; with `alone`, those that must run alone."""
     rows = [row for kind, number in most.items() for row in _next(connection, kind, number, alone)]
     for row in rows:
         connection.execute(
@@ -223,7 +223,7 @@ def _next(connection: sqlite3.Connection, kind: JobKind, most: int, alone: bool)
 
 
 def _count_turn(connection: sqlite3.Connection, row: sqlite3.Row) -> None:
-    # A job that comes back has a turn from before, and the queue never goes back.
+    # A requeued job has an old turn, and the queue's turn never goes back.
     connection.execute(
         "INSERT INTO rounds VALUES (?, ?) ON CONFLICT DO UPDATE SET turn = max(turn, excluded.turn)",
         (row["priority"], row["turn"]),

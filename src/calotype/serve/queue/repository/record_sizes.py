@@ -1,6 +1,6 @@
-"""How much of the database each client's rows take, for the limit on records.
+"""Measures how much of the database each client's rows take, for the limit on records.
 
-A job's row says how large its record and its images are, so that counting reads one index and no large row.
+A job's row stores the size of its record and of its images, so that summing reads one index and no large row.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import sqlite3
 
 ROW_BYTES = 512
-"""Of a job beside its texts: short columns, and its entries in the indexes."""
+"""Of a job without its texts: short columns, and its index entries."""
 FILE_BYTES = 256
-"""Of a file's name in a job, or of an upload."""
+"""Of a file referenced by a job, or of an upload."""
 
 _RECORD_BYTES = f"""
     {ROW_BYTES} + length(request) + length(pictures) + coalesce(length(report), 0)
     + coalesce(length(failure), 0) + {FILE_BYTES} * (SELECT count(*) FROM files WHERE job = jobs.sequence)
 """  # noqa: S608
-# The images of a job count from its end, when they can be removed with it.
+# A job's images count once it has ended, because they can be deleted with it from then on.
 _IMAGE_BYTES = """
     CASE WHEN end_order IS NULL THEN 0
     ELSE (SELECT coalesce(sum(bytes), 0) FROM files WHERE job = jobs.sequence AND given = 0) END
@@ -25,12 +25,12 @@ _MEASURE = f"UPDATE jobs SET record_bytes = {_RECORD_BYTES}, image_bytes = {_IMA
 
 
 def measure(connection: sqlite3.Connection, sequence: int) -> None:
-    """Write down how large a job is, once its files are entered."""
+    """Store a job's sizes, once its files are inserted."""
     connection.execute(f"{_MEASURE} WHERE sequence = ?", (sequence,))
 
 
 def measure_unknown(connection: sqlite3.Connection) -> None:
-    """The same for all jobs that have no size: those of an older database."""
+    """Store the sizes of all jobs that have none: those of an older database."""
     connection.execute(
         f"""
         {_MEASURE} WHERE sequence IN
@@ -40,7 +40,7 @@ def measure_unknown(connection: sqlite3.Connection) -> None:
 
 
 def held(connection: sqlite3.Connection) -> dict[str, int]:
-    """Bytes of each client's rows, of jobs that wait or run and of uploads too."""
+    """Bytes of each client's rows, unfinished jobs and uploads included."""
     rows = connection.execute(
         f"""
         SELECT client, sum(bytes) FROM (

@@ -1,7 +1,7 @@
-"""Waiting jobs that trade places. Knows nothing of transactions, which are the caller's.
+"""Moves queued jobs. The caller owns the transaction.
 
-Moving hands out the same places anew among the jobs it is about: those of one client, or of all for an admin.
-So nobody else comes earlier or later by it.
+A move redistributes the same places among the jobs concerned: those of one client, or of all for an admin. So
+no other job moves forward or back.
 """
 
 from __future__ import annotations
@@ -15,35 +15,37 @@ from calotype.spec.job import Job
 
 
 def move(connection: sqlite3.Connection, job_id: str, before: str | None, client: str | None) -> Job:
-    """Put a waiting job in front of another, or behind all; with `client`, among that client's alone."""
+    """Move a queued job in front of another, or to the end; with `client`, among that client's jobs only."""
     for field, moved in (("id", job_id), ("before", before)):
         if moved is not None and (state := find_row(connection, moved, client)["state"]) != "queued":
-            rule = f"job {moved} is {state}; only waiting jobs have a place that can change"
+            rule = f"job {moved} is {state}; only waiting jobs can be moved"
             raise RequestError([Problem(field, rule, moved)])
-    _trade(connection, _waiting(connection, client), job_id, before)
+    _redistribute(connection, _waiting(connection, client), job_id, before)
     return find_job(connection, job_id)
 
 
 def by_number(connection: sqlite3.Connection, job_id: str) -> None:
-    """Put a new job before those of its client that have a larger number."""
+    """Move a new job before those of its client that have a larger number."""
     new = find_row(connection, job_id)
     own = _waiting(connection, new["client"])
     before = next((row["id"] for row in own if row["number"] > new["number"]), None)
     if before is not None:
-        _trade(connection, own, job_id, before)
+        _redistribute(connection, own, job_id, before)
 
 
 def moved(
-    connection: sqlite3.Connection, told: Mapping[str, int], is_news: Callable[[int, int], bool]
+    connection: sqlite3.Connection, published: Mapping[str, int], worth_publishing: Callable[[int, int], bool]
 ) -> list[Job]:
-    """Those jobs whose place is another than `told`, and so far from it that it is news; in one pass."""
+    """Jobs whose position differs enough from the published one to publish it again; in one pass."""
     order = connection.execute(
         "SELECT id FROM jobs WHERE state = 'queued' ORDER BY priority DESC, turn, place"
     ).fetchall()
     return [
         find_job(connection, row["id"])
         for place, row in enumerate(order)
-        if row["id"] in told and place != told[row["id"]] and is_news(told[row["id"]], place)
+        if row["id"] in published
+        and place != published[row["id"]]
+        and worth_publishing(published[row["id"]], place)
     ]
 
 
@@ -58,7 +60,9 @@ def _waiting(connection: sqlite3.Connection, client: str | None) -> list[sqlite3
     ).fetchall()
 
 
-def _trade(connection: sqlite3.Connection, rows: list[sqlite3.Row], job_id: str, before: str | None) -> None:
+def _redistribute(
+    connection: sqlite3.Connection, rows: list[sqlite3.Row], job_id: str, before: str | None
+) -> None:
     if before == job_id:
         return
     order = [row["id"] for row in rows if row["id"] != job_id]

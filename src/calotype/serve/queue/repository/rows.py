@@ -1,4 +1,4 @@
-"""From a row of the table to a Job. Knows nothing of how rows change."""
+"""Converts rows of the jobs table to Jobs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from calotype.core.errors import NotFoundError
 from calotype.spec.job import Job, JobFailure, JobPicture, WorkflowReport
 
 ALONE_AFTER = 2
-"""A job that was lost this often is handed out by itself: the next death is then its own doing."""
+"""A job that was lost this often runs alone, so that the next death is attributed to it."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Of jobs that have not ended."""
+    """Numbers of jobs that have not ended."""
 
     queued: int
     running: int
     alone: int
-    """Of those that are queued, the ones that are to run by themselves."""
+    """Those of the queued jobs that must run alone."""
 
 
 def counted(connection: sqlite3.Connection) -> Counts:
@@ -43,7 +43,7 @@ _POSITION = """
 
 
 def as_job(connection: sqlite3.Connection, row: sqlite3.Row) -> Job:
-    """The job of a whole row, with its place in the queue."""
+    """The job of a complete row, with its queue position."""
     return Job(
         id=row["id"],
         kind=row["kind"],
@@ -70,15 +70,17 @@ def as_job(connection: sqlite3.Connection, row: sqlite3.Row) -> Job:
 
 
 def find_row(connection: sqlite3.Connection, job_id: str, client: str | None = None) -> sqlite3.Row:
-    """The row of a job; another client's is as good as none."""
+    """The row of a job; another client's job counts as missing."""
     row: sqlite3.Row | None = connection.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
     if row is None or client not in (None, row["client"]):
-        raise NotFoundError(f"no job {job_id[:80]!r}; it may have been deleted, or forgotten after its time")
+        raise NotFoundError(
+            f"no job {job_id[:80]!r}; it may have been deleted, or removed after its retention time"
+        )
     return row
 
 
 def find_job(connection: sqlite3.Connection, job_id: str, client: str | None = None) -> Job:
-    """A job as it stands; with `client`, only if it is that client's."""
+    """A job; with `client`, only if it is that client's."""
     return as_job(connection, find_row(connection, job_id, client))
 
 

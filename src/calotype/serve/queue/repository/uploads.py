@@ -1,6 +1,6 @@
-"""Pictures that clients gave before any job, and names of pictures that workflows made.
+"""Manages images that clients uploaded before any job, and names of images that workflows made.
 
-Knows nothing of transactions, which are the caller's, nor of the files themselves.
+The caller owns the transaction and stores the files.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from calotype.serve.queue.limits import QueueLimits
 from calotype.spec.job import JobPicture, PictureFile
 
 MAX_LISTED = 10_000
-MAX_FORGOTTEN = 200
-"""At once, as in `history`."""
+MAX_DELETED = 200
+"""In one transaction, as in `history`."""
 _MAX_OWNERS = 10
-"""Clients that an ambiguous name is compared across."""
+"""Clients whose files an ambiguous name is compared across."""
 _MAX_SUFFIX_LENGTH = 16
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A picture that a client gave."""
+    """An image that a client uploaded."""
 
     file: PictureFile
     bytes: int
     used_at: float
-    """When it was given, or last part of a new job."""
+    """When it was uploaded, or last used by a new job."""
 
 
 @dataclass(frozen=True)
 class Attached:
-    """Files for a job: their contents by what the job calls them, and their sizes."""
+    """Input files of a job: their hashes by the job's names for them, and their sizes."""
 
     names: dict[str, str]
     sizes: dict[str, int]
@@ -54,23 +54,23 @@ def enter(
     *,
     overwrite: bool,
 ) -> tuple[PictureFile, list[str]]:
-    """Keep a picture under its name, or the next free one; answers with that and with files let go."""
+    """Store an upload under its name, or the next free one; returns the name and the replaced files."""
     sha256, size = contents
     known = _upload(connection, client, file)
     if known is None or known["sha256"] == sha256 or overwrite:
-        chosen, let_go = file, [known["sha256"]] if known else []
+        chosen, replaced = file, [known["sha256"]] if known else []
     else:
         name = _same_file(connection, client, file, sha256) or _free_name(connection, client, file)
-        chosen, let_go = file.model_copy(update={"filename": name}), []
+        chosen, replaced = file.model_copy(update={"filename": name}), []
     connection.execute(
         "INSERT OR REPLACE INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?)",
         (client, chosen.type, chosen.subfolder, chosen.filename, sha256, size, now),
     )
-    return chosen, let_go
+    return chosen, replaced
 
 
 def listed(connection: sqlite3.Connection, client: str | None) -> list[Upload]:
-    """What a client has given, by name; without a client, everybody."""
+    """The uploads of a client, or of all clients, by name."""
     where = "" if client is None else "WHERE client = :client"
     rows = connection.execute(
         f"SELECT * FROM uploads {where} ORDER BY type, subfolder, filename LIMIT :most",  # noqa: S608
@@ -87,18 +87,18 @@ def listed(connection: sqlite3.Connection, client: str | None) -> list[Upload]:
 
 
 def missing(connection: sqlite3.Connection, client: str, inputs: Mapping[str, PictureFile]) -> list[str]:
-    """Those of a workflow's pictures that are not there, by what it calls them."""
-    found = []
-    for called, file in inputs.items():
+    """The names of a workflow's input images that do not exist."""
+    names = []
+    for name, file in inputs.items():
         try:
             _contents(connection, client, file)
         except NotFoundError:
-            found.append(called)
-    return found
+            names.append(name)
+    return names
 
 
 def remove(connection: sqlite3.Connection, client: str, file: PictureFile) -> list[str]:
-    """Forget a given picture; answers with its file."""
+    """Delete an upload; returns its file."""
     row = _upload(connection, client, file)
     if row is None:
         raise _unknown(file)
@@ -109,24 +109,24 @@ def remove(connection: sqlite3.Connection, client: str, file: PictureFile) -> li
 
 
 def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) -> list[str] | None:
-    """Remove some uploads that were not used for too long, or exceed a limit; answers with their files.
+    """Delete some uploads that are too old or exceed a limit; returns their files.
 
-    Where a limit is exceeded, `fair_share` says whose uploads go, and of each client the least recently used
-    first. None when there is nothing more to remove.
+    Where a limit is exceeded, `fair_share` chooses the clients; a client's least recently used go first.
+    Returns None when nothing is left to delete.
     """
     rows = connection.execute(
         "SELECT client, type, subfolder, filename FROM uploads WHERE used_at < ? ORDER BY used_at LIMIT ?",
-        (now - limits.max_age_s, MAX_FORGOTTEN),
+        (now - limits.max_age_s, MAX_DELETED),
     )
-    going = (
+    removals = (
         [tuple(row) for row in rows]
-        or _beyond(connection, "bytes", limits.max_upload_bytes)
-        or _beyond(connection, "1", limits.max_uploads)
+        or _over_limit(connection, "bytes", limits.max_upload_bytes)
+        or _over_limit(connection, "1", limits.max_uploads)
     )
-    if not going:
+    if not removals:
         return None
     files = []
-    for name in going:
+    for name in removals:
         place = "(client, type, subfolder, filename) = (?, ?, ?, ?)"
         (sha256,) = connection.execute(f"SELECT sha256 FROM uploads WHERE {place}", name).fetchone()  # noqa: S608
         connection.execute(f"DELETE FROM uploads WHERE {place}", name)  # noqa: S608
@@ -134,8 +134,10 @@ def forget_old(connection: sqlite3.Connection, limits: QueueLimits, now: float) 
     return files
 
 
-def _beyond(connection: sqlite3.Connection, size: Literal["bytes", "1"], limit: int) -> list[tuple[str, ...]]:
-    """Uploads that exceed a limit on their bytes, or on their number."""
+def _over_limit(
+    connection: sqlite3.Connection, size: Literal["bytes", "1"], limit: int
+) -> list[tuple[str, ...]]:
+    """Uploads to delete so that their bytes, or their number, stay within a limit."""
     rows = connection.execute(
         f"SELECT client, sum({size}) FROM uploads INDEXED BY uploads_of_client GROUP BY client"  # noqa: S608
     )
@@ -152,17 +154,17 @@ def _beyond(connection: sqlite3.Connection, size: Literal["bytes", "1"], limit: 
         )
         return (Entry(row[0], row[1], tuple(row)[2:]) for row in rows)
 
-    return [entry.key for entry in choose_removals(limit, held, oldest_first, MAX_FORGOTTEN)]
+    return [entry.key for entry in choose_removals(limit, held, oldest_first, MAX_DELETED)]
 
 
 def find(
     connection: sqlite3.Connection, client: str, inputs: Mapping[str, PictureFile], now: float
 ) -> Attached:
-    """The files that a new job names: given ones, or pictures of this client's other workflows."""
+    """The input files of a new job: uploads, or images of this client's workflows."""
     names, sizes = {}, {}
-    for called, file in inputs.items():
-        names[called], size = _contents(connection, client, file)
-        sizes[names[called]] = size
+    for name, file in inputs.items():
+        names[name], size = _contents(connection, client, file)
+        sizes[names[name]] = size
         connection.execute(
             "UPDATE uploads SET used_at = ? WHERE (client, type, subfolder, filename) = (?, ?, ?, ?)",
             (now, client, file.type, file.subfolder, file.filename),
@@ -171,9 +173,9 @@ def find(
 
 
 def sha256_of(connection: sqlite3.Connection, client: str, file: PictureFile, *, others: bool = False) -> str:
-    """The contents behind a name: the client's own file first.
+    """The hash of a named file: the client's own file first.
 
-    With `others`, a name that the client does not have means the file of the only other client who has it.
+    With `others`, a name that the client does not have means the file of the only other client that has it.
     """
     try:
         return _contents(connection, client, file)[0]
@@ -184,7 +186,7 @@ def sha256_of(connection: sqlite3.Connection, client: str, file: PictureFile, *,
 
 
 def name_pictures(connection: sqlite3.Connection, job_id: str, pictures: Sequence[JobPicture]) -> bool:
-    """Give a running job's pictures their names; False if it runs no more."""
+    """Store the names of a running job's images; False if it no longer runs."""
     row = connection.execute("SELECT * FROM jobs WHERE id = ? AND state = 'running'", (job_id,)).fetchone()
     if row is None:
         return False
@@ -203,7 +205,7 @@ def name_pictures(connection: sqlite3.Connection, job_id: str, pictures: Sequenc
 
 
 def _contents(connection: sqlite3.Connection, client: str, file: PictureFile) -> tuple[str, int]:
-    # Plain equality, so that both halves are index searches however many files other clients have.
+    # Plain equality, so that both halves are index searches even if other clients have many files.
     row = connection.execute(
         """
         SELECT named.sha256, files.bytes FROM named
@@ -224,7 +226,7 @@ def _contents(connection: sqlite3.Connection, client: str, file: PictureFile) ->
 
 
 def _contents_of_others(connection: sqlite3.Connection, file: PictureFile) -> str:
-    """The contents behind a name, whichever client has it; refused where clients have different files."""
+    """The hash of a named file of any client; refused where clients have different files."""
     rows = connection.execute(
         """
         SELECT jobs.client, named.sha256 FROM named JOIN jobs ON jobs.sequence = named.job
@@ -240,15 +242,15 @@ def _contents_of_others(connection: sqlite3.Connection, file: PictureFile) -> st
     ).fetchall()
     if not rows:
         raise _unknown(file)
-    # A client's own workflow goes before its own upload, as in `_contents`.
-    found: dict[str, str] = {}
+    # A client's own workflow takes precedence over its own upload, as in `_contents`.
+    hashes: dict[str, str] = {}
     for client, sha256 in rows:
-        found.setdefault(str(client), str(sha256))
-    if len(set(found.values())) > 1:
-        owners = ", ".join(repr(client) for client in sorted(found))
-        rule = f"{file.filename[:80]!r} names different files of {len(found)} clients: {owners}"
+        hashes.setdefault(str(client), str(sha256))
+    if len(set(hashes.values())) > 1:
+        owners = ", ".join(repr(client) for client in sorted(hashes))
+        rule = f"{file.filename[:80]!r} names different files of {len(hashes)} clients: {owners}"
         raise RequestError([Problem("filename", f"{rule}; add `client` to say whose", file.filename)])
-    return next(iter(found.values()))
+    return next(iter(hashes.values()))
 
 
 def _upload(connection: sqlite3.Connection, client: str, file: PictureFile) -> sqlite3.Row | None:
@@ -261,11 +263,11 @@ def _upload(connection: sqlite3.Connection, client: str, file: PictureFile) -> s
 
 def _unknown(file: PictureFile) -> NotFoundError:
     name = f"{file.subfolder}/{file.filename}" if file.subfolder else file.filename
-    return NotFoundError(f"no {file.type} picture {name[:80]!r}; it may have been deleted; send it again")
+    return NotFoundError(f"no {file.type} image {name[:80]!r}; it may have been deleted; send it again")
 
 
 def _numbered(name: str, number: int) -> str:
-    """The name with a number, cut so that the result is no longer than a name that can be fetched."""
+    """The name with a number, cut to the longest name that can be fetched."""
     path = PurePosixPath(name)
     stem, suffix = (path.stem, path.suffix) if len(path.suffix) <= _MAX_SUFFIX_LENGTH else (name, "")
     end = f" ({number}){suffix}"
@@ -273,7 +275,7 @@ def _numbered(name: str, number: int) -> str:
 
 
 def _same_file(connection: sqlite3.Connection, client: str, file: PictureFile, sha256: str) -> str | None:
-    """The numbered name under which a client has the same contents already."""
+    """The numbered name under which a client already has the same contents."""
     rows = connection.execute(
         """
         SELECT filename FROM uploads INDEXED BY uploads_by_file
@@ -289,13 +291,13 @@ def _same_file(connection: sqlite3.Connection, client: str, file: PictureFile, s
 
 
 def _free_name(connection: sqlite3.Connection, client: str, file: PictureFile) -> str:
-    """A numbered name that is free, found in few steps however many numbers are taken."""
+    """A free numbered name, hashes by doubling and bisection even if many numbers are taken."""
 
     def taken(number: int) -> bool:
         numbered = file.model_copy(update={"filename": _numbered(file.filename, number)})
         return _upload(connection, client, numbered) is not None
 
-    # The name without a number is taken, and counts as number 0.
+    # The name without a number is taken; it counts as number 0.
     last, free = 0, 1
     while taken(free):
         last, free = free, 2 * free
