@@ -49,7 +49,7 @@ class Deployed:
 @contextmanager
 def deployed(folder: Path, **values: Any) -> Iterator[Deployed]:
     """The embedded model, served with the page that is built."""
-    page = Path(calotype.__file__).parent / "assets" / "page" / "index.html"
+    page = Path(calotype.__file__).parent / "resources" / "assets" / "page" / "index.html"
     assert page.is_file(), "the page is not built: run make page"
     plan = {"name": "page", "models": ["emoji"], "devices": ["cpu"], "drain_s": 1.0, **values}
     with pytest.MonkeyPatch.context() as patched:

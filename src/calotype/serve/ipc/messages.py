@@ -90,6 +90,15 @@ class ForgetResults(_Message):
     kind: Literal["forget_results"] = "forget_results"
 
 
+class SamplingValues(_Message):
+    """Values of a request that a model has defaults for."""
+
+    steps: int
+    cfg: float
+    sampler: str
+    schedule: str
+
+
 class LoadedModel(_Message):
     name: str
     architecture: str
@@ -100,6 +109,8 @@ class LoadedModel(_Message):
     """Of one picture; a larger one never fits into the memory of this worker. Not said where nobody knows."""
     preset: str | None = None
     """That it runs with; not said where it is the worker's own."""
+    sampling: SamplingValues | None = None
+    """What the model runs with where a request does not give these values; None if not known."""
 
 
 class Hello(_Message):
