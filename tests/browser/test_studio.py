@@ -426,7 +426,7 @@ def test_the_form_shows_the_defaults_of_the_model(
 ) -> None:
     visit = visitor(width=width, locale=locale)
     words = {
-        "en-GB": ("Model", "Steps", "CFG", "auto (4)", "auto (1)", "Automatic (euler_ancestral)"),
+        "en-GB": ("Model", "Steps", "CFG", "auto (4)", "auto (1)", "auto (euler_ancestral)"),
         "zh-CN": ("模型", "步数", "CFG", "自动（4）", "自动（1）", "自动（euler_ancestral）"),
     }[locale]
     visit.field(words[0]).select_option(turbo)
@@ -440,8 +440,8 @@ def test_the_form_shows_the_defaults_of_the_model(
                 const style = getComputedStyle(input);
                 const context = document.createElement("canvas").getContext("2d");
                 context.font = style.font;
-                const inner = input.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
-                return inner - context.measureText(input.placeholder).width;
+                const padding = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
+                return input.clientWidth - padding - context.measureText(input.placeholder).width;
             }"""
         )
         assert shown >= 0

@@ -49,21 +49,21 @@ function placeholders(form: ReturnType<typeof render>): (string | null)[] {
 
 test("the form shows what the model uses for automatic values", async () => {
   const form = render(<SamplingFields />);
-  expect(await form.findByText("Automatic (euler_ancestral)")).toBeTruthy();
-  expect(form.getByText("Automatic (trailing)")).toBeTruthy();
+  expect(await form.findByText("auto (euler_ancestral)")).toBeTruthy();
+  expect(form.getByText("auto (trailing)")).toBeTruthy();
   expect(placeholders(form)).toEqual(["auto (4)", "auto (1)"]);
 });
 
 test("values of a model that is not loaded are read from its file", async () => {
   change({ model: "other" });
   const form = render(<SamplingFields />);
-  expect(await form.findByText("Automatic (dpmpp_2m)")).toBeTruthy();
+  expect(await form.findByText("auto (dpmpp_2m)")).toBeTruthy();
   expect(placeholders(form)).toEqual(["auto (20)", "auto (7.5)"]);
 });
 
 test("a model that says nothing leaves the fields automatic", async () => {
   const form = render(<SamplingFields />);
-  await form.findByText("Automatic (trailing)");
+  await form.findByText("auto (trailing)");
   change({ model: "broken" });
   expect(await form.findAllByText("Automatic")).toHaveLength(2);
   expect(placeholders(form)).toEqual(["auto", "auto"]);

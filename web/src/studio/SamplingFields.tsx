@@ -75,16 +75,17 @@ export function SamplingFields() {
   );
 }
 
-/** Number fields are narrow, so their label is short. */
+/** The fields are narrow, so what they show is short. */
 function automaticLabels(own: SamplingValues | null, say: Say): Record<keyof SamplingValues, string> {
   if (own === null) {
     const [name, number] = [say("studio.automatic"), say("studio.automatic.short")];
     return { steps: number, cfg: number, sampler: name, schedule: name };
   }
+  const label = (value: string | number) => say("studio.automatic.value", { value });
   return {
-    steps: say("studio.automatic.number", { value: own.steps }),
-    cfg: say("studio.automatic.number", { value: own.cfg }),
-    sampler: say("studio.automatic.name", { name: own.sampler }),
-    schedule: say("studio.automatic.name", { name: own.schedule }),
+    steps: label(own.steps),
+    cfg: label(own.cfg),
+    sampler: label(own.sampler),
+    schedule: label(own.schedule),
   };
 }
