@@ -16,6 +16,7 @@ from calotype.imaging.image_io import read_record
 from tests.browser.conftest import Visitor
 from tests.browser.served import Deployed, Visit
 from tests.polling import until
+from tests.small_models import shrunk_folder
 
 PROMPT = "an orange heart, noto style, on a light blue background"
 
@@ -404,3 +405,77 @@ def test_a_preset_is_chosen_kept_and_used_again(
     visit.press("Use these settings")
     expect(preset).to_have_value("baseline")
     visit.keep("studio-preset")
+
+
+SAMPLING = ("steps", "cfg", "sampler", "schedule")
+
+
+@pytest.fixture(scope="module")
+def turbo(deployment: Deployed) -> str:
+    """The name of a folder with the scheduler that Turbo models are published with."""
+    folder = shrunk_folder(deployment.models / "checkpoints", "sdxl")
+    file = folder / "scheduler" / "scheduler_config.json"
+    changes = {"_class_name": "EulerAncestralDiscreteScheduler", "timestep_spacing": "trailing"}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    return folder.name
+
+
+@pytest.mark.parametrize(("width", "locale"), [(1440, "en-GB"), (390, "en-GB"), (390, "zh-CN")])
+def test_the_form_shows_the_defaults_of_the_model(
+    visitor: Visitor, turbo: str, width: int, locale: str
+) -> None:
+    visit = visitor(width=width, locale=locale)
+    words = {
+        "en-GB": ("Model", "Steps", "CFG", "auto (4)", "auto (1)", "auto (euler_ancestral)"),
+        "zh-CN": ("模型", "步数", "CFG", "自动（4）", "自动（1）", "自动（euler_ancestral）"),
+    }[locale]
+    visit.field(words[0]).select_option(turbo)
+    expect(visit.field(words[1])).to_have_attribute("placeholder", words[3])
+    expect(visit.field(words[2])).to_have_attribute("placeholder", words[4])
+    expect(visit.page.get_by_role("option", name=words[5], exact=True)).to_have_count(1)
+    for label in words[1:3]:
+        # The whole placeholder is in sight, beside the buttons that step the number.
+        shown = visit.field(label).evaluate(
+            """input => {
+                const style = getComputedStyle(input);
+                const context = document.createElement("canvas").getContext("2d");
+                context.font = style.font;
+                const padding = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
+                return input.clientWidth - padding - context.measureText(input.placeholder).width;
+            }"""
+        )
+        assert shown >= 0
+    visit.field(words[1]).scroll_into_view_if_needed()
+    visit.keep(f"studio-automatic-{width}-{locale}")
+
+
+def test_a_turbo_model_runs_with_its_own_defaults_until_a_value_is_given(
+    visitor: Visitor, deployment: Deployed, turbo: str
+) -> None:
+    visit = visitor()
+    visit.field("Prompt").fill(PROMPT)
+    visit.field("Model").select_option(turbo)
+    visit.press("Generate")
+    finished(visit)
+    (first,) = deployment.jobs()
+    assert [first["request"][name] for name in SAMPLING] == [4, 1, "euler_ancestral", "trailing"]
+    # What is given wins, also after a reload; the rest is still the model's own.
+    visit.field("Steps").fill("2")
+    visit.field("CFG").fill("3")
+    visit.field("Sampler").select_option("euler")
+    visit.page.reload()
+    expect(visit.field("Steps")).to_have_value("2")
+    visit.press("Generate")
+    expect(visit.page.locator(".gallery img")).to_have_count(2)
+    second = deployment.jobs()[0]
+    assert [second["request"][name] for name in SAMPLING] == [2, 3, "euler", "trailing"]
+    # A finished job's settings are the values that it ran with.
+    visit.press("Reset")
+    expect(visit.field("Steps")).to_have_value("")
+    visit.page.locator(".gallery a").last.click()
+    visit.press("Use these settings")
+    expect(visit.field("Steps")).to_have_value("4")
+    expect(visit.field("CFG")).to_have_value("1")
+    expect(visit.field("Sampler")).to_have_value("euler_ancestral")
+    expect(visit.field("Schedule")).to_have_value("trailing")
+    assert visit.said == []

@@ -209,6 +209,9 @@ def _print_inspection(found: "Inspection") -> None:
         f"  base        {found.base}"
         + (f", predicts {found.prediction_type}" if found.prediction_type else "")
     )
+    if found.sampling:
+        own = found.sampling
+        out.print(f"  defaults    {own.steps} steps, CFG {own.cfg:g}, {own.sampler}, {own.schedule}")
     dtypes = ", ".join(f"{count} × {name}" for name, count in sorted(found.dtypes.items()))
     millions = found.num_parameters / 1e6
     out.print(f"  tensors     {found.num_tensors} ({dtypes}), {millions:.3f} M numbers, {found.format}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from calotype.core.errors import ModelFileError, NotFoundError
 from calotype.core.paths import list_files
+from calotype.models.architecture import Architecture
 from calotype.models.diffusers_layout import is_model_folder, read_architecture
 from calotype.models.file_detection import BASE_TITLES, FileKind, identify
 from calotype.models.files.finite_check import find_non_finite
@@ -20,6 +21,7 @@ from calotype.models.json_file import read_json
 from calotype.models.known_classes import PARTS, PIPELINES, SCALES, named_by_class
 from calotype.models.known_files import SD_VAE
 from calotype.models.resolve import WEIGHT_FILES, folder_sha256
+from calotype.models.sampling_defaults import SamplingDefaults, sampling_defaults
 from calotype.models.single_file import architecture_of
 from calotype.models.weights import FileTensors, FolderWeights, TensorSpec
 
@@ -56,6 +58,8 @@ class Inspection:
     metadata: Mapping[str, str] = field(default_factory=dict)
     non_finite: tuple[str, ...] | None = None
     """Tensors that hold NaN or infinity; None when values were not looked at."""
+    sampling: SamplingDefaults | None = None
+    """What a checkpoint runs with where a request does not give these values; None if it cannot be run."""
 
 
 def inspect(path: Path, *, values: bool = False) -> Inspection:
@@ -75,7 +79,8 @@ def _inspect_file(path: Path, file: TensorFile, values: bool) -> Inspection:
     tensors = FileTensors(file)
     specs = {name: tensors.spec(name) for name in tensors.names()}
     identity = identify({name: spec.shape for name, spec in specs.items()})
-    predicts = _prediction_type(file) if identity.kind is FileKind.CHECKPOINT else None
+    architecture = _architecture(file) if identity.kind is FileKind.CHECKPOINT else None
+    predicts = architecture.prediction_type if architecture else None
     return Inspection(
         path=str(path),
         safe=True,
@@ -93,12 +98,13 @@ def _inspect_file(path: Path, file: TensorFile, values: bool) -> Inspection:
         dtypes=dict(Counter(str(spec.dtype).removeprefix("torch.") for spec in specs.values())),
         metadata=dict(file.metadata),
         non_finite=tuple(find_non_finite(file)) if values else None,
+        sampling=sampling_defaults(architecture) if architecture else None,
     )
 
 
-def _prediction_type(file: TensorFile) -> str | None:
+def _architecture(file: TensorFile) -> Architecture | None:
     try:
-        return architecture_of(file).prediction_type
+        return architecture_of(file)
     except ModelFileError:
         return None  # a checkpoint of a lineage we cannot run is still worth describing
 
@@ -138,6 +144,7 @@ def _inspect_folder(folder: Path) -> Inspection:
         size_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         sha256=folder_sha256(folder),
         dtypes=dict(Counter(str(spec.dtype).removeprefix("torch.") for spec in specs)),
+        sampling=sampling_defaults(architecture),
     )
 
 

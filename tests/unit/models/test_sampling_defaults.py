@@ -1,12 +1,18 @@
 """What a model runs with where a request does not say: from its scheduler, as its authors published it."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import save_file
 
 from calotype.models import catalogue
+from calotype.models.inspect import inspect
 from calotype.models.sampling_defaults import SamplingDefaults, sampling_defaults
+from tests.small_models import shrunk, shrunk_folder
+from tests.unit.models.on_disk import original_tensors
 
 OURS = SamplingDefaults()
 EULER = {"_class_name": "EulerDiscreteScheduler"}
@@ -89,3 +95,23 @@ def test_scheduler_names_the_defaults(
     name: str, scheduler: dict[str, Any], expected: SamplingDefaults
 ) -> None:
     assert _defaults(name, scheduler) == expected
+
+
+def test_inspection_of_a_folder_names_its_sampling_defaults(tmp_path: Path) -> None:
+    """The page shows them for a model that is not loaded."""
+    turbo = shrunk_folder(tmp_path, "sdxl")
+    (turbo / "scheduler" / "scheduler_config.json").write_text(json.dumps(TURBO))
+    assert inspect(turbo).sampling == SamplingDefaults(4, 1.0, "euler_ancestral", "trailing")
+    assert inspect(shrunk_folder(tmp_path, "sd15")).sampling == OURS
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [("SD Turbo", SamplingDefaults(4, 1.0, "euler", "trailing")), ("Any", OURS)],
+)
+def test_inspection_of_a_file_names_its_sampling_defaults(
+    title: str, expected: SamplingDefaults, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.safetensors"
+    save_file(original_tensors(shrunk("sd15")), file, {"modelspec.title": title})
+    assert inspect(file).sampling == expected

@@ -2,6 +2,14 @@
 
 import { ask, call } from "./client";
 
+/** What a model runs with where a request does not give these values. */
+export interface SamplingValues {
+  steps: number;
+  cfg: number;
+  sampler: string;
+  schedule: string;
+}
+
 export interface LoadedModel {
   name: string;
   architecture: string;
@@ -91,6 +99,8 @@ export interface ModelFile {
   bytes: number | null;
   loaded: boolean;
   in_package: boolean;
+  /** Null where the model is not loaded: an inspection of the file has them. */
+  sampling?: SamplingValues | null;
 }
 
 export interface ModelFiles {
@@ -99,7 +109,7 @@ export interface ModelFiles {
 }
 
 /** What `calotype models inspect` says. */
-export type Inspection = Record<string, unknown>;
+export type Inspection = Record<string, unknown> & { sampling?: SamplingValues | null };
 
 export function readSystem(): Promise<System> {
   return ask<System>("calotype/system");

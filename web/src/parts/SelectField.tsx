@@ -16,6 +16,7 @@ export function SelectField({ name, label, value, options, onChange }: Props) {
   const id = useId();
   const problem = useProblem(name);
   const pairs = options.map((option) => (typeof option === "string" ? ([option, option] as const) : option));
+  const chosen = pairs.find(([known]) => known === value)?.[1] ?? value;
   const missing = pairs.some(([known]) => known === value) ? [] : [[value, value] as const];
   return (
     <div className="field">
@@ -23,6 +24,8 @@ export function SelectField({ name, label, value, options, onChange }: Props) {
       <select
         id={id}
         value={value}
+        // A narrow field cuts long names off.
+        title={chosen}
         aria-invalid={problem !== undefined}
         aria-describedby={problem === undefined ? undefined : `${id}-problem`}
         onChange={(event) => {

@@ -2,7 +2,7 @@
 
 import { useEffect } from "react";
 
-import { readModels, readSystem, type ModelFiles, type System } from "../api/system";
+import { readModels, readSystem, type ModelFiles, type SamplingValues, type System } from "../api/system";
 import { connection, returns } from "../connection/connection";
 import { store, useStore } from "../connection/store";
 
@@ -32,6 +32,8 @@ export interface Offers {
   system: System | null;
   /** Names of model files of a folder: checkpoints, loras, vae. */
   files: (folder: string) => string[];
+  /** What a model runs with where a request does not say; null if the server has not loaded it. */
+  sampling: (model: string) => SamplingValues | null;
 }
 
 export function useOffers(): Offers {
@@ -41,5 +43,11 @@ export function useOffers(): Offers {
   useEffect(ask, [back, state]);
   const files = (folder: string) =>
     found?.models.filter((model) => model.folder === folder).map((model) => model.name) ?? [];
-  return { system: useStore(system), files };
+  const sampling = (name: string) => samplingOf(found, name);
+  return { system: useStore(system), files, sampling };
+}
+
+export function samplingOf(found: ModelFiles | null, name: string): SamplingValues | null {
+  const model = found?.models.find((file) => file.folder === "checkpoints" && file.name === name);
+  return model?.sampling ?? null;
 }

@@ -1,16 +1,19 @@
+import type { SamplingValues } from "../api/system";
 import { useStore } from "../connection/store";
-import { useSay } from "../language/say";
+import { useSay, type Say } from "../language/say";
 import { NumberField } from "../parts/NumberField";
 import { useOffers } from "../parts/offers";
 import { SelectField } from "../parts/SelectField";
 import { SAMPLERS, SCHEDULES } from "./names";
-import { change, DEFAULTS, settings } from "./settings";
+import { change, settings } from "./settings";
+import { useModelSampling } from "./useModelSampling";
 
-/** How noise becomes a picture. */
+/** How noise becomes a picture. What is empty is automatic: the model's own value, which is shown. */
 export function SamplingFields() {
   const say = useSay();
   const { steps, cfg, sampler, schedule, count } = useStore(settings);
   const { system } = useOffers();
+  const automatic = automaticLabels(useModelSampling(), say);
   return (
     <>
       <div className="triple">
@@ -20,8 +23,9 @@ export function SamplingFields() {
           value={steps}
           min={1}
           max={system?.limits.max_steps ?? 1000}
+          placeholder={automatic.steps}
           onChange={(value) => {
-            change({ steps: value ?? DEFAULTS.steps });
+            change({ steps: value });
           }}
         />
         <NumberField
@@ -31,8 +35,9 @@ export function SamplingFields() {
           min={0}
           max={100}
           step="any"
+          placeholder={automatic.cfg}
           onChange={(value) => {
-            change({ cfg: value ?? DEFAULTS.cfg });
+            change({ cfg: value });
           }}
         />
         <NumberField
@@ -51,7 +56,7 @@ export function SamplingFields() {
           name="sampler"
           label={say("studio.sampler")}
           value={sampler}
-          options={system?.samplers ?? SAMPLERS}
+          options={[["", automatic.sampler], ...(system?.samplers ?? SAMPLERS)]}
           onChange={(value) => {
             change({ sampler: value });
           }}
@@ -60,7 +65,7 @@ export function SamplingFields() {
           name="schedule"
           label={say("studio.schedule")}
           value={schedule}
-          options={system?.schedules ?? SCHEDULES}
+          options={[["", automatic.schedule], ...(system?.schedules ?? SCHEDULES)]}
           onChange={(value) => {
             change({ schedule: value });
           }}
@@ -68,4 +73,19 @@ export function SamplingFields() {
       </div>
     </>
   );
+}
+
+/** The fields are narrow, so what they show is short. */
+function automaticLabels(own: SamplingValues | null, say: Say): Record<keyof SamplingValues, string> {
+  if (own === null) {
+    const [name, number] = [say("studio.automatic"), say("studio.automatic.short")];
+    return { steps: number, cfg: number, sampler: name, schedule: name };
+  }
+  const label = (value: string | number) => say("studio.automatic.value", { value });
+  return {
+    steps: label(own.steps),
+    cfg: label(own.cfg),
+    sampler: label(own.sampler),
+    schedule: label(own.schedule),
+  };
 }

@@ -66,6 +66,27 @@ test("presets are a knob, and hold for every cell of other knobs", () => {
   expect(kept.map(({ preset }) => preset)).toEqual(["fp8", "fp8"]);
 });
 
+test("the knobs of a grid have real values where the form is automatic", () => {
+  const x = { knob: "cfg", values: ["1", "2"] } as const;
+  const y = { knob: "sampler", values: ["euler"] } as const;
+  const cells = submissions(
+    DEFAULTS,
+    false,
+    { ...x, values: [...x.values] },
+    { ...y, values: [...y.values] },
+  );
+  expect(cells.map(({ request }) => [request.cfg, request.sampler, request.steps])).toEqual([
+    [1, "euler", undefined],
+    [2, "euler", undefined],
+  ]);
+  // Before a worker has taken them, too.
+  const jobs = cells.map((cell) => jobOf(cell.idempotency_key, cell.request));
+  expect(jobs.map((job) => [standing(job, "cfg"), standing(job, "sampler")])).toEqual([
+    ["1", "euler"],
+    ["2", "euler"],
+  ]);
+});
+
 test("other keys belong to no grid", () => {
   expect(placeOf(jobOf("studio/abc"))).toBeNull();
   expect(placeOf(jobOf("grid/abc/cfg/steps/2x2/2.0"))).toBeNull();

@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 
 import type { PicturesJob } from "../api/jobs";
 import { DEFAULTS, requestOf, seedOf, settingsOf, submissionOf } from "./settings";
@@ -41,4 +41,41 @@ test("seeds keep all their bits", () => {
   expect(seedOf("7")).toBe(7);
   expect(seedOf("18446744073709551615")).toBe(18446744073709551615n);
   expect(seedOf("")).toBe(0);
+});
+
+test("automatic values are left out of the request, explicit ones are sent", () => {
+  const names = ["steps", "cfg", "sampler", "schedule"] as const;
+  for (const name of names) expect(requestOf(DEFAULTS, false)).not.toHaveProperty(name);
+  const explicit = { steps: 20, cfg: 0, sampler: "dpmpp_2m", schedule: "karras" };
+  expect(requestOf({ ...DEFAULTS, ...explicit }, false)).toMatchObject(explicit);
+});
+
+test("values that a browser has stored stay explicit", async () => {
+  const stored = { prompt: "a cat", steps: 20, cfg: 7.5, sampler: "dpmpp_2m", schedule: "karras" };
+  localStorage.setItem("calotype.studio", JSON.stringify(stored));
+  try {
+    vi.resetModules();
+    const opened = await import("./settings");
+    expect(opened.requestOf(opened.settings.get(), false)).toMatchObject(stored);
+  } finally {
+    localStorage.clear();
+  }
+});
+
+test("automatic values are still automatic after a reload", async () => {
+  localStorage.setItem("calotype.studio", JSON.stringify({ ...DEFAULTS, cfg: 3 }));
+  try {
+    vi.resetModules();
+    const { settings } = await import("./settings");
+    const { steps, cfg, sampler, schedule } = settings.get();
+    expect([steps, cfg, sampler, schedule]).toEqual([null, 3, "", ""]);
+  } finally {
+    localStorage.clear();
+  }
+});
+
+test("a job that was never sampled leaves automatic values automatic", () => {
+  const job = submissionOf(DEFAULTS, false, "k") as Partial<PicturesJob> as PicturesJob;
+  const { steps, cfg, sampler, schedule } = settingsOf({ ...job, model: "m" }, undefined);
+  expect([steps, cfg, sampler, schedule]).toEqual([null, null, "", ""]);
 });

@@ -14,9 +14,13 @@ export interface Settings {
   /** Null: the model's own, or the start picture's. */
   width: number | null;
   height: number | null;
-  steps: number;
-  cfg: number;
+  /** Null: automatic, which is the model's own. */
+  steps: number | null;
+  /** Null: automatic. */
+  cfg: number | null;
+  /** Empty: automatic. */
   sampler: string;
+  /** Empty: automatic. */
   schedule: string;
   /** As text: it has up to 64 bits. */
   seed: string;
@@ -37,10 +41,10 @@ export const DEFAULTS: Settings = {
   loras: [],
   width: null,
   height: null,
-  steps: 20,
-  cfg: 7.5,
-  sampler: "dpmpp_2m",
-  schedule: "karras",
+  steps: null,
+  cfg: null,
+  sampler: "",
+  schedule: "",
   seed: "0",
   locked: false,
   count: 1,
@@ -89,10 +93,10 @@ export function requestOf(from: Settings, hasImage: boolean): Submission["reques
     ...(from.negative === "" ? {} : { negative_prompt: from.negative }),
     ...(from.width === null ? {} : { width: from.width }),
     ...(from.height === null ? {} : { height: from.height }),
-    steps: from.steps,
-    cfg: from.cfg,
-    sampler: from.sampler,
-    schedule: from.schedule,
+    ...(from.steps === null ? {} : { steps: from.steps }),
+    ...(from.cfg === null ? {} : { cfg: from.cfg }),
+    ...(from.sampler === "" ? {} : { sampler: from.sampler }),
+    ...(from.schedule === "" ? {} : { schedule: from.schedule }),
     seed: seedOf(from.seed),
     count: from.count,
     ...(from.eta === null ? {} : { eta: from.eta }),
@@ -112,7 +116,7 @@ export function submissionOf(from: Settings, hasImage: boolean, key: string): Su
   };
 }
 
-/** What older or shorter requests leave unsaid. */
+/** What requests may leave out. Jobs that were sampled have all values that the model decided. */
 const UNSAID = {
   prompt: "",
   loras: [] as LoraUse[],

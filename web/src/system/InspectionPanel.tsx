@@ -53,6 +53,7 @@ const NAMED = {
   path: "system.fact.path",
   prediction_type: "system.fact.prediction_type",
   safe: "system.fact.safe",
+  sampling: "system.fact.sampling",
   size_bytes: "system.fact.size_bytes",
   why: "system.fact.why",
 } as const;
@@ -70,5 +71,6 @@ function written(say: Say, key: string, value: unknown): string {
   if (typeof value === "string") return value;
   const parts = Object.entries(value);
   if (key === "dtypes") return parts.map(([name, count]) => `${name} × ${String(count)}`).join(", ");
+  if (key === "sampling") return parts.map(([name, one]) => `${name} ${String(one)}`).join(", ");
   return parts.length === 0 ? "" : JSON.stringify(value);
 }

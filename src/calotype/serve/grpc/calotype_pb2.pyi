@@ -239,7 +239,7 @@ class ModelName(_message.Message):
     def __init__(self, model: _Optional[str] = ...) -> None: ...
 
 class LoadedModel(_message.Message):
-    __slots__ = ("name", "architecture", "sha256", "random", "bytes", "max_pixels", "preset")
+    __slots__ = ("name", "architecture", "sha256", "random", "bytes", "max_pixels", "preset", "sampling")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +247,7 @@ class LoadedModel(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_PIXELS_FIELD_NUMBER: _ClassVar[int]
     PRESET_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
     name: str
     architecture: str
     sha256: str
@@ -254,7 +255,20 @@ class LoadedModel(_message.Message):
     bytes: int
     max_pixels: int
     preset: str
-    def __init__(self, name: _Optional[str] = ..., architecture: _Optional[str] = ..., sha256: _Optional[str] = ..., random: _Optional[bool] = ..., bytes: _Optional[int] = ..., max_pixels: _Optional[int] = ..., preset: _Optional[str] = ...) -> None: ...
+    sampling: SamplingValues
+    def __init__(self, name: _Optional[str] = ..., architecture: _Optional[str] = ..., sha256: _Optional[str] = ..., random: _Optional[bool] = ..., bytes: _Optional[int] = ..., max_pixels: _Optional[int] = ..., preset: _Optional[str] = ..., sampling: _Optional[_Union[SamplingValues, _Mapping]] = ...) -> None: ...
+
+class SamplingValues(_message.Message):
+    __slots__ = ("steps", "cfg", "sampler", "schedule")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    CFG_FIELD_NUMBER: _ClassVar[int]
+    SAMPLER_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    cfg: float
+    sampler: str
+    schedule: str
+    def __init__(self, steps: _Optional[int] = ..., cfg: _Optional[float] = ..., sampler: _Optional[str] = ..., schedule: _Optional[str] = ...) -> None: ...
 
 class LoadedModels(_message.Message):
     __slots__ = ("models",)

@@ -90,6 +90,15 @@ class ForgetResults(_Message):
     kind: Literal["forget_results"] = "forget_results"
 
 
+class SamplingValues(_Message):
+    """Values of a request that a model has defaults for."""
+
+    steps: int
+    cfg: float
+    sampler: str
+    schedule: str
+
+
 class LoadedModel(_Message):
     name: str
     architecture: str
@@ -100,6 +109,8 @@ class LoadedModel(_Message):
     """The largest image that fits into this worker's memory; None if unknown."""
     preset: str | None = None
     """Its preset; None for the worker's default."""
+    sampling: SamplingValues | None = None
+    """What the model runs with where a request does not give these values; None if not known."""
 
 
 class Hello(_Message):

@@ -7,7 +7,7 @@ import hashlib
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from io import BytesIO
 from math import prod
@@ -40,7 +40,8 @@ from calotype.engine.vae import DecodedImage
 from calotype.imaging.image_io import decode_image, encode_image
 from calotype.models.model import vae_dtype
 from calotype.models.resolve import resolve_model
-from calotype.serve.ipc.messages import LoadedModel, Work
+from calotype.models.sampling_defaults import sampling_defaults
+from calotype.serve.ipc.messages import LoadedModel, SamplingValues, Work
 from calotype.serve.worker.cuda_timing import times_on
 from calotype.serve.worker.group_scheduler import text_size
 from calotype.serve.worker.options import most_rows
@@ -262,6 +263,7 @@ class RealLoader:
             random=identity.random,
             bytes=sum(taken.values()),
             max_pixels=most_pixels(architecture, budget),
+            sampling=SamplingValues(**asdict(sampling_defaults(architecture))),
         )
 
     def load(self, name: str, progress: Progress, preset: str | None = None) -> RealEngine:

@@ -19,7 +19,7 @@ from typing import Any, cast
 from PIL import Image
 
 from calotype.core.errors import DoesNotFitError, NotFoundError, Problem, RequestError
-from calotype.serve.ipc.messages import LoadedModel
+from calotype.serve.ipc.messages import LoadedModel, SamplingValues
 from calotype.serve.pagination import parse_cursor
 from calotype.serve.service import JobEvent, QueueFullError, Status, UnavailableError, WorkerStatus
 from calotype.spec.job import (
@@ -352,4 +352,5 @@ class StandIn:
 
 def _model(name: str) -> LoadedModel:
     digest = hashlib.sha256(name.encode()).hexdigest()
-    return LoadedModel(name=name, architecture=name, sha256=digest, random=False, bytes=1000)
+    own = SamplingValues(steps=4, cfg=1.0, sampler="euler", schedule="trailing")
+    return LoadedModel(name=name, architecture=name, sha256=digest, random=False, bytes=1000, sampling=own)

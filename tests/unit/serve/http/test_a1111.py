@@ -117,6 +117,16 @@ def test_null_is_nothing_said(server: Running) -> None:
     assert newest(server).request["steps"] == 20
 
 
+def test_what_a_client_leaves_out_does_not_depend_on_the_model(server: Running) -> None:
+    """As in A1111: the same request means the same on every model, and its parameters say what was done."""
+    answer = server.client.post("/sdapi/v1/txt2img", json={"prompt": "a hat"})
+    request = newest(server).request
+    made = [request[name] for name in ("steps", "cfg", "sampler", "schedule")]
+    assert made == [20, 7.0, "euler", "a1111_uniform"]
+    shown = answer.json()["parameters"]
+    assert (shown["steps"], shown["cfg_scale"]) == (20, 7.0)
+
+
 def test_minus_one_is_a_random_seed(server: Running) -> None:
     seeds = []
     for _ in range(2):

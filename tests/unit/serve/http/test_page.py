@@ -259,11 +259,22 @@ def test_memory_of_gpus_and_slices_is_a_metric() -> None:
 
 def test_model_files_and_what_they_are(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     told = served.client.get("/calotype/models").json()["models"]
+    own = {"steps": 4, "cfg": 1.0, "sampler": "euler", "schedule": "trailing"}
+    missing: dict[str, Any] = {"in_package": False, "loaded": False, "sampling": None}
     assert told == [
-        {"folder": "checkpoints", "name": "emoji", "bytes": 1000, "in_package": True, "loaded": True},
-        {"folder": "checkpoints", "name": "whole", "bytes": 7, "in_package": False, "loaded": False},
-        {"folder": "loras", "name": "ink.safetensors", "bytes": 4, "in_package": False, "loaded": False},
+        {
+            "folder": "checkpoints",
+            "name": "emoji",
+            "bytes": 1000,
+            "in_package": True,
+            "loaded": True,
+            "sampling": own,
+        },
+        {"folder": "checkpoints", "name": "whole", "bytes": 7, **missing},
+        {"folder": "loras", "name": "ink.safetensors", "bytes": 4, **missing},
     ]
+    loaded = served.client.get("/v1/loaded-models").json()
+    assert [one["sampling"] for one in loaded if one["name"] == "emoji"] == [own]
     listed = {one["title"]: one["sha256"] for one in served.client.get("/sdapi/v1/sd-models").json()}
     assert listed["emoji"]
     assert listed["whole"] is None

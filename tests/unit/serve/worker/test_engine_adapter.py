@@ -6,6 +6,7 @@ The tolerance is the one docs/serving.md states.
 from __future__ import annotations
 
 import hashlib
+import json
 import socket
 from collections.abc import Callable, Sequence
 from io import BytesIO
@@ -36,6 +37,7 @@ from calotype.serve.ipc.messages import (
     Failed,
     Finished,
     ModelFailed,
+    SamplingValues,
     Stepped,
     Work,
 )
@@ -46,6 +48,7 @@ from calotype.serve.worker.options import WorkerOptions
 from calotype.serve.worker.protocols import DeviceLostError
 from calotype.spec.generate_request import GenerateRequest
 from tests.engines import begun, difference, relative, small_engine
+from tests.small_models import shrunk_folder
 from tests.unit.models.lora_files import layers_of, random_updates, write_diffusers
 from tests.unit.serve.worker.bench import Bench
 from tests.unit.serve.worker.real_bench import SIX, bench_of, files_of, most_difference, pictures_of
@@ -467,6 +470,18 @@ def test_a_model_is_described_before_it_is_loaded() -> None:
     assert about.architecture == engine.model.identity.architecture
     assert loader.memory_bytes > 0
     assert (loader.device, loader.precision) == ("cpu", "fp32")
+
+
+def test_a_model_is_described_with_its_sampling_defaults(tmp_path: Path) -> None:
+    turbo = shrunk_folder(tmp_path, "sdxl")
+    file = turbo / "scheduler" / "scheduler_config.json"
+    changes = {"_class_name": "EulerAncestralDiscreteScheduler", "timestep_spacing": "trailing"}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    loader = loader_of(WorkerOptions(device="cpu", models=(str(turbo),)))
+    expected = SamplingValues(steps=4, cfg=1.0, sampler="euler_ancestral", schedule="trailing")
+    assert loader.describe(turbo.name).sampling == expected
+    usual = SamplingValues(steps=20, cfg=7.5, sampler="dpmpp_2m", schedule="karras")
+    assert loader.describe("emoji").sampling == usual
 
 
 def test_a_path_is_called_by_its_name(tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ async def models(reach: AppStateDep, surroundings: SystemInfoDep, caller: Client
         held = loaded.get(one["name"]) if one["folder"] == "checkpoints" else None
         one["loaded"] = held is not None
         one["bytes"] = one["bytes"] if held is None or one["bytes"] is not None else held.bytes
+        one["sampling"] = None if held is None or held.sampling is None else held.sampling.model_dump()
     return {"folder": visible(caller, str(surroundings.model_folder)), "models": found}
 
 
