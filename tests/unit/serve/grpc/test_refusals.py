@@ -274,7 +274,7 @@ def test_whoever_holds_no_key_holds_nothing() -> None:
         assert next(watching).status
         for _ in range(20):
             another = health.Watch(health_pb2.HealthCheckRequest())
-            refused(partial(next, another), Code.RESOURCE_EXHAUSTED, "too many ask for its health")
+            refused(partial(next, another), Code.RESOURCE_EXHAUSTED, "too many concurrent health checks")
         assert few.stub.Generate(submission(), metadata=alice).job.state == pb.JOB_STATE_DONE
         watching.cancel()
 
@@ -326,7 +326,7 @@ def test_the_addresses_of_one_client(address: str, group: str) -> None:
 
 def test_a_message_that_does_not_come_is_not_waited_for() -> None:
     with running(body_timeout_s=0.05) as hasty:
-        words = r"no message was there after 0\.05 seconds"
+        words = r"no message arrived within 0\.05 seconds"
         refused(partial(call_silently, hasty), Code.DEADLINE_EXCEEDED, words)
         hasty.good()
 

@@ -305,7 +305,7 @@ async def test_pictures_that_nobody_could_tell_beforehand_count_when_they_are_sa
         assert (failed.state, failed.pictures) == ("failed", ())
         assert failed.failure is not None
         assert failed.failure.message == (
-            "node 1 (Save): it was counted as 1 pictures when it was handed in and has 2: "
+            "node 1 (Save): 1 images were counted at admission and 2 are saved: "
             "'ann' may ask for 3 pictures a minute and has 0 left; try again later"
         )
         assert failed.report is not None
