@@ -62,32 +62,32 @@ class FakeRun:
 class FakeJobPlan:
     """A request, by default at 64×64."""
 
-    asked: GenerateRequest
+    parsed: GenerateRequest
     most_rows: int | None = None
 
     @property
     def request(self) -> dict[str, Any]:
-        return self.asked.settled().as_dict()
+        return self.parsed.settled().as_dict()
 
     @cached_property
     def seeds(self) -> list[int]:
-        return self.asked.seeds()
+        return self.parsed.seeds()
 
     @property
     def shape(self) -> tuple[int | None, int | None]:
-        return self.asked.height, self.asked.width
+        return self.parsed.height, self.parsed.width
 
     @property
     def loras(self) -> tuple[Any, ...]:
-        return self.asked.loras
+        return self.parsed.loras
 
     @property
     def rows(self) -> int:
-        return 1 if self.asked.cfg == 1 else 2
+        return 1 if self.parsed.cfg == 1 else 2
 
     @property
     def steps(self) -> int:
-        return self.asked.steps
+        return self.parsed.steps
 
     @property
     def text_size(self) -> int:
@@ -97,13 +97,13 @@ class FakeJobPlan:
         return None
 
     def begin(self, _: int) -> FakeRun:
-        _fail_on(self.asked.prompt, "fault:begin")
-        return FakeRun(self.asked.prompt, self.asked.steps, self.rows)
+        _fail_on(self.parsed.prompt, "fault:begin")
+        return FakeRun(self.parsed.prompt, self.parsed.steps, self.rows)
 
     def finish(self, index: int, run: ImageRun) -> Callable[[], Png]:
         assert run.done
-        _fail_on(self.asked.prompt, "fault:decode")
-        return partial(_encoded, self.asked.prompt, self.seeds[index])
+        _fail_on(self.parsed.prompt, "fault:decode")
+        return partial(_encoded, self.parsed.prompt, self.seeds[index])
 
 
 @dataclass
@@ -125,10 +125,10 @@ class FakeEngine:
         return attachments
 
     def prepare(self, work: Work, _given: Sequence[bytes]) -> FakeJobPlan:
-        asked = GenerateRequest.parse(work.request)
-        if "fault:open" in asked.prompt:
-            raise RequestError([Problem("prompt", "the prompt requests a rejection", asked.prompt)])
-        sized = asked.with_changes(width=asked.width or 64, height=asked.height or 64)
+        request = GenerateRequest.parse(work.request)
+        if "fault:open" in request.prompt:
+            raise RequestError([Problem("prompt", "the prompt requests a rejection", request.prompt)])
+        sized = request.with_changes(width=request.width or 64, height=request.height or 64)
         return FakeJobPlan(sized)
 
     def evaluate(

@@ -30,8 +30,8 @@ class ImageEncoder:
         self._emit = emit
         self._threads = ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), "pictures")
 
-    def encode(self, picture: Callable[[], Png]) -> Future[Png]:
-        return self._threads.submit(picture)
+    def encode(self, encode_png: Callable[[], Png]) -> Future[Png]:
+        return self._threads.submit(encode_png)
 
     def complete(
         self, job_id: str, request: dict[str, Any], seeds: Sequence[int], files: Sequence[Future[Png]]
@@ -66,19 +66,19 @@ class ImageEncoder:
             _log.info("job finished", extra={"job_id": job_id})
 
     def _emit_finished(
-        self, job_id: str, request: dict[str, Any], seeds: Sequence[int], pictures: Sequence[Png]
+        self, job_id: str, request: dict[str, Any], seeds: Sequence[int], images: Sequence[Png]
     ) -> None:
-        total = sum(len(picture.data) for picture in pictures)
+        total = sum(len(image.data) for image in images)
         if total > MAX_ATTACHMENT_BYTES:
             raise DoesNotFitError(
-                f"the job's {len(pictures)} images have {total} bytes together, the limit is "
+                f"the job's {len(images)} images have {total} bytes together, the limit is "
                 f"{MAX_ATTACHMENT_BYTES}; request fewer images per job"
             )
         finished = Finished(
             job_id=job_id,
             request=request,
-            widths=tuple(picture.width for picture in pictures),
-            heights=tuple(picture.height for picture in pictures),
+            widths=tuple(image.width for image in images),
+            heights=tuple(image.height for image in images),
             seeds=tuple(seeds),
         )
-        self._emit(finished, [picture.data for picture in pictures])
+        self._emit(finished, [image.data for image in images])

@@ -284,7 +284,8 @@ def test_bodies_of_one_client_leave_room_to_others() -> None:
         body = json.dumps({"request": {"prompt": "hold my place"}}) + " " * 3000
         waiting.request("POST", "/v1/jobs?wait=true", body, {**JSON, "X-API-Key": "alice-key"})
         held = small.await_(small.service.holding("hold my place"))
-        refused(post("alice", 3000), 503, "requests of 'alice' in service have .* one client may use no more than is free")
+        words = "requests of 'alice' in service have .* one client may use no more than is free"
+        refused(post("alice", 3000), 503, words)
         # Another client finds that room, also for one request that is larger than what is left then.
         assert post("bob", 3000).status_code == post("bob", 6000).status_code == 202
         small.await_(small.service.cancel(held.id))
