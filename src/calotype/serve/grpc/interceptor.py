@@ -49,7 +49,7 @@ CODES: dict[ErrorKind, grpc.StatusCode] = {
     "damaged": grpc.StatusCode.DATA_LOSS,
 }
 UNAUTHENTICATED_SHARE = 10
-"""At most one in this many concurrent calls may be without a key, because such calls can last for ever."""
+"""At most one in this many concurrent calls may lack a key, because such calls can last indefinitely."""
 _caller: ContextVar[Client] = ContextVar("caller")
 _log = logging.getLogger(__name__)
 

@@ -82,7 +82,7 @@ class RayWorker:
             async for data in self._call("hear", "hear", num_returns="streaming"):
                 reader.feed_data(await data)
             reader.feed_eof()
-        # Catch everything: otherwise the reader would wait for ever.
+        # Catch everything: otherwise the reader would wait indefinitely.
         except Exception as error:
             reader.set_exception(ChannelError(f"the replica is lost: {_summary(error)}"))
 

@@ -163,7 +163,7 @@ class WorkflowRunner:
     def _defer(self, active: _ActiveWorkflow, node: str) -> None:
         self._node.close()
         active.host.discard_unsent()
-        # A workflow that alternates two models could otherwise be delayed by new jobs for ever.
+        # A workflow that alternates two models could otherwise be delayed indefinitely by new jobs.
         active.blocks_others = active.deferred_node == node
         active.deferred_node, active.paused = node, True
         _log.info("workflow waits for memory", extra={"job_id": active.work.job_id, "node": node})
