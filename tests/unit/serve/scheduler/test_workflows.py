@@ -186,7 +186,7 @@ async def test_a_picture_for_workflows_has_the_bounds_of_any_other(deployed: Ope
     )
     async with deployed(Stage(None).start) as deployment:
         desk = DeploymentWorkflowService(deployment, deployment._queue, admission)
-        with pytest.raises(RequestError, match="image: is 11 bytes, the limit here is 10"):
+        with pytest.raises(RequestError, match="image: is 11 bytes, the limit is 10"):
             await desk.upload(FILE, b"x" * 11, client="ann")
         assert await desk.upload(FILE, b"x" * 10, client="ann") == FILE
 
