@@ -1,6 +1,7 @@
-"""gRPC in front of a `Service`.
+"""The gRPC interface of a `Service`.
 
-`calotype.proto` says what can be called; scripts/generate-grpc makes `calotype_pb2*` of it. Every call passes
-`door.py` (its id, its key, errors as status codes) before `servicer.py` sees it; `wire.py` turns messages
-into plain values and back. Reading order: `calotype.proto`, `server.py`, `door.py`, `servicer.py`.
+`calotype.proto` defines the methods; scripts/generate-grpc generates `calotype_pb2*` from it. Every call
+passes `interceptor.py` (access log, API key, status codes) before `servicer.py` handles it. `converters.py`
+converts between messages and plain values.
+Reading order: `calotype.proto`, `server.py`, `interceptor.py`, `servicer.py`.
 """

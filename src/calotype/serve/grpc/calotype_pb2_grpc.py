@@ -95,21 +95,21 @@ class CalotypeServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Generate(self, request, context):
-        """Makes pictures and answers with them. Cancelling the call cancels the job; the call's deadline is its own.
+        """Generates images and returns them. Cancelling the call cancels the job; the call's deadline applies to it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GenerateStream(self, request, context):
-        """The same, telling of each step and, where asked for, with previews; the last message has the pictures.
+        """Streams each step, on request with previews; the last message has the images.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Submit(self, request, context):
-        """Hands in a job, which is on disk when this is answered and outlives the call.
+        """Submits a job, which is on disk when the response arrives and outlives the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -122,21 +122,21 @@ class CalotypeServicer:
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """Jobs, newest first; an admin sees everybody's.
+        """Lists jobs, newest first; an admin sees the jobs of all clients.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Cancel(self, request, context):
-        """At once while it is queued, at the next step while it runs; an ended job stays.
+        """Cancels a job: at once while it is queued, at the next step while it runs; an ended job is unchanged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Picture(self, request, context):
-        """The PNG file of a finished picture.
+        """Returns the PNG file of a finished image.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,4 +1,4 @@
-"""Messages of the proto as plain values, and our values as messages. Knows nothing of calls."""
+"""Converts between protobuf messages and plain values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from calotype.spec.job import Job, JobState
 
 MAX_RULE_LENGTH = 200
 MOST_MESSAGE_BYTES, MOST_PROBLEM_BYTES = 1500, 4096
-"""Clients lose a whole answer whose trailing metadata have 8 KiB, in which problems may be base64."""
+"""Clients drop a response with more than 8 KiB of trailing metadata, where problems may be base64."""
 
 _STATES: dict[JobState, pb.JobState] = {
     "queued": pb.JOB_STATE_QUEUED,
@@ -29,49 +29,49 @@ _STATES_BACK: dict[int, JobState] = {number: state for state, number in _STATES.
 
 
 def plain(message: Message, place: str = "") -> dict[str, Any]:
-    """The fields that were set, by name; refuses what this version does not know."""
+    """Return the fields that are set, by name; rejects unknown fields."""
     if len(UnknownFieldSet(message)):
-        numbers = ", ".join(str(one.field_number) for one in UnknownFieldSet(message))
-        rule = f"has fields that are not known here ({numbers}); use the proto of this server"
+        numbers = ", ".join(str(field.field_number) for field in UnknownFieldSet(message))
+        rule = f"has unknown fields ({numbers}); use the proto file of this server"
         raise RequestError([Problem(place or "message", rule)])
     return {field.name: _plain(field, value, place) for field, value in message.ListFields()}
 
 
 def _plain(field: Any, value: Any, place: str) -> Any:
-    inside = f"{place}.{field.name}" if place else field.name
+    path = f"{place}.{field.name}" if place else field.name
     if field.message_type is None:
         return list(value) if field.is_repeated else value
-    return [plain(one, inside) for one in value] if field.is_repeated else plain(value, inside)
+    return [plain(item, path) for item in value] if field.is_repeated else plain(value, path)
 
 
-_NOT_TOLD: dict[str, Any] = {
+_EXCLUDED: dict[str, Any] = {
     **dict.fromkeys(("request", "state", "kind", "sequence", "report"), True),
     "pictures": {"__all__": {"file"}},
 }
-"""What has a form of its own, and what is for clients of workflows alone."""
+"""Fields that are converted separately, and fields only for clients of workflows."""
 
 
 def job_message(job: Job, *, with_request: bool = True) -> pb.Job:
-    """A job as a message."""
-    values = job.model_dump(mode="json", exclude=_NOT_TOLD, exclude_none=True)
+    """Convert a job to a message."""
+    values = job.model_dump(mode="json", exclude=_EXCLUDED, exclude_none=True)
     request = json.dumps(job.request) if with_request else ""
     return pb.Job(state=_STATES[job.state], request_json=request, **values)
 
 
 def parse_state(number: int) -> JobState | None:
-    """The state that a filter names, if it names one."""
+    """Parse the state of a filter; None if it has none."""
     if number and number not in _STATES_BACK:
-        raise RequestError([Problem("state", f"{number} is no state of a job", number)])
+        raise RequestError([Problem("state", f"{number} is not a job state", number)])
     return _STATES_BACK[number] if number else None
 
 
 def models_message(models: tuple[LoadedModel, ...]) -> pb.LoadedModels:
-    """Models as a message."""
+    """Convert models to a message."""
     return pb.LoadedModels(models=[pb.LoadedModel(**model.model_dump()) for model in models])
 
 
 def status_message(status: Status) -> pb.DeploymentStatus:
-    """The deployment as a message."""
+    """Convert the deployment's status to a message."""
     workers = [
         pb.WorkerStatus(**{**vars(worker), "models": models_message(worker.models).models})
         for worker in status.workers
@@ -80,25 +80,25 @@ def status_message(status: Status) -> pb.DeploymentStatus:
 
 
 def problems_message(error: RequestError) -> pb.Problems:
-    """What is wrong with a request, as far as there is room for it."""
-    told = pb.Problems()
+    """Convert the problems of a request to a message, up to the size limit."""
+    message = pb.Problems()
     for problem in error.problems:
-        told.problems.add(
+        message.problems.add(
             field=problem.field[:MAX_RULE_LENGTH],
             rule=problem.message[:MAX_RULE_LENGTH],
             value_json=json.dumps(problem.value, default=str)[:MAX_RULE_LENGTH],
         )
-        if told.ByteSize() > MOST_PROBLEM_BYTES:
-            del told.problems[-1]
+        if message.ByteSize() > MOST_PROBLEM_BYTES:
+            del message.problems[-1]
             break
-    return told
+    return message
 
 
 def status_text(text: str) -> str:
-    """As much of a text as there is room for: whatever is not ASCII takes three bytes for each of its own."""
-    room = MOST_MESSAGE_BYTES
+    """Shorten a status text to the size limit; each byte of a non-ASCII character takes three bytes."""
+    remaining = MOST_MESSAGE_BYTES
     for index, character in enumerate(text):
-        room -= 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
-        if room < 0:
+        remaining -= 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
+        if remaining < 0:
             return text[:index]
     return text

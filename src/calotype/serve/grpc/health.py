@@ -1,4 +1,4 @@
-"""grpc.health.v1 as the deployment's readiness. Knows nothing of calls."""
+"""Implements grpc.health.v1 as the deployment's readiness."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _States = health_pb2.HealthCheckResponse
 
 
 class Health(health_pb2_grpc.HealthServicer):
-    """Serving while work is taken, not serving while it drains or has no worker.
+    """SERVING while the deployment accepts jobs, NOT_SERVING while it drains or has no worker.
 
-    The library's own writes under a lock: one watcher that does not read would keep all others waiting.
+    grpcio's own servicer writes under a lock, so one watcher that does not read would block all others.
     """
 
     def __init__(self, service: Service, names: tuple[str, ...]) -> None:
         self._service, self._names = service, names
-        self._ending = asyncio.Event()
+        self._stopping = asyncio.Event()
 
     async def Check(self, request: Any, context: Any) -> health_pb2.HealthCheckResponse:
-        """As it is now."""
+        """Return the current status."""
         if request.service not in self._names:
             known = [name for name in self._names if name]
             raise NotFoundError(
@@ -37,26 +37,26 @@ class Health(health_pb2_grpc.HealthServicer):
         return _States(status=self._state(request.service))
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """As it is now, then each change, up to the server's end."""
-        told = None
+        """Yield the current status, then each change, until the server stops."""
+        sent = None
         while True:
-            now = self._state(request.service)
-            if now != told:
-                told = now
-                yield _States(status=now)
-            if self._ending.is_set():
+            current = self._state(request.service)
+            if current != sent:
+                sent = current
+                yield _States(status=current)
+            if self._stopping.is_set():
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
-                    await self._ending.wait()
+                    await self._stopping.wait()
 
     def end(self) -> None:
-        """Nothing is served any more: whoever watches hears that, and nothing more."""
-        self._ending.set()
+        """Report NOT_SERVING to all watchers and end their streams."""
+        self._stopping.set()
 
     def _state(self, name: str) -> health_pb2.HealthCheckResponse.ServingStatus:
         if name not in self._names:
             return _States.SERVICE_UNKNOWN
         status = self._service.status()
-        ready = status.ready and not status.draining and not self._ending.is_set()
+        ready = status.ready and not status.draining and not self._stopping.is_set()
         return _States.SERVING if ready else _States.NOT_SERVING

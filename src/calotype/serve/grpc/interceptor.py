@@ -1,7 +1,7 @@
-"""What stands before every method: its name in the log, its caller's key, errors as status codes.
+"""The interceptor before every method: access log, authentication, and errors as status codes.
 
-Nothing of a message is read before its sender is known, and none may take for ever to arrive: so whoever
-holds no key holds nothing here. Knows nothing of methods but which service is open to anybody.
+It reads no message before it knows the client, and each message must arrive within a time limit. A client
+without a key therefore ties up no memory.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from calotype.serve.log_format import REQUEST_ID, access_log, begin_request
 from calotype.serve.service import QueueFullError, UnavailableError
 
 OPEN_SERVICE = "/grpc.health.v1.Health/"
-"""Asked by machines that hold no key."""
+"""Probes call it without a key."""
 
 CODES: dict[ErrorKind, grpc.StatusCode] = {
     "bad_request": grpc.StatusCode.INVALID_ARGUMENT,
     "unknown_client": grpc.StatusCode.UNAUTHENTICATED,
     "forbidden": grpc.StatusCode.PERMISSION_DENIED,
     "not_found": grpc.StatusCode.NOT_FOUND,
-    # Trying again would not help, which RESOURCE_EXHAUSTED would say.
+    # RESOURCE_EXHAUSTED would suggest a retry, which does not help here.
     "does_not_fit": grpc.StatusCode.FAILED_PRECONDITION,
     "bad_model_file": grpc.StatusCode.FAILED_PRECONDITION,
     "queue_full": grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -49,59 +49,59 @@ CODES: dict[ErrorKind, grpc.StatusCode] = {
     "damaged": grpc.StatusCode.DATA_LOSS,
 }
 UNAUTHENTICATED_SHARE = 10
-"""One in so many calls at a time may be of whoever holds no key: such calls may last as long as they like."""
+"""At most one in this many concurrent calls may lack a key, because such calls can last indefinitely."""
 _caller: ContextVar[Client] = ContextVar("caller")
 _log = logging.getLogger(__name__)
 
-# Generic to the type checker alone.
+# Generic only for the type checker.
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]"
 
 
 def client_of() -> Client:
-    """Who made the call that is being served."""
+    """Return the client of the current call."""
     return _caller.get()
 
 
 @dataclass(frozen=True)
 class _Shares:
-    """Calls in service, by client."""
+    """The concurrent calls of clients with and without a key."""
 
-    of_clients: ClientShares
-    of_anybody: ClientShares
+    authenticated: ClientShares
+    unauthenticated: ClientShares
 
 
 def room_for_anybody(most_calls: int) -> int:
-    """Calls without a key that there may be at a time."""
+    """Return the limit of concurrent calls without a key."""
     return max(1, most_calls // UNAUTHENTICATED_SHARE)
 
 
 def address_of(peer: str) -> str:
-    """The address in what gRPC calls a peer: `ipv4:192.0.2.1:50000`, `ipv6:%5B2001:db8::1%5D:50000`."""
+    """Return the address of a gRPC peer: `ipv4:192.0.2.1:50000`, `ipv6:%5B2001:db8::1%5D:50000`."""
     kind, _, rest = unquote(peer).partition(":")
     return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
-    """Stands before every method of every service."""
+    """Wraps every method of every service."""
 
     def __init__(self, access: Access, patience_s: float, most_calls: int) -> None:
-        """`patience_s` is what a message may take to arrive, `most_calls` how many there are at a time."""
+        """`patience_s` limits the time for a message to arrive, `most_calls` the concurrent calls."""
         self._access, self._patience_s = access, patience_s
         self._shares = _Shares(ClientShares(most_calls), ClientShares(room_for_anybody(most_calls)))
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler | None:
-        """The method, behind the door."""
+        """Return the wrapped handler."""
         handler = await continuation(handler_call_details)
         guarded = _Guarded(self._access, handler_call_details, self._patience_s, self._shares)
         return guarded.around(handler) if handler else None
 
 
 class _Guarded:
-    """One call. Its context is not touched once the call is over: by then it may be gone."""
+    """One call. It does not use its context after the call, when gRPC may have freed it."""
 
     def __init__(
         self,
@@ -114,84 +114,84 @@ class _Guarded:
         self._method = str(details.method)
         self._metadata = {str(key): value for key, value in details.invocation_metadata or ()}
         self._status = "OK"
-        self._visit: Session | None = None
+        self._session: Session | None = None
 
     def around(self, handler: Handler) -> Handler:
-        """The same method with everything that belongs before and behind it."""
+        """Wrap a handler with authentication, error handling and logging."""
         behaviour = _behaviour(handler)
 
         async def streamed(messages: Any, context: Context) -> AsyncIterator[Any]:
             async with self._call(context):
                 request = await self._request(handler, messages)
-                async with aclosing(behaviour(request, context)) as answers:
-                    async for answer in answers:
-                        self._check_visit()
-                        yield answer
+                async with aclosing(behaviour(request, context)) as responses:
+                    async for response in responses:
+                        self._check_session()
+                        yield response
 
         async def answered(messages: Any, context: Context) -> Any:
             async with self._call(context):
                 return await behaviour(await self._request(handler, messages), context)
 
-        # Some stream by writing to the context.
+        # A streaming method may also be a coroutine that writes to the context.
         return _handler(handler, streamed if inspect.isasyncgenfunction(behaviour) else answered)
 
     async def _request(self, handler: Handler, messages: Any) -> Any:
-        """The one message that a method takes, or all, for one that takes many."""
+        """Return the request message, or the iterator for a streaming request."""
         if handler.request_streaming:
             return messages
         try:
             async with asyncio.timeout(self._patience_s):
                 return await anext(aiter(messages))
         except TimeoutError:
-            raise TooSlowError(f"no message was there after {self._patience_s:g} seconds") from None
+            raise TooSlowError(f"no message arrived within {self._patience_s:g} seconds") from None
         except StopAsyncIteration:
-            raise RequestError([Problem("message", "is missing; this method takes one")]) from None
+            raise RequestError([Problem("message", "is missing; this method needs one")]) from None
 
     @asynccontextmanager
     async def _call(self, context: Context) -> AsyncIterator[None]:
-        given = self._metadata.get(REQUEST_ID)
-        self._request_id = begin_request(given if isinstance(given, str) else None)
+        sent_id = self._metadata.get(REQUEST_ID)
+        self._request_id = begin_request(sent_id if isinstance(sent_id, str) else None)
         began, peer = time.perf_counter(), context.peer()
         try:
-            with self._let_in(address_of(peer)):
+            with self._authorize(address_of(peer)):
                 yield
         except (asyncio.CancelledError, GeneratorExit):
             self._status = grpc.StatusCode.CANCELLED.name
             raise
         except grpc.aio.BaseError:
-            # A method that answered so by itself.
+            # The method aborted the call itself.
             self._status = getattr(context.code(), "name", "UNKNOWN")
             raise
         except CalotypeError as error:
             code = CODES.get(kind_of(error), grpc.StatusCode.INVALID_ARGUMENT)
             await self._abort(context, code, status_text(redact_paths(error)), *_trailing(error))
         except Exception:
-            _log.exception("a call failed by a mistake of ours")
-            message = f"something went wrong here; the log has it under request {self._request_id}"
+            _log.exception("a call failed with an internal error")
+            message = f"internal error; the server's log has it under request {self._request_id}"
             await self._abort(context, grpc.StatusCode.INTERNAL, message)
         finally:
-            self._note(peer, time.perf_counter() - began)
+            self._log_call(peer, time.perf_counter() - began)
 
     @contextmanager
-    def _let_in(self, host: str) -> Iterator[None]:
+    def _authorize(self, host: str) -> Iterator[None]:
         if not self._method.startswith(OPEN_SERVICE):
             header = self._metadata.get("authorization", "")
-            self._visit = Session(self._access, bearer_token(header if isinstance(header, str) else ""))
-            _caller.set(self._visit.caller)
-            with self._shares.of_clients.place(share_of(self._visit.caller, host)):
+            self._session = Session(self._access, bearer_token(header if isinstance(header, str) else ""))
+            _caller.set(self._session.caller)
+            with self._shares.authenticated.place(share_of(self._session.caller, host)):
                 yield
             return
         with ExitStack() as place:
             try:
-                place.enter_context(self._shares.of_anybody.place(address_group(host)))
+                place.enter_context(self._shares.unauthenticated.place(address_group(host)))
             except UnavailableError:
-                words = "too many ask for its health at once; try again later"
-                raise QueueFullError(words, retry_after_s=1) from None
+                message = "too many concurrent health checks; try again later"
+                raise QueueFullError(message, retry_after_s=1) from None
             yield
 
-    def _check_visit(self) -> None:
-        if self._visit is not None and not self._visit.is_valid():
-            raise UnknownClientError(f"the API key of {self._visit.caller.name!r} lets nobody in any more")
+    def _check_session(self) -> None:
+        if self._session is not None and not self._session.is_valid():
+            raise UnknownClientError(f"the API key of {self._session.caller.name!r} is no longer valid")
 
     async def _abort(
         self, context: Context, code: grpc.StatusCode, message: str, *trailing: tuple[str, str | bytes]
@@ -199,15 +199,15 @@ class _Guarded:
         self._status = code.name
         await context.abort(code, message, ((REQUEST_ID, self._request_id), *trailing))
 
-    def _note(self, peer: str, seconds: float) -> None:
-        asking = _caller.get(None)
+    def _log_call(self, peer: str, seconds: float) -> None:
+        client = _caller.get(None)
         values = {
             "request_id": self._request_id,
             "method": "gRPC",
             "path": self._method,
             "status": self._status,
             "seconds": round(seconds, 6),
-            "client": asking.name if asking else None,
+            "client": client.name if client else None,
             "address": peer,
         }
         access_log.info("request", extra={"values": values})
@@ -221,12 +221,12 @@ def _trailing(error: CalotypeError) -> Iterator[tuple[str, str | bytes]]:
 
 
 def _behaviour(handler: Handler) -> Any:
-    ways = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
-    return next(way for way in ways if way is not None)
+    behaviours = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
+    return next(behaviour for behaviour in behaviours if behaviour is not None)
 
 
 def _handler(handler: Handler, behaviour: Any) -> Handler:
-    """One that answers in the same way and reads messages itself: others are called when one is there."""
+    """Return a handler with the same response type that reads messages itself, after authentication."""
     make: Any = (
         grpc.stream_stream_rpc_method_handler
         if handler.response_streaming

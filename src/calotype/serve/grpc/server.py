@@ -1,4 +1,4 @@
-"""The gRPC server: methods, health, reflection, and the door before them. Knows nothing of the queue."""
+"""Creates the gRPC server: servicer, health, reflection and the auth interceptor."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from calotype.serve.settings import ServeSettings
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Calotype"].full_name
 SHORTEST_BETWEEN_PINGS_MS = 5_000
-"""Of a client. They usually ping every 10 s or more; one that arrives late has the next near behind it."""
+"""Shortest interval of client pings. Clients ping every 10 s or more; after a late ping it is shorter."""
 PING_EVERY_MS = 60_000
 MAX_UNKNOWN_CALLS = 64
-"""At a time, of clients that are not known yet or are being refused."""
+"""Concurrent calls of clients that are being authenticated or rejected."""
 UNHEARD_MS = 20_000
-"""How long a client's machine may leave unconfirmed that anything reached it."""
+"""Time without acknowledgement from a client's machine before the server closes the connection."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """What answers calls, and what it says of itself."""
+    """The gRPC server and its health service."""
 
     inner: grpc.aio.Server
     health: Health
@@ -40,7 +40,7 @@ class Server:
         await self.inner.start()
 
     async def stop(self, grace: float | None) -> None:
-        """Take no more calls and give others `grace` seconds to end; who watches its health is told to go."""
+        """Accept no more calls, give others `grace` seconds to end, and end all health watches."""
         self.health.end()
         await self.inner.stop(grace)
 
@@ -48,36 +48,36 @@ class Server:
 def create_server(
     service: Service, *, keys: KeyCheck | None, settings: ServeSettings, decoder: ImageDecoder | None = None
 ) -> Server:
-    """A server before a service, for the running event loop; `listen` gives it its port.
+    """Create the server of a service in the running event loop; `listen` binds its port.
 
-    Without `keys` only this machine may ask, or it refuses to begin. `decoder`: shared with another
-    interface, so that both together keep its limits.
+    Without `keys` it serves only this machine, and raises if the settings allow more. Pass the `decoder` of
+    another interface to share its limits.
     """
     access = Access(settings, keys)
     server = grpc.aio.server(
         interceptors=[AuthInterceptor(access, settings.body_timeout_s, settings.most_connections)],
-        # The door counts calls by client; this leaves room for calls that it answers at once.
+        # The interceptor limits calls per client; this leaves room for calls that it rejects at once.
         maximum_concurrent_rpcs=settings.most_connections
         + room_for_anybody(settings.most_connections)
         + MAX_UNKNOWN_CALLS,
         options=[
             ("grpc.max_receive_message_length", settings.largest_body_bytes),
-            # Pictures are as large as was asked for.
+            # The request determines the size of the images.
             ("grpc.max_send_message_length", -1),
-            # Two servers on one port would share its calls.
+            # With SO_REUSEPORT, two servers could share one port and its calls.
             ("grpc.so_reuseport", 0),
             *_pings(),
         ],
     )
     add_CalotypeServicer_to_server(Servicer(service, decoder or ImageDecoder(settings)), server)
-    own_health = Health(service, ("", SERVICE))
-    health_pb2_grpc.add_HealthServicer_to_server(own_health, server)
+    health_servicer = Health(service, ("", SERVICE))
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    return Server(server, own_health)
+    return Server(server, health_servicer)
 
 
 def _pings() -> list[tuple[str, int]]:
-    """Both sides may ask whether the other is there while nothing is said; a client that is gone is left."""
+    """Allow both sides to ping an idle connection; close it if the client is gone."""
     return [
         ("grpc.http2.min_ping_interval_without_data_ms", SHORTEST_BETWEEN_PINGS_MS),
         ("grpc.keepalive_permit_without_calls", 1),
@@ -88,7 +88,7 @@ def _pings() -> list[tuple[str, int]]:
 
 
 def listen(server: Server, settings: ServeSettings) -> int:
-    """Take the port, with TLS where there is a certificate; answers with the port."""
+    """Bind the port, with TLS if there is a certificate; return its number."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"{host}:{settings.grpc_port or 0}"
     try:
@@ -97,5 +97,5 @@ def listen(server: Server, settings: ServeSettings) -> int:
         pair = (settings.tls_key.read_bytes(), settings.tls_certificate.read_bytes())
         return server.inner.add_secure_port(address, grpc.ssl_server_credentials([pair]))
     except RuntimeError as error:
-        rule = f"{address} cannot be listened on; is it taken by another program? Choose another port"
+        rule = f"cannot listen on {address}; another program may use it; choose another port"
         raise RequestError([Problem("grpc_port", rule, settings.grpc_port)]) from error

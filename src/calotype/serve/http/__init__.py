@@ -1,7 +1,9 @@
-"""HTTP in front of a `Service`: OpenAI's image routes, native jobs, A1111's routes, operations.
+"""The HTTP interface of a `Service`: native jobs, OpenAI, A1111 and ComfyUI routes, operations.
 
-Every request passes `logs.py` (its id, the access log) and `door.py` (host, origin, key, size and shape of
-the body) before a route sees it. Routes read bodies by `bodies.py`, wait by `waiting.py`, stream by
-`events.py`, and whatever goes wrong is answered by `errors.py`; `connections.py` closes what is too slow.
-Reading order: `app.py`, `door.py`, `jobs.py`, `openai.py`, `sdapi.py`.
+Every request passes `middleware/access_log.py` (request id, access log) and `middleware/security.py` (host,
+origin, key, size and shape of the body) before a route sees it. Routes read bodies with `request_body.py`,
+wait with `disconnect.py` and stream with `sse.py`. `errors.py` turns errors into responses, and
+`connection_limits.py` closes slow connections.
+Reading order: `app.py`, `middleware/security.py`, `routes/jobs.py`, `routes/openai/images.py`,
+`routes/a1111/api.py`, `routes/comfyui/queue.py`.
 """

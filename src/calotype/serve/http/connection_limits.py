@@ -1,10 +1,11 @@
-"""HTTP connections: how many are open, how long a request may take to arrive, which close to make room.
+"""Limits the number of open HTTP connections and the time in which a request must arrive.
 
-A connection needs no key, so a client that opens many could keep all others out. Where there are too many,
-one closes that serves no known client: the oldest of the address that has the most of these. So a new
-connection always finds room, and `/healthz` answers. `ClientShares` bounds requests of known clients.
+Opening a connection needs no key, so one client with many connections could lock out all others. Above the
+limit the server closes a connection that serves no authenticated client: the oldest one of the address with
+the most of these. A new connection therefore always gets in, and `/healthz` answers. `ClientShares` limits
+the requests of authenticated clients.
 
-This module relies on private attributes of uvicorn; pyproject.toml names the versions that it works with.
+This module uses private attributes of uvicorn; pyproject.toml names the supported versions.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ from calotype.serve.settings import ServeSettings
 _log = logging.getLogger(__name__)
 _numbers = itertools.count()
 _CLOSING_S = 1.0
-"""What a client has to read the answer to a refused connection in."""
+"""Time for a client to read the response before the server aborts the connection."""
 MIN_RESERVED = 8
 
 Phase = Literal["served", "request", "head", "body"]
-"""A request is served, or the client owes a request, the rest of its head or the rest of its body."""
+"""A request is being served, or the client still has to send a request, the rest of its head or its body."""
 
 
 def reserved(settings: ServeSettings) -> int:
-    """Connections beyond those of requests in service: for health checks, and to learn who the client is."""
+    """Connections beyond those of requests in service: for health checks and for authentication."""
     return max(MIN_RESERVED, settings.most_connections // 10)
 
 
 class LimitedProtocol(H11Protocol):
-    """One connection; `connections` gives it its limits."""
+    """One connection; `connections` creates a subclass with the configured limits."""
 
     most = 1100
     head_timeout_s = 10.0
@@ -57,17 +58,17 @@ class LimitedProtocol(H11Protocol):
         super().connection_made(transport)
         self.number = next(_numbers)
         self.address = address_group(self.client[0] if self.client else "")
-        self._watch()
+        self._update_phase()
         if len(self.connections) > self.most:
             self._make_room()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._watch()
+        self._update_phase()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._watch()
+        self._update_phase()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         self._set_phase("served")
@@ -79,13 +80,13 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def serves_client(self) -> bool:
-        """Whether it has a request of a client that was let in."""
+        """Whether the connection serves a request of an authenticated client."""
         return self._phase == "served" and self.scope is not None and "visit" in self.scope["state"]
 
-    def _watch(self) -> None:
-        """Begin a time limit when the client owes something else than before."""
+    def _update_phase(self) -> None:
+        """Restart the timer when the client enters another phase."""
         serving = self.cycle is not None and not self.cycle.response_complete
-        # After an upgrade or the end uvicorn has taken it off its list.
+        # uvicorn removes a connection from its set after an upgrade or when it ends.
         if serving or self not in self.connections:
             self._set_phase("served")
         elif self.conn.their_state is not h11.IDLE:
@@ -102,67 +103,71 @@ class LimitedProtocol(H11Protocol):
             self._timer = None
         if phase != "served":
             limit_s = self.head_timeout_s if phase == "head" else self.body_timeout_s
-            self._timer = self.loop.call_later(limit_s, self._end, None)
+            self._timer = self.loop.call_later(limit_s, self._close, None)
 
     def _make_room(self) -> None:
         others = [
-            one
-            for one in self.connections
-            if isinstance(one, LimitedProtocol) and one is not self and not one.serves_client
+            other
+            for other in self.connections
+            if isinstance(other, LimitedProtocol) and other is not self and not other.serves_client
         ]
         if others:
-            ((address, _),) = Counter(one.address for one in others).most_common(1)
-            of_address = (one for one in others if one.address == address)
+            ((address, _),) = Counter(other.address for other in others).most_common(1)
+            of_address = (other for other in others if other.address == address)
             rule = (
-                f"{len(self.connections)} connections are open, the limit is {self.most}; this one is the "
-                "oldest of the address that has the most; open fewer connections, or try again later"
+                f"{len(self.connections)} connections are open, the limit is {self.most}; this is the oldest "
+                "connection of the address with the most; open fewer connections, or try again later"
             )
-            min(of_address, key=lambda one: one.number)._end(UnavailableError(rule))
+            min(of_address, key=lambda other: other.number)._close(UnavailableError(rule))
 
-    def _end(self, error: CalotypeError | None) -> None:
-        """Close it; a client that has begun to speak, or that has had no answer yet, hears why."""
+    def _close(self, error: CalotypeError | None) -> None:
+        """Close the connection; tell the client why if it has begun a request or has had no response yet."""
         phase = self._phase
         self._set_phase("served")
-        # Its place is free at once; uvicorn itself takes it off this list only later.
+        # This frees the slot at once; uvicorn removes the connection only later.
         self.connections.discard(self)
         if error is None and phase == "head":
             error = TooSlowError(
-                f"the head of the request was not complete after {self.head_timeout_s:g} seconds; "
-                "send it at once"
+                f"the request head was not complete after {self.head_timeout_s:g} seconds; "
+                "send it without delay"
             )
         if error is None or phase in ("served", "body") or (phase == "request" and self.cycle is not None):
             self.transport.abort()
             return
-        # In a context of its own: the request's name must not become that of others.
-        contextvars.copy_context().run(self._answer, error)
+        # A separate context keeps this request id out of other requests.
+        contextvars.copy_context().run(self._send_error, error)
         self.transport.close()
         self.loop.call_later(_CLOSING_S, self.transport.abort)
 
-    def _answer(self, error: CalotypeError) -> None:
-        name = begin_request(None)
+    def _send_error(self, error: CalotypeError) -> None:
+        request_id = begin_request(None)
         _log.warning("closed a connection of %s: %s", self.address or "a client", error)
-        answer = error_response(error)
-        headers = [*answer.raw_headers, (REQUEST_ID.encode(), name.encode()), (b"connection", b"close")]
+        response = error_response(error)
+        headers = [
+            *response.raw_headers,
+            (REQUEST_ID.encode(), request_id.encode()),
+            (b"connection", b"close"),
+        ]
         for event in (
-            h11.Response(status_code=answer.status_code, headers=headers),
-            h11.Data(data=bytes(answer.body)),
+            h11.Response(status_code=response.status_code, headers=headers),
+            h11.Data(data=bytes(response.body)),
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event) or b"")
 
 
 class Socket(WebSocketsSansIOProtocol):
-    """A WebSocket whose refusal by an HTTP answer is no error."""
+    """A WebSocket that may be rejected with an HTTP response without logging an error."""
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
-            # uvicorn takes such an answer for an unfinished handshake and logs an error.
+            # uvicorn takes such a response for an unfinished handshake and logs an error.
             self.handshake_complete = True
 
 
 def connections(settings: ServeSettings) -> type[LimitedProtocol]:
-    """The class of connections with these limits."""
+    """Return a protocol class with these limits."""
     limits = {
         "most": settings.most_connections + reserved(settings),
         "head_timeout_s": min(settings.head_timeout_s, settings.body_timeout_s),

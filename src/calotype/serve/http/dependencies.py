@@ -1,4 +1,4 @@
-"""What routes reach for: the service, its limits, who asks. Knows nothing of any route."""
+"""FastAPI dependencies of the routes: the service, its settings, the client and its session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 @dataclass(frozen=True)
 class AppState:
-    """The deployment behind the routes."""
+    """What all routes share."""
 
     service: Service
     settings: ServeSettings
@@ -33,38 +33,38 @@ class AppState:
     surroundings: SystemInfo = field(default_factory=SystemInfo)
 
 
-def _reach(request: Request) -> AppState:
+def _app_state(request: Request) -> AppState:
     reach = request.app.state.reach
     assert isinstance(reach, AppState)
     return reach
 
 
 def _workflows(request: Request) -> WorkflowService:
-    workflows = _reach(request).workflows
-    assert workflows is not None, "its routes are there only where it is"
+    workflows = _app_state(request).workflows
+    assert workflows is not None, "workflow routes exist only with a workflow service"
     return workflows
 
 
-def _surroundings(request: Request) -> SystemInfo:
-    return _reach(request).surroundings
+def _system_info(request: Request) -> SystemInfo:
+    return _app_state(request).surroundings
 
 
-def _visit(request: Request) -> Session:
+def _session(request: Request) -> Session:
     visit = request.state.visit
     assert isinstance(visit, Session)
     return visit
 
 
-def _caller(request: Request) -> Client:
-    return _visit(request).caller
+def _client(request: Request) -> Client:
+    return _session(request).caller
 
 
 class RequestImages(ClientImages):
-    """Decodes images for one request; a client that disconnects ends that."""
+    """Decodes the images of one request, until the client disconnects."""
 
     def __init__(self, decoder: ImageDecoder, request: Request, caller: Client) -> None:
         address = request.client.host if request.client else LOCAL
-        # Without keys all clients have one name.
+        # Without keys all clients share one name, so the address tells them apart.
         super().__init__(decoder, f"{caller.name}@{address}" if caller.name == LOCAL else caller.name)
         self._request = request
 
@@ -73,24 +73,26 @@ class RequestImages(ClientImages):
 
 
 def _images(request: Request) -> RequestImages:
-    return RequestImages(_reach(request).decoder, request, _caller(request))
+    return RequestImages(_app_state(request).decoder, request, _client(request))
 
 
-def _job_id(job_id: Annotated[str, Path(description="A job's id, as it was answered.")]) -> str:
-    """An id that some job could have; others need not trouble the queue."""
+def _job_id(job_id: Annotated[str, Path(description="The id of a job.")]) -> str:
+    """Reject an id that no job can have, without a query to the database."""
     if not _JOB_ID.fullmatch(job_id):
         raise NotFoundError(f"there is no job {short_repr(job_id)}")
     return job_id
 
 
-AppStateDep = Annotated[AppState, Depends(_reach)]
+AppStateDep = Annotated[AppState, Depends(_app_state)]
 WorkflowServiceDep = Annotated[WorkflowService, Depends(_workflows)]
-SystemInfoDep = Annotated[SystemInfo, Depends(_surroundings)]
-ClientDep = Annotated[Client, Depends(_caller)]
-SessionDep = Annotated[Session, Depends(_visit)]
+SystemInfoDep = Annotated[SystemInfo, Depends(_system_info)]
+ClientDep = Annotated[Client, Depends(_client)]
+SessionDep = Annotated[Session, Depends(_session)]
 Images = Annotated[RequestImages, Depends(_images)]
 JobId = Annotated[str, Depends(_job_id)]
 IdempotencyKey = Annotated[
     str | None,
-    Header(min_length=1, max_length=200, description="The same key again answers with the same job."),
+    Header(
+        min_length=1, max_length=200, description="A second request with the same key returns the same job."
+    ),
 ]

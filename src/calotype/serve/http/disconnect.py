@@ -1,4 +1,4 @@
-"""Waiting over a connection that may break. Knows nothing of what is answered."""
+"""Waits for work on behalf of a client that may disconnect."""
 
 from __future__ import annotations
 
@@ -20,63 +20,63 @@ T = TypeVar("T")
 async def wait_until_disconnect(
     request: Request, service: Service, job: Job, *, within_s: float | None = None
 ) -> Job:
-    """The job once it has ended, or as it stands when the time is over."""
-    waiting = asyncio.ensure_future(service.wait(job.id))
-    leaving = asyncio.ensure_future(_left(request))
+    """Wait until the job ends or the time is over; cancel the job if the client disconnects."""
+    job_task = asyncio.ensure_future(service.wait(job.id))
+    disconnect_task = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
-        await asyncio.wait({waiting, leaving}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-        if waiting.done():
-            return waiting.result()
-        if leaving.done():
+        await asyncio.wait({job_task, disconnect_task}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        if job_task.done():
+            return job_task.result()
+        if disconnect_task.done():
             await cancel_abandoned(service, job)
-            raise ClientLeftError(f"the client of job {job.id} has left")
+            raise ClientLeftError(f"the client of job {job.id} has disconnected")
         return await service.job(job.id)
     finally:
-        for task in (waiting, leaving):
+        for task in (job_task, disconnect_task):
             task.cancel()
-        await asyncio.gather(waiting, leaving, return_exceptions=True)
+        await asyncio.gather(job_task, disconnect_task, return_exceptions=True)
 
 
 async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What some work results in; it is cancelled when the client disconnects."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
+    """Await `work`; cancel it when the client disconnects."""
+    work_task = asyncio.ensure_future(work)
+    disconnect_task = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
+        await asyncio.wait({work_task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)
+        if work_task.done():
+            return work_task.result()
         raise ClientLeftError("the client has disconnected")
     finally:
-        for task in (working, leaving):
+        for task in (work_task, disconnect_task):
             task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+        await asyncio.gather(work_task, disconnect_task, return_exceptions=True)
 
 
 async def with_pings(items: AsyncIterator[bytes], ping: bytes, every_s: float) -> AsyncGenerator[bytes]:
-    """The same items, and a sign of life after each silence: proxies close what seems dead."""
-    following: asyncio.Future[bytes] | None = None
+    """Yield the items, and a ping after each idle period: proxies close idle connections."""
+    next_item: asyncio.Future[bytes] | None = None
     try:
         while True:
-            following = following or asyncio.ensure_future(anext(items))
-            finished, _ = await asyncio.wait({following}, timeout=every_s)
+            next_item = next_item or asyncio.ensure_future(anext(items))
+            finished, _ = await asyncio.wait({next_item}, timeout=every_s)
             if not finished:
                 yield ping
                 continue
             try:
-                item = following.result()
+                item = next_item.result()
             except StopAsyncIteration:
                 return
-            following = None
+            next_item = None
             yield item
     finally:
         with anyio.CancelScope(shield=True):
-            if following is not None:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+            if next_item is not None:
+                next_item.cancel()
+                await asyncio.gather(next_item, return_exceptions=True)
             if isinstance(items, AsyncGenerator):
                 await items.aclose()
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

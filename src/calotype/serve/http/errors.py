@@ -1,7 +1,4 @@
-"""What went wrong, as an answer: one body for all routes, in the form OpenAI's clients read.
-
-Knows nothing of routes.
-"""
+"""Turns errors into HTTP responses: one body for all routes, in the form that OpenAI's clients read."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ STATUS: dict[ErrorKind, int] = {
     "does_not_fit": 422,
     "bad_model_file": 422,
     "queue_full": 429,
-    # Read by nobody but the access log.
+    # Only the access log sees this one.
     "client_left": 499,
     "internal": 500,
     "damaged": 500,
@@ -62,8 +59,8 @@ _OPENAI_TYPES = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
-_NOT_AGAIN = {"x-should-retry": "false"}
-"""OpenAI's clients ask again after 409 and 5xx by themselves, which makes another job of one that ended."""
+_NO_RETRY = {"x-should-retry": "false"}
+"""OpenAI's clients retry after 409 and 5xx, which would submit an ended job again."""
 MAX_VALUE_LENGTH = 200
 
 
@@ -72,66 +69,66 @@ class ProblemBody(BaseModel):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     field: str
-    """Where: the field's name, with dots between levels."""
+    """The name of the field, with dots between levels."""
     rule: str
-    """What is wrong with it, the limit and the fix."""
+    """The fault, the limit and the fix."""
     value: Any = None
-    """What was sent, where it is short."""
+    """The value sent, if it is short."""
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong."""
+    """The cause of an error."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     message: str
-    """For people: the value, the limit and the fix."""
+    """Human-readable: the value, the limit and the fix."""
     type: str
-    """OpenAI's word for the kind of error."""
+    """The kind of error in OpenAI's terms."""
     code: str
-    """Our word: bad_request, not_found, does_not_fit, queue_full, unavailable, deadline..."""
+    """Calotype's kind of error: bad_request, not_found, does_not_fit, queue_full, unavailable, deadline..."""
     param: str | None
-    """The first field that is wrong."""
+    """The first invalid field."""
     problems: list[ProblemBody]
-    """Every field that is wrong."""
+    """Every invalid field."""
     request_id: str
-    """To be found in the server's log."""
+    """Identifies the request in the server's log."""
 
 
 class ErrorBody(BaseModel):
-    """The answer to anything that went wrong."""
+    """The body of every error response."""
 
     error: ErrorDetail
 
 
-_DESCRIBED: dict[int | str, str] = {
-    400: "A request that cannot be served; every problem is listed.",
-    401: "No API key, or one that is not known.",
-    404: "No such job, picture or model.",
-    413: "More bytes than one request may have.",
-    422: "It needs more memory than there is, or a model that is broken.",
-    429: "The queue is full or a quota used up; see Retry-After.",
-    503: "The deployment drains, or lost the worker.",
-    "default": "Anything else that went wrong.",
+_DESCRIPTIONS: dict[int | str, str] = {
+    400: "The request is invalid; `problems` lists every fault.",
+    401: "The API key is missing or unknown.",
+    404: "No such job, image or model.",
+    413: "The request is larger than the limit.",
+    422: "The request needs more memory than available, or the model file is broken.",
+    429: "The queue is full or a quota is used up; see Retry-After.",
+    503: "The deployment is draining, or the worker died.",
+    "default": "Any other error.",
 }
 _CONTENT = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}}}
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"description": words, "content": _CONTENT} for status, words in _DESCRIBED.items()
+    status: {"description": description, "content": _CONTENT} for status, description in _DESCRIPTIONS.items()
 }
 BODIES: list[type[BaseModel]] = [ErrorBody]
 
 
 def error_body(error: CalotypeError) -> dict[str, Any]:
-    """An error as plain values."""
+    """Return the response body of an error."""
     kind = kind_of(error)
     problems = error.problems if isinstance(error, RequestError) else ()
     return _body(STATUS[kind], kind, redact_paths(error), problems)
 
 
 def error_response(error: CalotypeError) -> Response:
-    """The answer to an error."""
+    """Return the response to an error."""
     status, headers = STATUS[kind_of(error)], {}
     if isinstance(error, JobFailedError | CancelledError | DamagedPictureError):
-        headers.update(_NOT_AGAIN)
+        headers.update(_NO_RETRY)
     if isinstance(error, QueueFullError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     if status == HTTPStatus.UNAUTHORIZED:
@@ -140,22 +137,22 @@ def error_response(error: CalotypeError) -> Response:
 
 
 def bug_body() -> dict[str, Any]:
-    """A mistake of ours as plain values: nothing of it but where to find it in the log."""
-    return _body(500, "internal", f"something went wrong here; the log has it under request {request_id()}")
+    """Return the body for an internal error: only the request id that finds it in the log."""
+    return _body(500, "internal", f"internal error; the server's log has it under request {request_id()}")
 
 
 def bug_response() -> Response:
-    """The answer to a mistake of ours."""
-    return json_response(bug_body(), 500, _NOT_AGAIN)
+    """Return the response to an internal error."""
+    return json_response(bug_body(), 500, _NO_RETRY)
 
 
 def json_response(values: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """JSON that any string can be part of: half a character in an error's value must not be another."""
+    """Encode JSON as ASCII: a lone surrogate in an error's value must not raise another error."""
     return Response(json.dumps(values), status, headers, "application/json")
 
 
 def install(app: FastAPI) -> None:
-    """Answer everything that routes raise."""
+    """Register handlers for every exception that routes raise."""
     app.add_exception_handler(CalotypeError, _calotype_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
@@ -167,33 +164,34 @@ async def _calotype_error(_: Request, error: Exception) -> Response:
 
 
 async def _validation_error(_: Request, error: Exception) -> Response:
-    """What FastAPI found wrong with the address or its parameters."""
+    """Handle FastAPI's errors in the path or its parameters."""
     assert isinstance(error, RequestValidationError)
-    found = [
+    problems = [
         Problem(
-            ".".join(str(part) for part in one["loc"][1:]), f"{short_repr(one.get('input'))}: {one['msg']}"
+            ".".join(str(part) for part in item["loc"][1:]),
+            f"{short_repr(item.get('input'))}: {item['msg']}",
         )
-        for one in error.errors()
+        for item in error.errors()
     ]
-    return error_response(RequestError(found))
+    return error_response(RequestError(problems))
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:
-    """What Starlette refuses by itself."""
+    """Handle the errors that Starlette raises itself."""
     assert isinstance(error, HTTPException)
     kind = _KINDS_OF_STATUS.get(error.status_code, "bad_request")
     message = str(error.detail)
     if kind == "not_found":
-        message = f"there is no {short_repr(request.url.path)} here; see /openapi.json"
+        message = f"no route {short_repr(request.url.path)}; see /openapi.json"
     headers = dict(error.headers or {})
     if kind == "wrong_method":
-        # Starlette names those of the first route of this path alone.
+        # Starlette lists only the methods of the first route with this path.
         headers["Allow"] = ", ".join(_methods(request))
     return json_response(_body(error.status_code, kind, message), error.status_code, headers)
 
 
 def _methods(request: Request) -> list[str]:
-    """What may be done with an address."""
+    """Return all methods of the request's path."""
     routes = iter_route_contexts(request.app.routes)
     known = [route for route in routes if route.path_regex.match(request.url.path)]
     methods = {method for route in known for method in route.methods or ()}
@@ -209,7 +207,7 @@ def _body(status: int, kind: ErrorKind, message: str, problems: tuple[Problem, .
             "code": kind,
             "param": problems[0].field if problems else None,
             "problems": [
-                {"field": problem.field, "rule": problem.message, "value": _plain(problem.value)}
+                {"field": problem.field, "rule": problem.message, "value": _json_value(problem.value)}
                 for problem in problems
             ],
             "request_id": request_id(),
@@ -217,8 +215,8 @@ def _body(status: int, kind: ErrorKind, message: str, problems: tuple[Problem, .
     }
 
 
-def _plain(value: object) -> object:
-    """A value that JSON has and nobody minds reading."""
+def _json_value(value: object) -> object:
+    """Convert a value to JSON and shorten it."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Pictures in the form other clients give or want them. Knows nothing of requests."""
+"""Reads the size of an image file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from PIL import Image
 
 
 def size_of(data: bytes) -> tuple[int, int]:
-    """Width and height of a picture that was let in before."""
+    """Return width and height of an image that was validated before."""
     with Image.open(io.BytesIO(data)) as image:
         return image.size

@@ -1,7 +1,4 @@
-"""JSON from strangers: its depth and number of parts are known before anything is built of it.
-
-Knows nothing of what it says.
-"""
+"""Parses JSON from clients; checks depth and number of parts before it builds any object."""
 
 from __future__ import annotations
 
@@ -13,16 +10,16 @@ from typing import Any
 from calotype.core.errors import Problem, RequestError
 from calotype.serve.settings import ServeSettings
 
-_MAY_HALVE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""The only way into a text that is UTF-8 for half a character, or for both halves of one."""
-# Possessive, so that a string of any length leaves nothing to go back to.
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""An escaped surrogate: the only way to write one, alone or as a pair, in text that is UTF-8."""
+# Possessive quantifiers: a string of any length causes no backtracking.
 _PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
 VALUES_A_PART = 4
-"""So many times as many commas as other parts: numbers are small, but each takes its time and memory too."""
+"""Commas allowed per other part: numbers are small, but each one takes time and memory too."""
 
 
 def check_shape(data: bytes, settings: ServeSettings) -> None:
-    """Refuse what is nested too deeply or made of too many parts; says nothing of whether it is JSON."""
+    """Reject data that is nested too deeply or has too many parts; does not check that it is JSON."""
     depth = count = commas = 0
     most_values = VALUES_A_PART * settings.most_json_parts
     for part in _PART.finditer(data):
@@ -38,34 +35,34 @@ def check_shape(data: bytes, settings: ServeSettings) -> None:
         if opening in b"[{":
             depth += 1
             if depth > settings.deepest_json:
-                raise _refused(f"is nested more than {settings.deepest_json} deep; send it flatter")
+                raise _refused(f"is nested more than {settings.deepest_json} levels deep; send fewer levels")
         elif opening in b"]}":
             depth -= 1
 
 
 def loads(data: bytes, settings: ServeSettings) -> Any:
-    """The values of a JSON text."""
+    """Parse a JSON text."""
     check_shape(data, settings)
     try:
-        # As UTF-8 and nothing else: the shape was read that way.
+        # Decode as UTF-8 only, because `check_shape` reads UTF-8.
         values = json.loads(data.decode())
-    # An integer of some thousand digits is a ValueError, as are broken UTF-8 and broken JSON.
+    # Broken UTF-8, broken JSON and an integer of thousands of digits all raise ValueError.
     except ValueError as error:
-        raise _refused(f"is not JSON that can be read: {error}") from None
-    if _MAY_HALVE.search(data) and (problems := list(_halves(values))):
+        raise _refused(f"is not valid JSON: {error}") from None
+    if _ESCAPED_SURROGATE.search(data) and (problems := list(_lone_surrogates(values))):
         raise RequestError(problems)
     return values
 
 
-def _halves(values: Any, place: str = "") -> Iterator[Problem]:
-    """Texts that no wire and no file can carry, wherever they are: nothing they are part of could go on."""
+def _lone_surrogates(values: Any, place: str = "") -> Iterator[Problem]:
+    """Report strings with a lone surrogate: UTF-8 cannot encode them, so nothing could send or store them."""
     if isinstance(values, dict):
         for name, value in values.items():
-            yield from _halves(name, place)
-            yield from _halves(value, f"{place}.{name}" if place else name)
+            yield from _lone_surrogates(name, place)
+            yield from _lone_surrogates(value, f"{place}.{name}" if place else name)
     elif isinstance(values, list):
         for index, value in enumerate(values):
-            yield from _halves(value, f"{place}.{index}")
+            yield from _lone_surrogates(value, f"{place}.{index}")
     elif isinstance(values, str):
         try:
             values.encode()

@@ -1,7 +1,6 @@
-"""Bodies of requests: JSON, or a form with files, read into a checked model and described in the OpenAPI.
+"""Reads request bodies (JSON or a form with files) into models, and describes them in the OpenAPI document.
 
-FastAPI could do both, but not one route with two kinds of body, and not with our words for what is wrong.
-Knows nothing of what a body means.
+FastAPI supports neither two kinds of body in one route nor our error messages.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 async def json_body(request: Request, model: type[Body], reach: AppState) -> Body:
-    """A JSON body as a model; raises RequestError listing every problem."""
+    """Parse a JSON body into a model; raises RequestError with every problem."""
     return parsed(model, loads(await request.body(), reach.settings))
 
 
 async def form_body(request: Request) -> tuple[dict[str, list[str]], dict[str, list[bytes]]]:
-    """The fields and files of a form. Files may be sent as `name` or `name[]`, several times."""
+    """Return the fields and files of a form. A file may be sent repeatedly, as `name` or `name[]`."""
     if not is_form(request):
-        raise RequestError([Problem("body", f"is no form; send {MULTIPART}")])
+        raise RequestError([Problem("body", f"is not a form; send {MULTIPART}")])
     values: dict[str, list[str]] = {}
     files: dict[str, list[bytes]] = {}
     async with request.form(max_files=MAX_FILES, max_fields=MAX_FIELDS) as form:
@@ -54,7 +53,7 @@ def is_form(request: Request) -> bool:
 
 
 def parsed(model: type[Body], values: object) -> Body:
-    """Plain values as a model; raises RequestError listing every problem."""
+    """Validate plain values as a model; raises RequestError with every problem."""
     if not isinstance(values, dict):
         raise RequestError([Problem("body", "is not a JSON object")])
     try:
@@ -66,13 +65,13 @@ def parsed(model: type[Body], values: object) -> Body:
 def check_kinds(
     fields: Iterable[str], files: Iterable[str], *, texts: Iterable[str], pictures: Iterable[str]
 ) -> None:
-    """Refuse pictures that came as text and texts that came as files: neither would be looked for there."""
+    """Reject images sent as text and texts sent as files: both would be silently ignored."""
     problems = [
-        Problem(name, f"came as text, and is a picture; send it as a file, with curl as -F {name}=@FILE")
-        for name in sorted({each.removesuffix("[]") for each in fields}.intersection(pictures))
+        Problem(name, f"is an image and was sent as text; send it as a file, with curl as -F {name}=@FILE")
+        for name in sorted({field.removesuffix("[]") for field in fields}.intersection(pictures))
     ]
     problems += [
-        Problem(name, f"came as a file, and is text; send what it holds, with curl as -F '{name}=<FILE'")
+        Problem(name, f"is text and was sent as a file; send its contents, with curl as -F '{name}=<FILE'")
         for name in sorted(set(files).intersection(texts))
     ]
     if problems:
@@ -80,40 +79,40 @@ def check_kinds(
 
 
 def one_file(files: Mapping[str, list[bytes]], name: str) -> bytes | None:
-    """The file of this name; two are refused."""
-    found = files.get(name, [])
-    if len(found) > 1:
-        raise RequestError([Problem(name, f"{len(found)} files were sent, one is taken")])
-    return found[0] if found else None
+    """Return the file of this name, or None; reject more than one."""
+    matches = files.get(name, [])
+    if len(matches) > 1:
+        raise RequestError([Problem(name, f"{len(matches)} files were sent, the limit is 1; send one")])
+    return matches[0] if matches else None
 
 
 def from_base64(text: object, field: str) -> bytes:
-    """The bytes of base64 text, as it is or as a data URL; in lines or in one."""
+    """Decode base64 text or a data URL; whitespace is ignored."""
     if not isinstance(text, str):
-        raise RequestError([Problem(field, f"{short_repr(text)} is not a picture; send it as base64")])
+        raise RequestError([Problem(field, f"{short_repr(text)} is not an image; send it as base64")])
     text = "".join(text.split())
     if text.startswith("data:"):
         text = text.partition(",")[2]
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise RequestError([Problem(field, f"is not base64 that can be read: {error}")]) from None
+        raise RequestError([Problem(field, f"is not valid base64: {error}")]) from None
 
 
 def as_base64(data: bytes) -> str:
-    """Bytes as base64 text."""
+    """Encode bytes as base64 text."""
     return base64.b64encode(data).decode("ascii")
 
 
 def png_url(data: bytes) -> str:
-    """A PNG file as a data URL."""
+    """Encode a PNG file as a data URL."""
     return f"data:image/png;base64,{as_base64(data)}"
 
 
 def described(
     *, as_json: type[BaseModel] | None = None, as_form: type[BaseModel] | None = None, required: bool = True
 ) -> dict[str, Any]:
-    """`openapi_extra` of a route that reads such a body."""
+    """Return `openapi_extra` for a route with these bodies."""
     kinds = {JSON: as_json, MULTIPART: as_form}
     content = {
         kind: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}
@@ -124,7 +123,7 @@ def described(
 
 
 def without_null(schema: dict[str, Any]) -> None:
-    """`json_schema_extra` of a form: a field of a form is there or not, and never null."""
+    """`json_schema_extra` of a form: a form field is present or absent, never null."""
     for field in schema["properties"].values():
         kinds = [kind for kind in field.get("anyOf", []) if kind != {"type": "null"}]
         if len(kinds) == 1:
@@ -133,8 +132,8 @@ def without_null(schema: dict[str, Any]) -> None:
 
 
 def schemas(models: list[type[BaseModel]]) -> dict[str, Any]:
-    """What `described` refers to."""
-    _, found = models_json_schema(
+    """Return the schemas that `described` refers to."""
+    _, document = models_json_schema(
         [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
     )
-    return dict(found["$defs"])
+    return dict(document["$defs"])

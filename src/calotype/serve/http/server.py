@@ -1,4 +1,4 @@
-"""How the application is listened for. Knows nothing of what it answers."""
+"""Opens the HTTP port and configures uvicorn."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from calotype.serve.http.connection_limits import Socket, connections
 from calotype.serve.settings import ServeSettings
 
 MAX_SAID_BYTES = 64 * 1024
-"""By a client, over a socket."""
+"""Largest message from a client over a WebSocket."""
 _IDLE_S = 30
-"""That a connection is kept without a request."""
+"""Time that an idle connection stays open."""
 
 
 def listen(settings: ServeSettings) -> socket.socket:
-    """Take the port, for `uvicorn.Server.serve(sockets=[…])`; `getsockname` says which one it is."""
+    """Bind the port for `uvicorn.Server.serve(sockets=[…])`; `getsockname` returns its number."""
     _check_certificate(settings)
     try:
-        places = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             settings.host, settings.http_port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
         )
-        family, kind, protocol, _, address = places[0]
-        # With its protocol said: on other sockets asyncio leaves small answers waiting for 40 ms.
+        family, kind, protocol, _, address = addresses[0]
+        # Pass the protocol: asyncio sets TCP_NODELAY only then, and small responses would wait for 40 ms.
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise _refused(settings, error) from error
@@ -41,24 +41,24 @@ def listen(settings: ServeSettings) -> socket.socket:
 
 
 def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
-    """For `uvicorn.Server`; logging and signals stay with who runs it."""
+    """Return the configuration for `uvicorn.Server`; the caller handles logging and signals."""
     return uvicorn.Config(
         app,
-        # h11 bounds the size of headers by itself.
+        # h11 limits the size of headers itself.
         http=connections(settings),
-        # Longer than clients keep theirs: who closes first meets the other's next request on its way.
+        # Longer than clients keep connections: if the server closed first, it could cut off a request.
         timeout_keep_alive=_IDLE_S,
         ws=Socket,
-        # Clients of sockets listen; what they say is little and not heard.
+        # WebSocket clients only listen; the server ignores what they send.
         ws_max_size=MAX_SAID_BYTES,
         ws_ping_interval=settings.ping_s,
         lifespan="off",
-        # What a client says of its own address is not believed.
+        # A client could forge its address in proxy headers.
         proxy_headers=False,
         server_header=False,
         access_log=False,
         log_config=None,
-        # Of every WebSocket it logs the address as information, with keys that are in its query.
+        # At level info uvicorn logs every WebSocket's URL, with API keys in its query.
         log_level="warning",
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
@@ -66,7 +66,7 @@ def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
 
 
 def _check_certificate(settings: ServeSettings) -> None:
-    """Both interfaces would say less of what is wrong with it, and later."""
+    """Check the certificate now: both interfaces would fail later and with a vaguer message."""
     certificate, key = settings.tls_certificate, settings.tls_key
     if certificate is None or key is None:
         return
@@ -77,15 +77,15 @@ def _check_certificate(settings: ServeSettings) -> None:
             rule = f"{file} cannot be read: {error.strerror or error}; give a PEM file"
             raise RequestError([Problem(field, rule, str(file))]) from error
     try:
-        # With some password, as nobody is there to be asked for the right one.
+        # Pass a password, or OpenSSL would prompt for one.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
-        rule = f"{certificate} does not go with the key {key}: {error.reason or error}"
-        rule += "; both have to be PEM, of one pair, and the key without a password"
+        rule = f"{certificate} does not match the key {key}: {error.reason or error}"
+        rule += "; both have to be PEM files of one pair, and the key must have no password"
         raise RequestError([Problem("tls_certificate", rule, str(certificate))]) from error
 
 
 def _refused(settings: ServeSettings, error: OSError) -> RequestError:
-    place = f"{settings.host}:{settings.http_port}"
-    rule = f"{place} cannot be listened on: {error.strerror or error}; choose another port or host"
+    address = f"{settings.host}:{settings.http_port}"
+    rule = f"cannot listen on {address}: {error.strerror or error}; choose another port or host"
     return RequestError([Problem("http_port", rule, settings.http_port)])

@@ -1,7 +1,4 @@
-"""Server-sent events: their text, and a response that lets go when its reader does, or may read no more.
-
-Knows nothing of jobs.
-"""
+"""Server-sent events: encoding, and a streaming response that ends on disconnect or key revocation."""
 
 from __future__ import annotations
 
@@ -28,25 +25,25 @@ DESCRIBED = {
         }
     }
 }
-"""For the OpenAPI."""
+"""Describes the stream in the OpenAPI document."""
 _PING = format_sse_event(comment="still here")
 
 
 def event(name: str, values: Mapping[str, Any], *, event_id: str | None = None) -> bytes:
-    """One event as it is sent."""
+    """Encode one event."""
     return format_sse_event(data_str=json.dumps(values), event=name, id=event_id)
 
 
 def first(event_text: bytes) -> bytes:
-    """The same event, which also says how soon to come back when the connection breaks."""
+    """Add the time after which the client reconnects."""
     return f"retry: {RETRY_MS}\n".encode() + event_text
 
 
 class EventStream(StreamingResponse):
-    """Events until their source ends, the reader leaves or its key is revoked; then the source is closed."""
+    """Streams events until the source ends, the client disconnects or its key is revoked; then closes it."""
 
     def __init__(self, source: AsyncGenerator[bytes], visit: Session, ping_s: float) -> None:
-        self._source = _while_it_lasts(visit, with_pings(source, _PING, ping_s))
+        self._source = _while_valid(visit, with_pings(source, _PING, ping_s))
         super().__init__(
             self._source,
             media_type=MEDIA_TYPE,
@@ -54,15 +51,15 @@ class EventStream(StreamingResponse):
         )
 
     async def stream_response(self, send: Send) -> None:
-        """As Starlette does it, which leaves a source that stands at a `yield` to the garbage collector."""
+        """Stream and close the source; Starlette leaves a suspended generator to the garbage collector."""
         async with aclosing(self._source):
             await super().stream_response(send)
 
 
-async def _while_it_lasts(visit: Session, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+async def _while_valid(session: Session, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     async with aclosing(events):
-        async for each in events:
-            # Whoever comes back is told why.
-            if not visit.is_valid():
+        async for item in events:
+            # A client that reconnects gets the reason as an error.
+            if not session.is_valid():
                 return
-            yield each
+            yield item

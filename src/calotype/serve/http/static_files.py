@@ -1,7 +1,4 @@
-"""The page: files that were built into the package, read once and served from memory.
-
-So no address leads to any other file. Knows nothing of what is on the page.
-"""
+"""Serves the built web page from memory; it reads the packaged files once, so no URL reaches other files."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import PlainTextResponse
 
 TABS = ("studio", "graph", "measure", "system")
-"""The page's own addresses, each with whatever is below it."""
+"""The page's client-side routes; each includes everything below it."""
 NOT_BUILT = """\
-Calotype serves pictures here. The page is not built: run `make page` in the source tree and start the
-deployment again. /openapi.json describes the interface, /v1/jobs and ComfyUI's routes work without it.
+Calotype generates images here. The page is not built: run `make page` in the source tree and restart the
+deployment. /openapi.json describes the API; /v1/jobs and ComfyUI's routes work without the page.
 """
 _INDEX = "index.html"
 _FOR_EVER = "public, max-age=31536000, immutable"
@@ -32,20 +29,20 @@ _POLICY = (
 @dataclass(frozen=True)
 class _File:
     data: bytes
-    kind: str
-    tag: str
-    keep: str
-    """How long whoever has it may use it without asking."""
+    media_type: str
+    etag: str
+    cache_control: str
+    """The Cache-Control header."""
 
 
 class StaticFiles:
-    """The built page; without files where it was not built."""
+    """The built page; empty if it was not built."""
 
     def __init__(self, folder: Path | None = None) -> None:
         folder = folder or Path(str(files("calotype.resources.assets"))) / "page"
-        found = sorted(folder.rglob("*")) if (folder / _INDEX).is_file() else []
+        paths = sorted(folder.rglob("*")) if (folder / _INDEX).is_file() else []
         self._files = {
-            path.relative_to(folder).as_posix(): _file(path, folder) for path in found if path.is_file()
+            path.relative_to(folder).as_posix(): _file(path, folder) for path in paths if path.is_file()
         }
 
     @property
@@ -53,31 +50,31 @@ class StaticFiles:
         return _INDEX in self._files
 
     def serves(self, path: str) -> bool:
-        """Whether an address is the page's own, for which nobody needs a key."""
+        """Whether a path belongs to the page and so needs no key."""
         name = path.removeprefix("/")
         return name == "" or (self.built and (name in self._files or name.partition("/")[0] in TABS))
 
     def answer(self, request: Request) -> Response:
-        """What is at an address that it serves."""
+        """Respond to a request for a path of the page."""
         file = self._files.get(request.url.path.removeprefix("/")) or self._index(request)
         if file is None:
             return PlainTextResponse(NOT_BUILT, headers={"Cache-Control": "no-store"})
-        headers = {"ETag": file.tag, "Cache-Control": file.keep, "Content-Security-Policy": _POLICY}
-        if file.tag in request.headers.get("if-none-match", ""):
+        headers = {"ETag": file.etag, "Cache-Control": file.cache_control, "Content-Security-Policy": _POLICY}
+        if file.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        return Response(file.data, media_type=file.kind, headers=headers)
+        return Response(file.data, media_type=file.media_type, headers=headers)
 
     def _index(self, request: Request) -> _File | None:
-        """The page for the address of a room; the addresses of its files stay relative to the root."""
+        """Return the index for a client-side route; a base element keeps its links relative to the root."""
         index = self._files.get(_INDEX)
-        # As the browser counts: it does not decode %2F before it looks for slashes.
+        # Count slashes as the browser does: it does not decode %2F first.
         depth = request.scope["raw_path"].count(b"/") - 1
         if index is None or depth == 0:
             return index
-        # Relative, because a proxy may serve everything below a prefix that is not known here.
+        # Relative, because a proxy may add a prefix that the server does not know.
         base = f'<head><base href="{"../" * depth}" />'.encode()
-        tag = f'{index.tag[:-1]}-{depth}"'
-        return replace(index, data=index.data.replace(b"<head>", base, 1), tag=tag)
+        etag = f'{index.etag[:-1]}-{depth}"'
+        return replace(index, data=index.data.replace(b"<head>", base, 1), etag=etag)
 
     def router(self) -> APIRouter:
         """Its routes."""
@@ -97,9 +94,12 @@ class StaticFiles:
 
 def _file(path: Path, folder: Path) -> _File:
     data = path.read_bytes()
-    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    # Vite puts a hash into the names of what lies there.
+    media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    # Vite puts a content hash into the names of these files.
     named_by_content = path.relative_to(folder).parts[0] == "assets"
     return _File(
-        data, kind, f'"{hashlib.sha256(data).hexdigest()}"', _FOR_EVER if named_by_content else "no-cache"
+        data,
+        media_type,
+        f'"{hashlib.sha256(data).hexdigest()}"',
+        _FOR_EVER if named_by_content else "no-cache",
     )

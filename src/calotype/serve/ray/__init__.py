@@ -1,6 +1,6 @@
-"""Workers on the nodes of a Ray cluster, behind the same small protocol as those on this machine.
+"""Workers on the nodes of a Ray cluster, with the same protocol as local workers.
 
-Reading order: `plan` (what a replica takes), `host` (what runs on a node: a worker and its socket), `replica`
-(the server's handle on one), `connecting` (to a cluster, or to one of our own). Only the last two import ray,
-and nobody imports them who serves without it.
+Reading order: `settings` (resources of a replica), `worker_host` (runs on a node: a worker and its socket),
+`actor_worker` (the server's handle on a replica), `cluster` (connects to a cluster or starts one). Only the
+last two import ray, and a server without Ray does not import them.
 """

@@ -1,7 +1,4 @@
-"""This process as a member of a Ray cluster: of one that runs, or of one of its own.
-
-Knows nothing of what replicas do.
-"""
+"""Connects this process to a running Ray cluster, or starts a local one."""
 
 from __future__ import annotations
 
@@ -22,18 +19,18 @@ from calotype.serve.service import UnavailableError
 from calotype.serve.worker.options import WorkerOptions
 
 NAMESPACE = "calotype"
-"""Of the actors, in the cluster."""
+"""The Ray namespace of the actors."""
 ANSWERS_WITHIN_S = 10.0
 LOOPBACK = "127.0.0.1"
 
 
 async def connect(plan: ClusterSettings) -> None:
-    """Become a member. From a thread: in the main one Ray would take SIGTERM for itself."""
-    await asyncio.to_thread(_join, plan.address)
+    """Connect to the cluster, in a thread: in the main thread Ray would install its SIGTERM handler."""
+    await asyncio.to_thread(_connect, plan.address)
 
 
-def _join(address: str | None) -> None:
-    # That it leaves SIGTERM alone is all it would say.
+def _connect(address: str | None) -> None:
+    # Ray's only message would be that it leaves SIGTERM alone.
     logging.getLogger("ray").setLevel(logging.ERROR)
     if address is not None:
         _check_answers(address)
@@ -42,16 +39,16 @@ def _join(address: str | None) -> None:
     except ConnectionError as error:
         if address is not None:
             raise _unreachable(address, error) from None
-        _start_own()
+        _start_local()
     except (RuntimeError, ValueError) as error:
-        raise UnavailableError(f"the Ray cluster cannot be joined: {error}") from error
+        raise UnavailableError(f"cannot connect to the Ray cluster: {error}") from error
 
 
-def _start_own() -> None:
-    """A cluster of this machine alone, which ends with this process and nobody else can reach."""
-    # Ray counts its users over the network unless it is told not to.
+def _start_local() -> None:
+    """Start a cluster on this machine only; it ends with this process, and other machines cannot reach it."""
+    # Disable Ray's usage statistics, which it sends over the network by default.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray takes loopback for a mistake otherwise, and listens to every machine that can reach this one.
+    # Otherwise Ray replaces the loopback address and listens on all interfaces.
     ray_constants.ENABLE_RAY_CLUSTER = False
     ray.init(
         address="local",
@@ -64,10 +61,10 @@ def _start_own() -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Ray itself asks for minutes before it says that nobody is there."""
+    """Check the address first: Ray retries for minutes before it reports that nothing listens."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        rule = f"{address!r} is not HOST:PORT of a Ray cluster's head"
+        rule = f"{address!r} is not HOST:PORT of a Ray cluster's head node"
         raise RequestError([Problem("cluster.address", rule, address)])
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWERS_WITHIN_S).close()
@@ -83,29 +80,29 @@ def _unreachable(address: str, error: Exception) -> UnavailableError:
 
 
 def worker_starter(name: str, plan: ClusterSettings, options: WorkerOptions) -> StartWorker:
-    """Starts replicas of a deployment; this process is a member of the cluster by now."""
+    """Return a function that starts replicas; this process must be connected to the cluster."""
     gpus = plan.gpus_per_replica
     if gpus is None:
         gpus = 1.0 if options.device != "cpu" and ray.cluster_resources().get("GPU") else 0.0
     if gpus == 0 and not plan.resources and options.device is None:
-        # Others may have the GPUs that its node has.
+        # Without an assigned GPU it must not use those of other actors on its node.
         options = replace(options, device="cpu")
     share = ActorResources(plan.cpus_per_replica, gpus, plan.resources)
 
     async def start() -> RayWorker:
-        if not await asyncio.to_thread(_member):
-            raise UnavailableError("Ray has died on the server's own node; deploy again when it is back")
+        if not await asyncio.to_thread(_is_connected):
+            raise UnavailableError("Ray has died on the server's node; deploy again when Ray runs again")
         return RayWorker(name, options, share)
 
     return start
 
 
-def _member() -> bool:
-    """Whether this process still is in the cluster: nothing that it asks for would ever begin otherwise."""
+def _is_connected() -> bool:
+    """Whether this process is still connected: otherwise no replica would ever start."""
     here = ray.get_runtime_context().get_node_id()
     return any(node["Alive"] and node["NodeID"] == here for node in ray.nodes())
 
 
 def disconnect() -> None:
-    """Leave the cluster; what was ours in it ends."""
+    """Disconnect from the cluster; this ends our actors."""
     ray.shutdown()

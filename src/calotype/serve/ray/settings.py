@@ -1,4 +1,4 @@
-"""How many replicas there are in a Ray cluster, and what each takes of it. Knows nothing of Ray itself."""
+"""Settings of replicas in a Ray cluster: their number and their resources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calotype.serve.scheduler.replica_set import ReplicaCount
 
 def _whole_above_one(number: float) -> float:
     if number > 1 and number != int(number):
-        raise ValueError(f"{number:g} is neither a part of one GPU nor a whole number of them")
+        raise ValueError(f"{number:g} is neither a fraction of one GPU nor a whole number of GPUs")
     return number
 
 
@@ -24,10 +24,10 @@ class ClusterSettings(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     address: str | None = None
-    """HOST:PORT of the head; where not said, the cluster that runs here, or else one that is started here."""
+    """HOST:PORT of the head node; default: the cluster that runs here, or a new local one."""
     replicas: ReplicaCount = ReplicaCount()
     gpus_per_replica: Annotated[ReplicaResources, AfterValidator(_whole_above_one)] | None = None
-    """A part of one lets replicas share it. If not said: one where the cluster has any, else none."""
+    """A fraction lets replicas share a GPU. Default: 1 if the cluster has GPUs, else 0."""
     cpus_per_replica: ReplicaResources = 1.0
     resources: dict[str, ReplicaResources] = {}
-    """Of the cluster's own, such as slices of one size that nodes were started with."""
+    """Custom resources of the cluster, such as MIG slices of one size."""

@@ -1,6 +1,6 @@
-"""What stands on a node of the cluster: a worker's process, and the way to it. Knows nothing of Ray.
+"""Runs a worker process on a node of the cluster and relays bytes to and from it.
 
-The worker ends when this process does, however that comes: its socket closes then.
+The worker ends whenever this process ends, because its socket closes.
 """
 
 from __future__ import annotations
@@ -16,47 +16,54 @@ from threading import Thread
 from typing import NoReturn
 
 MAX_BYTES = 2**20
-"""Of what is handed on at a time."""
+"""Largest chunk to relay."""
 
 
 class WorkerHost:
-    """A worker and our end of its channel, as bytes: what they mean is nothing to it."""
+    """A worker and the other end of its channel, as raw bytes."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         Thread(target=_end_with, args=(os.pidfd_open(os.getppid()),), daemon=True).start()
-        self._socket, theirs = socket.socketpair()
-        with theirs:
+        self._socket, worker_end = socket.socketpair()
+        with worker_end:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, and no shell
-                [sys.executable, "-P", "-m", "calotype.serve.worker", f"--fd={theirs.fileno()}", *arguments],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "calotype.serve.worker",
+                    f"--fd={worker_end.fileno()}",
+                    *arguments,
+                ],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(worker_end.fileno(),),
             )
 
     def tell(self, data: bytes) -> None:
         self._socket.sendall(data)
 
     def hear(self) -> Iterator[bytes]:
-        """What the worker says, up to its end."""
+        """Yield what the worker sends until it ends."""
         with suppress(ConnectionError):
             while data := self._socket.recv(MAX_BYTES):
                 yield data
 
     def process(self) -> tuple[str, int]:
-        """The node's name, and the worker's number there."""
+        """Return the node's name and the worker's process id."""
         return os.uname().nodename, self._process.pid
 
     def close(self) -> None:
-        """The worker ends once it sees this."""
+        """Shut down the socket, which ends the worker."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def wait(self) -> int:
-        """Its exit status once it has ended."""
+        """Wait for its exit status."""
         return self._process.wait()
 
 
 def _end_with(parent: int) -> NoReturn:
-    """End when the node's own process does: who waits for a worker is not ended by that alone."""
+    """Exit when the Ray node process ends: a thread that waits for the worker would keep this one alive."""
     ended = poll()
     ended.register(parent, POLLIN)
     ended.poll()

@@ -1,4 +1,4 @@
-"""What a deployment can tell of the place it is in: the machine, model files, measurements. No torch.
+"""Information about a deployment's environment: the machine, model files and measurements; without torch.
 
-Reading order: `machine`, `records`, `inspecting`, `surroundings`.
+Reading order: `host_info`, `benchmark_records`, `model_inspector`, `system_info`.
 """

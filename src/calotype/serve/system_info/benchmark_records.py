@@ -1,4 +1,4 @@
-"""Measurements and reports that lie in folders, read leniently. Knows nothing of how they were made."""
+"""Reads measurements and reports from folders; skips invalid lines and reports them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from calotype.core.errors import NotFoundError, did_you_mean
 from calotype.spec.records.measurement import Kind, Measurement
 
 RECORDS, REPORT = "records.jsonl", "report.html"
-"""What `calotype bench` and `calotype report` call their files."""
+"""The file names that `calotype bench` and `calotype report` use."""
 MAX_BYTES = 64 * 2**20
-"""Of one file."""
+"""Size limit of one file."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class _Read:
 
 
 class Records:
-    """What is found in some folders; a file is read again when it has changed. For any thread."""
+    """The records in some folders; reads a file again when it has changed. Thread-safe."""
 
     def __init__(self, places: Sequence[Path]) -> None:
         self.places = tuple(places)
@@ -35,28 +35,30 @@ class Records:
         self._lock = threading.Lock()
 
     def listed(self, kind: Kind | None, most: int, *, values: bool) -> dict[str, Any]:
-        """The latest measurements, of a kind if one is said; without raw numbers unless they are wanted."""
+        """Return the latest measurements, optionally of one kind; raw values only on request."""
         found: list[tuple[str, Measurement]] = []
         runs: list[dict[str, Any]] = []
         faults: list[str] = []
         with self._lock:
             for run, file in self._files(RECORDS).items():
                 read = self._of(file)
-                found += [(run, one) for one in read.measurements if kind in (None, one.kind)]
+                found += [(run, record) for record in read.measurements if kind in (None, record.kind)]
                 faults += read.faults
                 runs.append({"run": run, "file": str(file), "measurements": len(read.measurements)})
-        found.sort(key=lambda one: one[1].started_at.timestamp() if one[1].started_at else 0.0, reverse=True)
-        left_out = {} if values else {"series": {"__all__": {"values"}}}
+        found.sort(
+            key=lambda pair: pair[1].started_at.timestamp() if pair[1].started_at else 0.0, reverse=True
+        )
+        excluded = {} if values else {"series": {"__all__": {"values"}}}
         return {
             "places": [str(place) for place in self.places],
             "runs": runs,
-            "measurements": [{"run": run, **_dumped(one, left_out)} for run, one in found[:most]],
+            "measurements": [{"run": run, **_dumped(record, excluded)} for run, record in found[:most]],
             "left_out": max(0, len(found) - most),
             "faults": faults,
         }
 
     def reports(self) -> list[dict[str, Any]]:
-        """Pages that can be looked at, the latest first."""
+        """List the report pages, latest first."""
         pages = [
             {"name": f"{run}/{REPORT}" if run else REPORT, "at": file.stat().st_mtime}
             for run, file in self._files(REPORT).items()
@@ -64,14 +66,14 @@ class Records:
         return sorted(pages, key=lambda page: page["at"], reverse=True)
 
     def report(self, name: str) -> bytes:
-        """One of these pages."""
+        """Return one report page."""
         found = {f"{run}/{REPORT}" if run else REPORT: file for run, file in self._files(REPORT).items()}
         if name not in found:
             raise NotFoundError(f"no report {name[:80]!r}; {did_you_mean(name[:80], found)}")
         return found[name].read_bytes()
 
     def _files(self, name: str) -> dict[str, Path]:
-        """By the folder they are in, as it is seen from where the search began."""
+        """Return files of this name by their folder, relative to the searched place."""
         found: dict[str, Path] = {}
         for place in self.places:
             for file in sorted(place.rglob(name)) if place.is_dir() else ():
@@ -104,5 +106,5 @@ def _read(file: Path, stamp: tuple[int, int]) -> _Read:
     return _Read(stamp, tuple(found), tuple(faults))
 
 
-def _dumped(one: Measurement, left_out: dict[str, Any]) -> dict[str, Any]:
-    return one.model_dump(mode="json", exclude=left_out)
+def _dumped(record: Measurement, excluded: dict[str, Any]) -> dict[str, Any]:
+    return record.model_dump(mode="json", exclude=excluded)

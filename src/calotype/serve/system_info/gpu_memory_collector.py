@@ -1,4 +1,4 @@
-"""Memory of the machine's GPUs and slices among the metrics. Knows nothing of who uses it."""
+"""Prometheus collector for the memory of GPUs and MIG slices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calotype.core.hardware import Gpu, GpuSource, MigDevice
 
 
 class GpuMemory(Collector):
-    """Asks the driver whenever somebody looks."""
+    """Queries the driver at every scrape."""
 
     def __init__(self, gpus: GpuSource) -> None:
         self._gpus = gpus

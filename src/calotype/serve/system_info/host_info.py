@@ -1,4 +1,4 @@
-"""The machine as plain values for a page. Knows nothing of deployments."""
+"""Describes the machine as plain values for the web page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calotype.core.hardware import Gpu, GpuSource, read_cpu, read_disk, read_mem
 
 
 def host_info(gpus: GpuSource, disks: Mapping[str, Path]) -> dict[str, Any]:
-    """Processor, memory, cards with their slices, disks by their purpose, and versions."""
+    """Return CPU, memory, GPUs with their slices, disks by purpose, and package versions."""
     survey, cpu, memory = gpus.survey(), read_cpu(), read_memory()
     return {
         "host": {

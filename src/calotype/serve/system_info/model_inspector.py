@@ -1,4 +1,4 @@
-"""What model files are, asked of a process of its own: the server loads no torch. Knows nothing of HTTP."""
+"""Inspects model files in a subprocess, because the server does not load torch."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _ANSWERS = (0, _BAD_FILE)
 
 
 class Inspector:
-    """Looks at one file at a time, and remembers what it saw while the file stays as it is."""
+    """Inspects one file at a time, and caches the result until the file changes."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[Path, int, int], dict[str, Any]] = {}
-        self._one_at_a_time = asyncio.Lock()
+        self._cache: dict[tuple[Path, int, int], dict[str, Any]] = {}
+        self._lock = asyncio.Lock()
 
     async def inspect(self, path: Path) -> dict[str, Any]:
         status = path.stat()
         key = (path, status.st_mtime_ns, status.st_size)
-        async with self._one_at_a_time:
-            if key not in self._seen:
-                self._seen[key] = await _asked(path)
-            return self._seen[key]
+        async with self._lock:
+            if key not in self._cache:
+                self._cache[key] = await _inspect(path)
+            return self._cache[key]
 
 
-async def _asked(path: Path) -> dict[str, Any]:
+async def _inspect(path: Path) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "calotype", "models", "inspect", str(path.absolute()), "--json"),
         stdin=asyncio.subprocess.DEVNULL,
@@ -41,16 +41,16 @@ async def _asked(path: Path) -> dict[str, Any]:
     )
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            said, trouble = await process.communicate()
+            output, errors = await process.communicate()
     except TimeoutError:
-        raise UnavailableError(f"{path.name} was not read within {TIMEOUT_S:g} s; try again") from None
+        raise UnavailableError(f"inspecting {path.name} took more than {TIMEOUT_S:g} s; try again") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     try:
-        found: dict[str, Any] = json.loads(said)
+        description: dict[str, Any] = json.loads(output)
     except ValueError:
-        last = trouble.decode(errors="replace").strip().splitlines()[-1:]
-        raise CalotypeError(f"{path.name} cannot be looked at: {' '.join(last)}") from None
-    return found
+        last = errors.decode(errors="replace").strip().splitlines()[-1:]
+        raise CalotypeError(f"cannot inspect {path.name}: {' '.join(last)}") from None
+    return description

@@ -1,4 +1,4 @@
-"""All that the page asks of a deployment's surroundings. Knows nothing of HTTP."""
+"""What the web page shows about a deployment's environment: machine, model files, records and reports."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ EMBEDDED = "emoji"
 
 @dataclass(frozen=True)
 class SystemInfo:
-    """Where a deployment is, and what it was told to be."""
+    """A deployment's environment and configuration."""
 
     models: Sequence[str] = (EMBEDDED,)
     models_folder: Path | None = None
     limits: RequestLimits = field(default_factory=RequestLimits)
     records: Records = field(default_factory=lambda: Records(()))
     folder: Path | None = None
-    """What the deployment keeps, its queue above all."""
+    """The deployment's folder, which holds its queue."""
     gpus: GpuSource = field(default_factory=NvmlGpus)
     started_at: float = field(default_factory=time.time)
     inspector: Inspector = field(default_factory=Inspector)
 
     async def system(self) -> dict[str, Any]:
-        """The machine, and what may be asked of the deployment on it."""
+        """Describe the machine and the choices and limits of requests."""
         disks = {"models": self.model_folder} | ({"queue": self.folder} if self.folder else {})
         return {
             "started_at": self.started_at,
@@ -55,7 +55,7 @@ class SystemInfo:
         }
 
     async def model_files(self) -> list[dict[str, Any]]:
-        """Every model there is to choose, whether or not it is loaded."""
+        """List all model files, loaded or not."""
         return await asyncio.to_thread(self._model_files)
 
     def _model_files(self) -> list[dict[str, Any]]:
@@ -72,7 +72,7 @@ class SystemInfo:
         ]
 
     async def inspect(self, folder: str, name: str) -> dict[str, Any]:
-        """What a model file is."""
+        """Inspect a model file."""
         if folder not in FOLDERS:
             raise NotFoundError(f"no folder {folder[:80]!r}; {did_you_mean(folder[:80], FOLDERS)}")
         if (folder, name) == ("checkpoints", EMBEDDED):
@@ -83,11 +83,11 @@ class SystemInfo:
         return await self.inspector.inspect(path)
 
     async def listed_records(self, kind: Kind | None, most: int, *, values: bool) -> dict[str, Any]:
-        """Measurements that lie here, the latest first."""
+        """Return the deployment's measurements, latest first."""
         return await asyncio.to_thread(self.records.listed, kind, most, values=values)
 
     async def reports(self) -> list[dict[str, Any]]:
-        """Report pages that lie here."""
+        """List the deployment's report pages."""
         return await asyncio.to_thread(self.records.reports)
 
     async def report(self, name: str) -> bytes:
@@ -95,12 +95,12 @@ class SystemInfo:
 
     @property
     def model_folder(self) -> Path:
-        """Where model files lie."""
+        """The folder of model files."""
         return self.models_folder or models_dir()
 
 
 def _bytes_of(path: Path) -> int | None:
-    """Of a file, or of a folder that is one model; None where there is neither."""
+    """Return the size of a file or of a model folder; None if neither exists."""
     if path.is_dir():
         return sum((path / name).stat().st_size for name in list_files(path))
     return path.stat().st_size if path.is_file() else None

@@ -1,8 +1,8 @@
-"""A worker: the process that owns a device, holds models and makes the pictures of many jobs at once.
+"""The worker: a process that owns a device, holds models and runs many jobs in shared batches.
 
-Reading order: `engines.py` (what is asked of an engine), `limits.py`, `sharing.py`, `turns.py` and
-`tickets.py` (rows, how many of them at a time, whose turn it is, a job under way), `batcher.py` (what happens
-between two evaluations), `finishing.py` (PNG files in threads), `models.py` (what is loaded), `channel.py`
-(frames on a socket), `options.py` and `main.py` (the process), `start.py` (the server's handle on one).
-`real_engine.py` (with `device_times.py`) is Calotype's engine, `idle_engine.py` one that does nothing.
+Reading order: `protocols.py` (what the batcher requires of an engine), `row_limits.py`, `batch_policy.py`,
+`group_scheduler.py` and `job_state.py` (row limits, batch sizes, which group is next, an active job),
+`batcher.py` (the work between two evaluations), `image_encoder.py` (PNG files in threads), `model_cache.py`
+(loaded models), `options.py` and `main.py` (the process), `process.py` (the server's handle on a worker).
+`engine_adapter.py` (with `cuda_timing.py`) adapts Calotype's engine; `fake_engine.py` is a stand-in.
 """

@@ -1,4 +1,4 @@
-"""`python -m calotype.serve.worker`: started by a server, which speaks to it over an inherited socket."""
+"""`python -m calotype.serve.worker`: the server starts it and talks to it over an inherited socket."""
 
 from calotype.serve.worker.main import main
 

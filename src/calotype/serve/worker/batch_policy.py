@@ -1,9 +1,9 @@
-"""How many of those who could share an evaluation should: as few as do the work as fast, at least half.
+"""Chooses the batch size: the smallest with about the same throughput as the full batch, at least half of it.
 
-Where one picture keeps a device busy already, two that share take twice as long, and the one that was about
-to be done would wait for the other. There half of them go on alone, and the rest are done no later for it;
-where a device has room for more, all share. What evaluations take decides, as far as it is known: nobody
-waits for something to be found out. Knows nothing of engines or jobs, nor which half it is.
+If one image already saturates the device, a batch of two takes twice as long, and the image that was almost
+done waits for the other. A batch of half the rows then finishes these sooner and the rest no later. If the
+device has spare capacity, all rows share one evaluation. Measured times decide, as far as they are known:
+the policy delays no job to measure.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from collections import deque
 from collections.abc import Hashable
 
 MIN_SPEEDUP = 0.95
-"""Rows a second, of what all would do together."""
-_OFTEN_ENOUGH = 2
-"""Evaluations until their time is known: the first of a size may be spent on recording it."""
-_REMEMBERED = 8
+"""Smallest accepted throughput in rows per second, as a fraction of the full batch's."""
+_MIN_SAMPLES = 2
+"""Evaluations until a time counts as known: the first of a size may include a CUDA graph capture."""
+_MAX_SAMPLES = 8
 
 
 class BatchPolicy:
-    """Seconds of evaluations by their shape and rows."""
+    """Records the times of evaluations by shape and rows, and chooses the rows of the next."""
 
     def __init__(self) -> None:
-        self._taken: dict[Hashable, dict[int, deque[float]]] = {}
+        self._seconds: dict[Hashable, dict[int, deque[float]]] = {}
 
     def learn(self, shape: Hashable, rows: int, seconds: float) -> None:
-        """An evaluation of so many rows took so long."""
-        by_rows = self._taken.setdefault(shape, {})
-        by_rows.setdefault(rows, deque(maxlen=_REMEMBERED)).append(seconds)
+        """Record the time of an evaluation."""
+        by_rows = self._seconds.setdefault(shape, {})
+        by_rows.setdefault(rows, deque(maxlen=_MAX_SAMPLES)).append(seconds)
 
     def rows(self, shape: Hashable, wanted: int, most: int) -> int:
-        """How many rows to evaluate next if so many could use one and an evaluation has `most` of them."""
+        """Return the rows to evaluate next, if `wanted` rows wait and the full batch has `most`."""
         rates = self._rates(shape)
         if most not in rates:
             return most
         least = -(-wanted // 2)
-        as_fast = [rows for rows, rate in rates.items() if rate >= MIN_SPEEDUP * rates[most]]
-        return min((rows for rows in as_fast if least <= rows <= most), default=most)
+        fast_enough = [rows for rows, rate in rates.items() if rate >= MIN_SPEEDUP * rates[most]]
+        return min((rows for rows in fast_enough if least <= rows <= most), default=most)
 
     def _rates(self, shape: Hashable) -> dict[int, float]:
-        """Rows a second. The quickest of the last few counts: other work may have come between."""
+        """Return rows per second by rows, from the fastest recent sample: other work may slow some down."""
         return {
-            rows: rows / min(taken)
-            for rows, taken in self._taken.get(shape, {}).items()
-            if len(taken) >= _OFTEN_ENOUGH and min(taken) > 0
+            rows: rows / min(samples)
+            for rows, samples in self._seconds.get(shape, {}).items()
+            if len(samples) >= _MIN_SAMPLES and min(samples) > 0
         }

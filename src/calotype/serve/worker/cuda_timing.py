@@ -1,7 +1,4 @@
-"""How long things take on a device, and how far ahead of it they are asked for. Knows nothing of pictures.
-
-A GPU does things after they were asked for; who measures must not make it wait.
-"""
+"""Measures device time without synchronizing, and limits how far ahead of the GPU work is queued."""
 
 from __future__ import annotations
 
@@ -15,16 +12,16 @@ import torch
 
 
 def times_on(device: torch.device) -> CpuTimes | GpuTimes:
-    """The times of one kind of thing on a device."""
+    """Return a timer for one kind of work on a device."""
     return GpuTimes() if device.type == "cuda" else CpuTimes()
 
 
 class CpuTimes:
-    """How long things take where nothing goes on by itself."""
+    """Times synchronous work on the CPU."""
 
     last_s = 0.0
     last_about: Any = None
-    """What was said of it."""
+    """The `about` of that measurement."""
 
     @contextmanager
     def timed(self, about: Any = None) -> Iterator[None]:
@@ -33,53 +30,53 @@ class CpuTimes:
         self.last_s, self.last_about = time.perf_counter() - started, about
 
     def wait_for_all_but_the_last(self) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: the CPU queues no work."""
 
     def fetched(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
         return lambda: tensor
 
 
 class GpuTimes:
-    """How long things took that the device does after they were asked for."""
+    """Times asynchronous work on a GPU with CUDA events."""
 
     def __init__(self) -> None:
         self.last_s = 0.0
         self.last_about: Any = None
-        self._under_way: deque[tuple[torch.cuda.Event, torch.cuda.Event, Any]] = deque()
+        self._pending: deque[tuple[torch.cuda.Event, torch.cuda.Event, Any]] = deque()
 
     @contextmanager
     def timed(self, about: Any = None) -> Iterator[None]:
-        while self._under_way and self._under_way[0][1].query():
-            self._over()
-        begins, ends = _event(), _event()
-        begins.record()
+        while self._pending and self._pending[0][1].query():
+            self._record_oldest()
+        start, end = _event(), _event()
+        start.record()
         yield
-        ends.record()
-        self._under_way.append((begins, ends, about))
+        end.record()
+        self._pending.append((start, end, about))
 
     def wait_for_all_but_the_last(self) -> None:
-        while len(self._under_way) > 1:
-            self._under_way[0][1].synchronize()
-            self._over()
+        while len(self._pending) > 1:
+            self._pending[0][1].synchronize()
+            self._record_oldest()
 
     def fetched(self, tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """A copy in main memory, made when the device comes to it."""
+        """Start a copy to pinned memory; the returned function waits for it."""
         copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         copy.copy_(tensor, non_blocking=True)
-        made = _event()
-        made.record()
+        copied = _event()
+        copied.record()
 
         def wait() -> torch.Tensor:
-            made.synchronize()
+            copied.synchronize()
             return copy
 
         return wait
 
-    def _over(self) -> None:
-        begins, ends, self.last_about = self._under_way.popleft()
-        self.last_s = begins.elapsed_time(ends) / 1000
+    def _record_oldest(self) -> None:
+        start, end, self.last_about = self._pending.popleft()
+        self.last_s = start.elapsed_time(end) / 1000
 
 
 def _event() -> torch.cuda.Event:
-    # Blocking ones leave the processor to others while somebody waits.
+    # `blocking=True` yields the CPU to other threads during a wait.
     return torch.cuda.Event(enable_timing=True, blocking=True)

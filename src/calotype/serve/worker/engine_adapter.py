@@ -1,4 +1,4 @@
-"""Calotype's engine as the batcher wants it. Knows nothing of queues or sockets."""
+"""Adapts Calotype's engine to the batcher's protocols."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ from calotype.spec.generate_request import GenerateRequest, LoraUse
 from calotype.spec.records.image import PictureRecord
 
 SHARE_FOR_WEIGHTS = 0.7
-"""Of what is free when the worker starts, if nobody says; the rest is for pictures under way."""
+"""Default fraction of the free memory at start for weights; the rest is for active images."""
 
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """torch's errors of the device in the batcher's words."""
+    """Convert torch's device errors to the batcher's exceptions."""
     try:
         yield
     except RuntimeError as error:
         if is_out_of_memory(error):
-            # The error remembers where it happened, and with that all that was in memory there.
+            # The traceback's frames would keep their tensors in memory.
             traceback.clear_frames(error.__traceback__)
             raise OutOfMemoryError(str(error).partition("\n")[0]) from error
         if isinstance(error, torch.AcceleratorError):
@@ -71,7 +71,7 @@ def device_errors() -> Iterator[None]:
 
 
 def _check_device() -> None:
-    """Libraries on the device report its end as errors of their own."""
+    """Raise DeviceLostError if the device is lost: libraries report that with their own errors."""
     if torch.cuda.is_initialized():
         try:
             torch.cuda.synchronize()
@@ -81,16 +81,16 @@ def _check_device() -> None:
 
 @dataclass(eq=False)
 class EngineJobPlan:
-    """A request resolved by an engine, with the pictures it came with."""
+    """A request resolved by an engine, with its input images."""
 
     engine: RealEngine
     resolved: GenerateRequest
     inputs: Inputs
     record: PictureRecord
-    """Of the first picture; the others' differ in the seed."""
+    """The record of the first image; the others differ in the seed."""
     most_rows: int | None
     windows: int
-    """Of tokens, that the longer prompt takes."""
+    """Token windows of the longer prompt."""
     _text: EncodedText | None = None
 
     @property
@@ -134,17 +134,16 @@ class EngineJobPlan:
 
     def finish(self, index: int, run: SamplingRun) -> Callable[[], Png]:
         with device_errors():
-            what = self.engine.decoded(run, self.resolved)
+            pixels = self.engine.decoded(run, self.resolved)
         values = {**self.record.request, "seed": self.seeds[index]}
-        return partial(_encoded, what, self.inputs, self.record.model_copy(update={"request": values}))
+        return partial(_encoded, pixels, self.inputs, self.record.model_copy(update={"request": values}))
 
 
 class RealEngine:
     """`JobEngine` over an `Engine`.
 
-    On a GPU an evaluation is asked for while the one before it runs, and no more than that: so the device
-    has no time to wait, and nobody who joins or stops has to wait for many. Only the threads that make files
-    wait for pixels.
+    On a GPU it queues one evaluation while the previous one runs, and no more: the device never idles, and a
+    job that joins or stops does not wait for many evaluations. Only the encoder threads wait for pixels.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -167,23 +166,23 @@ class RealEngine:
 
     def read(self, work: Work, attachments: Sequence[bytes]) -> tuple[GenerateRequest, Inputs]:
         request, inputs = _request_of(work, attachments)
-        # A job keeps its start image at the size that it makes, not at that of a large file. Where the model
-        # decides the size, `open` does it.
+        # Resize the start image now, to keep no large one in memory. If the model decides the size,
+        # `prepare` resizes it.
         width, height = inputs.size() or (None, None)
         width, height = request.width or width, request.height or height
         return request, inputs.fitted(width, height) if width and height else inputs
 
     def prepare(self, _: Work, given: tuple[GenerateRequest, Inputs]) -> EngineJobPlan:
-        asked, inputs = given
+        request, inputs = given
         engine = self.engine
-        resolved = engine.resolve_defaults(asked, inputs)
+        resolved = engine.resolve_defaults(request, inputs)
         plan = engine.plan_memory(resolved.with_changes(count=MAX_AT_ONCE))
         resolved = resolved.with_changes(tile_vae=plan.tiled)
         assert resolved.width
         assert resolved.height
         inputs = inputs.fitted(resolved.width, resolved.height)
         (record,) = engine.records(resolved.with_changes(count=1))
-        # As many as were planned for is no sign of how many more there is room for.
+        # A plan that fits MAX_AT_ONCE images does not tell how many more would fit.
         most = None if plan.batch_size == MAX_AT_ONCE else plan.batch_size * _rows_of(resolved)
         return EngineJobPlan(self, resolved, inputs, record, most, engine.num_windows(resolved))
 
@@ -197,10 +196,10 @@ class RealEngine:
         return answers
 
     def decoded(self, run: SamplingRun, request: GenerateRequest) -> Callable[[], DecodedImage]:
-        """Ask for the pixels of a run of one picture; who calls the answer waits for them."""
+        """Start decoding a run of one image; the returned function waits for the pixels."""
         with self._decodes.timed():
-            (what,) = self.engine.decode(run, request)
-            fetched = [self._decodes.fetched(part) for part in what]
+            (decoded,) = self.engine.decode(run, request)
+            fetched = [self._decodes.fetched(part) for part in decoded]
         return lambda: DecodedImage(*(part() for part in fetched))
 
     def preview(self, run: SamplingRun) -> bytes:
@@ -229,9 +228,9 @@ class RealLoader:
         warm: bool = False,
         max_rows: int | None = None,
     ) -> None:
-        """`paths` says where models lie that are called by another name: those that are there from the start.
+        """`paths` maps names to the paths of the models that the worker loads at start.
 
-        With `warm` they are ready for company when they are loaded first, of so many rows of an evaluation.
+        With `warm` their first load also warms up every batch size up to `max_rows` rows.
         """
         self._chosen = choose_device(device)
         self._dtype = choose_dtype(precision, self._chosen)
@@ -243,25 +242,27 @@ class RealLoader:
         self._to_warm = set(self._paths) if warm else set()
 
     def describe(self, name: str) -> LoadedModel:
-        found = resolve_model(self._paths.get(name, name), models=self._models_folder)
-        with found.weights as weights:
+        model = resolve_model(self._paths.get(name, name), models=self._models_folder)
+        with model.weights as weights:
             architecture = weights.architecture
             sizes = {
                 part: sum(prod(shape) for shape in architecture.tensor_shapes(part).values())
                 for part in architecture.parts()
             }
         of_vae = vae_dtype(architecture, self._dtype)
-        taken = {part: n * (of_vae if part == "vae" else self._dtype).itemsize for part, n in sizes.items()}
-        # Text encoders can be elsewhere while the UNet runs.
-        left = max(0, total_memory(self._chosen) - taken["unet"] - taken["vae"])
-        budget = MemoryBudget(left, self.device, self._dtype.itemsize, of_vae.itemsize)
-        identity = found.identity
+        weight_bytes = {
+            part: n * (of_vae if part == "vae" else self._dtype).itemsize for part, n in sizes.items()
+        }
+        # The text encoders can be offloaded while the UNet runs.
+        available = max(0, total_memory(self._chosen) - weight_bytes["unet"] - weight_bytes["vae"])
+        budget = MemoryBudget(available, self.device, self._dtype.itemsize, of_vae.itemsize)
+        identity = model.identity
         return LoadedModel(
             name=name,
             architecture=identity.architecture,
             sha256=identity.sha256,
             random=identity.random,
-            bytes=sum(taken.values()),
+            bytes=sum(weight_bytes.values()),
             max_pixels=most_pixels(architecture, budget),
             sampling=SamplingValues(**asdict(sampling_defaults(architecture))),
         )
@@ -278,7 +279,7 @@ class RealLoader:
                 progress=progress,
             )
             real = RealEngine(engine)
-            # One that comes again finds its kernels chosen, and should not keep other models' jobs waiting.
+            # Warm up only the first load: a reload finds its kernels tuned and should not delay other jobs.
             if name in self._to_warm and real.shapes_cost:
                 self._to_warm.remove(name)
                 warm_up_batches(engine, self._most_rows, progress)
@@ -290,24 +291,22 @@ class RealLoader:
 
 
 def _request_of(work: Work, attachments: Sequence[bytes]) -> tuple[GenerateRequest, Inputs]:
-    """The request with the pictures that came with it; never with files that it names."""
-    values, left = dict(work.request), list(attachments)
-    found: dict[str, Image.Image] = {}
-    for field, is_there in (("image", work.has_image), ("mask", work.has_mask)):
-        if is_there:
-            data = left.pop(0)
-            found[field] = ImageOps.exif_transpose(decode_image(data, f"the {field}"))
+    """Return the request with its attached images; never read files that it names."""
+    values, remaining = dict(work.request), list(attachments)
+    images: dict[str, Image.Image] = {}
+    for field, attached in (("image", work.has_image), ("mask", work.has_mask)):
+        if attached:
+            data = remaining.pop(0)
+            images[field] = ImageOps.exif_transpose(decode_image(data, f"the {field}"))
             values[field] = {"path": _name_of(values.get(field)), "sha256": hashlib.sha256(data).hexdigest()}
         elif values.get(field) is not None:
-            raise RequestError(
-                [Problem(field, "a server reads no files of its own; send the picture itself")]
-            )
-    return GenerateRequest.parse(values), Inputs(found.get("image"), found.get("mask"))
+            raise RequestError([Problem(field, "the server reads no files by name; send the image itself")])
+    return GenerateRequest.parse(values), Inputs(images.get("image"), images.get("mask"))
 
 
-def _name_of(noted: object) -> str:
-    """What the sender called a picture; it is noted and never opened."""
-    name = noted.get("path") if isinstance(noted, Mapping) else None
+def _name_of(value: object) -> str:
+    """Return the client's name of an image; it is recorded and never opened."""
+    name = value.get("path") if isinstance(value, Mapping) else None
     return name if isinstance(name, str) else IN_MEMORY
 
 
@@ -315,8 +314,8 @@ def _rows_of(request: GenerateRequest) -> int:
     return 1 if request.cfg == 1 else 2
 
 
-def _encoded(what: Callable[[], DecodedImage], inputs: Inputs, record: PictureRecord) -> Png:
-    image = to_generated(what(), inputs)
+def _encoded(decode: Callable[[], DecodedImage], inputs: Inputs, record: PictureRecord) -> Png:
+    image = to_generated(decode(), inputs)
     return Png(encode_image(image, "png", record), image.width, image.height)
 
 

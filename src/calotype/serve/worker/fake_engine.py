@@ -1,6 +1,6 @@
-"""An engine that does nothing: tiny pictures at once. To measure what stands around engines, and for tests.
+"""A fake engine that returns tiny images at once, to test and measure everything around an engine.
 
-It goes wrong when it is told to, by a prompt: see `FAULTS`. Runs without torch.
+A prompt can make it fail: see `FAULTS`. Runs without torch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from calotype.spec.generate_request import GenerateRequest
 
 FAULTS = {
     "fault:open": "the request is refused",
-    "fault:begin": "a picture cannot be started",
-    "fault:evaluate": "every evaluation it has a part in fails",
-    "fault:sampler": "its own part of a step fails",
-    "fault:decode": "a picture cannot be decoded",
-    "fault:encode": "no file can be made of a picture",
+    "fault:begin": "an image cannot be started",
+    "fault:evaluate": "every evaluation with this job fails",
+    "fault:sampler": "the job's own part of a step fails",
+    "fault:decode": "an image cannot be decoded",
+    "fault:encode": "an image cannot be encoded",
     "fault:kill": "the process kills itself at the first evaluation",
     "fault:slow": "an evaluation takes 20 ms",
     "fault:hang": "an evaluation never ends",
@@ -35,7 +35,7 @@ FAULTS = {
 SLOW_S = 0.02
 SIDE = 8
 WEIGHT_BYTES = 1000
-REMEMBERED = 1000
+MAX_RECORDED = 1000
 
 
 @dataclass(eq=False)
@@ -60,34 +60,34 @@ class FakeRun:
 
 @dataclass(frozen=True)
 class FakeJobPlan:
-    """A request taken as it is, at 64×64 unless it says otherwise."""
+    """A request, by default at 64×64."""
 
-    asked: GenerateRequest
+    parsed: GenerateRequest
     most_rows: int | None = None
 
     @property
     def request(self) -> dict[str, Any]:
-        return self.asked.settled().as_dict()
+        return self.parsed.settled().as_dict()
 
     @cached_property
     def seeds(self) -> list[int]:
-        return self.asked.seeds()
+        return self.parsed.seeds()
 
     @property
     def shape(self) -> tuple[int | None, int | None]:
-        return self.asked.height, self.asked.width
+        return self.parsed.height, self.parsed.width
 
     @property
     def loras(self) -> tuple[Any, ...]:
-        return self.asked.loras
+        return self.parsed.loras
 
     @property
     def rows(self) -> int:
-        return 1 if self.asked.cfg == 1 else 2
+        return 1 if self.parsed.cfg == 1 else 2
 
     @property
     def steps(self) -> int:
-        return self.asked.steps
+        return self.parsed.steps
 
     @property
     def text_size(self) -> int:
@@ -97,27 +97,27 @@ class FakeJobPlan:
         return None
 
     def begin(self, _: int) -> FakeRun:
-        _fail_on(self.asked.prompt, "fault:begin")
-        return FakeRun(self.asked.prompt, self.asked.steps, self.rows)
+        _fail_on(self.parsed.prompt, "fault:begin")
+        return FakeRun(self.parsed.prompt, self.parsed.steps, self.rows)
 
     def finish(self, index: int, run: ImageRun) -> Callable[[], Png]:
         assert run.done
-        _fail_on(self.asked.prompt, "fault:decode")
-        return partial(_encoded, self.asked.prompt, self.seeds[index])
+        _fail_on(self.parsed.prompt, "fault:decode")
+        return partial(_encoded, self.parsed.prompt, self.seeds[index])
 
 
 @dataclass
 class FakeEngine:
-    """Answers each run with its own prompt."""
+    """Returns each run's prompt as its result."""
 
     out_of_memory_over: int | None = None
-    """Rows that are too many for it."""
+    """More rows than this run out of memory."""
     shapes_cost: bool = False
     evaluation_s: float = 0.0
     evaluation_about: About | None = None
     decode_s: float = 0.0
     evaluated: list[list[str]] = field(default_factory=list)
-    """The prompts of each of the last evaluations, and of how many rows it was."""
+    """The prompts of each of the last evaluations; `rows` has their rows."""
     rows: list[int] = field(default_factory=list)
 
     def read(self, work: Work, attachments: Sequence[bytes]) -> Sequence[bytes]:
@@ -125,10 +125,10 @@ class FakeEngine:
         return attachments
 
     def prepare(self, work: Work, _given: Sequence[bytes]) -> FakeJobPlan:
-        asked = GenerateRequest.parse(work.request)
-        if "fault:open" in asked.prompt:
-            raise RequestError([Problem("prompt", "it asks to be refused", asked.prompt)])
-        sized = asked.with_changes(width=asked.width or 64, height=asked.height or 64)
+        request = GenerateRequest.parse(work.request)
+        if "fault:open" in request.prompt:
+            raise RequestError([Problem("prompt", "the prompt requests a rejection", request.prompt)])
+        sized = request.with_changes(width=request.width or 64, height=request.height or 64)
         return FakeJobPlan(sized)
 
     def evaluate(
@@ -138,8 +138,8 @@ class FakeEngine:
         self.evaluation_about = about
         self.evaluated.append([run.prompt for run in runs])
         self.rows.append(rows)
-        if len(self.rows) > 2 * REMEMBERED:
-            del self.evaluated[:-REMEMBERED], self.rows[:-REMEMBERED]
+        if len(self.rows) > 2 * MAX_RECORDED:
+            del self.evaluated[:-MAX_RECORDED], self.rows[:-MAX_RECORDED]
         for run in runs:
             _fail_on(run.prompt, "fault:evaluate")
             if "fault:kill" in run.prompt:
@@ -156,12 +156,12 @@ class FakeEngine:
         return _png(0)
 
     def release_memory(self) -> None:
-        """It holds nothing."""
+        """Do nothing: there is no cache."""
 
 
 @dataclass(frozen=True)
 class FakeLoader:
-    """Any name is a model, of a thousand bytes; the worker has room for ten."""
+    """Accepts any name as a model of 1000 bytes; ten of them fit."""
 
     out_of_memory_over: int | None = None
     device: str = "nothing"
@@ -179,7 +179,7 @@ class FakeLoader:
         return FakeEngine(self.out_of_memory_over)
 
     def release(self) -> None:
-        """There is nothing to let go."""
+        """Do nothing: there is no memory to free."""
 
 
 def _fail_on(prompt: str, fault: str) -> None:
@@ -194,7 +194,7 @@ def _encoded(prompt: str, seed: int) -> Png:
 
 @cache
 def _png(grey: int) -> bytes:
-    from PIL import Image  # noqa: PLC0415 - nobody pays for it who makes no picture
+    from PIL import Image  # noqa: PLC0415 - slow import, only needed for images
 
     buffer = BytesIO()
     Image.new("L", (SIDE, SIDE), grey).save(buffer, "PNG")

@@ -1,10 +1,10 @@
-"""Whose turn it is when not everybody can share an evaluation. Knows nothing of jobs or engines.
+"""Chooses the group to evaluate next when not all jobs can share an evaluation.
 
-Those who can share are a group: one model with one preset, one set of LoRAs, one shape, one size of text. The
-group that has waited longest is next. An evaluation with a very long prompt counts as several turns, so that
-the others get as many in between. But LoRAs are merged into a model's weights, which costs a moment and what
-was computed from those weights; so a set stays for `LORA_QUANTUM` evaluations of its model while a job uses
-it, and only then another set's group may be next.
+A group has one model with one preset, one set of LoRAs, one shape and one text size. The group that has
+waited longest is next. An evaluation with a very long prompt counts as several turns, and the other groups
+get as many in between. Merging LoRAs into the weights takes time and invalidates everything computed from
+them. So a set stays merged for `LORA_QUANTUM` evaluations of its model while a job uses it; only then may a
+group with another set be next.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable
 from typing import NamedTuple
 
 LORA_QUANTUM = 8
-"""Evaluations of a model before another set of LoRAs is merged into it, as long as the last is in use."""
+"""Evaluations of a model before it switches to another set of LoRAs while the current set is in use."""
 
 
 TEXT_SIZES_A_TURN = 4
@@ -21,52 +21,52 @@ TEXT_SIZES_A_TURN = 4
 
 
 class Group(NamedTuple):
-    """Pictures that can share an evaluation."""
+    """The properties that all images of a batch share."""
 
     model: str
     loras: Hashable
     shape: Hashable
     preset: str | None = None
     text_size: int = 1
-    """Of the longest prompts, in units of `WINDOWS_AT_ONCE` windows of tokens, as a power of two."""
+    """Of the longest prompt, in units of `WINDOWS_AT_ONCE` token windows, rounded up to a power of two."""
 
     @property
     def engine(self) -> Hashable:
-        """What evaluates them."""
+        """Identifies the engine: model and preset."""
         return self.model, self.preset
 
     @property
     def measured(self) -> Hashable:
-        """What the time and memory of an evaluation depend on, beside its rows."""
+        """What time and memory of an evaluation depend on besides its rows."""
         size = () if self.text_size == 1 else (self.text_size,)
         return self.engine, self.shape, *size
 
     @property
     def cost(self) -> int:
-        """Turns that an evaluation counts as."""
+        """Turns that one evaluation counts as."""
         return max(1, self.text_size // TEXT_SIZES_A_TURN)
 
 
 def text_size(windows: int, unit: int) -> int:
-    """A power of two: the units of windows that a prompt takes, rounded up."""
+    """Return the units of windows that a prompt takes, rounded up to a power of two."""
     return 1 << (max(1, -(-windows // unit)) - 1).bit_length()
 
 
 class GroupScheduler:
-    """Remembers who had a turn when."""
+    """Chooses groups by their turns."""
 
     def __init__(self) -> None:
         self._order: list[Group] = []
-        """Who has waited longest is first."""
+        """The group that has waited longest is first."""
         self._served: Group | None = None
         self._merged: dict[Hashable, tuple[Hashable, int]] = {}
-        """For each engine its LoRAs, and for how many evaluations they have been there."""
+        """The merged LoRAs of each engine, and the number of evaluations since the merge."""
         self._due: dict[Group, int] = {}
-        """When a group's next turn is due, counted in turns; at the same time, the first in order is next."""
+        """When a group's next turn is due, in turns; `_order` breaks ties."""
         self._now = 0
 
     def next(self, groups: Collection[Group]) -> Group:
-        """The group to evaluate now, out of those that have something to do, in the order they came."""
+        """Return the group to evaluate now, from those with work, in order of arrival."""
         waiting = [group for group in self._order if group in groups and group != self._served]
         waiting += [group for group in groups if group not in self._order]
         self._order = [*waiting, *(group for group in groups if group not in waiting)]
@@ -77,12 +77,12 @@ class GroupScheduler:
         return chosen
 
     def _choose(self, groups: Collection[Group]) -> Group:
-        """The group whose turn is due first; a new one counts as if it had just had a turn."""
-        # A group that had to wait for its LoRAs does not make up for it.
+        """Return the group whose turn is due first; a new group counts as if it had just had a turn."""
+        # A group that waited for its LoRAs does not get extra turns.
         due = {group: max(self._due.get(group, self._now + 1), self._now) for group in groups}
         chosen = min(groups, key=due.__getitem__)
         self._now = due[chosen]
-        # A group that is gone owes its turns if it comes back soon.
+        # Keep the due turns of absent groups, in case they return soon.
         self._due = {group: when for group, when in self._due.items() if when > self._now} | due
         self._due[chosen] = self._now + chosen.cost
         return chosen

@@ -1,4 +1,4 @@
-"""The end of a job: PNG files made in threads, and the message with them. Knows nothing of batches."""
+"""Encodes PNG files in threads and sends a job's result when all of them are done."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from calotype.serve.worker.protocols import Png, failure_of
 _log = logging.getLogger(__name__)
 
 MAX_THREADS = 4
-"""Compressing a large picture takes longer than a fast GPU needs to make the next."""
+"""Several, because compressing a large image takes longer than a fast GPU takes for the next."""
 
 Emit = Callable[[Any, Sequence[bytes]], None]
-"""Sends a message with attachments; from any thread."""
+"""Sends a message with attachments; thread-safe."""
 
 
 class ImageEncoder:
-    """Makes files of decoded pictures, and says so when a job's are complete."""
+    """Encodes decoded images, and reports a job as finished when all its files are complete."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
         self._threads = ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), "pictures")
 
-    def encode(self, picture: Callable[[], Png]) -> Future[Png]:
-        return self._threads.submit(picture)
+    def encode(self, encode_png: Callable[[], Png]) -> Future[Png]:
+        return self._threads.submit(encode_png)
 
     def complete(
         self, job_id: str, request: dict[str, Any], seeds: Sequence[int], files: Sequence[Future[Png]]
     ) -> None:
-        """Send the job's pictures once all of them are files. Returns at once."""
-        left, lock = len(files), Lock()
+        """Send the job's images once all of them are encoded. Returns at once."""
+        remaining, lock = len(files), Lock()
 
-        def one_more(_: Future[Png]) -> None:
-            nonlocal left
+        def on_file_done(_: Future[Png]) -> None:
+            nonlocal remaining
             with lock:
-                left -= 1
-                last = left == 0
+                remaining -= 1
+                last = remaining == 0
             if last:
                 self._send(job_id, request, seeds, files)
 
         for file in files:
-            file.add_done_callback(one_more)
+            file.add_done_callback(on_file_done)
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for pending files."""
         self._threads.shutdown(wait=True)
 
     def _send(
@@ -66,19 +66,19 @@ class ImageEncoder:
             _log.info("job finished", extra={"job_id": job_id})
 
     def _emit_finished(
-        self, job_id: str, request: dict[str, Any], seeds: Sequence[int], pictures: Sequence[Png]
+        self, job_id: str, request: dict[str, Any], seeds: Sequence[int], images: Sequence[Png]
     ) -> None:
-        total = sum(len(picture.data) for picture in pictures)
+        total = sum(len(image.data) for image in images)
         if total > MAX_ATTACHMENT_BYTES:
             raise DoesNotFitError(
-                f"the job's {len(pictures)} pictures have {total} bytes together, the limit is "
-                f"{MAX_ATTACHMENT_BYTES}; ask for fewer at a time"
+                f"the job's {len(images)} images have {total} bytes together, the limit is "
+                f"{MAX_ATTACHMENT_BYTES}; request fewer images per job"
             )
         finished = Finished(
             job_id=job_id,
             request=request,
-            widths=tuple(picture.width for picture in pictures),
-            heights=tuple(picture.height for picture in pictures),
+            widths=tuple(image.width for image in images),
+            heights=tuple(image.height for image in images),
             seeds=tuple(seeds),
         )
-        self._emit(finished, [picture.data for picture in pictures])
+        self._emit(finished, [image.data for image in images])

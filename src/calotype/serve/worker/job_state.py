@@ -1,7 +1,6 @@
-"""A job under way in a worker: which of its pictures have begun, and how far they are.
+"""An active job in a worker: which of its images have started, and their progress.
 
-Every picture is a run of its own: it fits in wherever rows are left, and a batch can be halved down to one.
-Knows nothing of other jobs.
+Every image is a separate run, so it can use any free rows, and a batch can be halved down to one image.
 """
 
 from __future__ import annotations
@@ -16,28 +15,28 @@ from calotype.serve.worker.model_cache import Lease
 from calotype.serve.worker.protocols import ImageRun, JobPlan, Png
 
 MAX_PREVIEWS = 8
-"""Of one picture: every step's would be much to send and little to see."""
+"""Limit for one image: a preview of every step would cost much and show little."""
 
 
 @dataclass(eq=False)
 class ActiveJob:
-    """One job, from when its request was understood to when its last picture is decoded."""
+    """One job, from its parsed request to its last decoded image."""
 
     work: Work
     lease: Lease
     order: JobPlan
     previews: bool
     begun: int = 0
-    """Pictures that have been started; the next has this index."""
+    """Number of started images, and index of the next."""
     runs: dict[int, ImageRun] = field(default_factory=dict)
-    """Pictures being sampled, by their index."""
+    """Images being sampled, by index."""
     files: dict[int, Future[Png]] = field(default_factory=dict)
-    """Pictures that are decoded, by their index; threads make files of them."""
+    """Decoded images, by index; threads encode them."""
     passed_over: int = 0
-    """Evaluations that others had while this one could have shared them."""
+    """Evaluations that this job could have shared but did not."""
     ended: bool = False
-    _steps_behind: int = 0
-    _steps_each: int = 0
+    _steps_of_finished: int = 0
+    _steps_per_image: int = 0
 
     @property
     def job_id(self) -> str:
@@ -54,45 +53,45 @@ class ActiveJob:
 
     @property
     def rows_wanted(self) -> int:
-        """By its pictures under way and those that have not begun."""
+        """Rows for all its active and remaining images."""
         return self.order.rows * (len(self.runs) + len(self.order.seeds) - self.begun)
 
     @property
     def steps_left(self) -> int:
-        """Of all its pictures, about: those that have not begun may turn out to take fewer."""
+        """Estimated remaining steps of all its images: those not started may take fewer."""
         under_way = sum(run.total_steps - run.steps_done for run in self.runs.values())
         return under_way + self.order.steps * (len(self.order.seeds) - self.begun)
 
     @property
     def has_waited(self) -> bool:
-        """Whether others came before it as often as it has steps itself; from then on it comes first."""
+        """Whether it was passed over as often as it has steps; from then on it comes first."""
         return self.passed_over >= self.order.steps * len(self.order.seeds)
 
     @property
     def steps_total(self) -> int:
-        """Of all its pictures."""
-        return self._steps_each * len(self.order.seeds)
+        """Steps of all its images."""
+        return self._steps_per_image * len(self.order.seeds)
 
     @property
     def steps_done(self) -> int:
-        return self._steps_behind + sum(run.steps_done for run in self.runs.values())
+        return self._steps_of_finished + sum(run.steps_done for run in self.runs.values())
 
     def begin_next(self) -> int:
-        """Start the next picture and say which it is."""
+        """Start the next image and return its index."""
         run = self.order.begin(self.begun)
-        self._steps_each = run.total_steps
+        self._steps_per_image = run.total_steps
         self.runs[self.begun] = run
         self.begun += 1
         return self.begun - 1
 
     def leave(self, index: int) -> ImageRun:
-        """Take a picture out that is done."""
+        """Remove the run of a finished image and return it."""
         run = self.runs.pop(index)
-        self._steps_behind += run.total_steps
+        self._steps_of_finished += run.total_steps
         return run
 
     def preview(self, run: ImageRun) -> bytes | None:
-        """A preview of a run that completed a step, if it is time for one."""
+        """Return a preview of a run that completed a step, if one is due."""
         every = ceil(run.total_steps / MAX_PREVIEWS)
         if not self.previews or run.done or run.steps_done % every:
             return None

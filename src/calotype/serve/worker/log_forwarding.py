@@ -1,4 +1,4 @@
-"""Log lines as JSON objects, with the job they are about. Knows nothing of where they go."""
+"""Writes log records as JSON lines."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import logging
 from datetime import UTC, datetime
 from typing import IO
 
-_ORDINARY = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has; all else was given with `extra`."""
+_STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""Attributes of every record; all others come from `extra`."""
 
 
 class WorkerJsonFormatter(logging.Formatter):
-    """One line per record: time, level, logger, message, and whatever was given with `extra`."""
+    """Formats a record as one line: time, level, logger, message and the values of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -21,21 +21,21 @@ class WorkerJsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {name: value for name, value in vars(record).items() if name not in _ORDINARY}
+        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
 def log_json_to(stream: IO[str], **always: object) -> None:
-    """Everything from level info on goes there, with these values in every line."""
+    """Log level info and above to a stream, with the values of `always` in every line."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(WorkerJsonFormatter())
 
-    def note(record: logging.LogRecord) -> bool:
+    def add_values(record: logging.LogRecord) -> bool:
         vars(record).update(always)
         return True
 
-    handler.addFilter(note)
+    handler.addFilter(add_values)
     logging.captureWarnings(True)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

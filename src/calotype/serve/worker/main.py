@@ -1,8 +1,7 @@
-"""The worker's process: messages in, turns of the batcher, messages out. Knows nothing of queues or clients.
+"""The main loop of the worker process: reads messages, steps the batcher and sends messages.
 
-It lives as long as the server's end of the channel: when that closes, the process ends at once, whatever it
-is doing. SIGTERM ends it at once too. SIGINT is for the server, which decides; in a terminal Ctrl-C reaches
-both.
+The process exits at once when the server closes its end of the channel, or on SIGTERM. It ignores SIGINT,
+because Ctrl-C in a terminal reaches both processes and the server decides what to do.
 """
 
 from __future__ import annotations
@@ -63,12 +62,12 @@ def main() -> NoReturn:
     Thread(target=_listen, args=(channel, inbox), name="channel reader", daemon=True).start()
     try:
         code = work(channel, inbox, options)
-    # A lost device is no Exception; and a worker that has failed must be seen to be gone.
+    # Catch BaseException: DeviceLostError is one, and a failed worker must exit.
     except BaseException:
         _log.critical("the worker ends", exc_info=True)
         code = ExitCode.BUG
     channel.close()
-    # Libraries keep threads that would be waited for.
+    # A normal exit would wait for threads of libraries.
     os._exit(code)
 
 
@@ -84,7 +83,7 @@ def _listen(channel: BlockingChannel[ToWorker], inbox: Inbox) -> None:
 
 
 def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOptions) -> ExitCode:
-    """Say hello and do what is asked. Returns only if the first models cannot be loaded."""
+    """Send Hello and process messages. Returns only if the initial models cannot be loaded."""
     names = [served_name(model) for model in options.models]
     loading = names[0] if names else ""
     stages = Stages(channel.send)
@@ -103,9 +102,9 @@ def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOption
         _log.critical("%s", error)
         channel.send(ModelFailed(model=loading, failure=failure_of(error)))
         return error.exit_code
-    finishing = ImageEncoder(channel.send)
+    encoder = ImageEncoder(channel.send)
     rows = most_rows(options.max_rows, loader.device)
-    batcher = Batcher(models, channel.send, finishing, most_rows=rows, stages=stages)
+    batcher = Batcher(models, channel.send, encoder, most_rows=rows, stages=stages)
     workflows = workflows_of(options, loader, models, channel.send, stages)
     channel.send(
         Hello(
@@ -118,19 +117,19 @@ def work(channel: BlockingChannel[ToWorker], inbox: Inbox, options: WorkerOption
     )
     while True:
         busy = turn(batcher, workflows)
-        _take(inbox, batcher, workflows, models, wait=not busy)
+        _dispatch(inbox, batcher, workflows, models, wait=not busy)
 
 
 def turn(batcher: Batcher, workflows: WorkflowRunner) -> bool:
-    """A turn of both; False when there was nothing to do."""
+    """Step both; False if neither had work."""
     busy = [batcher.step(opens=not workflows.needs_memory), workflows.step()]
     return any(busy)
 
 
-def _take(
+def _dispatch(
     inbox: Inbox, batcher: Batcher, workflows: WorkflowRunner, models: ModelCache, *, wait: bool
 ) -> None:
-    """Hand on what has arrived; with `wait`, at least one message."""
+    """Dispatch the messages in the inbox; with `wait`, wait for at least one."""
     while wait or not inbox.empty():
         message, attachments = inbox.get()
         wait = False
@@ -151,12 +150,12 @@ def _take(
 
 
 def loader_of(options: WorkerOptions) -> Loader:
-    """Where models come from: the real engine's, or those of the one that does nothing."""
+    """Return the loader of the real or the fake engine."""
     kind, _, limit = options.engine.partition(":")
     if kind == "nothing":
         return FakeLoader(out_of_memory_over=int(limit) if limit else None)
     init_cuda_driver_async(options.device)
-    from calotype.serve.worker.engine_adapter import RealLoader  # noqa: PLC0415 - torch, only where needed
+    from calotype.serve.worker.engine_adapter import RealLoader  # noqa: PLC0415 - imports torch
 
     return RealLoader(
         device=options.device,
@@ -172,15 +171,15 @@ def loader_of(options: WorkerOptions) -> Loader:
 def workflows_of(
     options: WorkerOptions, loader: Loader, models: ModelCache, emit: Emit, stages: Stages
 ) -> WorkflowRunner:
-    """What runs workflows: nodes of the real engine, or of packages alone where the engine does nothing."""
+    """Return the workflow runner; with the fake engine, only nodes of packages are available."""
     registry = load_registry()
     for left_out in registry.left_out:
-        _log.warning("nodes of %s are left out: %s", left_out.package, left_out.reason)
+        _log.warning("nodes of %s are not available: %s", left_out.package, left_out.reason)
     names = [served_name(model) for model in options.models]
     catalogue = partial(WorkflowCatalogue, options.models_folder, names)
     if isinstance(loader, FakeLoader):
         return WorkflowRunner(registry, emit, NodeEngines(models, loader), catalogue=catalogue, stages=stages)
-    from calotype.serve.worker.workflow_models import meaning, node_engines  # noqa: PLC0415 - torch, only where needed
+    from calotype.serve.worker.workflow_models import meaning, node_engines  # noqa: PLC0415 - imports torch
 
     engines = node_engines(options, loader, models)
     return WorkflowRunner(registry, emit, engines, catalogue=catalogue, stages=stages, meaning=meaning)

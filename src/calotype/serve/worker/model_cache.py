@@ -1,8 +1,8 @@
-"""The models a worker holds: loaded when they are wanted, the least recently used let go when room is needed.
+"""An LRU cache of loaded models: it loads on demand and evicts the least recently used.
 
-Room is counted in bytes of weights, known before a model is loaded. A model that a job uses stays. Names of
-the same contents are the same model, and its hash is a name too. With another preset it is another one, whose
-weights count again. Knows nothing of devices or batches.
+The limit counts bytes of weights, known before a model is loaded. A model in use stays. Names with the same
+contents share an entry, and the hash is a name too. Another preset is another entry, whose weights count
+again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from calotype.serve.worker.protocols import JobEngine, Loader, OutOfMemoryError
 _log = logging.getLogger(__name__)
 
 MAX_AWAITED = 2
-"""Models that somebody waits for: the first of the ordinary jobs, and the workflow."""
+"""Models that can be waited for: that of the first ordinary job, and that of the workflow."""
 
 
 @dataclass
@@ -31,23 +31,23 @@ class _CacheEntry:
     names: set[str]
     users: int = 0
     unwanted: str | None = None
-    """The name by which it is to be let go, as soon as nobody uses it."""
+    """The name under which to evict it as soon as it is unused."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A model that stays until it is released."""
+    """A model that stays loaded until it is released."""
 
     model: str
-    """The same for all names of a model."""
+    """The same value for all names of a model."""
     preset: str | None
-    """None is the worker's own."""
+    """None means the worker's default."""
     engine: JobEngine
     release: Callable[[], None]
 
 
 class ModelCache:
-    """What is loaded. `on_change` hears of every change, `on_loading` how far loading has come."""
+    """The loaded models. It calls `on_change` after every change and `on_loading` with loading progress."""
 
     def __init__(
         self,
@@ -61,162 +61,161 @@ class ModelCache:
         self._loader, self._on_change, self._on_loading = loader, on_change, on_loading
         self._stages = stages
         self._memory_bytes = loader.memory_bytes if memory_bytes is None else memory_bytes
-        self._held: list[_CacheEntry] = []
-        """The most recently used is last."""
-        self._awaited: dict[str, LoadedModel] = {}
-        """What found no room: reading its files again at every try would cost the others time."""
+        self._entries: list[_CacheEntry] = []
+        """Cache entries, most recently used last."""
+        self._waiting_models: dict[str, LoadedModel] = {}
+        """Models that did not fit; cached, because every attempt would read their files again."""
         self.releases = 0
-        """How often a lease has ended: until that changes, what found no room finds none."""
+        """Number of ended leases: while it is unchanged, a model that did not fit still does not."""
 
     def lease(self, name: str, preset: str | None = None) -> Lease | None:
-        """The model for one job, loaded if need be; None while others' jobs hold the room it needs."""
+        """Return the model for one job, loading it if necessary; None while models in use take the memory."""
         preset = None if preset == self._loader.preset else preset
-        held = self._known(name, preset) or self._loaded(name, preset)
-        if held is None:
+        entry = self._find(name, preset) or self._find_or_load(name, preset)
+        if entry is None:
             return None
-        held.users += 1
-        self._held.remove(held)
-        self._held.append(held)
-        return Lease(held.about.name, preset, held.engine, partial(self._release, held))
+        entry.users += 1
+        self._entries.remove(entry)
+        self._entries.append(entry)
+        return Lease(entry.about.name, preset, entry.engine, partial(self._release, entry))
 
     def has_memory(self, name: str, preset: str | None = None) -> bool:
-        """Whether `lease` would answer with the model."""
+        """Whether `lease` would return the model."""
         preset = None if preset == self._loader.preset else preset
-        if self._known(name, preset) is not None:
+        if self._find(name, preset) is not None:
             return True
-        about = self._about(name, preset)
-        self._await(name, about)
-        return self._known(about.sha256, preset) is not None or self._idle_for(about) is not None
+        about = self._describe(name, preset)
+        self._remember_waiting(name, about)
+        return self._find(about.sha256, preset) is not None or self._victims_for(about) is not None
 
     def load(self, name: str) -> bool:
-        """Have a model ready; False while others' jobs hold the room it needs."""
+        """Load a model; False while models in use take the memory."""
         lease = self.lease(name)
         if lease is None:
             return False
         lease.release()
-        # Whoever wanted it gone before has been told otherwise, too: this answers both.
-        self._held[-1].unwanted = None
-        self._tell(asked=name)
+        # This cancels an earlier unload; the message answers both requests.
+        self._entries[-1].unwanted = None
+        self._notify(asked=name)
         return True
 
     def unload(self, name: str) -> None:
-        """Let a model go with all its presets, as soon as no job uses it."""
-        going = [held for held in self._held if name in held.names]
-        if not going:
-            self._tell(asked=name)
+        """Evict a model with all its presets as soon as no job uses it."""
+        victims = [entry for entry in self._entries if name in entry.names]
+        if not victims:
+            self._notify(asked=name)
             return
-        for held in going:
-            held.unwanted = name
+        for entry in victims:
+            entry.unwanted = name
         self.evict_unused()
 
     def release_memory(self) -> None:
-        """Have all models give back what they hold without need: who lacks room needs not be who has it."""
-        for held in self._held:
-            held.engine.release_memory()
+        """Make all engines release caches: the engine that lacks memory may not be the one that holds it."""
+        for entry in self._entries:
+            entry.engine.release_memory()
 
     def evict_unused(self) -> None:
-        """Let go what is unwanted and unused. Apart from `release`, whose caller still holds the engine."""
-        for held in [held for held in self._held if held.unwanted is not None and not held.users]:
-            others = any(one.unwanted == held.unwanted for one in self._held if one is not held)
-            self._drop(held, asked=None if others else held.unwanted)
+        """Evict unwanted, unused entries. Not part of `release`, whose caller still holds the engine."""
+        for entry in [entry for entry in self._entries if entry.unwanted is not None and not entry.users]:
+            others = any(other.unwanted == entry.unwanted for other in self._entries if other is not entry)
+            self._drop(entry, asked=None if others else entry.unwanted)
 
-    def _known(self, name: str, preset: str | None) -> _CacheEntry | None:
-        return next((held for held in self._held if name in held.names and held.about.preset == preset), None)
+    def _find(self, name: str, preset: str | None) -> _CacheEntry | None:
+        return next(
+            (entry for entry in self._entries if name in entry.names and entry.about.preset == preset), None
+        )
 
-    def _loaded(self, name: str, preset: str | None) -> _CacheEntry | None:
-        about = self._about(name, preset)
-        held = self._known(about.sha256, preset)
-        if held is not None:
-            held.names.add(name)
-            return held
+    def _find_or_load(self, name: str, preset: str | None) -> _CacheEntry | None:
+        about = self._describe(name, preset)
+        entry = self._find(about.sha256, preset)
+        if entry is not None:
+            entry.names.add(name)
+            return entry
         if not self._make_room(about):
-            self._await(name, about)
+            self._remember_waiting(name, about)
             return None
         _log.info("loading %s", name, extra={"model": name})
         with self._stages.slow(f"loading {name}"):
-            held = _CacheEntry(about, self._with_less_and_less(about), {name, about.sha256})
-        self._held.append(held)
+            entry = _CacheEntry(about, self._load_with_retries(about), {name, about.sha256})
+        self._entries.append(entry)
         _log.info("loaded %s", name, extra={"model": name, "sha256": about.sha256, "bytes": about.bytes})
-        self._tell()
-        return held
+        self._notify()
+        return entry
 
-    def _about(self, name: str, preset: str | None) -> LoadedModel:
-        about = self._awaited.pop(name, None)
+    def _describe(self, name: str, preset: str | None) -> LoadedModel:
+        about = self._waiting_models.pop(name, None)
         if about is None:
             with self._stages.slow(f"reading {name}"):
                 about = self._loader.describe(name)
         return about.model_copy(update={"preset": preset})
 
-    def _await(self, name: str, about: LoadedModel) -> None:
-        self._awaited[name] = about
-        while len(self._awaited) > MAX_AWAITED:
-            del self._awaited[next(iter(self._awaited))]
+    def _remember_waiting(self, name: str, about: LoadedModel) -> None:
+        self._waiting_models[name] = about
+        while len(self._waiting_models) > MAX_AWAITED:
+            del self._waiting_models[next(iter(self._waiting_models))]
 
-    def _with_less_and_less(self, about: LoadedModel) -> JobEngine:
-        """Load it; where the device has less room than was counted, idle models go until it fits.
-
-        First goes what models hold without need.
-        """
-        relieved = not self._held
+    def _load_with_retries(self, about: LoadedModel) -> JobEngine:
+        """Load a model; on an out-of-memory error release caches, then evict idle models until it fits."""
+        caches_released = not self._entries
         while True:
             try:
                 return self._loader.load(
                     about.name, _LoadProgress(about.name, self._on_loading), about.preset
                 )
             except OutOfMemoryError as error:
-                if not relieved:
+                if not caches_released:
                     self.release_memory()
-                    relieved = True
+                    caches_released = True
                     continue
-                idle = next((held for held in self._held if not held.users), None)
+                idle = next((entry for entry in self._entries if not entry.users), None)
                 if idle is None:
-                    rule = f"model {about.name!r} has {about.bytes} bytes of weights, for which the device"
-                    raise DoesNotFitError(f"{rule} has no room: {error}; unload another model") from error
+                    rule = f"model {about.name!r} has {about.bytes} bytes of weights, and the device is out"
+                    raise DoesNotFitError(f"{rule} of memory: {error}; unload another model") from error
                 self._drop(idle)
 
     def _make_room(self, about: LoadedModel) -> bool:
-        going = self._idle_for(about)
-        for held in going or ():
-            _log.info("%s makes room for %s", held.about.name, about.name, extra={"model": about.name})
-            self._drop(held)
-        return going is not None
+        victims = self._victims_for(about)
+        for entry in victims or ():
+            _log.info("evicting %s to load %s", entry.about.name, about.name, extra={"model": about.name})
+            self._drop(entry)
+        return victims is not None
 
-    def _idle_for(self, about: LoadedModel) -> list[_CacheEntry] | None:
-        """What can go for a model; None while too much is used."""
+    def _victims_for(self, about: LoadedModel) -> list[_CacheEntry] | None:
+        """Return the idle entries to evict for a model; None if they are not enough."""
         if about.bytes > self._memory_bytes:
             raise DoesNotFitError(
-                f"model {about.name!r} has {about.bytes} bytes of weights, this worker holds at most "
+                f"model {about.name!r} has {about.bytes} bytes of weights, the limit of this worker is "
                 f"{self._memory_bytes}; start it with more memory, or use a smaller model or precision"
             )
         missing = about.bytes - self._free_bytes()
-        going: list[_CacheEntry] = []
-        for held in self._held:
+        victims: list[_CacheEntry] = []
+        for entry in self._entries:
             if missing <= 0:
                 break
-            if not held.users:
-                going.append(held)
-                missing -= held.about.bytes
-        return going if missing <= 0 else None
+            if not entry.users:
+                victims.append(entry)
+                missing -= entry.about.bytes
+        return victims if missing <= 0 else None
 
-    def _drop(self, held: _CacheEntry, *, asked: str | None = None) -> None:
-        self._held.remove(held)
-        # Old leases refer to what is held, and must not keep all that the engine has on the device.
-        del held.engine
+    def _drop(self, entry: _CacheEntry, *, asked: str | None = None) -> None:
+        self._entries.remove(entry)
+        # Old leases refer to the entry and must not keep the engine's device memory.
+        del entry.engine
         self._loader.release()
-        _log.info("unloaded %s", held.about.name, extra={"model": held.about.name})
-        self._tell(asked)
+        _log.info("unloaded %s", entry.about.name, extra={"model": entry.about.name})
+        self._notify(asked)
 
-    def _release(self, held: _CacheEntry) -> None:
-        held.users -= 1
+    def _release(self, entry: _CacheEntry) -> None:
+        entry.users -= 1
         self.releases += 1
 
     def _free_bytes(self) -> int:
-        return self._memory_bytes - sum(held.about.bytes for held in self._held)
+        return self._memory_bytes - sum(entry.about.bytes for entry in self._entries)
 
-    def _tell(self, asked: str | None = None) -> None:
+    def _notify(self, asked: str | None = None) -> None:
         self._on_change(
             messages.Models(
-                models=tuple(held.about for held in self._held),
+                models=tuple(entry.about for entry in self._entries),
                 memory_bytes=self._memory_bytes,
                 free_bytes=self._free_bytes(),
                 asked=asked,
@@ -225,19 +224,19 @@ class ModelCache:
 
 
 class _LoadProgress:
-    """`Progress` as messages, one for each hundredth."""
+    """Sends `Progress` as messages, one per percent."""
 
-    def __init__(self, model: str, tell: Callable[[Loading], None]) -> None:
-        self._model, self._tell = model, tell
-        self._label, self._done, self._total, self._told = "", 0, 0, 0
+    def __init__(self, model: str, send: Callable[[Loading], None]) -> None:
+        self._model, self._emit = model, send
+        self._label, self._done, self._total, self._sent_percent = "", 0, 0, 0
 
     def start(self, label: str, total: int) -> None:
-        self._label, self._done, self._total, self._told = label, 0, total, 0
+        self._label, self._done, self._total, self._sent_percent = label, 0, total, 0
         self._send()
 
     def advance(self, amount: int = 1) -> None:
         self._done += amount
-        if 100 * self._done // max(1, self._total) > self._told:
+        if 100 * self._done // max(1, self._total) > self._sent_percent:
             self._send()
 
     def describe(self, label: str) -> None:
@@ -245,6 +244,6 @@ class _LoadProgress:
         self._send()
 
     def _send(self) -> None:
-        self._told = 100 * self._done // max(1, self._total)
+        self._sent_percent = 100 * self._done // max(1, self._total)
         label = f"{self._model}: {self._label}"
-        self._tell(Loading(label=label, done=self._done, total=self._total))
+        self._emit(Loading(label=label, done=self._done, total=self._total))

@@ -1,4 +1,4 @@
-"""How a worker is started, as the server says it and as the command line carries it."""
+"""The options of a worker, and their conversion to and from its command line."""
 
 from __future__ import annotations
 
@@ -8,33 +8,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_ROWS = 32
-"""Sixteen pictures with guidance: more gain little and delay everybody."""
+"""16 images with guidance: more gain little and delay all jobs."""
 MAX_ROWS_ON_CPU = 16
 
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """Which device a worker uses, how, and what it holds from the start."""
+    """The device of a worker, its settings and its initial models."""
 
     models: tuple[str, ...] = ("emoji",)
-    """Loaded before it says hello."""
+    """Models to load before the worker sends Hello."""
     device: str | None = None
-    """cpu, cuda or cuda:0; the first GPU or the CPU if not said."""
+    """cpu, cuda or cuda:0; default: the first GPU, or the CPU."""
     preset: str = "baseline"
     precision: str | None = None
     memory_bytes: int | None = None
-    """For weights; a share of what is free if not said."""
+    """Memory for weights; default: a fraction of the free memory."""
     models_folder: Path | None = None
     max_rows: int | None = None
-    """Of an evaluation, two for a picture with guidance; 16 on a CPU and 32 on a GPU if not said."""
+    """Rows of an evaluation, two per image with guidance; default 16 on a CPU and 32 on a GPU."""
     warm: bool = False
-    """Run the shapes of a prepared engine, and on a GPU every number of pictures together, before saying
-    hello."""
+    """Run the shapes of a prebuilt engine, and on a GPU every batch size, before sending Hello."""
     engine: str = "calotype"
-    """`calotype`; or `nothing`, which makes tiny pictures at once: `nothing:8` with memory for 8 rows."""
+    """`calotype`; or `nothing`, which makes tiny images at once; `nothing:8` has memory for 8 rows."""
 
     def as_arguments(self) -> list[str]:
-        """The command line that `parsed` reads."""
+        """Return the command line that `parsed` reads."""
         arguments = [f"--model={model}" for model in self.models]
         for name in ("device", "preset", "precision", "memory_bytes", "models_folder", "max_rows", "engine"):
             value = getattr(self, name)
@@ -44,15 +43,17 @@ class WorkerOptions:
 
 
 def most_rows(max_rows: int | None, device: str) -> int:
-    """Rows of an evaluation on the device of this name, as said or as is usual."""
+    """Return the most rows of an evaluation: `max_rows` or the default of the device."""
     return max_rows or (MAX_ROWS_ON_CPU if device == "cpu" else MAX_ROWS)
 
 
 def parsed(arguments: Sequence[str]) -> tuple[int, WorkerOptions]:
-    """The socket's number and the options, from a command line."""
+    """Parse a command line into the socket's file descriptor and the options."""
     parser = argparse.ArgumentParser(prog="python -m calotype.serve.worker", description=__doc__)
-    parser.add_argument("--fd", type=int, required=True, help="number of the inherited socket")
-    parser.add_argument("--model", action="append", default=[], dest="models", help="may be given again")
+    parser.add_argument("--fd", type=int, required=True, help="file descriptor of the inherited socket")
+    parser.add_argument(
+        "--model", action="append", default=[], dest="models", help="model to load; repeatable"
+    )
     parser.add_argument("--device")
     parser.add_argument("--preset", default=WorkerOptions.preset)
     parser.add_argument("--precision")

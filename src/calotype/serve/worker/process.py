@@ -1,4 +1,4 @@
-"""A worker as the server holds it: a process and a channel. Knows nothing of what is said over it."""
+"""Starts a worker process; the handle has the process and its channel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STANDARD_ERROR = 2
 
 @dataclass(frozen=True)
 class WorkerProcess:
-    """A worker that was started. Closing its channel ends it; so does the end of this process."""
+    """A started worker. It ends when its channel closes or this process ends."""
 
     channel: AsyncChannel[FromWorker]
     process: asyncio.subprocess.Process
@@ -31,21 +31,21 @@ class WorkerProcess:
 
     @property
     def exit_status(self) -> int | None:
-        """As `wait` says it; None while it runs."""
+        """The result of `wait`; None while it runs."""
         return self.process.returncode
 
     def terminate(self) -> None:
-        """End it at once, if it listens to signals at all."""
+        """Send SIGTERM."""
         if self.exit_status is None:
             self.process.terminate()
 
     def kill(self) -> None:
-        """End it whatever it does."""
+        """Send SIGKILL."""
         if self.exit_status is None:
             self.process.kill()
 
     async def wait(self) -> int:
-        """Its exit status once it has ended: 0 when the channel was closed, a signal's number below 0."""
+        """Wait for the exit status: 0 if the channel was closed, the negative number of a signal."""
         return await self.process.wait()
 
 
@@ -55,24 +55,24 @@ async def start_worker(
     log: int | IO[bytes] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> WorkerProcess:
-    """Start a worker; it says Hello once its models are loaded.
+    """Start a worker; it sends Hello once its models are loaded.
 
-    Its log, lines of JSON, goes to `log`, or to this process's own standard error. `environment` is added to
-    this process's: CUDA_VISIBLE_DEVICES chooses a GPU or a slice of one.
+    It writes its log as JSON lines to `log`, by default to this process's standard error. `environment` is
+    added to this process's environment: CUDA_VISIBLE_DEVICES selects a GPU or a MIG slice.
     """
-    ours, theirs = socket.socketpair()
-    # Only one end is handed on, so that the other closes when this process ends, however it does.
-    with ExitStack() as unless_started, theirs:
-        unless_started.callback(ours.close)
+    server_end, worker_end = socket.socketpair()
+    # The worker inherits only one end, so the other closes whenever this process ends.
+    with ExitStack() as on_failure, worker_end:
+        on_failure.callback(server_end.close)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            # Not from whatever folder this process was started in.
-            *("-P", "-m", "calotype.serve.worker", f"--fd={theirs.fileno()}", *options.as_arguments()),
+            # -P: do not import modules from the current directory.
+            *("-P", "-m", "calotype.serve.worker", f"--fd={worker_end.fileno()}", *options.as_arguments()),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=STANDARD_ERROR if log is None else log,
             stderr=log,
-            pass_fds=(theirs.fileno(),),
+            pass_fds=(worker_end.fileno(),),
             env={**os.environ, **(environment or {})},
         )
-        unless_started.pop_all()
-    return WorkerProcess(await AsyncChannel.over(ours, FROM_WORKER), process)
+        on_failure.pop_all()
+    return WorkerProcess(await AsyncChannel.over(server_end, FROM_WORKER), process)

@@ -1,6 +1,6 @@
-"""What may take far longer than a step, told when it begins and when it is over. Knows nothing of what it is.
+"""Reports stages that may take far longer than a step, when they begin and end.
 
-The server takes a worker that is silent for long for one that hangs, and waits longer in such a stage.
+The server regards a worker without a heartbeat as hung, and waits longer during such a stage.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from calotype.serve.ipc.messages import Stage
 
 
 class Stages:
-    """The stages of one worker. For one thread."""
+    """The stages of one worker. Not thread-safe."""
 
-    def __init__(self, tell: Callable[[Stage], None]) -> None:
-        self._tell = tell
-        self._within: list[str] = []
-        """One stage may be part of another."""
+    def __init__(self, send: Callable[[Stage], None]) -> None:
+        self._send = send
+        self._active: list[str] = []
+        """The active stages, innermost last."""
         self._known: set[Hashable] = set()
 
     @contextmanager
     def slow(self, label: str) -> Iterator[None]:
-        """Meanwhile something is done that may take long."""
-        self._within.append(label)
-        self._tell(Stage(label=label))
+        """Report a stage that may take long."""
+        self._active.append(label)
+        self._send(Stage(label=label))
         try:
             yield
         finally:
-            self._within.remove(label)
-            self._tell(Stage(label=self._within[-1] if self._within else None))
+            self._active.remove(label)
+            self._send(Stage(label=self._active[-1] if self._active else None))
 
     def first(self, what: str, model: str, shape: Hashable) -> AbstractContextManager[None]:
-        """Slow when it is done for the first time: then something may be compiled, or chosen by trying."""
+        """Report a slow stage the first time only, when compilation or autotuning may happen."""
         if (what, model, shape) in self._known:
             return nullcontext()
         self._known.add((what, model, shape))

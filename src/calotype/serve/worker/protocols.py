@@ -1,4 +1,4 @@
-"""What the batcher asks of an engine, whatever that is. Knows nothing of torch, batches or messages' ways."""
+"""Protocols that the batcher requires of an engine; they need no torch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from calotype.spec.job import FailureKind, JobFailure
 
 
 class OutOfMemoryError(Exception):
-    """The device had no room for this; it may have for less."""
+    """The device is out of memory; a smaller batch may fit."""
 
 
 class DeviceLostError(BaseException):
-    """The device answers nothing any more: only a new process can use it again.
+    """The device is lost: only a new process can use it again.
 
-    No Exception, so that whoever handles a job's failure does not take it for one.
+    Not an Exception, so that handlers of job failures do not catch it.
     """
 
 
 class ImageRun(Protocol):
-    """One picture being sampled."""
+    """The sampling of one image."""
 
     @property
     def total_steps(self) -> int: ...
@@ -37,13 +37,13 @@ class ImageRun(Protocol):
     def done(self) -> bool: ...
 
     def send(self, answer: Any) -> bool:
-        """Take the answer of an evaluation; True when that completed a step."""
+        """Take the result of an evaluation; return True if that completed a step."""
         ...
 
 
 @dataclass(frozen=True)
 class Png:
-    """A picture file."""
+    """An encoded PNG file."""
 
     data: bytes
     width: int
@@ -51,120 +51,120 @@ class Png:
 
 
 class JobPlan(Protocol):
-    """A job's request as a model is going to run it."""
+    """A job's request with everything that the model decides."""
 
     @property
     def request(self) -> dict[str, Any]:
-        """With everything filled in that the model decided."""
+        """The request with all defaults of the model."""
         ...
 
     @property
     def seeds(self) -> Sequence[int]:
-        """One for each picture."""
+        """One seed per image."""
         ...
 
     @property
     def shape(self) -> Hashable:
-        """Of a latent: pictures of one shape can share evaluations."""
+        """The size of the latents: images of one shape can share evaluations."""
         ...
 
     @property
     def loras(self) -> Hashable:
-        """What is merged into the weights: pictures of different sets cannot share evaluations."""
+        """The LoRAs merged into the weights: images with different sets cannot share evaluations."""
         ...
 
     @property
     def rows(self) -> int:
-        """That one picture takes in an evaluation, at most."""
+        """The most rows that one image takes in an evaluation."""
         ...
 
     @property
     def steps(self) -> int:
-        """Of each picture, about."""
+        """Approximate steps of each image."""
         ...
 
     @property
     def most_rows(self) -> int | None:
-        """That memory is expected to hold at this shape; None if there is no telling."""
+        """The rows expected to fit into memory at this shape; None if unknown."""
         ...
 
     @property
     def text_size(self) -> int:
-        """1 for prompts of usual length; see `turns.text_size`."""
+        """1 for prompts of usual length; see `group_scheduler.text_size`."""
         ...
 
     def preparation(self) -> Iterator[None] | None:
-        """Long work on the text before the first picture, in slices; None where the text is short."""
+        """Encode a long prompt in slices before the first image; None for a short prompt."""
         ...
 
     def begin(self, index: int) -> ImageRun:
-        """Start a picture."""
+        """Start an image."""
         ...
 
     def finish(self, index: int, run: Any) -> Callable[[], Png]:
-        """Decode a picture that is done; the rest, which any thread may do, is a call of the answer."""
+        """Decode a finished image; the returned function encodes it, in any thread."""
         ...
 
 
 About = tuple[Hashable, int]
-"""Of an evaluation: its shape and its rows."""
+"""Shape and rows of an evaluation."""
 
 
 class JobEngine(Protocol):
-    """One loaded model. For one thread."""
+    """One loaded model. Not thread-safe."""
 
     @property
     def shapes_cost(self) -> bool:
-        """Whether a number of rows that was not evaluated before costs extra."""
+        """Whether the first evaluation of each batch size costs extra."""
         ...
 
     @property
     def evaluation_s(self) -> float:
-        """Seconds that the last evaluation took that is over."""
+        """Duration of the last completed evaluation, in seconds."""
         ...
 
     @property
     def evaluation_about(self) -> About | None:
-        """What was said of that evaluation when it was asked for; None before the first."""
+        """The `about` argument of that evaluation; None before the first."""
         ...
 
     @property
     def decode_s(self) -> float:
-        """Seconds that the last decode took that is over."""
+        """Duration of the last completed decode, in seconds."""
         ...
 
     def read(self, work: Work, attachments: Sequence[bytes]) -> Any:
-        """Decode the images that came with a request, for `open`; any thread may do it."""
+        """Decode the images of a request, for `prepare`; thread-safe."""
         ...
 
     def prepare(self, work: Work, given: Any) -> JobPlan:
-        """Read a request; refuses with a CalotypeError what cannot be done."""
+        """Resolve a request; raises CalotypeError if it cannot run."""
         ...
 
     def evaluate(self, runs: Sequence[Any], *, least_rows: int, about: About | None = None) -> Sequence[Any]:
-        """What each run is to receive, from one evaluation of at least so many rows; changes no run."""
+        """Evaluate the runs, padded to `least_rows`; return the result for each, and change no run."""
         ...
 
     def preview(self, run: Any) -> bytes:
-        """A small PNG of what is there so far."""
+        """Return a small PNG of the current state."""
         ...
 
     def release_memory(self) -> None:
-        """Give memory back that is held without need, or only to be faster."""
+        """Release caches and unused memory."""
         ...
 
 
 class Loader(Protocol):
-    """Where models come from, and what they run on."""
+    """Loads models onto a device."""
 
     @property
     def device(self) -> str:
-        """Its name for people."""
+        """The display name of the device."""
         ...
 
     @property
     def preset(self) -> str:
-        """Of models for which none is chosen."""
+        """The default preset."""
         ...
 
     @property
@@ -172,19 +172,19 @@ class Loader(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """What the device has to give to weights when nobody says how much."""
+        """The default memory for weights."""
         ...
 
     def describe(self, name: str) -> LoadedModel:
-        """What a model is, before it is loaded."""
+        """Describe a model without loading it."""
         ...
 
     def load(self, name: str, progress: Progress, preset: str | None = None) -> JobEngine:
-        """With a preset, or with the worker's own."""
+        """Load a model with a preset, by default the worker's."""
         ...
 
     def release(self) -> None:
-        """An engine was dropped: its memory may be used for others."""
+        """Free the memory of dropped engines."""
         ...
 
 
@@ -198,7 +198,7 @@ _KINDS: dict[ExitCode, FailureKind] = {
 
 
 def failure_of(error: Exception) -> JobFailure:
-    """What a client is told of an error."""
+    """Convert an error to the failure that the client sees."""
     if isinstance(error, CalotypeError):
         return JobFailure(kind=_KINDS.get(error.exit_code, "internal"), message=redact_paths(error))
     return JobFailure(kind="internal", message=f"{type(error).__name__}: {redact_paths(error)}")

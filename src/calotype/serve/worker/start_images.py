@@ -1,4 +1,4 @@
-"""Start images and masks, decoded in a thread while the worker evaluates other jobs."""
+"""Decodes start images and masks in a thread while the worker evaluates other jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calotype.serve.ipc.messages import Work
 from calotype.serve.worker.model_cache import Lease
 
 WAIT_S = 0.01
-"""How long to wait for an image where there is nothing else to do; then messages are looked at."""
+"""Longest wait for an image while idle; then the worker reads messages."""
 
 
 @dataclass(eq=False)
@@ -21,7 +21,7 @@ class Reading:
     work: Work
     lease: Lease
     given: Future[Any]
-    """What the engine's `open` takes."""
+    """The decoded images, for the engine's `prepare`."""
 
 
 class StartImages:
@@ -38,12 +38,12 @@ class StartImages:
         return job_id in self._readings
 
     def add(self, work: Work, lease: Lease, attachments: Sequence[bytes]) -> None:
-        """Begin to decode a job's images."""
+        """Start decoding a job's images."""
         given = self._thread.submit(lease.engine.read, work, attachments)
         self._readings[work.job_id] = Reading(work, lease, given)
 
     def take_done(self, *, idle: bool) -> list[Reading]:
-        """Those that are decoded, or cannot be; waits a moment for one if there is nothing else to do."""
+        """Return jobs whose images are decoded or invalid; if idle, wait briefly for one."""
         if self._readings and idle:
             wait([reading.given for reading in self._readings.values()], WAIT_S, FIRST_COMPLETED)
         done = [reading for reading in self._readings.values() if reading.given.done()]
@@ -52,12 +52,12 @@ class StartImages:
         return done
 
     def stop(self, job_id: str) -> None:
-        """Leave a job out; an image that is being decoded is decoded to its end."""
+        """Drop a job; a decode that has started runs to its end."""
         reading = self._readings.pop(job_id)
         reading.given.cancel()
         reading.lease.release()
 
     def watch(self, job_id: str, previews: bool) -> None:
-        """Make previews for a job once it begins, or none."""
+        """Turn previews of a job on or off."""
         reading = self._readings[job_id]
         reading.work = reading.work.model_copy(update={"previews": previews})

@@ -1,7 +1,7 @@
-"""Evaluates every number of rows that jobs may share, for nobody, before the first job.
+"""Evaluates every batch size once before the first job.
 
-Otherwise whoever first makes one more in an evaluation waits until kernels are compiled or chosen for it and
-recorded as a graph: a second or two, in which others arrive. Knows nothing of jobs.
+Otherwise the first batch of each size would wait one or two seconds for kernel compilation, autotuning and
+CUDA graph capture, while other jobs arrive.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _log = logging.getLogger(__name__)
 
 
 def warmup_batch_sizes(most_rows: int) -> list[int]:
-    """Numbers of pictures with guidance that fill the rows which are evaluated, up to so many."""
+    """Return the numbers of images with guidance that fill the batch sizes up to `most_rows`."""
     return sorted({bucket(rows) // 2 for rows in range(2, most_rows + 1, 2) if bucket(rows) <= most_rows})
 
 
 def warm_up_batches(engine: Engine, most_rows: int, progress: Progress) -> None:
-    """At the model's own size: a picture with all that belongs to it, then evaluations of ever more.
+    """Generate one image at the model's native size, then evaluate ever larger batches.
 
-    What does not fit is left to requests, which may be for smaller ones.
+    Sizes that do not fit stay cold: requests may be for smaller images.
     """
     try:
         _warm(engine, most_rows, progress)
     except (DiskFullError, DoesNotFitError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not is_out_of_memory(error):
             raise
-        _log.warning("not everything is warmed up: %s", error)
+        _log.warning("warm-up is incomplete: %s", error)
 
 
 def _warm(engine: Engine, most_rows: int, progress: Progress) -> None:
@@ -46,6 +46,6 @@ def _warm(engine: Engine, most_rows: int, progress: Progress) -> None:
     counts = [count for count in warmup_batch_sizes(most_rows) if 1 < count <= fitting]
     progress.start("warming up", len(counts))
     for count in counts:
-        progress.describe(f"warming up {count} pictures together")
+        progress.describe(f"warming up a batch of {count} images")
         engine.warm_up_batch(resolved, count)
         progress.advance()

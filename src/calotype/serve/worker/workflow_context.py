@@ -1,4 +1,4 @@
-"""What a worker offers to the nodes of one workflow. Knows nothing of graphs, turns or messages' ways."""
+"""The context that a worker gives to the nodes of one workflow: inputs, models and saved images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class WorkerWorkflowContext:
-    """A `Context` for one workflow: its own pictures to read, and a place for those it saves."""
+    """A `Context` for one workflow: its input images, and the images that it saves."""
 
     work: RunWorkflow
     attachments: Sequence[bytes]
@@ -37,15 +37,15 @@ class WorkerWorkflowContext:
         return self.work.extra_pnginfo
 
     def read_input(self, name: str) -> bytes:
-        """Of the pictures that came with the workflow."""
+        """Return an image that came with the workflow."""
         if name not in self.work.inputs:
             raise NotFoundError(
-                f"no picture {name[:80]!r} came with it; {did_you_mean(name, self.work.inputs)}"
+                f"no image {name[:80]!r} came with the workflow; {did_you_mean(name, self.work.inputs)}"
             )
         return self.attachments[self.work.inputs.index(name)]
 
     def save(self, picture: Image, prefix: str, kind: Kind = "output") -> SavedPicture:
-        """Make a file of a picture; its name holds the job's number and its own, so no two are alike."""
+        """Encode an image; its file name has the job's number and a counter, so it is unique."""
         self._count += 1
         path = PurePosixPath(filled_prefix(prefix, picture))
         file = PictureFile(
@@ -58,14 +58,14 @@ class WorkerWorkflowContext:
         return {"filename": file.filename, "subfolder": file.subfolder, "type": kind}
 
     def take_saved(self) -> list[tuple[MadeFile, bytes]]:
-        """The files made since this was asked last."""
+        """Return the files saved since the last call."""
         saved, self._saved = self._saved, []
         return saved
 
     def discard_unsent(self) -> None:
-        """The node that made the last files is run again, and makes them again under the same names."""
+        """Drop unsent files: their node runs again and saves them under the same names."""
         self._count -= len(self.take_saved())
 
     def restart(self) -> None:
-        """It is run again: the same pictures get the same names."""
+        """Reset the counter: the workflow runs again, and the same images get the same names."""
         self._count = 0

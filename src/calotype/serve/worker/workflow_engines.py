@@ -1,6 +1,6 @@
-"""The worker's engines for a workflow's nodes: the same models that ordinary jobs use. Knows no torch.
+"""Leases the worker's engines to workflow nodes, from the same cache that ordinary jobs use.
 
-A model that a workflow uses stays until the workflow ends, or until it needs the room for another.
+A model that a workflow uses stays loaded until the workflow ends or needs the memory for another model.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from calotype.workflow.executor import NotReadyError
 
 
 class NoMemoryYetError(NotReadyError):
-    """Other jobs' models take the room; there will be some when these have ended."""
+    """Models of other jobs take the memory; it becomes free when these jobs end."""
 
 
 class NodeEngines:
-    """Hands out engines. `models` is what nodes see of them, made by a function that is given this."""
+    """Leases engines. `models` is the interface for nodes; `make_models` creates it from this object."""
 
     def __init__(
         self,
-        held: ModelCache,
+        cache: ModelCache,
         loader: Loader,
         make_models: Callable[[NodeEngines], Any] = lambda _: None,
     ) -> None:
-        self._held, self._loader = held, loader
+        self._cache, self._loader = cache, loader
         self._leases: dict[tuple[str, str | None], Lease] = {}
         self._awaited: tuple[str, str | None] | None = None
-        """What found no room."""
-        self._looked_at = 0
-        """The releases there had been when that was looked at last."""
+        """The model that did not fit."""
+        self._releases_at_check = 0
+        """The value of `releases` at the last check."""
         self.models = make_models(self)
 
     def __call__(self, reference: str, preset: str | None = None) -> Any:
-        """The engine of a model, by its reference and preset; asked again at every step."""
+        """Return the engine of a model, by reference and preset; nodes call this at every step."""
         if (reference, preset) not in self._leases:
             self._leases[reference, preset] = self._lease(reference, preset)
-        # What is left of an engine is `real_engine`'s own; nodes want the engine itself.
+        # Nodes need the engine itself, not its adapter.
         return getattr(self._leases[reference, preset].engine, "engine", None)
 
     def _lease(self, reference: str, preset: str | None) -> Lease:
-        lease = self._held.lease(reference, preset)
+        lease = self._cache.lease(reference, preset)
         if lease is None:
-            self._let_go()
-            lease = self._held.lease(reference, preset)
+            self._release_leases()
+            lease = self._cache.lease(reference, preset)
         if lease is None:
-            self._awaited, self._looked_at = (reference, preset), self._held.releases
+            self._awaited, self._releases_at_check = (reference, preset), self._cache.releases
             raise NoMemoryYetError(f"no room for {reference!r} yet")
         if self._awaited == (reference, preset):
             self._awaited = None
@@ -55,37 +55,37 @@ class NodeEngines:
 
     @property
     def waits(self) -> bool:
-        """Whether a model that found no room has not been asked for again with success."""
+        """Whether a model that did not fit is still needed."""
         return self._awaited is not None
 
     def have_memory(self) -> bool:
-        """Whether there is room for what is waited for; looked at when something was released."""
+        """Whether the awaited model fits now; checked only after a release."""
         if self._awaited is None:
             return True
-        if self._held.releases == self._looked_at:
+        if self._cache.releases == self._releases_at_check:
             return False
-        self._looked_at = self._held.releases
+        self._releases_at_check = self._cache.releases
         try:
-            return self._held.has_memory(*self._awaited)
-        # Whoever asks for it again meets the same, and it is told whose error it is.
+            return self._cache.has_memory(*self._awaited)
+        # The next call raises the same error, in the node that causes it.
         except Exception:
             return True
 
     def stop_waiting(self) -> None:
-        """Whoever asked for a model does without it."""
+        """Stop waiting for a model: the node did without it."""
         self._awaited = None
 
     def release(self) -> None:
-        """Nothing is used or waited for any more."""
+        """Release all leases and stop waiting."""
         self._awaited = None
-        self._let_go()
+        self._release_leases()
 
-    def _let_go(self) -> None:
+    def _release_leases(self) -> None:
         for lease in self._leases.values():
             lease.release()
         self._leases.clear()
 
     def release_memory(self) -> None:
-        """Give memory back that is held without need."""
-        self._held.release_memory()
+        """Release caches and unused memory."""
+        self._cache.release_memory()
         self._loader.release()

@@ -1,4 +1,4 @@
-"""Calotype's engine as nodes want it. Knows nothing of workflows or messages."""
+"""Connects workflow nodes to Calotype's engine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from calotype.workflow.nodes.model_provider import NodeModels
 
 
 def node_engines(options: WorkerOptions, loader: Loader, models: ModelCache) -> NodeEngines:
-    """The worker's engines, with what nodes see of them."""
+    """Return the worker's engines with their interface for nodes."""
     return NodeEngines(models, loader, lambda engines: NodeModels(engines, device=options.device))
 
 
 def meaning(error: BaseException) -> BaseException:
-    """An error of the device in the words of `engines`; any other as it is."""
+    """Convert a device error to an exception of `protocols`; return others unchanged."""
     try:
         with device_errors():
             raise error

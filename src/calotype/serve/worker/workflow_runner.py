@@ -1,8 +1,8 @@
-"""Workflows in a worker: one at a time, a bit between two turns of the batcher.
+"""Runs workflows in a worker: one at a time, in slices between two steps of the batcher.
 
-So ordinary jobs go on while a graph runs. One whose model finds no room waits until those that hold it have
-ended, and new ones wait behind it. What nodes made is kept for the next graph, in memory alone. Knows nothing
-of sockets or torch: what an error means for the device, a function given to it says.
+Ordinary jobs continue while a graph runs. A workflow whose model does not fit waits until the jobs that hold
+the memory have ended, and new jobs wait behind it. Results of nodes are cached for the next graph, in memory
+only. The `meaning` function converts device errors.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _log = logging.getLogger(__name__)
 MAX_TRACEBACK_LENGTH = 40
 
 
-class _Under:
-    """A workflow under way."""
+class _ActiveWorkflow:
+    """The state of the running workflow."""
 
     def __init__(self, work: RunWorkflow, host: WorkerWorkflowContext, begin: Callable[[], Executor]) -> None:
         self.work, self.host, self._begin = work, host, begin
         self.execution = begin()
-        self.told_start = self.retried = False
+        self.start_reported = self.retried = False
         self.done = self.total = 0
-        self.postponed: str | None = None
-        """The node that found no room and has not run since."""
+        self.deferred_node: str | None = None
+        """The node whose model did not fit and that has not run since."""
         self.paused = False
-        """Whether there is none still."""
-        self.insists = False
-        """Whether that has happened to it before: then others wait until it has run."""
+        """Whether it still waits for memory."""
+        self.blocks_others = False
+        """Whether the node was deferred before: then new jobs wait until it has run."""
 
-    def again(self) -> None:
-        """From the start; what nodes have made is in the cache, if there was room."""
+    def restart(self) -> None:
+        """Start over; results of nodes are in the cache if they fitted."""
         self.execution.close()
         self.host.take_saved()
         self.host.restart()
@@ -59,7 +59,7 @@ class _Under:
 
 
 class WorkflowRunner:
-    """The workflows of one worker. For one thread; `emit` sends what the server is to know."""
+    """The workflows of one worker. Not thread-safe; `emit` sends messages to the server."""
 
     def __init__(
         self,
@@ -72,23 +72,23 @@ class WorkflowRunner:
         meaning: Callable[[BaseException], BaseException] = lambda error: error,
         cache: Cache | None = None,
     ) -> None:
-        """`catalogue` makes one for the pictures of a workflow; `meaning` translates errors of the device."""
+        """`catalogue` creates a catalogue for a workflow's images; `meaning` converts device errors."""
         self._registry, self._emit, self._engines = registry, emit, engines
         self._catalogue, self._meaning, self._stages = catalogue, meaning, stages
         self._node = ExitStack()
-        """The stage that a node is: nobody knows how long one takes."""
+        """The stage of the running node, whose duration is unknown."""
         self._cache = Cache() if cache is None else cache
         self._waiting: deque[tuple[RunWorkflow, Sequence[bytes]]] = deque()
-        self._current: _Under | None = None
+        self._current: _ActiveWorkflow | None = None
 
     def add(self, work: RunWorkflow, attachments: Sequence[bytes] = ()) -> None:
-        """Take on a workflow, in the order of arrival."""
+        """Queue a workflow, in order of arrival."""
         self._waiting.append((work, attachments))
 
     def stop(self, job_id: str) -> None:
-        """Leave a workflow; one that has ended stays as it is."""
-        for place in [place for place in self._waiting if place[0].job_id == job_id]:
-            self._waiting.remove(place)
+        """Stop a workflow; one that has ended is unaffected."""
+        for entry in [entry for entry in self._waiting if entry[0].job_id == job_id]:
+            self._waiting.remove(entry)
             self._emit(Stopped(job_id=job_id), ())
         if self._current is not None and self._current.work.job_id == job_id:
             self._current.execution.close()
@@ -97,17 +97,17 @@ class WorkflowRunner:
             _log.info("workflow stopped", extra={"job_id": job_id})
 
     def forget_results(self) -> None:
-        """Let go what nodes made, and with it what memory was held for it."""
+        """Clear the cached results of nodes and release their memory."""
         self._cache.clear()
         self._engines.release_memory()
 
     @property
     def needs_memory(self) -> bool:
-        """Whether nobody else is to begin with a model, so that the workflow finds room for its own."""
-        return self._engines.waits or (self._current is not None and self._current.insists)
+        """Whether no job may lease a model now, so that the workflow's model fits."""
+        return self._engines.waits or (self._current is not None and self._current.blocks_others)
 
     def step(self) -> bool:
-        """One bit of work; False when there was nothing to do, or no room for it."""
+        """Run one slice; return False if there was no work, or not enough memory."""
         if self._current is None:
             if not self._waiting:
                 return False
@@ -116,7 +116,7 @@ class WorkflowRunner:
             if self._current.paused and not self._engines.have_memory():
                 return False
             self._current.paused = False
-            self._go_on(self._current)
+            self._advance(self._current)
         return True
 
     def _open(self, work: RunWorkflow, attachments: Sequence[bytes]) -> None:
@@ -124,7 +124,7 @@ class WorkflowRunner:
         host = WorkerWorkflowContext(work, attachments, catalogue, self._engines.models)
         checked = validate(work.prompt, self._registry, catalogue, work.outputs)
         if checked.error is not None:
-            # What was there when it was accepted has gone since.
+            # A file that existed at admission is gone.
             self._fail(work.job_id, RequestError(Problem("prompt", line) for line in checked.lines()))
             return
 
@@ -138,57 +138,57 @@ class WorkflowRunner:
                 limits=work.limits,
             )
 
-        self._current = _Under(work, host, begin)
+        self._current = _ActiveWorkflow(work, host, begin)
         _log.info("workflow begins", extra={"job_id": work.job_id})
 
-    def _go_on(self, under: _Under) -> None:
+    def _advance(self, active: _ActiveWorkflow) -> None:
         try:
-            event = next(under.execution)
+            event = next(active.execution)
             if isinstance(event, events.Failed):
-                self._failed(under, event)
+                self._failed(active, event)
             elif isinstance(event, events.Deferred):
-                self._postpone(under, event.node)
+                self._defer(active, event.node)
             elif isinstance(event, events.Finished):
                 self._end()
-                self._emit(WorkflowFinished(job_id=under.work.job_id), ())
-                _log.info("workflow finished", extra={"job_id": under.work.job_id})
+                self._emit(WorkflowFinished(job_id=active.work.job_id), ())
+                _log.info("workflow finished", extra={"job_id": active.work.job_id})
             else:
-                self._tell(under, event)
-        # A mistake of ours, or of a package in what it has to show; the worker and its other jobs live on.
+                self._report(active, event)
+        # An internal error, or invalid UI output of a package; the worker and its other jobs continue.
         except Exception as error:
-            under.execution.close()
+            active.execution.close()
             self._end()
-            self._fail(under.work.job_id, error)
+            self._fail(active.work.job_id, error)
 
-    def _postpone(self, under: _Under, node: str) -> None:
+    def _defer(self, active: _ActiveWorkflow, node: str) -> None:
         self._node.close()
-        under.host.discard_unsent()
-        # One that uses two models by turns could meet new jobs at each of them, for ever.
-        under.insists = under.postponed == node
-        under.postponed, under.paused = node, True
-        _log.info("workflow waits for room", extra={"job_id": under.work.job_id, "node": node})
+        active.host.discard_unsent()
+        # A workflow that alternates two models could otherwise be delayed indefinitely by new jobs.
+        active.blocks_others = active.deferred_node == node
+        active.deferred_node, active.paused = node, True
+        _log.info("workflow waits for memory", extra={"job_id": active.work.job_id, "node": node})
 
-    def _tell(self, under: _Under, event: Event) -> None:
-        news: dict[str, Any] = {}
+    def _report(self, active: _ActiveWorkflow, event: Event) -> None:
+        values: dict[str, Any] = {}
         attachments: list[bytes] = []
         match event:
             case events.Started():
-                under.total = len(event.nodes)
-                if under.told_start:
+                active.total = len(event.nodes)
+                if active.start_reported:
                     return
-                under.told_start = True
-                news = {"happened": "started"}
+                active.start_reported = True
+                values = {"happened": "started"}
             case events.Cached():
-                under.total -= len(event.nodes)
-                news = {"happened": "cached", "nodes": event.nodes}
+                active.total -= len(event.nodes)
+                values = {"happened": "cached", "nodes": event.nodes}
             case events.Executing():
                 self._node.close()
                 self._node.enter_context(self._stages.slow(f"node {event.node}"))
-                if event.node == under.postponed:
+                if event.node == active.deferred_node:
                     return
-                news = {"happened": "executing", "node": event.node}
+                values = {"happened": "executing", "node": event.node}
             case events.Progressed():
-                news = {
+                values = {
                     "happened": "progressed",
                     "node": event.node,
                     "value": event.value,
@@ -197,35 +197,35 @@ class WorkflowRunner:
                 }
                 attachments = [] if event.preview is None else [event.preview]
             case events.Executed():
-                under.done += 1
-                under.postponed, under.insists = None, False
+                active.done += 1
+                active.deferred_node, active.blocks_others = None, False
                 self._engines.stop_waiting()
                 self._node.close()
-                saved = under.host.take_saved()
-                news = {
+                saved = active.host.take_saved()
+                values = {
                     "happened": "executed",
                     "node": event.node,
-                    "ui": _plain(event.ui) if event.ui else None,
+                    "ui": _json_values(event.ui) if event.ui else None,
                     "files": tuple(made for made, _ in saved),
                 }
                 attachments = [data for _, data in saved]
-        told = NodeNews(job_id=under.work.job_id, nodes_done=under.done, nodes_total=under.total, **news)
-        self._emit(told, attachments)
+        message = NodeNews(
+            job_id=active.work.job_id, nodes_done=active.done, nodes_total=active.total, **values
+        )
+        self._emit(message, attachments)
 
-    def _failed(self, under: _Under, event: events.Failed) -> None:
+    def _failed(self, active: _ActiveWorkflow, event: events.Failed) -> None:
         error = self._meaning(event.error)
         if not isinstance(error, Exception | SystemExit):
             raise error
         if isinstance(error, OutOfMemoryError):
-            # What earlier graphs left is the first that can go.
+            # First release the results of earlier graphs.
             self.forget_results()
-            if not under.retried:
-                under.retried = True
-                under.again()
+            if not active.retried:
+                active.retried = True
+                active.restart()
                 return
-            error = DoesNotFitError(
-                f"node {event.node} ran out of memory: {error}; make the pictures smaller"
-            )
+            error = DoesNotFitError(f"node {event.node} ran out of memory: {error}; use a smaller image size")
         self._end()
         node = NodeFailure(
             node=event.node,
@@ -234,7 +234,7 @@ class WorkflowRunner:
             message=redact_paths(error) or event.message,
             traceback=tuple(remove_paths(line) for line in event.traceback[-MAX_TRACEBACK_LENGTH:]),
         )
-        self._fail(under.work.job_id, error, node)
+        self._fail(active.work.job_id, error, node)
 
     def _fail(self, job_id: str, error: BaseException, node: NodeFailure | None = None) -> None:
         failure = failure_of(error) if isinstance(error, Exception) else failure_of(RuntimeError(str(error)))
@@ -252,10 +252,10 @@ class WorkflowRunner:
         self._engines.release()
 
 
-def _plain(ui: Mapping[str, Any]) -> dict[str, Any]:
-    """What a node shows as JSON has it; a package may hand out anything."""
+def _json_values(ui: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert a node's UI output to JSON values; a package may return anything."""
     try:
-        shown: dict[str, Any] = json.loads(json.dumps(ui, allow_nan=False))
+        values: dict[str, Any] = json.loads(json.dumps(ui, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise TypeError(f"what a node has to show is no JSON: {error}") from None
-    return shown
+        raise TypeError(f"the UI output of a node is not valid JSON: {error}") from None
+    return values

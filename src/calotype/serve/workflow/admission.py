@@ -1,7 +1,4 @@
-"""What is looked at before a workflow is accepted: its graph, its pictures, the deployment's limits.
-
-Knows nothing of the queue, and loads no torch.
-"""
+"""Admission of workflows: validates the graph, its images and the deployment's limits; without torch."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from calotype.workflow.size_estimate import expected_size, saved
 from calotype.workflow.validation import Validation, validate
 
 MAX_BYTES_LENGTH = 3 * 2**20
-"""Of a graph with all that goes into its pictures: each of them holds it."""
+"""Size limit of a graph with its extra data: each saved image contains both."""
 _ANNOTATED = re.compile(r"(?P<name>.*?)(?: \[(?P<type>input|output|temp)\])?", re.DOTALL)
 
 
@@ -35,15 +32,15 @@ class CheckedWorkflow:
 
     validation: Validation
     inputs: Mapping[str, PictureFile]
-    """The pictures it reads, by what it calls them."""
+    """The images it reads, by their names in the graph."""
     model: str
     pictures: int
-    """That it will make, as far as can be told."""
+    """Expected number of saved images."""
     cost: int
 
 
 class WorkflowAdmission:
-    """Decides which graphs may be queued."""
+    """Accepts or rejects workflows."""
 
     def __init__(
         self,
@@ -58,50 +55,52 @@ class WorkflowAdmission:
         self._of_graphs = self._limits.of_graphs()
 
     def catalogue(self, pictures: Iterable[PictureFile] = ()) -> WorkflowCatalogue:
-        """Names to choose from, for a client who has given these pictures."""
+        """Return the catalogue of a client with these uploads."""
         given = [written(file) for file in pictures if file.type == "input"]
         return WorkflowCatalogue(self._models_folder, self._models, given)
 
     def described(self, pictures: Iterable[PictureFile], name: str | None) -> dict[str, Any]:
-        """Nodes as `/object_info` has them; one that is not there is left out."""
+        """Describe nodes in the format of `/object_info`; an unknown name gives an empty dict."""
         catalogue = self.catalogue(pictures)
         if name is None:
             return describe_all(self.registry, catalogue)
         return {name: describe(self.registry[name], catalogue)} if name in self.registry else {}
 
     def named(self, prompt: object) -> dict[str, PictureFile]:
-        """The pictures that a graph nobody has looked at yet reads, by what it calls them."""
+        """Return the images that an unvalidated graph reads, by their names in the graph."""
         nodes, _ = parse(prompt) if isinstance(prompt, dict) else ({}, {})
         known = [node for node in nodes.values() if node.class_type in self.registry]
-        # Files written on Windows name folders with backslashes.
-        return {name: read(name.replace("\\", "/")) for name in self._read_by(known) if _is_text(name)}
+        # Graphs written on Windows use backslashes.
+        return {name: read(name.replace("\\", "/")) for name in self._image_inputs(known) if _is_text(name)}
 
     def checked(self, submission: WorkflowSubmission, pictures: Sequence[PictureFile]) -> CheckedWorkflow:
-        """Refuse what cannot run, with all that is wrong. `pictures`: those of its own that are there."""
+        """Validate a workflow; raises with every problem. `pictures` are its existing inputs."""
         size = len(json.dumps([submission.prompt, submission.extra_data]))
         if size > MAX_BYTES_LENGTH:
             rule = f"the graph and its extra_data are {size} bytes as JSON, the limit is {MAX_BYTES_LENGTH}"
-            raise RequestError([Problem("prompt", f"{rule}; leave out what does not belong to the pictures")])
-        found = validate(
+            raise RequestError([Problem("prompt", f"{rule}; remove data that the images do not need")])
+        validation = validate(
             submission.prompt, self.registry, self.catalogue(pictures), submission.partial_execution_targets
         )
-        if found.error is not None:
-            raise WorkflowRefusedError(found.as_dict(), found.lines())
-        # What else is there has faults of its own, and is not going to run.
-        sound = {name: found.graph[name] for name in walk(found.graph, found.outputs).order}
-        inputs = {name: read(name) for name in self._read_by(sound.values())}
-        if faults := list(self._over_limits(sound)):
-            raise _refused(found, faults)
-        values = [node.inputs for node in sound.values()]
-        made = expected_size(sound, self.registry, most=self._limits.max_count)
-        batch = max((extent.count for extents in made.values() for extent in extents), default=1)
-        names = [name for one in values if isinstance(name := one.get("ckpt_name"), str)]
+        if validation.error is not None:
+            raise WorkflowRefusedError(validation.as_dict(), validation.lines())
+        # Ignore nodes that no valid output needs: they do not run.
+        valid_nodes = {
+            name: validation.graph[name] for name in walk(validation.graph, validation.outputs).order
+        }
+        inputs = {name: read(name) for name in self._image_inputs(valid_nodes.values())}
+        if problems := list(self._over_limits(valid_nodes)):
+            raise _rejection(validation, problems)
+        values = [node.inputs for node in valid_nodes.values()]
+        sizes = expected_size(valid_nodes, self.registry, most=self._limits.max_count)
+        batch = max((extent.count for extents in sizes.values() for extent in extents), default=1)
+        names = [name for node_inputs in values if isinstance(name := node_inputs.get("ckpt_name"), str)]
         return CheckedWorkflow(
-            validation=found,
+            validation=validation,
             inputs=inputs,
             model=names[0] if names else "",
-            pictures=saved(sound, found.outputs, self.registry, made),
-            cost=batch * max(1, sum(_number(one, "steps") or 0 for one in values)),
+            pictures=saved(valid_nodes, validation.outputs, self.registry, sizes),
+            cost=batch * max(1, sum(_number(node_inputs, "steps") or 0 for node_inputs in values)),
         )
 
     def _over_limits(self, graph: Graph) -> Iterator[tuple[str, str, str, str]]:
@@ -109,32 +108,32 @@ class WorkflowAdmission:
             for place, rule in self._of_graphs.over(self.registry[node.class_type], node.inputs):
                 yield name, place, "value_bigger_than_max", rule
 
-    def _read_by(self, nodes: Iterable[Node]) -> Iterator[str]:
+    def _image_inputs(self, nodes: Iterable[Node]) -> Iterator[str]:
         for node in nodes:
             for declared in self.registry[node.class_type].inputs:
                 if declared.upload and isinstance(value := node.inputs.get(declared.name), str):
                     yield value
 
     def check_given(self, data: bytes) -> None:
-        """Refuse a picture that is larger than those given with ordinary jobs may be."""
+        """Reject an upload above the size limit of input images."""
         if len(data) > self._limits.max_given_bytes:
-            rule = f"is {len(data)} bytes, the limit here is {self._limits.max_given_bytes}"
+            rule = f"is {len(data)} bytes, the limit is {self._limits.max_given_bytes}; send a smaller image"
             raise RequestError([Problem("image", rule)])
 
     def check_there(self, checked: CheckedWorkflow, missing: Collection[str]) -> None:
-        """Refuse a workflow some of whose pictures are not there."""
-        faults = [
-            (name, place, "value_not_in_list", f"there is no picture {value[:80]!r}; send it first")
+        """Reject a workflow whose input images are missing."""
+        problems = [
+            (name, place, "value_not_in_list", f"there is no image {value[:80]!r}; upload it first")
             for name, node in checked.validation.graph.items()
             for place, value in node.inputs.items()
             if isinstance(value, str) and value in missing
         ]
-        if faults:
-            raise _refused(checked.validation, faults)
+        if problems:
+            raise _rejection(checked.validation, problems)
 
 
 def read(value: str) -> PictureFile:
-    """The picture that a graph means by a name, such as `sub/a.png` or `a.png [output]`."""
+    """Parse the name of an image in a graph, such as `sub/a.png` or `a.png [output]`."""
     matched = _ANNOTATED.fullmatch(value)
     assert matched is not None
     subfolder, _, filename = matched["name"].rpartition("/")
@@ -144,7 +143,7 @@ def read(value: str) -> PictureFile:
 
 
 def _is_text(value: str) -> bool:
-    """JSON can say half a character, which no name has and no database takes."""
+    """Whether a string is valid Unicode: JSON can contain a lone surrogate, which no database stores."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -153,7 +152,7 @@ def _is_text(value: str) -> bool:
 
 
 def written(file: PictureFile) -> str:
-    """What a graph calls a given picture."""
+    """Return the name of an upload in a graph."""
     return f"{file.subfolder}/{file.filename}" if file.subfolder else file.filename
 
 
@@ -162,21 +161,21 @@ def _number(inputs: Mapping[str, Any], name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _refused(found: Validation, faults: Sequence[tuple[str, str, str, str]]) -> WorkflowRefusedError:
-    """In the form of a graph that was found wrong."""
-    node_errors: dict[str, Any] = dict(found.node_errors)
+def _rejection(validation: Validation, problems: Sequence[tuple[str, str, str, str]]) -> WorkflowRefusedError:
+    """Return an error in ComfyUI's format of an invalid graph."""
+    node_errors: dict[str, Any] = dict(validation.node_errors)
     lines = []
-    for name, place, kind, rule in faults:
-        node: Node = found.graph[name]
+    for name, place, kind, rule in problems:
+        node: Node = validation.graph[name]
         known = node_errors.setdefault(
-            name, {"errors": [], "dependent_outputs": list(found.outputs), "class_type": node.class_type}
+            name, {"errors": [], "dependent_outputs": list(validation.outputs), "class_type": node.class_type}
         )
         known["errors"].append(
             {
                 "type": kind,
                 "message": "A value is over a limit"
                 if kind != "value_not_in_list"
-                else "A picture is missing",
+                else "An image is missing",
                 "details": f"{place}: {rule}",
                 "extra_info": {"input_name": place, "received_value": node.inputs[place]},
             }
@@ -184,7 +183,7 @@ def _refused(found: Validation, faults: Sequence[tuple[str, str, str, str]]) -> 
         lines.append(f"node {name} ({node.class_type}): {place}: {rule}")
     error = {
         "type": "prompt_outputs_failed_validation",
-        "message": "No output of the graph can be made",
+        "message": "The graph has no valid output",
         "details": "; ".join(lines),
         "extra_info": {},
     }

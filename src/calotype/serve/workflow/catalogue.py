@@ -1,4 +1,4 @@
-"""Names that a deployment's workflows may choose from. Opens none of the files, and needs no torch."""
+"""The names that a deployment's workflows may use; opens no files and needs no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EMBEDDED = "emoji"
 
 
 class WorkflowCatalogue(FolderCatalogue):
-    """What lies in the model folder, what is deployed, pictures that were given; lists a folder once."""
+    """Model files, deployed models and uploaded images; lists each folder once."""
 
     def __init__(self, models: Path | None, deployed: Sequence[str], pictures: Sequence[str]) -> None:
         super().__init__(models, known=tuple(dict.fromkeys([*deployed, EMBEDDED])), presets=PRESETS)

@@ -1,7 +1,4 @@
-"""A workflow that a worker runs, as its news say: pictures are kept before anybody hears of them.
-
-Knows nothing of workers or of what comes of the job.
-"""
+"""Tracks a running workflow from its worker's events; stores images before it publishes them."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from calotype.spec.job import Job, JobPicture, NodeFailure, PictureFile, Workflo
 Publish = Callable[[NodeNews, bytes | None], None]
 RunTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 Spend = Callable[[str, int], None]
-"""Counts pictures of a client, or refuses them with a CalotypeError."""
+"""Charges images to a client's quota, or raises a CalotypeError."""
 
 
 class WorkflowRun:
-    """One attempt at a workflow. `tell` hears its news, in order.
+    """One attempt at a workflow. It passes events to `tell`, in order.
 
-    What it saves beyond what was counted when it was accepted is counted by `spend`; what that refuses is
-    not kept, and `stop` is to end it.
+    `spend` charges images beyond the number counted at admission. If it raises, the run stores none of them
+    and calls `stop`.
     """
 
     def __init__(
@@ -37,33 +34,33 @@ class WorkflowRun:
         spend: Spend,
         stop: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
-        self._job, self._outcomes, self._tell, self._run_errand = job, outcomes, tell, run_errand
+        self._job, self._outcomes, self._publish, self._run_task = job, outcomes, tell, run_errand
         self._spend, self._stop = spend, stop
-        self._paid = int(job.request.get("pictures", 0))
+        self._charged = int(job.request.get("pictures", 0))
         self._saved: set[PictureFile] = set()
         self.refused: NodeFailure | None = None
-        """The node that saved too much, and why that is so."""
+        """The node that saved too many images, and the reason."""
         self.pictures: list[JobPicture] = []
         self._outputs: dict[str, Any] = {}
         self._cached: tuple[str, ...] = ()
         self._executed: list[str] = []
         self._latest: dict[str, NodeNews] = {}
-        """The last news of each kind."""
-        self._under_way: asyncio.Task[None] | None = None
+        """The latest event of each kind."""
+        self._pending: asyncio.Task[None] | None = None
 
     def hear(self, news: NodeNews, attachments: list[bytes]) -> None:
-        """Take news in; what has pictures, and all that comes after it, once these are on disk."""
-        if self._under_way is not None and self._under_way.done():
-            self._under_way = None
-        if self._under_way is None and not news.files:
-            self._note(news, attachments)
+        """Handle an event; one with images, and all later ones, only after these are on disk."""
+        if self._pending is not None and self._pending.done():
+            self._pending = None
+        if self._pending is None and not news.files:
+            self._apply(news, attachments)
         else:
-            self._under_way = self._run_errand(self._keep(self._under_way, news, attachments))
+            self._pending = self._run_task(self._store(self._pending, news, attachments))
 
     async def settled(self) -> None:
-        """Once everything heard is kept and told."""
-        if self._under_way is not None:
-            await asyncio.wait({self._under_way})
+        """Wait until all events are stored and published."""
+        if self._pending is not None:
+            await asyncio.wait({self._pending})
 
     def report(self, failed: NodeFailure | None = None) -> WorkflowReport:
         return WorkflowReport(
@@ -71,21 +68,21 @@ class WorkflowRun:
         )
 
     def standing(self) -> Iterator[NodeNews]:
-        """What somebody has to hear who comes now."""
+        """Yield the events that a new subscriber needs."""
         for kind in ("started", "cached", "executing", "progressed"):
             if kind in self._latest:
                 yield self._latest[kind]
 
-    async def _keep(
-        self, before: asyncio.Task[None] | None, news: NodeNews, attachments: list[bytes]
+    async def _store(
+        self, previous: asyncio.Task[None] | None, news: NodeNews, attachments: list[bytes]
     ) -> None:
-        if before is not None:
-            await asyncio.wait({before})
+        if previous is not None:
+            await asyncio.wait({previous})
         if self.refused is not None:
             return
         if news.files:
             try:
-                self._count(news.files)
+                self._charge(news.files)
             except CalotypeError as error:
                 self.refused = self._refusal(news, error)
                 await self._stop()
@@ -94,25 +91,25 @@ class WorkflowRun:
                 GeneratedImage(data, made.width, made.height, file=made.file)
                 for data, made in zip(attachments, news.files, strict=True)
             ]
-            kept = await self._outcomes.keep(self._job.id, pictures)
-            if kept is None:
-                # It has ended meanwhile, because its deadline has passed.
+            stored = await self._outcomes.keep(self._job.id, pictures)
+            if stored is None:
+                # The job has ended meanwhile, because its deadline has passed.
                 return
-            self.pictures += kept
+            self.pictures += stored
             attachments = []
-        self._note(news, attachments)
+        self._apply(news, attachments)
 
-    def _count(self, files: Sequence[MadeFile]) -> None:
-        # By name: a node that is run again saves the same files again.
+    def _charge(self, files: Sequence[MadeFile]) -> None:
+        # Count names: a node that runs again saves the same files again.
         self._saved.update(made.file for made in files)
-        over = len(self._saved) - self._paid
+        over = len(self._saved) - self._charged
         if over > 0:
             self._spend(self._job.client, over)
-            self._paid += over
+            self._charged += over
 
     def _refusal(self, news: NodeNews, error: CalotypeError) -> NodeFailure:
         node = news.node or ""
-        rule = f"it was counted as {self._paid} pictures when it was handed in and has {len(self._saved)}"
+        rule = f"{self._charged} images were counted at admission and {len(self._saved)} are saved"
         return NodeFailure(
             node=node,
             node_class=self._job.request["prompt"].get(node, {}).get("class_type", ""),
@@ -121,7 +118,7 @@ class WorkflowRun:
             traceback=(),
         )
 
-    def _note(self, news: NodeNews, attachments: list[bytes]) -> None:
+    def _apply(self, news: NodeNews, attachments: list[bytes]) -> None:
         match news.happened:
             case "cached":
                 self._cached = news.nodes
@@ -134,4 +131,4 @@ class WorkflowRun:
         if news.node is not None and news.ui is not None:
             self._outputs[news.node] = news.ui
         self._latest[news.happened] = news
-        self._tell(news, attachments[0] if news.has_preview and attachments else None)
+        self._publish(news, attachments[0] if news.has_preview and attachments else None)

@@ -1,4 +1,4 @@
-"""What a deployment does for workflows, whichever interface asks. All methods belong to one event loop."""
+"""The protocol of a deployment's workflow service. All methods belong to one event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calotype.spec.workflow import WorkflowSubmission
 
 
 class WorkflowRefusedError(CalotypeError):
-    """A graph that cannot be run; `body` has every problem, in the contract's form."""
+    """An invalid graph; `body` has every problem in ComfyUI's format."""
 
     exit_code = ExitCode.BAD_REQUEST
 
@@ -24,56 +24,56 @@ class WorkflowRefusedError(CalotypeError):
 
 @dataclass(frozen=True)
 class AcceptedWorkflow:
-    """A workflow that is on disk, and what is wrong with outputs that will not be made."""
+    """A workflow that is on disk, and the problems of outputs that will not run."""
 
     job: Job
     node_errors: Mapping[str, Any] = field(default_factory=dict)
 
 
 class WorkflowService(Protocol):
-    """What goes wrong is a CalotypeError, as with a `Service`."""
+    """Workflows of a deployment; methods raise CalotypeError, like those of `Service`."""
 
     async def submit(self, submission: WorkflowSubmission, *, client: str) -> AcceptedWorkflow:
-        """Accept a workflow with the pictures it names: all is on disk when this returns."""
+        """Accept a workflow with the images it names; all are on disk on return."""
         ...
 
     async def unended(self, *, client: str | None = None) -> int:
-        """How many workflows wait or run."""
+        """Return the number of workflows that wait or run."""
         ...
 
     async def object_info(self, *, client: str, name: str | None = None) -> Mapping[str, Any]:
-        """What nodes there are, all or one, with what `client` may choose."""
+        """Describe all nodes or one, with the choices of `client`."""
         ...
 
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """Return the number of nodes."""
         ...
 
     def left_out(self) -> Sequence[tuple[str, str]]:
-        """Packages whose nodes are not there, and why."""
+        """Return packages whose nodes are not available, and why."""
         ...
 
     async def model_files(self, folder: str) -> Sequence[str]:
-        """Names in one of the model folders."""
+        """List the files in a model folder."""
         ...
 
     async def upload(
         self, file: PictureFile, data: bytes, *, client: str, overwrite: bool = False
     ) -> PictureFile:
-        """Keep a picture for workflows to come; answers with the name it got."""
+        """Store an image for workflows; return its name."""
         ...
 
     async def uploads(self, *, client: str | None = None) -> Sequence[Upload]:
-        """Pictures that were given."""
+        """List uploaded images."""
         ...
 
     async def remove_upload(self, file: PictureFile, *, client: str) -> None:
-        """Forget a given picture; jobs that have it keep it."""
+        """Delete an upload; jobs that use it keep their copy."""
         ...
 
     async def picture(self, file: PictureFile, *, client: str, others: bool = False) -> bytes:
-        """An upload, or an image of a workflow, by its name: the client's own first.
+        """Read an upload or an image of a workflow by name: the client's own first.
 
-        With `others`, a name that the client does not have is searched among all other clients' files.
+        With `others`, a name that the client does not have is looked up among all other clients' files.
         """
         ...

@@ -1,4 +1,4 @@
-"""A deployment's workflows as its interfaces see them: the WorkflowService, over its queue."""
+"""Implements WorkflowService with a deployment and its queue."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from calotype.spec.workflow import WorkflowSubmission
 
 
 class DeploymentWorkflowService:
-    """Takes workflows in, and keeps what was given for them."""
+    """Accepts workflows and stores uploads for them."""
 
     def __init__(self, deployment: Deployment, queue: JobQueue, admission: WorkflowAdmission) -> None:
         self._deployment, self._queue, self._admission = deployment, queue, admission
 
     async def submit(self, submission: WorkflowSubmission, *, client: str) -> AcceptedWorkflow:
-        """Accept a workflow: it is on disk when this returns."""
+        """Accept a workflow; it is on disk on return."""
         try:
             return await self._submit(submission, client)
         except CalotypeError as error:
@@ -32,7 +32,7 @@ class DeploymentWorkflowService:
             raise
 
     async def _submit(self, submission: WorkflowSubmission, client: str) -> AcceptedWorkflow:
-        # Away from the event loop: folders are listed, and a graph can be large.
+        # In a thread: admission lists folders, and a graph can be large.
         named = await asyncio.to_thread(self._admission.named, submission.prompt)
         given = await self._given(client, named)
         checked = await asyncio.to_thread(self._admission.checked, submission, given)
@@ -62,11 +62,11 @@ class DeploymentWorkflowService:
         return AcceptedWorkflow(job, checked.validation.node_errors)
 
     async def _given(self, client: str, named: Mapping[str, PictureFile]) -> list[PictureFile]:
-        """Those of a graph's pictures that the client has given: it may have given more than are listed."""
+        """Return those of a graph's images that the client has uploaded; listings may omit some uploads."""
         missing = set(await self._queue.missing(client, named))
         given = [file for called, file in named.items() if called not in missing]
         if missing:
-            # It will be refused, and is told of the nearest names.
+            # Admission will reject the graph; the error suggests the nearest names.
             given += [upload.file for upload in await self._queue.uploads(client)]
         return given
 
@@ -81,7 +81,7 @@ class DeploymentWorkflowService:
         return len(self._admission.registry)
 
     def left_out(self) -> Sequence[tuple[str, str]]:
-        return [(each.package, each.reason) for each in self._admission.registry.left_out]
+        return [(entry.package, entry.reason) for entry in self._admission.registry.left_out]
 
     async def model_files(self, folder: str) -> Sequence[str]:
         return await asyncio.to_thread(self._admission.catalogue().files, folder)

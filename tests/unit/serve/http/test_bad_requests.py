@@ -140,12 +140,14 @@ def test_more_than_there_is_memory_for(server: Running) -> None:
     ids=["lists", "objects", "inside", "behind a string"],
 )
 def test_json_that_is_too_deep(server: Running, body: bytes) -> None:
-    refused(server.client.post("/v1/jobs", content=body, headers=JSON), 400, "nested more than 32 deep")
+    refused(
+        server.client.post("/v1/jobs", content=body, headers=JSON), 400, "nested more than 32 levels deep"
+    )
 
 
 def test_a_form_is_no_way_around_the_depth(server: Running) -> None:
     answer = server.client.post("/v1/jobs", data={"submission": DEEP_JSON.decode()}, files={"image": b"x"})
-    refused(answer, 400, "nested more than 32 deep")
+    refused(answer, 400, "nested more than 32 levels deep")
 
 
 def test_brackets_inside_strings_are_no_depth(server: Running) -> None:
@@ -162,12 +164,12 @@ def test_brackets_inside_strings_are_no_depth(server: Running) -> None:
     [
         (b"[" + b"[]," * 100_000 + b"1]", "more than 50000 parts"),
         (b"[" + b"1," * 300_000 + b"1]", "more than 200000 values"),
-        (b'{"request": {"prompt": "a"', "is not JSON"),
-        (b"\xff\xfe", "is not JSON"),
-        ('{"request": {"prompt": "∀"}}'.encode("utf-16"), "is not JSON"),
-        (b'{"request": {"prompt": "a", "seed": ' + b"1" * 5000 + b"}}", "is not JSON"),
+        (b'{"request": {"prompt": "a"', "is not valid JSON"),
+        (b"\xff\xfe", "is not valid JSON"),
+        ('{"request": {"prompt": "∀"}}'.encode("utf-16"), "is not valid JSON"),
+        (b'{"request": {"prompt": "a", "seed": ' + b"1" * 5000 + b"}}", "is not valid JSON"),
         (b"[1]", "is not a JSON object"),
-        (b"", "is not JSON"),
+        (b"", "is not valid JSON"),
         (b'{"request": []}', "request"),
         (b"{}", "request: is required"),
         (b'{"request": {"prompt": "a", "loras": {"name": "x"}}}', "loras"),
@@ -231,14 +233,14 @@ def test_a_file_s_name_in_a_form_is_no_picture(server: Running, address: str, na
     other = {"image": "mask", "mask": "image"}[name]
     texts = {**FORMS[address], name: "room.png"}
     answer = server.client.post(address, data=texts, files={other: ("a.png", png())})
-    refused(answer, 400, f"^{name}: came as text, and is a picture")
+    refused(answer, 400, f"^{name}: is an image and was sent as text")
 
 
 @pytest.mark.parametrize("address", FORMS)
 def test_a_file_in_a_form_is_no_text(server: Running, address: str) -> None:
     ((name, text),) = FORMS[address].items()
     files = {"image": ("a.png", png()), name: ("text.txt", text.encode())}
-    refused(server.client.post(address, files=files), 400, f"^{name}: came as a file, and is text")
+    refused(server.client.post(address, files=files), 400, f"^{name}: is text and was sent as a file")
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -259,7 +261,9 @@ def test_bodies_that_are_too_much_together() -> None:
         held = small.await_(small.service.holding("hold together"))
         large = json.dumps(GOOD) + " " * 3000
         refused(
-            small.client.post("/v1/jobs", content=large, headers=JSON), 503, "4096 bytes are being served"
+            small.client.post("/v1/jobs", content=large, headers=JSON),
+            503,
+            "requests in service have 4096 bytes",
         )
         small.await_(small.service.cancel(held.id))
         assert json.load(waiting.getresponse())["state"] == "cancelled"
@@ -280,7 +284,8 @@ def test_bodies_of_one_client_leave_room_to_others() -> None:
         body = json.dumps({"request": {"prompt": "hold my place"}}) + " " * 3000
         waiting.request("POST", "/v1/jobs?wait=true", body, {**JSON, "X-API-Key": "alice-key"})
         held = small.await_(small.service.holding("hold my place"))
-        refused(post("alice", 3000), 503, "requests of 'alice' of .* one client gets no more than is free")
+        words = "requests of 'alice' in service have .* one client may use no more than is free"
+        refused(post("alice", 3000), 503, words)
         # Another client finds that room, also for one request that is larger than what is left then.
         assert post("bob", 3000).status_code == post("bob", 6000).status_code == 202
         small.await_(small.service.cancel(held.id))
@@ -302,7 +307,7 @@ def test_a_body_that_never_arrives() -> None:
         connection.request("POST", "/v1/jobs", b"{", {**JSON, "Content-Length": "100"})
         answer = connection.getresponse()
         assert answer.status == 408
-        assert "was not there after 0.05 seconds" in json.load(answer)["error"]["message"]
+        assert "was not complete after 0.05 seconds" in json.load(answer)["error"]["message"]
         connection.close()
         assert hasty.client.post("/v1/jobs?wait=true", json=GOOD).json()["state"] == "done"
 
@@ -342,7 +347,7 @@ def test_a_form_says_its_text_in_utf_8(server: Running) -> None:
     form = {"Content-Type": "multipart/form-data; boundary=B; charset=punycode"}
     body = b'--B\r\nContent-Disposition: form-data; name="prompt"\r\n\r\na-99\r\n--B--\r\n'
     answer = server.client.post("/v1/images/edits", content=body, headers=form)
-    refused(answer, 415, "charset 'punycode' is not read here; send UTF-8")
+    refused(answer, 415, "charset 'punycode' is not supported; send UTF-8")
 
 
 def test_a_full_queue_says_when_to_come_back() -> None:
@@ -364,7 +369,7 @@ def test_a_full_queue_says_when_to_come_back() -> None:
 
 def test_a_mistake_of_ours_tells_nothing_of_itself(server: Running, caplog: pytest.LogCaptureFixture) -> None:
     answer = server.client.post("/v1/jobs", json={"request": {"prompt": "bug"}})
-    error = refused(answer, 500, f"the log has it under request {answer.headers['x-request-id']}")
+    error = refused(answer, 500, f"the server's log has it under request {answer.headers['x-request-id']}")
     assert error["code"] == "internal"
     assert "secret" not in answer.text
     assert "a secret of the service" in caplog.text

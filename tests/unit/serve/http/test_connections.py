@@ -92,7 +92,7 @@ def test_a_thousand_connections_of_one_client_keep_no_client_out(said: bytes) ->
         else:
             status, values = answer(many[0])
             assert (status, values["error"]["code"]) == (503, "unavailable")
-            assert "the limit is 1100; this one is the oldest" in values["error"]["message"]
+            assert "the limit is 1100; this is the oldest" in values["error"]["message"]
             assert values["error"]["request_id"]
             assert many[0].recv(1) == b""
 
@@ -122,7 +122,7 @@ def test_half_a_head_is_not_waited_for(before: bytes) -> None:
         slow.sendall(HALF_HEAD)
         status, values = answer(slow)
         assert (status, values["error"]["code"]) == (408, "too_slow")
-        assert "the head of the request was not complete after 0.1 seconds" in values["error"]["message"]
+        assert "the request head was not complete after 0.1 seconds" in values["error"]["message"]
         assert slow.recv(1) == b""
 
 

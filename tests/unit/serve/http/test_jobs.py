@@ -171,7 +171,7 @@ def test_a_key_makes_nothing_twice(server: Running) -> None:
     body = {**job(), "idempotency_key": "other"}
     refused = server.client.post("/v1/jobs", json=body, headers=headers)
     assert refused.status_code == 400
-    assert "'other' in the body is another than 'once'" in refused.json()["error"]["message"]
+    assert "'other' in the body differs from 'once'" in refused.json()["error"]["message"]
 
 
 def test_cancel_and_forget(server: Running) -> None:

@@ -87,7 +87,7 @@ def test_other_formats(client: openai.OpenAI, output_format: Any) -> None:
     made = client.images.generate(prompt="a red apple", output_format=output_format, output_compression=50)
     assert made.data
     assert opened(made.data[0].b64_json).format == output_format.upper()
-    with pytest.raises(openai.BadRequestError, match="cannot be had at a url"):
+    with pytest.raises(openai.BadRequestError, match="is not available at a url"):
         client.images.generate(prompt="a red apple", output_format=output_format, response_format="url")
 
 
@@ -95,7 +95,7 @@ def test_sides_that_a_format_cannot_have_are_refused_beforehand(
     client: openai.OpenAI, keyed: Running
 ) -> None:
     before = len(keyed.await_(keyed.service.jobs(limit=1000)))
-    words = r"output_format: 'webp' has at most 16383 pixels a side, a picture of 16384x16 more; ask for png"
+    words = r"output_format: 'webp' has at most 16383 pixels a side, and the image has 16384x16; use png"
     with pytest.raises(openai.BadRequestError, match=words):
         client.images.generate(prompt="a", size="16384x16", output_format="webp")
     with pytest.raises(openai.BadRequestError, match=words):
@@ -144,7 +144,7 @@ def test_a_stream_ends_with_an_error_of_ours_too(
 
     monkeypatch.setattr(keyed.service, "picture", fails)
     with (
-        pytest.raises(openai.APIError, match="the log has it under request"),
+        pytest.raises(openai.APIError, match="the server's log has it under request"),
         client.images.generate(prompt="a red apple", stream=True) as stream,
     ):
         list(stream)
@@ -187,11 +187,11 @@ def test_an_edit_may_have_loras(client: openai.OpenAI, keyed: Running, loras: ob
 @pytest.mark.parametrize(
     ("loras", "words"),
     [
-        ([*LORAS, {"name": "moss"}], "loras: 3 names and 2 of 'strength'"),
+        ([*LORAS, {"name": "moss"}], "loras: has 3 names but 2 of 'strength'"),
         ([{"name": "ink", "strength": "much"}], "loras.0.strength"),
         ([{"name": "ink", "weight": 1}], "weight: is not a known setting"),
-        ("[" * 100_000, "loras: is nested more than 32 deep"),
-        ("ink", "loras: is not JSON"),
+        ("[" * 100_000, "loras: is nested more than 32 levels deep"),
+        ("ink", "loras: is not valid JSON"),
         ("{}", "loras: "),
     ],
 )
@@ -203,7 +203,7 @@ def test_bad_loras_of_an_edit(client: openai.OpenAI, loras: object, words: str) 
 def test_bad_edits_name_what_is_wrong(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="mask: has no transparency"):
         client.images.edit(image=("a.png", png()), mask=("m.png", png()), prompt="a hat")
-    with pytest.raises(openai.BadRequestError, match="2 files were sent, one is taken"):
+    with pytest.raises(openai.BadRequestError, match="2 files were sent, the limit is 1"):
         client.images.edit(image=[("a.png", png()), ("b.png", png())], prompt="a hat")
     with pytest.raises(openai.BadRequestError, match="markup"):
         client.images.edit(image=("a.png", png()), markup=("m.png", png()), prompt="a hat")

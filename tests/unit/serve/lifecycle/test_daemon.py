@@ -313,7 +313,7 @@ def test_a_taken_port_is_said_before_anything_is_loaded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         reached = {"http_port": port, "grpc_port": 0}
-        with pytest.raises(DeployError, match=f"127.0.0.1:{port} cannot be listened on"):
+        with pytest.raises(DeployError, match=f"cannot listen on 127.0.0.1:{port}"):
             calotype.deploy("emoji", name="one", reached=reached, **IDLE)
 
 
@@ -631,7 +631,7 @@ def test_a_start_that_fails_leaves_the_deployment_as_it_was(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert run([verb, "other", "--name", "one", "--engine", "nothing", "--port", port]) == 2
-    assert "cannot be listened on" in capsys.readouterr().err
+    assert "cannot listen on" in capsys.readouterr().err
     assert deployment_dir("one").plan() == kept
     with calotype.deploy("other", name="one", **IDLE) as handle:
         assert [model.name for model in handle.models()] == ["other"]

@@ -41,7 +41,7 @@ def test_a_plan_is_made_of_what_is_said(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("said", "rule"),
     [
-        (["--gpus-per-replica", "1.5"], "1.5 is neither a part of one GPU nor a whole number"),
+        (["--gpus-per-replica", "1.5"], "1.5 is neither a fraction of one GPU nor a whole number"),
         (["--gpus-per-replica", "-1"], "at least 0"),
         (["--replicas", "0"], "at least 1"),
         (["--replicas", "2", "--max-replicas", "3"], "either how many replicas there are, or between"),

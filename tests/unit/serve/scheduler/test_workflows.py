@@ -188,7 +188,7 @@ async def test_a_picture_for_workflows_has_the_bounds_of_any_other(deployed: Ope
     )
     async with deployed(Stage(None).start) as deployment:
         desk = DeploymentWorkflowService(deployment, deployment._queue, admission)
-        with pytest.raises(RequestError, match="image: is 11 bytes, the limit here is 10"):
+        with pytest.raises(RequestError, match="image: is 11 bytes, the limit is 10"):
             await desk.upload(FILE, b"x" * 11, client="ann")
         assert await desk.upload(FILE, b"x" * 10, client="ann") == FILE
 
@@ -307,7 +307,7 @@ async def test_pictures_that_nobody_could_tell_beforehand_count_when_they_are_sa
         assert (failed.state, failed.pictures) == ("failed", ())
         assert failed.failure is not None
         assert failed.failure.message == (
-            "node 1 (Save): it was counted as 1 pictures when it was handed in and has 2: "
+            "node 1 (Save): 1 images were counted at admission and 2 are saved: "
             "'ann' may request 3 images a minute and has 0 left; try again later"
         )
         assert failed.report is not None

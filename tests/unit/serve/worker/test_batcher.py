@@ -283,7 +283,7 @@ class SlicedEngine(FakeEngine):
         self.events: Events = []
 
     def prepare(self, work: Work, given: Sequence[bytes]) -> FakeJobPlan:
-        events, asked = self.events, super().prepare(work, given).asked
+        events, asked = self.events, super().prepare(work, given).parsed
 
         class Order(FakeJobPlan):
             @property

@@ -182,7 +182,7 @@ class Cramped(FakeEngine):
                 engine.refuse("finish")
                 return super().finish(index, run)
 
-        return Order(order.asked)
+        return Order(order.parsed)
 
     def refuse(self, where: str) -> None:
         if where == self.where and self.relieved < self.refusals:

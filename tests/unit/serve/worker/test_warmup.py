@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_left_to_requests(
 
     monkeypatch.setattr(engine, "plan_memory", full)
     warm_up_batches(engine, 8, Silent())
-    assert "not everything is warmed up: 1024×1024 does not fit into 4 GB" in caplog.text
+    assert "warm-up is incomplete: 1024×1024 does not fit into 4 GB" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["CUDA error: out of memory", "an illegal memory access was encountered"])
@@ -71,7 +71,7 @@ def test_a_device_that_is_full_is_no_reason_not_to_start(
     full = "out of memory" in text
     with nullcontext() if full else pytest.raises(torch.AcceleratorError):
         warm_up_batches(engine, 8, Silent())
-    assert ("not everything is warmed up" in caplog.text) == full
+    assert ("warm-up is incomplete" in caplog.text) == full
 
 
 def test_a_worker_warms_up_its_own_models_once_and_others_never(monkeypatch: pytest.MonkeyPatch) -> None:

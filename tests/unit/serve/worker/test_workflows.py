@@ -246,7 +246,7 @@ def test_models_are_those_of_ordinary_jobs_and_stay_while_a_workflow_uses_them()
     stage.turns(20)
     assert [m.job_id for m in stage.bench.heard(WorkflowFinished)] == ["flow"]
     assert stage.bench.shelf.loads == ["m-60", "n-60"]
-    assert not any(held.users for held in stage.bench.models._held)
+    assert not any(held.users for held in stage.bench.models._entries)
 
 
 def crowded(*models: str) -> Stage:

@@ -1,4 +1,4 @@
-"""HEAD for every address that can be had: its GET without the body. Knows nothing of routes."""
+"""Middleware that answers HEAD for every route that supports GET."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadMiddleware:
-    """An ASGI middleware; what is inside of it never sees a HEAD."""
+    """Turns HEAD into GET and drops the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self.app(scope, receive, send)
             return
@@ -20,9 +20,9 @@ class HeadMiddleware:
         async def head(message: Message) -> None:
             if message["type"] == "http.response.start":
                 await send(message)
-                # Ended here: a stream of events would go on for ever with nobody to read it.
+                # End the response here: an event stream would never end by itself.
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-        # Who asks is noted inside and logged outside.
+        # Inner middleware stores the session in this dict; outer middleware logs it.
         scope.setdefault("state", {})
         await self.app({**scope, "method": "GET"}, receive, head)

@@ -1,7 +1,6 @@
-"""What stands before every route: whose server is asked for, from which page, by whom, with how large a body.
+"""Middleware that checks host, origin, API key and size of the body before every route.
 
-Nothing of a body is read before its sender is known, and nothing of it is believed before it was read within
-its limits. Knows nothing of routes but which are open to anybody.
+It reads no body before it knows the client, and it passes no body on before it has read it within the limits.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from calotype.serve.settings import ServeSettings, as_address, is_loopback
 from calotype.spec.validation_errors import short_repr
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Asked by machines that hold no key."""
+"""Probes call these without a key."""
 LOGIN_ROUTE = ("POST", "/calotype/session")
-"""Where a browser shows its key."""
+"""A browser sends its key here."""
 PLAIN_POSTS = frozenset(
     f"{prefix}{path}"
     for prefix in ("", "/api")
     for path in ("/prompt", "/queue", "/history", "/interrupt", "/free")
 )
-"""ComfyUI's clients send JSON here without saying so; pages of other sites are refused by their origin."""
-_UNSAID = ("", "application/x-www-form-urlencoded")
-"""What Python's own client says of a body when nobody told it what it is."""
+"""ComfyUI's clients send JSON here without a Content-Type; the origin check rejects pages of other sites."""
+_UNDECLARED_TYPES = ("", "application/x-www-form-urlencoded")
+"""The types that Python's urllib sends by default."""
 
 MAX_UNAUTHENTICATED_BYTES = 64 * 1024
-"""Bytes of a request to what is open to all: room for a key, and none to keep others out by."""
+"""Size limit of a request without a key: enough for a key, too little to exhaust memory."""
 
 JSON = "application/json"
 MULTIPART = "multipart/form-data"
@@ -53,22 +52,22 @@ _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 
 class _ClientDisconnectError(Exception):
-    """The client left before it had said everything."""
+    """The client disconnected before it had sent the whole request."""
 
 
 @dataclass
 class _BytesInFlight:
-    """What one request has in memory, and its place among the requests in service."""
+    """The bytes of one request in memory, and its slot among the client's requests."""
 
     bytes: int = 0
     client: str | None = None
-    """Who shares memory with others; None where that is not known, or there is one client alone."""
+    """The client whose share of memory counts; None if it is unknown or the only one."""
     place: ExitStack = field(default_factory=ExitStack)
-    """Among the requests of its client."""
+    """Releases the slot."""
 
 
 class SecurityMiddleware:
-    """An ASGI middleware."""
+    """Authorizes each request and reads its body before the application sees it."""
 
     def __init__(
         self,
@@ -77,39 +76,39 @@ class SecurityMiddleware:
         access: Access,
         serves_page: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`serves_page`: which addresses are the page's own files, which anybody may have."""
+        """`serves_page` tells which paths are files of the page, which need no key."""
         self.app, self._serves_page = app, serves_page
         self._settings = settings
         self._access = access
         self._hosts = {settings.host.lower(), *(name.lower() for name in settings.allowed_hosts)}
         self._in_flight = 0
         self._of_clients: Counter[str] = Counter()
-        """What is in flight, by client."""
+        """Bytes in flight, by client."""
         self._shares = ClientShares(settings.most_connections)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let one request through, or answer it here."""
+        """Pass a request on, or reject it."""
         if scope["type"] == "websocket":
             await self._connect(scope, receive, send)
             return
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        held = _BytesInFlight()
+        in_flight = _BytesInFlight()
         try:
-            body = await self._let_in(scope, receive, held)
+            body = await self._authorize_and_read(scope, receive, in_flight)
         except CalotypeError as error:
             await error_response(error)(scope, receive, send)
         except _ClientDisconnectError:
             return
         else:
-            await self.app(scope, _replayed(body, receive), send)
+            await self.app(scope, _replay_body(body, receive), send)
         finally:
-            self._count(held, -held.bytes)
-            held.place.close()
+            self._count(in_flight, -in_flight.bytes)
+            in_flight.place.close()
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a socket through, or answer why not as to any other request."""
+        """Pass a WebSocket on, or reject it with an HTTP response."""
         headers = Headers(scope=scope)
         with ExitStack() as place:
             try:
@@ -117,12 +116,12 @@ class SecurityMiddleware:
                 self._check_origin(headers)
                 place.enter_context(self._identify(headers, scope))
             except CalotypeError as error:
-                await self._refuse_socket(error, scope, receive, send)
+                await self._reject_socket(error, scope, receive, send)
                 return
             await self.app(scope, receive, send)
 
     @staticmethod
-    async def _refuse_socket(error: CalotypeError, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _reject_socket(error: CalotypeError, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         if "websocket.http.response" in scope.get("extensions", {}):
             await error_response(error)(scope, receive, send)
@@ -130,26 +129,26 @@ class SecurityMiddleware:
             await send({"type": "websocket.close", "code": 1008})
 
     def _identify(self, headers: Headers, scope: Scope) -> AbstractContextManager[None]:
-        """Find the client of a request, which has to take this place among its client's requests."""
+        """Authenticate a request; the returned context holds a slot among its client's requests."""
         visit = Session(self._access, _token(headers, scope))
         scope.setdefault("state", {})["visit"] = visit
         host = (scope.get("client") or ("",))[0]
         return self._shares.place(share_of(visit.caller, host))
 
-    async def _let_in(self, scope: Scope, receive: Receive, held: _BytesInFlight) -> bytes:
-        """The body of a request that may pass."""
+    async def _authorize_and_read(self, scope: Scope, receive: Receive, in_flight: _BytesInFlight) -> bytes:
+        """Authorize a request and return its body."""
         headers = Headers(scope=scope)
         self._check_host(headers)
         self._check_origin(headers)
-        most = self._settings.largest_body_bytes
+        max_bytes = self._settings.largest_body_bytes
         if self._is_open(scope):
-            most = min(most, MAX_UNAUTHENTICATED_BYTES)
+            max_bytes = min(max_bytes, MAX_UNAUTHENTICATED_BYTES)
         else:
-            held.place.enter_context(self._identify(headers, scope))
+            in_flight.place.enter_context(self._identify(headers, scope))
             caller = scope["state"]["visit"].caller
-            held.client = caller.name if caller.name != LOCAL else None
-        kind = _body_kind(headers, _UNSAID if scope["path"] in PLAIN_POSTS else ())
-        body = await self._body(headers, receive, held, most)
+            in_flight.client = caller.name if caller.name != LOCAL else None
+        kind = _body_kind(headers, _UNDECLARED_TYPES if scope["path"] in PLAIN_POSTS else ())
+        body = await self._body(headers, receive, in_flight, max_bytes)
         if kind == JSON:
             check_shape(body, self._settings)
         return body
@@ -161,146 +160,148 @@ class SecurityMiddleware:
         return method == "GET" and self._serves_page(path)
 
     def _check_host(self, headers: Headers) -> None:
-        """A page of another site that had its name point here (DNS rebinding) still sends that name."""
-        named = _host_of(headers.get("host", ""))
-        if named in self._hosts:
+        """Reject DNS rebinding: a page of another site that resolves to this host still sends its name."""
+        host = _host_of(headers.get("host", ""))
+        if host in self._hosts:
             return
-        # An address is no name that somebody could have pointed elsewhere.
-        if is_loopback(named) or (as_address(named) and not self._settings.loopback_only):
+        # DNS rebinding needs a name; an IP address cannot be redirected.
+        if is_loopback(host) or (as_address(host) and not self._settings.loopback_only):
             return
         raise ForbiddenError(
-            f"{short_repr(named)} is not a name of this server; if it is one, add it to `allowed_hosts`"
+            f"{short_repr(host)} is not a name of this server; if it is one, add it to `allowed_hosts`"
         )
 
     def _check_origin(self, headers: Headers) -> None:
-        """A page of another site sends its own origin, or says that it is one."""
+        """Reject pages of other sites: browsers send their origin or mark the request as cross-site."""
         origin = headers.get("origin")
         if origin is not None:
             ours = {f"{scheme}://{headers.get('host')}" for scheme in ("http", "https")}
             if origin not in ours | set(self._settings.allowed_origins):
                 raise ForbiddenError(
-                    f"pages of {short_repr(origin)} may not use this server; if they are meant to, add it to "
+                    f"pages of {short_repr(origin)} may not use this server; to allow them, add it to "
                     f"`allowed_origins`"
                 )
         elif headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             raise ForbiddenError("pages of other sites may not use this server")
 
-    async def _body(self, headers: Headers, receive: Receive, held: _BytesInFlight, most: int) -> bytes:
-        if _has_none(headers):
+    async def _body(
+        self, headers: Headers, receive: Receive, in_flight: _BytesInFlight, max_bytes: int
+    ) -> bytes:
+        if _has_no_body(headers):
             return b""
         length = headers.get("content-length", "0")
-        if length.isascii() and length.isdigit() and int(length[:20]) > most:
-            raise _too_large(f"{length[:20]} bytes are announced", most)
+        if length.isascii() and length.isdigit() and int(length[:20]) > max_bytes:
+            raise _too_large(f"Content-Length is {length[:20]} bytes", max_bytes)
         try:
             async with asyncio.timeout(self._settings.body_timeout_s):
-                return await self._read(receive, held, most)
+                return await self._read(receive, in_flight, max_bytes)
         except TimeoutError:
             raise TooSlowError(
-                f"the request was not there after {self._settings.body_timeout_s} seconds"
+                f"the request body was not complete after {self._settings.body_timeout_s} seconds"
             ) from None
 
-    async def _read(self, receive: Receive, held: _BytesInFlight, most: int) -> bytes:
-        pieces = []
+    async def _read(self, receive: Receive, in_flight: _BytesInFlight, max_bytes: int) -> bytes:
+        chunks = []
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise _ClientDisconnectError
-            pieces.append(message.get("body", b""))
-            self._count(held, len(pieces[-1]))
-            if held.bytes > most:
-                raise _too_large(f"more than {most} bytes arrived", most)
+            chunks.append(message.get("body", b""))
+            self._count(in_flight, len(chunks[-1]))
+            if in_flight.bytes > max_bytes:
+                raise _too_large(f"more than {max_bytes} bytes arrived", max_bytes)
             if self._in_flight > self._settings.most_bytes_in_flight:
                 raise UnavailableError(
-                    f"requests of {self._settings.most_bytes_in_flight} bytes are being served, which is the "
+                    f"requests in service have {self._settings.most_bytes_in_flight} bytes, which is the "
                     f"limit; try again later"
                 )
-            self._check_share(held)
+            self._check_share(in_flight)
             if not message.get("more_body"):
-                return b"".join(pieces)
+                return b"".join(chunks)
 
-    def _count(self, held: _BytesInFlight, size: int) -> None:
-        held.bytes += size
+    def _count(self, in_flight: _BytesInFlight, size: int) -> None:
+        in_flight.bytes += size
         self._in_flight += size
-        if held.client is not None:
-            self._of_clients[held.client] += size
-            # A counter of zero would stay for every client that was ever here.
-            if not self._of_clients[held.client]:
-                del self._of_clients[held.client]
+        if in_flight.client is not None:
+            self._of_clients[in_flight.client] += size
+            # Delete zero counts, or the counter would grow with every client.
+            if not self._of_clients[in_flight.client]:
+                del self._of_clients[in_flight.client]
 
-    def _check_share(self, held: _BytesInFlight) -> None:
-        """Refuse a client that has more in flight than is free; one request of each client may be larger."""
-        own = 0 if held.client is None else self._of_clients[held.client]
+    def _check_share(self, in_flight: _BytesInFlight) -> None:
+        """Reject a client with more bytes in flight than are free; a single request may be larger."""
+        own = 0 if in_flight.client is None else self._of_clients[in_flight.client]
         free = self._settings.most_bytes_in_flight - self._in_flight
-        if own > max(free, held.bytes):
+        if own > max(free, in_flight.bytes):
             raise UnavailableError(
-                f"requests of {held.client!r} of {own} bytes are being served and {free} bytes of "
-                f"{self._settings.most_bytes_in_flight} are free: one client gets no more than is free for "
-                f"others; try again when one is answered"
+                f"requests of {in_flight.client!r} in service have {own} bytes, and {free} of "
+                f"{self._settings.most_bytes_in_flight} bytes are free; one client may use no more than is "
+                f"free for others; try again when one of your requests has ended"
             )
 
 
-def _too_large(what: str, most: int) -> TooLargeError:
-    return TooLargeError(f"{what}, the limit of one request is {most}; send smaller pictures")
+def _too_large(what: str, max_bytes: int) -> TooLargeError:
+    return TooLargeError(f"{what}, the limit of one request is {max_bytes}; send smaller images")
 
 
-def _has_none(headers: Headers) -> bool:
-    """Whether a request is without a body."""
+def _has_no_body(headers: Headers) -> bool:
+    """Whether a request has no body."""
     return "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
 
 
 def _body_kind(headers: Headers, as_json: Sequence[str]) -> str:
-    """JSON or a form with files. Anything else is what a page of another site could send unasked.
+    """Return the media type: JSON or a form. A page of another site could send others without preflight.
 
-    `as_json`: what else may be said, or left unsaid, of a body that is JSON.
+    `as_json` lists further types that count as JSON; "" means no Content-Type.
     """
-    if _has_none(headers):
-        # Some clients say a type of whatever they send, even of nothing.
+    if _has_no_body(headers):
+        # Some clients send a Content-Type even without a body.
         return ""
     if headers.get("content-encoding", "identity") != "identity":
-        raise WrongTypeError("compressed bodies are not read here; send it without Content-Encoding")
+        raise WrongTypeError("compressed bodies are not supported; send it without Content-Encoding")
     content_type = headers.get("content-type")
     if content_type is None and "" not in as_json:
         raise WrongTypeError(f"a body needs a Content-Type; send {JSON} or {MULTIPART}")
-    kind, _, about = (content_type or "").lower().partition(";")
+    kind, _, parameters = (content_type or "").lower().partition(";")
     kind = kind.strip()
     if kind in as_json:
         return JSON
     if kind not in (JSON, MULTIPART):
-        raise WrongTypeError(f"{short_repr(kind)} is not read here; send {JSON} or {MULTIPART}")
-    said = _CHARSET.search(about)
-    if said is not None and said[1] not in _UTF_8:
-        raise WrongTypeError(f"charset {short_repr(said[1])} is not read here; send UTF-8")
+        raise WrongTypeError(f"{short_repr(kind)} is not supported; send {JSON} or {MULTIPART}")
+    charset = _CHARSET.search(parameters)
+    if charset is not None and charset[1] not in _UTF_8:
+        raise WrongTypeError(f"charset {short_repr(charset[1])} is not supported; send UTF-8")
     return kind
 
 
 def _token(headers: Headers, scope: Scope) -> str | None:
-    """In a header or, from a browser's own requests, in the cookie that it was given for its key."""
-    said = bearer_token(headers.get("authorization", "")) or headers.get("x-api-key")
-    return said or cookie_parser(headers.get("cookie", "")).get(cookie_name(scope))
+    """Return the API key from a header or, for requests of a browser, from the session cookie."""
+    key = bearer_token(headers.get("authorization", "")) or headers.get("x-api-key")
+    return key or cookie_parser(headers.get("cookie", "")).get(cookie_name(scope))
 
 
 def cookie_name(scope: Scope) -> str:
-    """Browsers do not tell ports of a host apart; two deployments on one machine must be."""
+    """Return a name with the port: cookies ignore ports, but one host may run two deployments."""
     return f"calotype-{(scope.get('server') or ('', 0))[1]}"
 
 
 def _host_of(header: str) -> str:
-    """The host of a `FakeHost` header, without its port and an IPv6 address's brackets."""
+    """Return the host of a `Host` header, without the port and the brackets of an IPv6 address."""
     try:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:
         return header
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body once more in one piece, then what else the connection says."""
-    told = False
+def _replay_body(body: bytes, receive: Receive) -> Receive:
+    """Return a receive function that yields the body in one message, then the connection's messages."""
+    sent = False
 
-    async def again() -> Message:
-        nonlocal told
-        if told:
+    async def receive_body() -> Message:
+        nonlocal sent
+        if sent:
             return await receive()
-        told = True
+        sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return again
+    return receive_body

@@ -1,4 +1,4 @@
-"""Whether it lives, whether it is ready, how it does, which models it holds. Knows nothing of jobs."""
+"""Routes for operations: liveness, readiness, metrics, deployment status and loaded models."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ router = APIRouter(tags=["operations"])
 
 
 class LoadModel(BaseModel):
-    """A model to have ready."""
+    """A model to load."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
     model: str
-    """Its name, as the deployment knows it."""
+    """Its name in the deployment."""
 
 
 class Health(BaseModel):
-    """Whether it can take work."""
+    """Whether the deployment accepts jobs."""
 
     ready: bool
     draining: bool
     refusal: str | None = None
-    """Why the queue accepts no jobs now: its disk, or its database."""
+    """Why the queue accepts no jobs now: a fault of its disk or its database."""
     notices: list[str] = []
-    """Databases that were damaged, and what became of their jobs."""
+    """Damaged databases, and what happened to their jobs."""
 
 
 class Alive(BaseModel):
-    """Whether it can still do anything."""
+    """Whether the deployment can still work."""
 
     alive: bool
 
@@ -50,19 +50,24 @@ class Alive(BaseModel):
 BODIES: list[type[BaseModel]] = [LoadModel]
 
 
-@router.get("/healthz", responses={503: {"model": Alive, "description": "It has to be started again."}})
+@router.get("/healthz", responses={503: {"model": Alive, "description": "The deployment needs a restart."}})
 async def healthz(reach: AppStateDep) -> Response:
-    """Liveness: it answers, has workers and a database that it can use. Needs no key."""
+    """Liveness: the server responds and has workers and a usable database. Needs no key."""
     alive = reach.service.status().problem is None
     return json_response({"alive": alive}, 200 if alive else 503)
 
 
 @router.get(
     "/readyz",
-    responses={503: {"model": Health, "description": "Not ready, draining, or the queue accepts no jobs."}},
+    responses={
+        503: {
+            "model": Health,
+            "description": "The deployment is not ready or draining, or the queue accepts no jobs.",
+        }
+    },
 )
 async def readyz(reach: AppStateDep) -> Response:
-    """Readiness: jobs are accepted, and a worker is there to do them. Needs no key."""
+    """Readiness: the deployment accepts jobs and has a worker to run them. Needs no key."""
     status = reach.service.status()
     ready = status.ready and not status.draining
     health = Health(
@@ -77,30 +82,30 @@ async def readyz(reach: AppStateDep) -> Response:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics(request: Request) -> Response:
-    """Prometheus's metrics."""
+    """Return metrics in Prometheus format."""
     registry = request.app.state.registry
     assert isinstance(registry, CollectorRegistry)
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    # Drivers are asked for some of it, and may take their time.
+    # Some collectors query a driver, which can be slow.
     encoded = await asyncio.to_thread(encode, registry)
     return Response(encoded, headers={"Content-Type": content_type})
 
 
 @router.get("/v1/deployment")
 async def deployment(reach: AppStateDep, caller: ClientDep) -> Status:
-    """The deployment as it stands: its queue, its workers and their models; process ids for admins only."""
+    """Return the deployment's status: queue, workers and their models; process ids for admins only."""
     return visible_status(caller, reach.service.status())
 
 
 @router.get("/v1/loaded-models")
 async def loaded_models(reach: AppStateDep) -> list[LoadedModel]:
-    """The models that are ready."""
+    """List the loaded models."""
     return list(await reach.service.models())
 
 
 @router.post("/v1/loaded-models", openapi_extra=described(as_json=LoadModel))
 async def load_model(request: Request, reach: AppStateDep, caller: ClientDep) -> list[LoadedModel]:
-    """Have a model ready; the least recently used ones make room for it. For admins."""
+    """Load a model; this evicts the least recently used ones if necessary. For admins."""
     caller.require_admin()
     body = await json_body(request, LoadModel, reach)
     return list(await reach.service.load_model(check_name("model", body.model)))
@@ -110,6 +115,6 @@ async def load_model(request: Request, reach: AppStateDep, caller: ClientDep) ->
 async def unload_model(
     model: Annotated[str, Path(description="Its name.")], reach: AppStateDep, caller: ClientDep
 ) -> list[LoadedModel]:
-    """Let a model go once no job uses it. For admins."""
+    """Unload a model as soon as no job uses it. For admins."""
     caller.require_admin()
     return list(await reach.service.unload_model(check_name("model", model)))

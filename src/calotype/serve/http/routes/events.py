@@ -1,4 +1,4 @@
-"""`/v1/events`: whatever happens to a client's jobs, as one stream. Knows nothing of single jobs' steps."""
+"""`/v1/events`: one stream of events about all jobs of a client, without single steps."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ BODIES: list[type[BaseModel]] = []
     responses={200: {"content": DESCRIBED, "description": "Events."}},
 )
 async def all_events(reach: AppStateDep, visit: SessionDep) -> EventStream:
-    """Follow all your jobs: `queue` says how many wait and run, `job` is one whose state or place changed.
+    """Follow all your jobs: `queue` counts waiting and running jobs, `job` is a job that changed.
 
-    Begins with `queue`. After a break, look at `/v1/jobs` again.
+    A job changes when its state or its queue position does. The stream begins with `queue`. After a
+    reconnect, read `/v1/jobs` again.
     """
     return EventStream(_events(reach.service, visit.caller.can_see), visit, reach.settings.ping_s)
 
 
 async def _events(service: Service, client: str | None) -> AsyncGenerator[bytes]:
-    with service.follow(client=client) as happenings:
-        counted = _counted(service)
-        yield first(event("queue", counted))
-        async for happening in happenings:
-            if happening.news is None:
-                yield event("job", happening.job.model_dump(mode="json"))
-            if counted != (counted := _counted(service)):
-                yield event("queue", counted)
+    with service.follow(client=client) as job_events:
+        counts = _count_jobs(service)
+        yield first(event("queue", counts))
+        async for job_event in job_events:
+            if job_event.news is None:
+                yield event("job", job_event.job.model_dump(mode="json"))
+            if counts != (counts := _count_jobs(service)):
+                yield event("queue", counts)
 
 
-def _counted(service: Service) -> dict[str, int]:
+def _count_jobs(service: Service) -> dict[str, int]:
     status = service.status()
     return {"queued": status.queued, "running": status.running}

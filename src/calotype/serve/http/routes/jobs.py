@@ -1,4 +1,4 @@
-"""`/v1/jobs`: hand in, look, follow, stop, fetch, forget. Knows nothing of other clients' dialects."""
+"""`/v1/jobs`: submit, list, follow, cancel and delete jobs, and fetch their images."""
 
 from __future__ import annotations
 
@@ -49,30 +49,30 @@ _PREFER_WAIT = re.compile(r"(?:^|[,;\s])wait(?:=(\d{1,6}))?(?:$|[,;\s])")
 
 
 class NewJob(Submission):
-    """A job to be made."""
+    """A job to submit."""
 
     image: str | None = None
-    """A picture to start from: PNG, WebP or JPEG as base64 or as a data URL."""
+    """The start image: PNG, WebP or JPEG, as base64 or as a data URL."""
     mask: str | None = None
-    """White is painted anew, black is kept; in the same form."""
+    """The inpainting mask, encoded in the same way: white is repainted, black is kept."""
 
 
 class NewJobForm(BaseModel):
-    """The same as a form, with the pictures as files."""
+    """A job to submit as a form, with the images as files."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     submission: str
-    """What would be the JSON body, as text, without pictures."""
+    """The JSON body as text, without images."""
     image: Annotated[str, Field(json_schema_extra={"format": "binary"})] | None = None
     mask: Annotated[str, Field(json_schema_extra={"format": "binary"})] | None = None
 
 
 class Moving(BaseModel):
-    """Another place for a waiting job."""
+    """A new queue position for a waiting job."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
     before: str | None
-    """The waiting job it goes in front of; null: behind all."""
+    """The waiting job to move in front of; null moves it to the end."""
 
 
 class JobPage(BaseModel):
@@ -81,7 +81,7 @@ class JobPage(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
     jobs: list[Job]
     next: str | None
-    """Send it as `before` for the next page; null on the last one."""
+    """Send it as `before` for the next page; null on the last page."""
 
 
 BODIES: list[type[BaseModel]] = [NewJob, NewJobForm, Moving]
@@ -91,7 +91,7 @@ BODIES: list[type[BaseModel]] = [NewJob, NewJobForm, Moving]
     "",
     status_code=202,
     response_model=Job,
-    responses={200: {"model": Job, "description": "It was waited for, and has ended."}},
+    responses={200: {"model": Job, "description": "The request waited, and the job has ended."}},
     openapi_extra=described(as_json=NewJob, as_form=NewJobForm),
 )
 async def create(
@@ -100,15 +100,15 @@ async def create(
     reach: AppStateDep,
     caller: ClientDep,
     images: Images,
-    wait: Annotated[bool, Query(description="Answer when the job has wait_until_disconnect.")] = False,
-    prefer: Annotated[str, Header(description="`wait`, or `wait=SECONDS` at most.")] = "",
+    wait: Annotated[bool, Query(description="Respond when the job has ended.")] = False,
+    prefer: Annotated[str, Header(description="`wait`, or `wait=SECONDS` to limit the time.")] = "",
     idempotency_key: IdempotencyKey = None,
 ) -> Job:
-    """Hand in a job. It is on disk when this is answered.
+    """Submit a job. It is on disk when the response arrives.
 
-    Whoever waits and disconnects cancels the job, unless it was sent with an `Idempotency-Key`.
+    A client that waits and disconnects cancels the job, unless it sent an `Idempotency-Key`.
     """
-    job = await submit_shielded(reach.service, caller, await _asked(request, reach, images, idempotency_key))
+    job = await submit_shielded(reach.service, caller, await _parse(request, reach, images, idempotency_key))
     preferred = _PREFER_WAIT.search(prefer)
     if wait or preferred:
         seconds = float(preferred[1]) if preferred and preferred[1] and not wait else None
@@ -127,34 +127,34 @@ async def listing(
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
     kind: Annotated[JobKind | None, Query(description="Only jobs of this kind.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    before: Annotated[str | None, Query(max_length=64, description="`next` of the page before.")] = None,
+    before: Annotated[str | None, Query(max_length=64, description="`next` of the previous page.")] = None,
 ) -> JobPage:
-    """Your jobs, newest first; an admin sees everybody's."""
+    """List your jobs, newest first; an admin sees the jobs of all clients."""
     jobs = await reach.service.jobs(client=caller.can_see, state=state, kind=kind, limit=limit, before=before)
     return JobPage(jobs=list(jobs), next=cursor_after(jobs) if len(jobs) == limit else None)
 
 
 @router.get("/{job_id}")
 async def one(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> Job:
-    """A job as it stands."""
+    """Return a job in its current state."""
     return await reach.service.job(job_id, client=caller.can_see)
 
 
 @router.delete("/{job_id}", status_code=204)
 async def delete(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> None:
-    """Forget an ended job and its pictures."""
+    """Delete an ended job and its images."""
     await reach.service.delete(job_id, client=caller.can_see)
 
 
 @router.post("/{job_id}/cancel")
 async def cancel(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> Job:
-    """Ask for a stop: at once while it is queued, at the next step while it runs; an ended job stays."""
+    """Cancel a job: at once while it is queued, at the next step while it runs. An ended job is unchanged."""
     return await reach.service.cancel(job_id, client=caller.can_see)
 
 
 @router.post("/{job_id}/move", openapi_extra=described(as_json=Moving))
 async def move(job_id: JobId, request: Request, reach: AppStateDep, caller: ClientDep) -> Job:
-    """Change a waiting job's place. Your jobs trade places among themselves; an admin's move is among all."""
+    """Change a waiting job's queue position: among your own jobs, or among all jobs for an admin."""
     body = await json_body(request, Moving, reach)
     return await reach.service.move(job_id, body.before, client=caller.can_see)
 
@@ -164,20 +164,20 @@ async def move(job_id: JobId, request: Request, reach: AppStateDep, caller: Clie
     response_class=StreamingResponse,
     responses={
         200: {"content": DESCRIBED, "description": "Events."},
-        204: {"description": "Nothing more will happen; an EventSource stops asking."},
+        204: {"description": "The job has ended; an EventSource stops reconnecting."},
     },
 )
 async def events(
     job_id: JobId,
     reach: AppStateDep,
     visit: SessionDep,
-    previews: Annotated[bool, Query(description="Show what is there so far, as data URLs.")] = False,
-    last_event_id: Annotated[str, Header(description="Sent by an EventSource that reconnects.")] = "",
+    previews: Annotated[bool, Query(description="Send previews of the image so far, as data URLs.")] = False,
+    last_event_id: Annotated[str, Header(description="An EventSource sends it when it reconnects.")] = "",
 ) -> Response:
-    """Follow a job by server-sent events, from its present state to its end.
+    """Follow a job with server-sent events, from its current state to its end.
 
-    `state` carries the whole job whenever its state changes, `step` the steps done and, where asked for, a
-    preview. Reconnecting begins with the present state. Leaving does not touch the job.
+    `state` carries the whole job whenever its state changes. `step` carries the steps done and, on request, a
+    preview. A reconnect begins with the current state. A disconnect does not affect the job.
     """
     job = await reach.service.job(job_id, client=visit.caller.can_see)
     if last_event_id in FINAL_STATES:
@@ -192,10 +192,10 @@ async def events(
     responses={
         200: {
             "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
-            "description": "The PNG file, which holds the request that makes it again.",
+            "description": "The PNG file; its metadata hold the request that reproduces it.",
             "headers": {"ETag": {"description": "Its SHA-256.", "schema": {"type": "string"}}},
         },
-        304: {"description": "It is the one that `If-None-Match` names."},
+        304: {"description": "The file matches `If-None-Match`."},
     },
 )
 async def picture(
@@ -205,10 +205,12 @@ async def picture(
     caller: ClientDep,
     if_none_match: Annotated[str, Header()] = "",
 ) -> Response:
-    """A finished picture."""
+    """Return a finished image."""
     job = await reach.service.job(job_id, client=caller.can_see)
     if index >= len(job.pictures):
-        raise NotFoundError(f"job {job_id} has {len(job.pictures)} pictures, counted from 0; {index} is none")
+        raise NotFoundError(
+            f"job {job_id} has {len(job.pictures)} images, counted from 0; there is no image {index}"
+        )
     tag = f'"{job.pictures[index].sha256}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
     if tag in if_none_match:
@@ -217,16 +219,16 @@ async def picture(
     return Response(data, media_type="image/png", headers=headers)
 
 
-async def _asked(
+async def _parse(
     request: Request, reach: AppState, images: ClientImages, idempotency_key: str | None
 ) -> ParsedRequest:
-    given: dict[str, bytes | None] = {}
+    image_data: dict[str, bytes | None] = {}
     if is_form(request):
         fields, files = await form_body(request)
         _check_form({*fields, *files})
         check_kinds(fields, files, texts=("submission",), pictures=IMAGES)
         values = loads(fields.get("submission", [""])[-1].encode(), reach.settings)
-        given = {name: one_file(files, name) for name in IMAGES}
+        image_data = {name: one_file(files, name) for name in IMAGES}
     else:
         values = loads(await request.body(), reach.settings)
     if not isinstance(values, dict):
@@ -234,17 +236,17 @@ async def _asked(
     for name in IMAGES:
         text = values.pop(name, None)
         if text is not None:
-            given[name] = from_base64(text, name)
-    asked = parse_submission({**values, **_key(values, idempotency_key)}, **given)
-    for name, data in given.items():
+            image_data[name] = from_base64(text, name)
+    parsed = parse_submission({**values, **_key(values, idempotency_key)}, **image_data)
+    for name, data in image_data.items():
         if data is not None:
             await images.checked(data, name)
-    return asked
+    return parsed
 
 
 def _check_form(names: set[str]) -> None:
     problems = [
-        Problem(name, f"is not a part of this form; {did_you_mean(name, FORM_PARTS)}")
+        Problem(name, f"is not a field of this form; {did_you_mean(name, FORM_PARTS)}")
         for name in sorted(names - set(FORM_PARTS))
     ]
     if "submission" not in names:
@@ -254,13 +256,13 @@ def _check_form(names: set[str]) -> None:
 
 
 def _key(values: dict[str, Any], header: str | None) -> dict[str, str]:
-    """The idempotency key of the header, which is also one of the body."""
+    """Return the header's idempotency key as a field of the body; reject two different keys."""
     if header is None:
         return {}
-    inside = values.get("idempotency_key")
-    if inside not in (None, header):
-        body_key, header_key = short_repr(inside), short_repr(header)
-        rule = f"{body_key} in the body is another than {header_key} in the header; send one of them"
+    in_body = values.get("idempotency_key")
+    if in_body not in (None, header):
+        body_key, header_key = short_repr(in_body), short_repr(header)
+        rule = f"{body_key} in the body differs from {header_key} in the header; send one of them"
         raise RequestError([Problem("idempotency_key", rule)])
     return {"idempotency_key": header}
 
@@ -268,8 +270,8 @@ def _key(values: dict[str, Any], header: str | None) -> dict[str, str]:
 async def _events(service: Service, job: Job, *, previews: bool) -> AsyncGenerator[bytes]:
     state = None
     try:
-        async with subscribe(service, job.id, previews=previews) as told:
-            async for item in told:
+        async with subscribe(service, job.id, previews=previews) as updates:
+            async for item in updates:
                 if item.job.state == state == "running":
                     yield event("step", _step(item), event_id=state)
                     continue
@@ -277,7 +279,7 @@ async def _events(service: Service, job: Job, *, previews: bool) -> AsyncGenerat
                 yield first(text) if state is None else text
                 state = item.job.state
     except CalotypeError as error:
-        # Somebody may have had it forgotten since.
+        # Another request may have deleted the job.
         yield event("error", error_body(error))
 
 

@@ -1,4 +1,4 @@
-"""`/calotype`: what the page asks besides jobs and workflows. Knows nothing of the page."""
+"""`/calotype`: routes for the web page besides jobs and workflows: session, system, models, records."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from calotype.workflow.load import texts_in_picture
 
 router = APIRouter(prefix="/calotype", tags=["page"])
 MAX_RECORDS = 10_000
-_WHOSE = Query(description="For admins: another client's.")
+_OWNER = Query(description="For admins: the client whose images are meant.")
 
 
 class NewSession(BaseModel):
-    """A browser's way in."""
+    """A browser's login."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
     key: str
@@ -36,13 +36,13 @@ class NewSession(BaseModel):
 
 
 class CarryingPicture(BaseModel):
-    """A picture that may carry a workflow."""
+    """An image that may contain a workflow."""
 
     image: Annotated[str, Field(json_schema_extra={"format": "binary"})]
 
 
 class CarriedTexts(BaseModel):
-    """What a picture carries, as it was written there."""
+    """The metadata texts of an image, unchanged."""
 
     prompt: str | None = None
     workflow: str | None = None
@@ -53,13 +53,13 @@ BODIES: list[type[BaseModel]] = [NewSession, CarryingPicture]
 
 @router.get("/session")
 async def session(request: Request, caller: ClientDep) -> dict[str, Any]:
-    """Who asks, and whether keys exist."""
+    """Return the current client, and whether API keys exist."""
     return _about(request, caller)
 
 
 @router.post("/session", openapi_extra=described(as_json=NewSession))
 async def begin_session(request: Request, reach: AppStateDep) -> Response:
-    """Keep an API key in a cookie that scripts cannot read, for what a browser asks without headers."""
+    """Store an API key in a cookie that scripts cannot read, for browser requests without headers."""
     body = await json_body(request, NewSession, reach)
     caller = _access(request).caller(body.key)
     response = json_response(_about(request, caller))
@@ -75,7 +75,7 @@ async def begin_session(request: Request, reach: AppStateDep) -> Response:
 
 @router.delete("/session", status_code=204)
 async def end_session(request: Request) -> Response:
-    """Forget the cookie."""
+    """Delete the cookie."""
     response = Response(status_code=204)
     response.delete_cookie(cookie_name(request.scope), httponly=True, samesite="strict")
     return response
@@ -85,13 +85,13 @@ async def end_session(request: Request) -> Response:
 async def system(
     request: Request, reach: AppStateDep, surroundings: SystemInfoDep, caller: ClientDep
 ) -> dict[str, Any]:
-    """The deployment and the machine it is on; paths and process ids for admins only."""
+    """Return the deployment and its machine; paths and process ids for admins only."""
     about = await surroundings.system()
     about["limits"]["largest_body_bytes"] = reach.settings.largest_body_bytes
-    now = visible_status(caller, reach.service.status())
-    status = dataclasses.asdict(now)
-    for worker, one in zip(status["workers"], now.workers, strict=True):
-        worker["models"] = [model.model_dump() for model in one.models]
+    current = visible_status(caller, reach.service.status())
+    status = dataclasses.asdict(current)
+    for values, worker in zip(status["workers"], current.workers, strict=True):
+        values["models"] = [model.model_dump() for model in worker.models]
     problem = _access(request).keys_problem if caller.admin else None
     about = visible(caller, {**about, "nodes": _nodes(reach)})
     if not caller.admin:
@@ -101,49 +101,49 @@ async def system(
 
 @router.get("/models")
 async def models(reach: AppStateDep, surroundings: SystemInfoDep, caller: ClientDep) -> dict[str, Any]:
-    """Every model file there is, by folder; the path of the model folder for admins only."""
+    """List all model files with their folders; the path of the model folder for admins only."""
     loaded = {model.name: model for model in await reach.service.models()}
-    found = await surroundings.model_files()
-    for one in found:
-        held = loaded.get(one["name"]) if one["folder"] == "checkpoints" else None
-        one["loaded"] = held is not None
-        one["bytes"] = one["bytes"] if held is None or one["bytes"] is not None else held.bytes
-        one["sampling"] = None if held is None or held.sampling is None else held.sampling.model_dump()
-    return {"folder": visible(caller, str(surroundings.model_folder)), "models": found}
+    files = await surroundings.model_files()
+    for file in files:
+        model = loaded.get(file["name"]) if file["folder"] == "checkpoints" else None
+        file["loaded"] = model is not None
+        file["bytes"] = file["bytes"] if model is None or file["bytes"] is not None else model.bytes
+        file["sampling"] = None if model is None or model.sampling is None else model.sampling.model_dump()
+    return {"folder": visible(caller, str(surroundings.model_folder)), "models": files}
 
 
 @router.get("/models/{folder}/{name:path}")
 async def inspect(folder: str, name: str, surroundings: SystemInfoDep, caller: ClientDep) -> dict[str, Any]:
-    """What a model file is, for which base model, and whether it is safe."""
+    """Inspect a model file: its kind, its base model, and whether it is safe."""
     try:
-        found: dict[str, Any] = visible(caller, await surroundings.inspect(folder, name))
+        description: dict[str, Any] = visible(caller, await surroundings.inspect(folder, name))
     except CalotypeError as error:
         if type(error) not in (CalotypeError, NotFoundError):
             raise
         raise type(error)(visible(caller, str(error))) from error
-    return found
+    return description
 
 
 @router.post("/carried", openapi_extra=described(as_form=CarryingPicture))
 async def carried(request: Request) -> CarriedTexts:
-    """The workflow inside a picture, whatever its format; nothing is kept."""
+    """Extract the workflow from an image of any format; the server stores nothing."""
     _, files = await form_body(request)
     data = one_file(files, "image")
     if data is None:
-        raise RequestError([Problem("image", "is required: a picture as a file")])
-    return CarriedTexts(**await asyncio.to_thread(texts_in_picture, data, "the picture"))
+        raise RequestError([Problem("image", "is required: an image as a file")])
+    return CarriedTexts(**await asyncio.to_thread(texts_in_picture, data, "the image"))
 
 
 @router.get("/uploads")
 async def uploads(
-    reach: AppStateDep, caller: ClientDep, client: Annotated[str | None, _WHOSE] = None
+    reach: AppStateDep, caller: ClientDep, client: Annotated[str | None, _OWNER] = None
 ) -> dict[str, Any]:
-    """The pictures that you gave for workflows."""
+    """List your uploaded images for workflows."""
     owner = caller.acts_for(client)
-    given = await reach.workflows.uploads(client=owner) if reach.workflows else ()
+    found = await reach.workflows.uploads(client=owner) if reach.workflows else ()
     return {
         "uploads": [
-            {**upload.file.model_dump(), "bytes": upload.bytes, "at": upload.used_at} for upload in given
+            {**upload.file.model_dump(), "bytes": upload.bytes, "at": upload.used_at} for upload in found
         ]
     }
 
@@ -154,12 +154,12 @@ async def remove_upload(
     caller: ClientDep,
     filename: str,
     subfolder: str = "",
-    client: Annotated[str | None, _WHOSE] = None,
+    client: Annotated[str | None, _OWNER] = None,
 ) -> None:
-    """Forget a picture that you gave; workflows that wait for it keep it."""
+    """Delete one of your uploads; workflows that wait with it keep their copy."""
     owner = caller.acts_for(client)
     if reach.workflows is None:
-        raise NotFoundError("no workflows are served here")
+        raise NotFoundError("this deployment serves no workflows")
     file = PictureFile(filename=filename, subfolder=subfolder, type="input")
     await reach.workflows.remove_upload(file, client=owner)
 
@@ -170,22 +170,22 @@ async def records(
     caller: ClientDep,
     kind: Annotated[Kind | None, Query(description="Only measurements of this kind.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_RECORDS)] = 1000,
-    values: Annotated[bool, Query(description="With every raw number.")] = False,
+    values: Annotated[bool, Query(description="Include all raw values.")] = False,
 ) -> Response:
-    """Measurements in the deployment's folders of records, the latest first."""
+    """List the measurements in the deployment's record folders, latest first."""
     found = await surroundings.listed_records(kind, limit, values=values)
     return json_response(await asyncio.to_thread(visible, caller, found))
 
 
 @router.get("/reports")
 async def reports(surroundings: SystemInfoDep) -> dict[str, Any]:
-    """Report pages in the same folders, the latest first."""
+    """List the report pages in the same folders, latest first."""
     return {"reports": await surroundings.reports()}
 
 
 @router.get("/reports/{name:path}", response_class=HTMLResponse)
 async def report(name: str, surroundings: SystemInfoDep) -> Response:
-    """A report page, which may do nothing but show itself."""
+    """Return a report page in a sandbox."""
     policy = "sandbox allow-scripts allow-popups; frame-ancestors 'self'"
     headers = {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}
     return HTMLResponse(await surroundings.report(name), headers=headers)

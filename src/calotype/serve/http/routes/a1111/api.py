@@ -1,4 +1,4 @@
-"""`/sdapi/v1` for clients of A1111's web UI. Knows nothing of its settings but what clients cannot miss."""
+"""`/sdapi/v1`: routes for clients of A1111's web UI, with the settings that these clients require."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ router = APIRouter(prefix="/sdapi/v1", tags=["A1111"])
 
 
 class Options(BaseModel):
-    """The settings that can be read."""
+    """The readable settings."""
 
     model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
     sd_model_checkpoint: str | None = None
-    """The model of requests that name none."""
+    """The default model."""
     sd_vae: str = AUTOMATIC
     CLIP_stop_at_last_layers: int = 1
 
 
 class Made(BaseModel):
-    """Pictures, as A1111's clients read them."""
+    """Generated images, as A1111's clients read them."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     images: list[str]
     """PNG files as base64."""
     parameters: dict[str, Any]
-    """What was asked."""
+    """The request."""
     info: str
-    """JSON text: what was made, seed by seed."""
+    """JSON text that describes the images, seed by seed."""
 
 
 class Progress(BaseModel):
-    """How far your running job is."""
+    """The progress of your running job."""
 
     progress: float
     eta_relative: float
@@ -73,7 +73,7 @@ class Progress(BaseModel):
 
 
 class SamplerEntry(BaseModel):
-    """A sampler that can be asked for."""
+    """An available sampler."""
 
     name: str
     aliases: list[str]
@@ -81,20 +81,20 @@ class SamplerEntry(BaseModel):
 
 
 class SchedulerEntry(BaseModel):
-    """A schedule that can be asked for."""
+    """An available schedule."""
 
     name: str
     label: str
 
 
 class ModelTitle(BaseModel):
-    """A model that can be asked for."""
+    """An available model."""
 
     title: str
     model_name: str
     hash: str | None
     sha256: str | None
-    """Of what is loaded."""
+    """The hash of a loaded model."""
     filename: str
     config: str | None = None
 
@@ -106,12 +106,12 @@ BODIES: list[type[BaseModel]] = [Txt2Img, Img2Img, Options]
 async def txt2img(
     request: Request, reach: AppStateDep, caller: ClientDep, idempotency_key: IdempotencyKey = None
 ) -> Made:
-    """Make pictures of a text.
+    """Generate images from a prompt.
 
-    Disconnecting cancels them, unless there is an `Idempotency-Key`.
+    A disconnect cancels the job, unless the client sent an `Idempotency-Key`.
     """
     body = await json_body(request, Txt2Img, reach)
-    return await _made(request, reach, caller, body, idempotency_key)
+    return await _generate(request, reach, caller, body, idempotency_key)
 
 
 @router.post("/img2img", openapi_extra=described(as_json=Img2Img))
@@ -122,9 +122,9 @@ async def img2img(
     images: Images,
     idempotency_key: IdempotencyKey = None,
 ) -> Made:
-    """Make pictures from a picture.
+    """Generate images from an image.
 
-    Disconnecting cancels them, unless there is an `Idempotency-Key`.
+    A disconnect cancels the job, unless the client sent an `Idempotency-Key`.
     """
     body = await json_body(request, Img2Img, reach)
     image = from_base64(body.init_images[0], "init_images")
@@ -133,18 +133,18 @@ async def img2img(
     if body.mask is not None:
         change = blurred_mask(body.blur, inverted=body.inpainting_mask_invert == 1)
         mask = await images.changed(from_base64(body.mask, "mask"), "mask", change)
-    return await _made(request, reach, caller, body, idempotency_key, image, mask)
+    return await _generate(request, reach, caller, body, idempotency_key, image, mask)
 
 
 @router.get("/progress")
 async def progress(
     reach: AppStateDep,
     caller: ClientDep,
-    skip_current_image: Annotated[bool, Query(description="Leave the preview out.")] = False,
+    skip_current_image: Annotated[bool, Query(description="Omit the preview.")] = False,
 ) -> Progress:
-    """How far your oldest running job is, and what it looked like last; all zero where none runs.
+    """Return the progress of your oldest running job and its latest preview; all zero if none runs.
 
-    Previews are made from the first asking on, until there has been none for some seconds.
+    The worker makes previews from the first call until no call has come for some seconds.
     """
     running = await reach.service.jobs(client=caller.can_see, state="running", kind="pictures", limit=200)
     if not running:
@@ -157,7 +157,7 @@ async def progress(
 async def interrupt(reach: AppStateDep, caller: ClientDep) -> dict[str, Any]:
     """Cancel your running jobs."""
     for job in await reach.service.jobs(client=caller.name, state="running", kind="pictures", limit=200):
-        # Somebody may have had it forgotten since it was listed.
+        # Another request may have deleted the job after the listing.
         with suppress(NotFoundError):
             await reach.service.cancel(job.id)
     return {}
@@ -165,7 +165,7 @@ async def interrupt(reach: AppStateDep, caller: ClientDep) -> dict[str, Any]:
 
 @router.get("/samplers")
 async def samplers() -> list[SamplerEntry]:
-    """What `sampler_name` may be."""
+    """List the values of `sampler_name`."""
     return [
         SamplerEntry(name=name, aliases=[ours], options={"scheduler": automatic_scheduler(ours)})
         for name, ours in SAMPLER_NAMES.items()
@@ -174,17 +174,17 @@ async def samplers() -> list[SamplerEntry]:
 
 @router.get("/schedulers")
 async def schedulers() -> list[SchedulerEntry]:
-    """What `scheduler` may be."""
+    """List the values of `scheduler`."""
     names = {AUTOMATIC.lower(): AUTOMATIC, **SCHEDULER_NAMES}
     return [SchedulerEntry(name=name, label=label) for name, label in names.items()]
 
 
 @router.get("/sd-models")
 async def sd_models(reach: AppStateDep, surroundings: SystemInfoDep) -> list[ModelTitle]:
-    """The models that can be asked for; those that are loaded come first and have their hashes."""
+    """List the available models; loaded ones come first and have a hash."""
     hashes = {model.name: model.sha256 for model in await reach.service.models()}
     files = await surroundings.model_files()
-    names = dict.fromkeys([*hashes, *(one["name"] for one in files if one["folder"] == "checkpoints")])
+    names = dict.fromkeys([*hashes, *(file["name"] for file in files if file["folder"] == "checkpoints")])
     return [
         ModelTitle(
             title=name,
@@ -199,27 +199,27 @@ async def sd_models(reach: AppStateDep, surroundings: SystemInfoDep) -> list[Mod
 
 @router.get("/options")
 async def options(reach: AppStateDep) -> Options:
-    """The settings that hold for requests which say nothing else."""
+    """Return the default settings."""
     loaded = await reach.service.models()
     return Options(sd_model_checkpoint=loaded[0].name if loaded else None)
 
 
 @router.post("/options", openapi_extra=described(as_json=Options))
 async def set_options(request: Request, reach: AppStateDep) -> dict[str, Any]:
-    """Taken where nothing would change: settings belong to requests, as `override_settings`."""
-    now = (await options(reach)).model_dump()
-    asked = (await json_body(request, Options, reach)).model_dump(exclude_unset=True)
-    found = [
-        Problem(name, f"stays {now[name]!r}; send it with each request, in `override_settings`", value)
-        for name, value in asked.items()
-        if value != now[name]
+    """Accept settings that change nothing: each request carries its own in `override_settings`."""
+    current = (await options(reach)).model_dump()
+    requested = (await json_body(request, Options, reach)).model_dump(exclude_unset=True)
+    problems = [
+        Problem(name, f"stays {current[name]!r}; send it with each request, in `override_settings`", value)
+        for name, value in requested.items()
+        if value != current[name]
     ]
-    if found:
-        raise RequestError(found)
+    if problems:
+        raise RequestError(problems)
     return {}
 
 
-async def _made(
+async def _generate(
     request: Request,
     reach: AppState,
     caller: Client,
@@ -237,7 +237,7 @@ async def _made(
     if body.send_images:
         for index in range(len(job.pictures)):
             images.append(as_base64(await reach.service.picture(job.id, index)))  # noqa: PERF401 - awaits
-    # Pictures that were sent are not sent back.
+    # Do not send the client's own images back.
     parameters = body.model_dump(mode="json", exclude={"init_images", "mask"})
     return Made(images=images, parameters=parameters, info=json.dumps(_info(body, job)))
 
@@ -247,10 +247,10 @@ def _info(body: Txt2Img, job: Job) -> dict[str, Any]:
     width, height = (job.pictures[0].width, job.pictures[0].height) if job.pictures else (0, 0)
     sampler = body.named_sampler
     ours, schedule = sampler_and_schedule(sampler, body.scheduler)
-    # Without the schedule that old clients name in one with the sampler: the next entry says it.
-    known = next(name for name, value in SAMPLER_NAMES.items() if value == ours)
-    told = (
-        f"{body.prompt}\nNegative prompt: {body.negative_prompt}\nSteps: {body.steps}, Sampler: {known}, "
+    # Drop the schedule that old clients append to the sampler: the next entry names it.
+    label = next(name for name, value in SAMPLER_NAMES.items() if value == ours)
+    infotext = (
+        f"{body.prompt}\nNegative prompt: {body.negative_prompt}\nSteps: {body.steps}, Sampler: {label}, "
         f"Schedule type: {scheduler_label(schedule)}, CFG scale: {body.cfg_scale}, "
         f"Size: {width}x{height}, Model: {job.model}, Seed: "
     )
@@ -270,18 +270,18 @@ def _info(body: Txt2Img, job: Job) -> dict[str, Any]:
         "sd_model_name": job.model,
         "denoising_strength": body.denoising_strength,
         "index_of_first_image": 0,
-        "infotexts": [f"{told}{seed}" for seed in seeds],
+        "infotexts": [f"{infotext}{seed}" for seed in seeds],
         "job_timestamp": time.strftime("%Y%m%d%H%M%S", time.gmtime(job.created_at)),
         "job": job.id,
     }
 
 
 def _progress(job: Job | None, preview: bytes | None) -> Progress:
-    done_share, left_s = 0.0, 0.0
+    fraction_done, left_s = 0.0, 0.0
     if job is not None and job.steps_total:
-        done_share = job.steps_done / job.steps_total
-        if job.started_at is not None and done_share:
-            left_s = max(0.0, (time.time() - job.started_at) * (1 / done_share - 1))
+        fraction_done = job.steps_done / job.steps_total
+        if job.started_at is not None and fraction_done:
+            left_s = max(0.0, (time.time() - job.started_at) * (1 / fraction_done - 1))
     state = {
         "skipped": False,
         "interrupted": False,
@@ -292,4 +292,6 @@ def _progress(job: Job | None, preview: bytes | None) -> Progress:
         "sampling_steps": job.steps_total if job else 0,
     }
     image = as_base64(preview) if preview else None
-    return Progress(progress=done_share, eta_relative=left_s, state=state, current_image=image, textinfo=None)
+    return Progress(
+        progress=fraction_done, eta_relative=left_s, state=state, current_image=image, textinfo=None
+    )

@@ -1,4 +1,4 @@
-"""A1111's names for samplers and schedulers, and ours. Knows nothing of requests."""
+"""Maps A1111's names of samplers and schedulers to Calotype's."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ SCHEDULER_NAMES = {
     "ddim": "DDIM",
     "beta": "Beta",
 }
-"""A1111's labels by its own names."""
+"""A1111's scheduler labels by name."""
 AUTOMATIC = "Automatic"
 
-_SAME_FIGURES = {"normal": "uniform", "polyexponential": "exponential"}
-"""Normal counts the same timesteps as Uniform; Polyexponential has exponent 1 unless a setting changes it."""
+_SAME_SCHEDULE = {"normal": "uniform", "polyexponential": "exponential"}
+"""Normal uses the same timesteps as Uniform; Polyexponential has exponent 1 unless a setting changes it."""
 _SCHEDULE_BY_NAME = {
-    **{name: f"a1111_{_SAME_FIGURES.get(name, name)}" for name in SCHEDULER_NAMES},
-    **{label.lower(): f"a1111_{_SAME_FIGURES.get(name, name)}" for name, label in SCHEDULER_NAMES.items()},
+    **{name: f"a1111_{_SAME_SCHEDULE.get(name, name)}" for name in SCHEDULER_NAMES},
+    **{label.lower(): f"a1111_{_SAME_SCHEDULE.get(name, name)}" for name, label in SCHEDULER_NAMES.items()},
     "sgmuniform": "a1111_sgm_uniform",
     "ddim_uniform": "a1111_ddim",
 }
@@ -58,46 +58,46 @@ _AUTOMATIC_SCHEDULERS = {
     "dpmpp_2m_sde": "exponential",
     "dpmpp_3m_sde": "exponential",
 }
-"""What Automatic means for a sampler; Uniform for all others."""
+"""The scheduler that Automatic selects for a sampler; Uniform for all others."""
 
 
 def automatic_scheduler(sampler: str) -> str:
-    """A1111's name of the scheduler that Automatic means for one of our samplers."""
+    """Return A1111's name of the scheduler that Automatic selects for a Calotype sampler."""
     return _AUTOMATIC_SCHEDULERS.get(sampler, "uniform")
 
 
 def sampler_and_schedule(sampler: str, scheduler: str | None) -> tuple[str, str]:
-    """Our sampler and schedule for theirs; ours are understood too.
+    """Return Calotype's sampler and schedule for A1111's names; accepts Calotype's names too.
 
-    As there, `scheduler` counts before one that follows the sampler's name, also where it is Automatic.
+    As in A1111, `scheduler` overrides a scheduler in the sampler's name, even if it is Automatic.
     """
     sampler, suffix = _without_suffix(sampler)
     chosen = scheduler or suffix or AUTOMATIC
     by_name = {
-        **{one: one for one in SAMPLERS},
-        **{name.lower(): ours for name, ours in SAMPLER_NAMES.items()},
+        **{name: name for name in SAMPLERS},
+        **{name.lower(): value for name, value in SAMPLER_NAMES.items()},
     }
-    found = _found("sampler_name", sampler, by_name, list(SAMPLER_NAMES))
+    ours = _look_up("sampler_name", sampler, by_name, list(SAMPLER_NAMES))
     if chosen.lower() == AUTOMATIC.lower():
-        chosen = automatic_scheduler(found)
-    return found, _found("scheduler", chosen, _SCHEDULE_BY_NAME, [AUTOMATIC, *SCHEDULER_NAMES.values()])
+        chosen = automatic_scheduler(ours)
+    return ours, _look_up("scheduler", chosen, _SCHEDULE_BY_NAME, [AUTOMATIC, *SCHEDULER_NAMES.values()])
 
 
 def scheduler_label(schedule: str) -> str:
-    """A1111's label of one of our schedules."""
+    """Return A1111's label of a Calotype schedule."""
     return SCHEDULER_NAMES[schedule.removeprefix("a1111_")]
 
 
 def _without_suffix(sampler: str) -> tuple[str, str | None]:
-    """Old clients name sampler and scheduler in one."""
+    """Split a name: old clients append the scheduler to the sampler."""
     for suffix in sorted([*_SCHEDULE_BY_NAME, AUTOMATIC.lower()], key=len, reverse=True):
         if sampler.lower().endswith(f" {suffix}"):
             return sampler[: -len(suffix) - 1], suffix
     return sampler, None
 
 
-def _found(field: str, name: str, by_name: dict[str, str], shown_names: list[str]) -> str:
+def _look_up(field: str, name: str, by_name: dict[str, str], known_names: list[str]) -> str:
     if name.lower() not in by_name:
-        rule = f"{short_repr(name)} is not known; {did_you_mean(name[:60], shown_names)}"
+        rule = f"{short_repr(name)} is not known; {did_you_mean(name[:60], known_names)}"
         raise RequestError([Problem(field, rule, name)])
     return by_name[name.lower()]

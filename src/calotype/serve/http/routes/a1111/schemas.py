@@ -1,7 +1,7 @@
-"""What A1111's clients send, and what of it becomes a request of ours. Knows nothing of routes.
+"""Models of A1111's requests, and their conversion to a GenerateRequest.
 
-What is known to change the picture and not done here is refused; what would not, or is a key that we do not
-know, is taken and has no effect: every client and every fork of theirs sends some of its own.
+A field that is known to change the image and is not supported is rejected. Other unsupported fields and
+unknown keys are accepted without effect, because every client and every fork of A1111 sends its own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "subseed_strength": (0,),
     "tiling": (False,),
 }
-"""With any other value the picture would be another; none of it is done here."""
+"""The only supported values of these fields: any other value would change the image."""
 _NEUTRAL_SETTINGS: dict[str, tuple[Any, ...]] = {
     "always_discard_next_to_last_sigma": (False,),
     "beta_dist_alpha": (0.6,),
@@ -73,29 +73,29 @@ _NEUTRAL_SETTINGS: dict[str, tuple[Any, ...]] = {
     "uni_pc_variant": ("bh1",),
     "use_old_karras_scheduler_sigmas": (False,),
 }
-"""Settings of noise levels and samplers, with A1111's defaults, which are the only values done here."""
+"""Settings of noise levels and samplers; A1111's defaults are the only supported values."""
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 BlurRadius = Annotated[float, Field(ge=0, le=64, allow_inf_nan=False)]
 ClipLayers = Annotated[int, Field(ge=0, le=13)]
-"""0 and 1 leave nothing out, 2 the last layer."""
+"""0 and 1 skip no layer, 2 skips the last one."""
 
 
-class _Wide(BaseModel):
+class _A1111Model(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod
     def _without_null(cls, values: Any) -> Any:
-        """Every field may be null there, and has its default then."""
+        """Drop nulls: A1111 accepts null for every field and uses the default."""
         if not isinstance(values, dict):
             return values
         return {name: value for name, value in values.items() if value is not None}
 
 
-class OverrideSettings(_Wide):
+class OverrideSettings(_A1111Model):
     """Settings for this request alone."""
 
     model_config = ConfigDict(extra="allow")
@@ -105,46 +105,46 @@ class OverrideSettings(_Wide):
     sd_vae: str | None = None
     """File name inside the model folder's `vae/`; `Automatic` and `None` are the model's own."""
     CLIP_stop_at_last_layers: ClipLayers | None = None
-    """0 and 1 leave nothing out, 2 the last layer."""
+    """0 and 1 skip no layer, 2 skips the last one."""
 
 
-class Txt2Img(_Wide):
-    """Pictures of a text, as A1111's clients ask for them."""
+class Txt2Img(_A1111Model):
+    """A text-to-image request of A1111's clients."""
 
     prompt: str = ""
-    """What to show; `<lora:name:strength>` applies a LoRA."""
+    """What the image shows; `<lora:name:strength>` applies a LoRA."""
     negative_prompt: str = ""
     seed: Annotated[int, Field(ge=-1, le=MAX_SEED)] = -1
-    """−1 is a random one, the same for the same `Idempotency-Key`."""
+    """−1 selects a random seed, the same one for the same `Idempotency-Key`."""
     steps: int = 20
     cfg_scale: float = 7.0
     width: int | None = None
-    """The model's own if not said, or the given picture's."""
+    """Default: the size of the start image, or the model's native size."""
     height: int | None = None
-    """The model's own if not said, or the given picture's."""
+    """Default: the size of the start image, or the model's native size."""
     sampler_name: str | None = None
-    """One of `/sdapi/v1/samplers`, with or without a schedule behind it; `Euler` if not said."""
+    """One of `/sdapi/v1/samplers`, optionally followed by a schedule; default `Euler`."""
     sampler_index: str | None = None
     """An older name of `sampler_name`."""
     scheduler: str | None = None
-    """One of `/sdapi/v1/schedulers`; `Automatic` if not said."""
+    """One of `/sdapi/v1/schedulers`; default `Automatic`."""
     n_iter: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Batches."""
+    """Number of batches."""
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Pictures a batch; how many are made at a time is the deployment's business."""
+    """Images per batch; the deployment decides how many run at a time."""
     eta: float | None = None
-    """How much noise a step adds; without effect for samplers that add none."""
+    """Noise that each step adds; no effect with samplers that add none."""
     denoising_strength: float | None = None
-    """How far to leave the given picture; without one it has no effect."""
+    """How far to depart from the start image; no effect without one."""
     override_settings: OverrideSettings = OverrideSettings()
     send_images: bool = True
-    """Whether pictures are in the answer."""
+    """Whether the response contains the images."""
     alwayson_scripts: dict[str, Any] | None = None
     clip_skip: ClipLayers | None = None
-    """As `CLIP_stop_at_last_layers` among the settings, which goes before."""
+    """Like the setting `CLIP_stop_at_last_layers`, which overrides it."""
     comments: dict[str, Any] | None = None
     disable_extra_networks: bool | None = None
-    """True takes `<lora:…>` as text."""
+    """True treats `<lora:…>` as plain text."""
     do_not_save_grid: bool | None = None
     do_not_save_samples: bool | None = None
     enable_hr: bool | None = None
@@ -187,11 +187,11 @@ class Txt2Img(_Wide):
 
     @property
     def named_sampler(self) -> str:
-        """The sampler by the client's name for it."""
+        """The sampler's name as the client sent it."""
         return self.sampler_name or self.sampler_index or "Euler"
 
     def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
-        """The values of a GenerateRequest, for a client that calls it so."""
+        """Return the values of a GenerateRequest."""
         self._check_neutral()
         sampler, schedule = sampler_and_schedule(self.named_sampler, self.scheduler)
         prompt, loras = (self.prompt, []) if self.disable_extra_networks else loras_in(self.prompt)
@@ -208,7 +208,7 @@ class Txt2Img(_Wide):
             "sampler": sampler,
             "schedule": schedule,
             "count": self.n_iter * self.batch_size,
-            # Clients send it always, whatever the sampler.
+            # Clients always send eta, whatever the sampler.
             "eta": self.eta if sampler in SAMPLERS_WITH_ETA else None,
             "loras": loras,
             "clip_skip": skipped - 1 if skipped else 0,
@@ -216,36 +216,34 @@ class Txt2Img(_Wide):
         }
 
     def _check_neutral(self) -> None:
-        found = [
-            Problem(
-                name, f"{short_repr(value)} asks for something that is not done here; leave it out", value
-            )
+        problems = [
+            Problem(name, f"{short_repr(value)} is not supported; leave it out", value)
             for name, neutral in _NEUTRAL.items()
-            if (value := getattr(self, name, None)) is not None and _said(value) not in neutral
+            if (value := getattr(self, name, None)) is not None and _without_empty(value) not in neutral
         ]
         settings = self.override_settings.model_extra or {}
         for name, neutral in _NEUTRAL_SETTINGS.items():
             value = settings.get(name)
             if value is not None and value not in neutral:
                 rule = f"{short_repr(value)} is not supported; use {neutral[0]!r} or leave it out"
-                found.append(Problem(f"override_settings.{name}", rule, value))
-        if found:
-            raise RequestError(found)
+                problems.append(Problem(f"override_settings.{name}", rule, value))
+        if problems:
+            raise RequestError(problems)
 
 
 class Img2Img(Txt2Img):
-    """Pictures from a picture, as A1111's clients ask for them."""
+    """An image-to-image request of A1111's clients."""
 
     init_images: Annotated[list[str], Field(min_length=1, max_length=1)]
-    """The picture to start from, as base64 or as a data URL."""
+    """The start image, as base64 or as a data URL."""
     mask: str | None = None
-    """White is painted anew."""
+    """White areas are repainted."""
     mask_blur: BlurRadius | None = None
-    """Radius of the mask's soft edge, in pixels of the mask; `mask_blur_x` and `mask_blur_y` if not said."""
+    """Radius of the mask's soft edge, in pixels of the mask; default: `mask_blur_x` and `mask_blur_y`."""
     mask_blur_x: BlurRadius = 4
     mask_blur_y: BlurRadius = 4
     inpainting_mask_invert: Annotated[int, Field(ge=0, le=1)] = 0
-    """1 paints anew what is black."""
+    """1 repaints black areas instead."""
     denoising_strength: float | None = 0.75
     image_cfg_scale: Number | None = None
     include_init_images: bool | None = None
@@ -258,33 +256,33 @@ class Img2Img(Txt2Img):
     resize_mode: Annotated[int, Field(ge=0, le=3)] | None = None
 
     def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
-        """The values of a GenerateRequest, for a client that calls it so."""
+        """Return the values of a GenerateRequest."""
         return {**super().request_values(idempotency_key), "strength": self.denoising_strength}
 
     @property
     def blur(self) -> tuple[float, float]:
-        """Radii of the mask's soft edge, across and down."""
+        """Radii of the mask's soft edge: horizontal and vertical."""
         if self.mask_blur is not None:
             return self.mask_blur, self.mask_blur
         return self.mask_blur_x, self.mask_blur_y
 
 
-def _said(value: Any) -> Any:
-    """A value without what asks for nothing: empty names of styles, and scripts that are told nothing."""
+def _without_empty(value: Any) -> Any:
+    """Drop entries without effect: empty style names and scripts without arguments."""
     if isinstance(value, list):
-        return [one for one in value if one != ""]
+        return [item for item in value if item != ""]
     if isinstance(value, dict):
-        return {name: one for name, one in value.items() if not isinstance(one, dict) or one.get("args")}
+        return {name: item for name, item in value.items() if not isinstance(item, dict) or item.get("args")}
     return value
 
 
 def loras_in(prompt: str) -> tuple[str, list[dict[str, Any]]]:
-    """A prompt without its `<lora:name:strength>`, and the LoRAs."""
+    """Split a prompt into the text without `<lora:name:strength>`, and the LoRAs."""
     loras = []
     for name, strength, text_strength in _LORA.findall(prompt):
         use: dict[str, Any] = {"name": name, "strength": _number(strength or "1", prompt)}
         if text_strength:
-            # Theirs names the text encoder's first.
+            # A1111 writes the text encoder's strength first.
             use = {**use, "strength": _number(text_strength, prompt), "text_strength": use["strength"]}
         loras.append(use)
     return _LORA.sub("", prompt), loras

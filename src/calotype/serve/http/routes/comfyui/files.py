@@ -1,4 +1,4 @@
-"""ComfyUI's routes about pictures: give one, give a mask for one, look at one. Knows nothing of workflows."""
+"""ComfyUI's routes for images: upload an image or a mask, and view files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TYPES = ("input", "output", "temp")
 
 
 class PictureForm(BaseModel):
-    """A picture for workflows to come."""
+    """An image to upload for workflows."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
     image: Annotated[str, Field(json_schema_extra={"format": "binary"})]
@@ -39,29 +39,29 @@ class PictureForm(BaseModel):
     type: str = "input"
     """`input`, or `temp`."""
     overwrite: str = "false"
-    """`true`: another of this name goes; otherwise this one gets a number behind its name."""
+    """`true` replaces another image of this name; otherwise the new name gets a number."""
 
 
 class MaskForm(PictureForm):
-    """A mask: what is transparent in it will be in the picture it belongs to."""
+    """A mask to upload: its transparency is applied to the image it belongs to."""
 
     original_ref: str
-    """Its picture as JSON text: `{"filename", "subfolder", "type"}`; admins may add `client`."""
+    """The mask's image as JSON text: `{"filename", "subfolder", "type"}`; admins may add `client`."""
 
 
 class OriginalRef(BaseModel):
-    """A picture that is here."""
+    """Names an image on the server."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
     filename: str
     subfolder: str = ""
     type: str = "output"
     client: str | None = None
-    """Whose it is, where an admin means another client's."""
+    """The owner, if an admin means another client's image."""
 
 
 class UploadedFile(BaseModel):
-    """The name under which a picture was kept."""
+    """The name of a stored upload."""
 
     name: str
     subfolder: str
@@ -75,29 +75,32 @@ BODIES: list[type[BaseModel]] = [PictureForm, MaskForm]
 async def upload_image(
     request: Request, workflows: WorkflowServiceDep, caller: ClientDep, images: Images
 ) -> UploadedFile:
-    """Keep a picture, by name. The same picture of the same name again is the same."""
+    """Store an image by name. The same image under the same name is stored once."""
     fields, name, data = await _form(request)
     await images.checked(data, "image")
-    kept = await workflows.upload(
-        _place(fields, name), data, client=caller.name, overwrite=_yes(fields.get("overwrite", ""))
+    stored = await workflows.upload(
+        _target_file(fields, name), data, client=caller.name, overwrite=_is_true(fields.get("overwrite", ""))
     )
-    return UploadedFile(name=kept.filename, subfolder=kept.subfolder, type=kept.type)
+    return UploadedFile(name=stored.filename, subfolder=stored.subfolder, type=stored.type)
 
 
 @router.post("/upload/mask", openapi_extra=described(as_form=MaskForm))
 async def upload_mask(
     request: Request, reach: AppStateDep, workflows: WorkflowServiceDep, caller: ClientDep, images: Images
 ) -> UploadedFile:
-    """Keep a picture that is here with a mask as its transparency, under a name of its own."""
+    """Store an existing image with a mask as its transparency, under a new name."""
     fields, name, data = await _form(request)
     original, owner = _original(fields.get("original_ref", ""), reach.settings)
-    picture = await _found(workflows, original, caller, owner)
+    picture = await _read(workflows, original, caller, owner)
     mask = await images.changed(data, "image", operations.ALPHA)
     masked = await images.changed(picture, "original_ref", operations.with_alpha(mask))
-    kept = await workflows.upload(
-        _place(fields, name), masked, client=caller.name, overwrite=_yes(fields.get("overwrite", ""))
+    stored = await workflows.upload(
+        _target_file(fields, name),
+        masked,
+        client=caller.name,
+        overwrite=_is_true(fields.get("overwrite", "")),
     )
-    return UploadedFile(name=kept.filename, subfolder=kept.subfolder, type=kept.type)
+    return UploadedFile(name=stored.filename, subfolder=stored.subfolder, type=stored.type)
 
 
 @router.get(
@@ -106,28 +109,30 @@ async def upload_mask(
     responses={
         200: {
             "content": {"image/png": {"schema": {"type": "string", "format": "binary"}}},
-            "description": "The file as it was saved, or what was asked for of it.",
+            "description": "The saved file, or the requested preview or channel.",
         },
-        304: {"description": "It is the one that `If-None-Match` names."},
+        304: {"description": "The file matches `If-None-Match`."},
     },
 )
 async def view(
     workflows: WorkflowServiceDep,
     caller: ClientDep,
     images: Images,
-    filename: Annotated[str, Query(description="As a node, or an upload, was told.")],
+    filename: Annotated[str, Query(description="As a node or an upload returned it.")],
     subfolder: str = "",
     kind: Annotated[str, Query(alias="type", description="`output`, `temp` or `input`.")] = "output",
-    preview: Annotated[str, Query(description="`webp;90`: smaller, in that format and quality.")] = "",
-    channel: Annotated[str, Query(description="`rgba`, `rgb`, or `a` for the transparency alone.")] = "rgba",
-    client: Annotated[str | None, Query(description="Whose file it is: for admins.")] = None,
+    preview: Annotated[
+        str, Query(description="Format and quality of a smaller image, such as `webp;90`.")
+    ] = "",
+    channel: Annotated[str, Query(description="`rgba`, `rgb`, or `a` for the alpha channel only.")] = "rgba",
+    client: Annotated[str | None, Query(description="The owner of the file: for admins.")] = None,
     if_none_match: Annotated[str, Header()] = "",
 ) -> Response:
-    """A picture that a workflow made or that was given."""
+    """Return an image that a workflow saved or a client uploaded."""
     file = _file(filename, subfolder, kind)
-    data = await _found(workflows, file, caller, client)
+    data = await _read(workflows, file, caller, client)
     if preview:
-        data = await images.changed(data, "filename", _smaller(preview, channel))
+        data = await images.changed(data, "filename", _preview(preview, channel))
     elif channel != "rgba":
         data = await images.changed(data, "filename", _channel(channel))
     tag = f'"{hashlib.sha256(data).hexdigest()}"'
@@ -138,58 +143,60 @@ async def view(
     return Response(data, media_type=_media_type(data), headers=headers)
 
 
-async def _found(workflows: WorkflowService, file: PictureFile, caller: Client, owner: str | None) -> bytes:
-    """The file that a client means: its own first; then, for an admin, another client's."""
+async def _read(workflows: WorkflowService, file: PictureFile, caller: Client, owner: str | None) -> bytes:
+    """Read a file: the client's own first; then, for an admin, another client's."""
     return await workflows.picture(file, client=caller.acts_for(owner), others=caller.admin and not owner)
 
 
 async def _form(request: Request) -> tuple[dict[str, str], str, bytes]:
-    """The fields, the picture's name and the picture."""
+    """Return the fields, the image's name and its data."""
     if not is_form(request):
-        raise RequestError([Problem("body", "is no form; send multipart/form-data with a file `image`")])
+        raise RequestError([Problem("body", "is not a form; send multipart/form-data with a file `image`")])
     async with request.form(max_files=1, max_fields=MAX_FIELDS) as form:
         fields = {name: value for name, value in form.items() if isinstance(value, str)}
         file = form.get("image")
         if not isinstance(file, UploadFile) or not file.filename:
-            raise RequestError([Problem("image", "is required: a picture as a file with a name")])
+            raise RequestError([Problem("image", "is required: an image as a file with a name")])
         return fields, file.filename, await file.read()
 
 
-def _place(fields: dict[str, str], name: str) -> PictureFile:
+def _target_file(fields: dict[str, str], name: str) -> PictureFile:
     return _file(name, fields.get("subfolder", ""), fields.get("type") or "input")
 
 
 def _file(filename: str, subfolder: str, kind: str) -> PictureFile:
-    """A picture's name that can be one; ComfyUI's clients may say its type inside it."""
+    """Validate the name of an image; ComfyUI's clients may append its type."""
     for known in _TYPES:
         if filename.endswith(f" [{known}]"):
             filename, kind = filename.removesuffix(f" [{known}]"), known
     if kind not in _TYPES:
-        raise RequestError([Problem("type", f"{short_repr(kind)} is none of {', '.join(_TYPES)}", kind)])
+        raise RequestError(
+            [Problem("type", f"{short_repr(kind)} is unknown; use one of {', '.join(_TYPES)}", kind)]
+        )
     if "/" in check_name("filename", filename):
-        raise RequestError([Problem("filename", "holds a slash; folders go into `subfolder`", filename)])
+        raise RequestError([Problem("filename", "contains a slash; put folders into `subfolder`", filename)])
     if subfolder:
         check_name("subfolder", subfolder)
     return PictureFile.model_validate({"filename": filename, "subfolder": subfolder, "type": kind})
 
 
 def _original(text: str, settings: ServeSettings) -> tuple[PictureFile, str | None]:
-    """The image that a mask is for, and whose it is if the form says so."""
+    """Return the image that a mask is for, and its owner if the form names one."""
     with rename_error_fields({"body": "original_ref"}):
         values = loads(text.encode(), settings)
     try:
-        asked = OriginalRef.model_validate(values)
+        original = OriginalRef.model_validate(values)
     except ValidationError as error:
         raise RequestError(problems_of(OriginalRef, error)) from None
-    return _file(asked.filename, asked.subfolder, asked.type), asked.client
+    return _file(original.filename, original.subfolder, original.type), original.client
 
 
-def _smaller(preview: str, channel: str) -> Operation:
-    format_name, _, said = preview.partition(";")
+def _preview(preview: str, channel: str) -> Operation:
+    format_name, _, quality = preview.partition(";")
     if format_name not in MAX_SIDES:
         format_name = "webp"
     return operations.preview(
-        format_name, _quality(said), keeps_alpha=format_name == "webp" and channel != "rgb"
+        format_name, _quality(quality), keeps_alpha=format_name == "webp" and channel != "rgb"
     )
 
 
@@ -201,19 +208,23 @@ def _quality(text: str) -> int:
 
 def _channel(channel: str) -> Operation:
     if channel not in ("rgb", "a"):
-        raise RequestError([Problem("channel", f"{short_repr(channel)} is none of rgba, rgb, a", channel)])
+        raise RequestError(
+            [Problem("channel", f"{short_repr(channel)} is unknown; use one of rgba, rgb, a", channel)]
+        )
 
     return operations.channel(channel)
 
 
 def _media_type(data: bytes) -> str:
-    return next((kind for mark, kind in _KINDS.items() if data.startswith(mark)), "application/octet-stream")
+    return next(
+        (kind for magic, kind in _KINDS.items() if data.startswith(magic)), "application/octet-stream"
+    )
 
 
 def _quoted(name: str) -> str:
-    """For a header, which is ASCII."""
+    """Quote a name for a header, which is ASCII."""
     return name.encode("ascii", "replace").decode().replace("\\", "_").replace('"', "_")
 
 
-def _yes(text: Any) -> bool:
+def _is_true(text: Any) -> bool:
     return str(text).lower() in ("true", "1")

@@ -1,4 +1,4 @@
-"""ComfyUI's routes about what there is: nodes, model files, the machine. Knows nothing of workflows."""
+"""ComfyUI's routes for nodes, model files and the machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BODIES: list[type[BaseModel]] = []
 
 @router.get("/object_info")
 async def object_info(workflows: WorkflowServiceDep, caller: ClientDep) -> Mapping[str, Any]:
-    """Every node: its inputs with limits and choices, its outputs, its place in the menu."""
+    """Describe all nodes: inputs with limits and choices, outputs and menu category."""
     return await workflows.object_info(client=caller.name)
 
 
@@ -31,19 +31,19 @@ async def object_info(workflows: WorkflowServiceDep, caller: ClientDep) -> Mappi
 async def one_object_info(
     node_class: str, workflows: WorkflowServiceDep, caller: ClientDep
 ) -> Mapping[str, Any]:
-    """One node; nothing if there is none of this name."""
+    """Describe one node; empty if no node has this name."""
     return await workflows.object_info(client=caller.name, name=node_class)
 
 
 @router.get("/models")
 async def folders() -> list[str]:
-    """The folders that models are in."""
+    """List the model folders."""
     return list(FOLDERS)
 
 
 @router.get("/models/{folder}")
 async def models(folder: str, workflows: WorkflowServiceDep) -> list[str]:
-    """The models in a folder."""
+    """List the models in a folder."""
     if folder not in FOLDERS:
         raise NotFoundError(f"no folder {folder[:80]!r}; {did_you_mean(folder[:80], FOLDERS)}")
     return list(await workflows.model_files(folder))
@@ -51,13 +51,13 @@ async def models(folder: str, workflows: WorkflowServiceDep) -> list[str]:
 
 @router.get("/embeddings")
 async def embeddings(workflows: WorkflowServiceDep) -> list[str]:
-    """Learned words that prompts may use, without their suffix."""
+    """List the textual inversion embeddings that prompts may use, without file suffix."""
     return [name.rpartition(".")[0] or name for name in await workflows.model_files("embeddings")]
 
 
 @router.get("/system_stats")
 async def system_stats(reach: AppStateDep) -> dict[str, Any]:
-    """The machine, and the devices of the workers that are there."""
+    """Describe the machine and the devices of its workers."""
     memory = read_memory()
     workers = reach.service.status().workers
     return {
@@ -65,7 +65,7 @@ async def system_stats(reach: AppStateDep) -> dict[str, Any]:
             "os": platform.system().lower(),
             "ram_total": memory.total_bytes,
             "ram_free": memory.available_bytes,
-            # What clients look at before they use what came later.
+            # Clients check the version before they use newer features.
             "comfyui_version": f"calotype {VERSION}",
             "python_version": sys.version,
             "pytorch_version": _version("torch"),

@@ -1,6 +1,6 @@
-"""ComfyUI's routes about workflows: hand in, look, take back, stop, remember, forget.
+"""ComfyUI's routes for workflows: submit, list, cancel, interrupt, and the history.
 
-A client sees its own workflows, an admin everybody's. Knows nothing of files or sockets.
+A client sees its own workflows, an admin those of all clients.
 """
 
 from __future__ import annotations
@@ -33,41 +33,41 @@ class _Body(BaseModel):
 
 
 class QueueEdit(_Body):
-    """Which workflows to take out of the queue, or of the history."""
+    """Which workflows to remove from the queue or the history."""
 
     clear: bool = False
-    """All of them."""
+    """Remove all."""
     delete: list[str] = []
-    """Those with these ids."""
+    """Ids to remove."""
 
 
 class InterruptBody(_Body):
     """Which workflow to stop."""
 
     prompt_id: str | None = None
-    """The one that runs if not said."""
+    """Default: all running workflows."""
 
 
 class FreeBody(_Body):
-    """What memory to give back."""
+    """What memory to release."""
 
     unload_models: bool | None = None
-    """Every model, as soon as no job uses it; as `free_memory` if not said."""
+    """Unload every model as soon as no job uses it; default: the value of `free_memory`."""
     free_memory: bool = False
-    """What nodes made and was kept for the next workflow."""
+    """Drop the cached results of nodes."""
 
 
 BODIES: list[type[BaseModel]] = [WorkflowSubmission, QueueEdit, InterruptBody, FreeBody]
-_REFUSED: dict[int | str, dict[str, Any]] = {
+_REJECTED: dict[int | str, dict[str, Any]] = {
     400: {"description": "The graph cannot run: `error` and `node_errors` list every problem."}
 }
 
 
-@router.post("/prompt", responses=_REFUSED, openapi_extra=described(as_json=WorkflowSubmission))
+@router.post("/prompt", responses=_REJECTED, openapi_extra=described(as_json=WorkflowSubmission))
 async def queue_prompt(
     request: Request, reach: AppStateDep, workflows: WorkflowServiceDep, caller: ClientDep
 ) -> Response:
-    """Hand in a workflow in ComfyUI's API format. It is on disk when this is answered."""
+    """Submit a workflow in ComfyUI's API format. It is on disk when the response arrives."""
     try:
         submission = await json_body(request, WorkflowSubmission, reach)
         accepted = await workflows.submit(submission, client=caller.name)
@@ -81,13 +81,13 @@ async def queue_prompt(
 
 @router.get("/prompt")
 async def remaining(workflows: WorkflowServiceDep, caller: ClientDep) -> dict[str, Any]:
-    """How many workflows wait or run."""
+    """Count the workflows that wait or run."""
     return {"exec_info": {"queue_remaining": await workflows.unended(client=caller.can_see)}}
 
 
 @router.get("/queue")
 async def queue(reach: AppStateDep, caller: ClientDep) -> dict[str, Any]:
-    """Workflows that run and that wait, in their order."""
+    """List running and waiting workflows in queue order."""
     running = [job async for job in _jobs(reach.service, caller.can_see, "running")]
     waiting = [job async for job in _jobs(reach.service, caller.can_see, "queued")]
     waiting.sort(key=lambda job: job.position or 0)
@@ -99,31 +99,31 @@ async def queue(reach: AppStateDep, caller: ClientDep) -> dict[str, Any]:
 
 @router.post("/queue", openapi_extra=described(as_json=QueueEdit))
 async def edit_queue(request: Request, reach: AppStateDep, caller: ClientDep) -> Response:
-    """Take workflows back that wait; those that run go on."""
+    """Cancel waiting workflows; running ones continue."""
     body = await json_body(request, QueueEdit, reach)
     waiting = [job.id async for job in _jobs(reach.service, caller.can_see, "queued")]
     for job_id in waiting:
         if body.clear or job_id in body.delete:
-            with _gone_already():
+            with _ignore_deleted():
                 await reach.service.cancel(job_id, client=caller.can_see)
     return Response(status_code=200)
 
 
 @router.post("/interrupt", openapi_extra=described(as_json=InterruptBody, required=False))
 async def interrupt(request: Request, reach: AppStateDep, caller: ClientDep) -> Response:
-    """Stop the workflow that runs, at its next step."""
+    """Cancel running workflows at their next step."""
     body = await json_body(request, InterruptBody, reach) if await request.body() else InterruptBody()
     running = [job.id async for job in _jobs(reach.service, caller.can_see, "running")]
     for job_id in running:
         if body.prompt_id in (None, job_id):
-            with _gone_already():
+            with _ignore_deleted():
                 await reach.service.cancel(job_id, client=caller.can_see)
     return Response(status_code=200)
 
 
 @router.post("/free", openapi_extra=described(as_json=FreeBody, required=False))
 async def free(request: Request, reach: AppStateDep, caller: ClientDep) -> Response:
-    """Give memory back. What is needed again is loaded again, which takes its time. For admins."""
+    """Release memory. Later jobs load what they need again, which takes time. For admins."""
     caller.require_admin()
     body = await json_body(request, FreeBody, reach) if await request.body() else FreeBody()
     models = body.free_memory if body.unload_models is None else body.unload_models
@@ -135,27 +135,29 @@ async def free(request: Request, reach: AppStateDep, caller: ClientDep) -> Respo
 async def history(
     reach: AppStateDep,
     caller: ClientDep,
-    max_items: Annotated[int, Query(ge=-1, description="The latest so many; -1 is all.")] = -1,
-    offset: Annotated[int, Query(ge=-1, description="Skip so many of the earliest.")] = -1,
+    max_items: Annotated[
+        int, Query(ge=-1, description="Return at most this many of the latest; -1 is all.")
+    ] = -1,
+    offset: Annotated[int, Query(ge=-1, description="Skip this many of the earliest.")] = -1,
 ) -> dict[str, Any]:
-    """Workflows that have ended, the earliest first."""
+    """List ended workflows, earliest first."""
     latest = MAX_REMEMBERED if max_items < 0 else min(max_items, MAX_REMEMBERED)
-    found: list[Job] = []
+    jobs: list[Job] = []
     if latest:
         async for job in _jobs(reach.service, caller.can_see):
             if is_remembered(job):
-                found.append(job)
-            if len(found) == latest and offset < 0:
+                jobs.append(job)
+            if len(jobs) == latest and offset < 0:
                 break
-    found.reverse()
+    jobs.reverse()
     if offset >= 0:
-        found = found[offset : offset + latest]
-    return {job.id: remembered(job, caller.name) for job in found}
+        jobs = jobs[offset : offset + latest]
+    return {job.id: remembered(job, caller.name) for job in jobs}
 
 
 @router.get("/history/{job_id}")
 async def history_of(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> dict[str, Any]:
-    """A workflow that has ended; nothing while it has not."""
+    """Return an ended workflow; empty until it has ended."""
     try:
         job = await reach.service.job(job_id, client=caller.can_see)
     except NotFoundError:
@@ -165,23 +167,23 @@ async def history_of(job_id: JobId, reach: AppStateDep, caller: ClientDep) -> di
 
 @router.post("/history", openapi_extra=described(as_json=QueueEdit))
 async def clear_history(request: Request, reach: AppStateDep, caller: ClientDep) -> Response:
-    """Forget ended workflows and their pictures."""
+    """Delete ended workflows and their images."""
     body = await json_body(request, QueueEdit, reach)
     ended = [job.id async for job in _jobs(reach.service, caller.can_see) if job.state in FINAL_STATES]
     for job_id in ended:
         if body.clear or job_id in body.delete:
-            with _gone_already():
+            with _ignore_deleted():
                 await reach.service.delete(job_id, client=caller.can_see)
     return Response(status_code=200)
 
 
-def _gone_already() -> suppress:
-    """Somebody may have had a workflow forgotten since it was listed; the others are still to be done."""
+def _ignore_deleted() -> suppress:
+    """Skip a workflow that another request deleted after the listing."""
     return suppress(NotFoundError)
 
 
 async def _jobs(service: Service, client: str | None, state: JobState | None = None) -> AsyncIterator[Job]:
-    """Workflows, the newest first, however many."""
+    """Yield all workflows page by page, newest first."""
     before: str | None = None
     while page := await service.jobs(client=client, state=state, kind="workflow", limit=PAGE, before=before):
         for job in page:

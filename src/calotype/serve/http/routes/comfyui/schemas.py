@@ -1,4 +1,4 @@
-"""Jobs and their news in ComfyUI's words. Knows nothing of routes or sockets."""
+"""Converts jobs and job events to ComfyUI's JSON and WebSocket messages."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from calotype.serve.service import JobEvent
 from calotype.spec.job import FINAL_STATES, Job, WorkflowReport
 
 Message = tuple[str, dict[str, Any]]
-"""A type and its data."""
+"""Message type and data."""
 
 _PREVIEW, _JPEG, _PNG = 1, 1, 2
 _FRAME = struct.Struct(">II")
 
 
 def number_of(job: Job) -> float:
-    """Where a workflow stands in ComfyUI's row: what its client asked for, or how many came before."""
-    asked = job.request.get("number")
-    if asked is not None:
-        return float(asked)
+    """Return ComfyUI's queue number: the one that the client sent, or the count of earlier jobs."""
+    number = job.request.get("number")
+    if number is not None:
+        return float(number)
     return -job.sequence if job.request.get("front") else job.sequence
 
 
 def queued(job: Job) -> list[Any]:
-    """A workflow as it stands in a queue and in the history."""
+    """Return a workflow's entry in the queue and in the history."""
     extra = {**job.request["extra_data"], "client_id": job.request["client_id"]}
     return [number_of(job), job.id, job.request["prompt"], extra, job.request["outputs"]]
 
 
 def remembered(job: Job, viewer: str) -> dict[str, Any]:
-    """An ended workflow as the history tells it.
+    """Return an ended workflow's entry in the history.
 
     Images of another client than `viewer` name their `client`, so that `/view` with the same values finds
     them, whatever files of the same name the viewer has.
@@ -42,7 +42,7 @@ def remembered(job: Job, viewer: str) -> dict[str, Any]:
     outputs = report.outputs
     if job.client != viewer:
         outputs = {node: _with_client(ui, job.client) for node, ui in outputs.items()}
-    about = {
+    meta = {
         node: {"node_id": node, "display_node": node, "parent_node": None, "real_node_id": node}
         for node in report.outputs
     }
@@ -52,14 +52,14 @@ def remembered(job: Job, viewer: str) -> dict[str, Any]:
         "status": {
             "status_str": "success" if job.state == "done" else "error",
             "completed": job.state == "done",
-            "messages": [list(message) for message in _story(job, report)],
+            "messages": [list(message) for message in _history_messages(job, report)],
         },
-        "meta": about,
+        "meta": meta,
     }
 
 
 def _with_client(ui: Any, client: str) -> Any:
-    """What a node shows, with the client in every entry that names a file."""
+    """Add the client to every entry of a node's UI output that names a file."""
 
     def entry(value: Any) -> Any:
         return {**value, "client": client} if isinstance(value, dict) and "filename" in value else value
@@ -73,21 +73,21 @@ def _with_client(ui: Any, client: str) -> Any:
 
 
 def is_remembered(job: Job) -> bool:
-    """Whether the history has it: one that was taken back before it began never was."""
+    """Whether the history contains the job; a job cancelled before it started is not in it."""
     return (
         job.kind == "workflow" and job.state in FINAL_STATES and (job.attempts > 0 or job.state == "failed")
     )
 
 
-def _story(job: Job, report: WorkflowReport) -> Iterator[Message]:
-    began = {"prompt_id": job.id, "timestamp": _milliseconds(job.started_at or job.created_at)}
-    yield "execution_start", began
-    yield "execution_cached", {"nodes": list(report.cached), **began}
-    yield ending(job)
+def _history_messages(job: Job, report: WorkflowReport) -> Iterator[Message]:
+    started = {"prompt_id": job.id, "timestamp": _milliseconds(job.started_at or job.created_at)}
+    yield "execution_start", started
+    yield "execution_cached", {"nodes": list(report.cached), **started}
+    yield final_message(job)
 
 
-def ending(job: Job) -> Message:
-    """The last word about a workflow."""
+def final_message(job: Job) -> Message:
+    """Return the final message of a workflow."""
     report = job.report or WorkflowReport()
     data: dict[str, Any] = {"prompt_id": job.id, "timestamp": _milliseconds(job.ended_at or 0.0)}
     if job.state == "done":
@@ -111,17 +111,17 @@ def ending(job: Job) -> Message:
     return "execution_error", data
 
 
-def event_messages(happening: JobEvent) -> Iterator[Message]:
-    """What the workflow's own client hears."""
-    job = happening.job
-    if happening.news is not None:
-        yield from _news(job, happening.news)
+def event_messages(job_event: JobEvent) -> Iterator[Message]:
+    """Yield the messages for the client that submitted the workflow."""
+    job = job_event.job
+    if job_event.news is not None:
+        yield from _node_messages(job, job_event.news)
     elif is_remembered(job):
-        yield ending(job)
+        yield final_message(job)
         yield "executing", {"node": None, "prompt_id": job.id}
 
 
-def _news(job: Job, news: NodeNews) -> Iterator[Message]:
+def _node_messages(job: Job, news: NodeNews) -> Iterator[Message]:
     data: dict[str, Any] = {"prompt_id": job.id}
     match news.happened:
         case "started":
@@ -138,20 +138,20 @@ def _news(job: Job, news: NodeNews) -> Iterator[Message]:
 
 
 def preview_frame(preview: bytes) -> bytes:
-    """A preview as sockets carry it."""
+    """Encode a preview as a binary WebSocket frame."""
     kind = _PNG if preview.startswith(b"\x89PNG") else _JPEG
     return _FRAME.pack(_PREVIEW, kind) + preview
 
 
 def status(remaining: int) -> dict[str, Any]:
-    """How many workflows wait or run."""
+    """Return the data of a status message: the number of workflows that wait or run."""
     return {"status": {"exec_info": {"queue_remaining": remaining}}}
 
 
 def refusal(error: RequestError) -> dict[str, Any]:
-    """What is wrong with a body, in the form of a graph that was found wrong."""
-    fault = {"type": "invalid_prompt", "message": str(error), "details": str(error), "extra_info": {}}
-    return {"error": fault, "node_errors": {}}
+    """Return the problems of a body in the format of an invalid graph."""
+    problem = {"type": "invalid_prompt", "message": str(error), "details": str(error), "extra_info": {}}
+    return {"error": problem, "node_errors": {}}
 
 
 def _milliseconds(seconds: float) -> int:

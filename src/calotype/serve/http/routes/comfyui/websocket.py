@@ -1,6 +1,6 @@
-"""ComfyUI's WebSocket: how the workflows go that were handed in under a client's name.
+"""ComfyUI's WebSocket: progress of the workflows that were submitted under a client id.
 
-Whoever comes back under the same name hears at once where its running workflows are. Knows nothing of routes.
+A client that reconnects with the same id gets the state of its running workflows at once.
 """
 
 from __future__ import annotations
@@ -30,66 +30,66 @@ KEY_REVOKED = 1008
 async def websocket(
     socket: WebSocket, name: Annotated[str, Query(alias="clientId", max_length=200)] = ""
 ) -> None:
-    """Messages as JSON text, previews as binary frames; what the client says is not listened to."""
+    """Send messages as JSON text and previews as binary frames; ignore what the client sends."""
     reach, visit = socket.app.state.reach, socket.state.visit
     assert isinstance(reach, AppState)
     assert isinstance(visit, Session)
     assert reach.workflows is not None
     name = name or uuid.uuid4().hex
-    # Followed from before the client knows that it is connected: it misses nothing of what it then asks for.
-    with reach.service.follow(client=visit.caller.can_see) as happenings:
+    # Subscribe before accepting: the client misses no event of a job that it submits after connecting.
+    with reach.service.follow(client=visit.caller.can_see) as job_events:
         await socket.accept()
-        leaving = asyncio.ensure_future(_left(socket))
-        telling = asyncio.ensure_future(_tell(socket, name, visit, happenings, reach.workflows))
-        staying = asyncio.ensure_future(_stayed(visit, reach.settings.ping_s))
-        tasks = (leaving, telling, staying)
+        disconnect_task = asyncio.ensure_future(_wait_for_disconnect(socket))
+        send_task = asyncio.ensure_future(_send_events(socket, name, visit, job_events, reach.workflows))
+        revocation_task = asyncio.ensure_future(_wait_for_revocation(visit, reach.settings.ping_s))
+        tasks = (disconnect_task, send_task, revocation_task)
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone = leaving.done()
+            disconnected = disconnect_task.done()
             for task in tasks:
                 task.cancel()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect):
-            raise outcome
-    if not gone:
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect):
+            raise result
+    if not disconnected:
         with suppress(RuntimeError, WebSocketDisconnect):
             await socket.close(GOING_AWAY if visit.is_valid() else KEY_REVOKED)
 
 
-async def _left(socket: WebSocket) -> None:
+async def _wait_for_disconnect(socket: WebSocket) -> None:
     while (await socket.receive())["type"] != "websocket.disconnect":
         pass
 
 
-async def _stayed(visit: Session, look_every_s: float) -> None:
-    """Until the client's key is revoked, though there is nothing to tell."""
+async def _wait_for_revocation(visit: Session, interval_s: float) -> None:
+    """Return when the client's key is revoked, even while there are no events."""
     while visit.is_valid():
-        await asyncio.sleep(look_every_s)
+        await asyncio.sleep(interval_s)
 
 
-async def _tell(
+async def _send_events(
     socket: WebSocket,
     name: str,
     visit: Session,
-    happenings: AsyncIterator[JobEvent],
+    job_events: AsyncIterator[JobEvent],
     workflows: WorkflowService,
 ) -> None:
     caller = visit.caller
     await _send(socket, "status", {**status(await workflows.unended(client=caller.can_see)), "sid": name})
-    async for happening in happenings:
+    async for job_event in job_events:
         if not visit.is_valid():
             return
-        if happening.job.kind != "workflow":
+        if job_event.job.kind != "workflow":
             continue
-        # An admin sees everybody's; a name is a client's own.
-        if (happening.job.client, happening.job.request["client_id"]) == (caller.name, name):
-            for message, data in event_messages(happening):
+        # An admin follows all jobs, but a client id belongs to one client.
+        if (job_event.job.client, job_event.job.request["client_id"]) == (caller.name, name):
+            for message, data in event_messages(job_event):
                 await _send(socket, message, data)
-            if happening.preview is not None:
-                await socket.send_bytes(preview_frame(happening.preview))
-        if happening.news is None:
+            if job_event.preview is not None:
+                await socket.send_bytes(preview_frame(job_event.preview))
+        if job_event.news is None:
             await _send(socket, "status", status(await workflows.unended(client=caller.can_see)))
 
 

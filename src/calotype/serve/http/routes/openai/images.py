@@ -1,4 +1,4 @@
-"""`/v1/images` and `/v1/models` as OpenAI's clients expect them. Knows nothing of the client's library."""
+"""`/v1/images` and `/v1/models`: routes for OpenAI's clients."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"])
 IMAGES = ("image", "mask")
 BODIES: list[type[BaseModel]] = [ImageGeneration, ImageEditForm]
 _STREAMED: dict[int | str, dict[str, Any]] = {
-    200: {"content": DESCRIBED, "description": "Pictures, or events."}
+    200: {"content": DESCRIBED, "description": "Images, or events."}
 }
 
 
@@ -69,13 +69,13 @@ async def generations(
     images: Images,
     idempotency_key: IdempotencyKey = None,
 ) -> ImagesMade | Response:
-    """Make pictures of a text.
+    """Generate images from a prompt.
 
-    Disconnecting cancels them, unless there is an `Idempotency-Key`.
+    A disconnect cancels the job, unless the client sent an `Idempotency-Key`.
     """
     body = await json_body(request, ImageGeneration, reach)
-    job = await _submitted(reach, visit.caller, body, idempotency_key)
-    return await _answer(request, reach, visit, images, body, job, "image_generation")
+    job = await _submit(reach, visit.caller, body, idempotency_key)
+    return await _respond(request, reach, visit, images, body, job, "image_generation")
 
 
 @router.post(
@@ -92,9 +92,9 @@ async def edits(
     images: Images,
     idempotency_key: IdempotencyKey = None,
 ) -> ImagesMade | Response:
-    """Make pictures from a picture; with a mask, only what is transparent in it is painted anew.
+    """Generate images from an image; with a mask, only its transparent areas are repainted.
 
-    Disconnecting cancels them, unless there is an `Idempotency-Key`.
+    A disconnect cancels the job, unless the client sent an `Idempotency-Key`.
     """
     fields, files = await form_body(request)
     check_kinds(fields, files, texts=ImageEdit.model_fields, pictures=IMAGES)
@@ -102,30 +102,30 @@ async def edits(
     body = parsed(ImageEdit, {**form_values(fields, reach.settings), **dict.fromkeys(unknown, "(a file)")})
     image, mask = one_file(files, "image"), one_file(files, "mask")
     if image is None:
-        raise RequestError([Problem("image", "is required: the picture to change, as a file")])
+        raise RequestError([Problem("image", "is required: the image to edit, as a file")])
     if mask is not None:
         mask = await images.changed(mask, "mask", MASK_OF_TRANSPARENCY)
     await images.checked(image, "image")
-    job = await _submitted(reach, visit.caller, body, idempotency_key, image, mask)
-    return await _answer(request, reach, visit, images, body, job, "image_edit")
+    job = await _submit(reach, visit.caller, body, idempotency_key, image, mask)
+    return await _respond(request, reach, visit, images, body, job, "image_edit")
 
 
 @router.get("/models")
 async def models(reach: AppStateDep) -> ModelList:
-    """The models that are loaded."""
+    """List the loaded models."""
     return ModelList(data=[ModelEntry(id=model.name) for model in await reach.service.models()])
 
 
 @router.get("/models/{name:path}")
 async def model(name: str, reach: AppStateDep) -> ModelEntry:
-    """One model that is loaded."""
-    known = [one.name for one in await reach.service.models()]
+    """Return one loaded model."""
+    known = [model.name for model in await reach.service.models()]
     if name not in known:
         raise NotFoundError(f"no model {name[:80]!r} is loaded; {did_you_mean(name[:80], known)}")
     return ModelEntry(id=name)
 
 
-async def _submitted(
+async def _submit(
     reach: AppState,
     caller: Client,
     body: ImageGeneration,
@@ -139,7 +139,7 @@ async def _submitted(
         return await submit_shielded(reach.service, caller, parse_submission(values, image, mask))
 
 
-async def _answer(
+async def _respond(
     request: Request,
     reach: AppState,
     visit: Session,
@@ -155,7 +155,7 @@ async def _answer(
         base = f"{request.url.scheme}://{request.url.netloc}/v1/jobs/{job.id}/pictures"
         data = [MadeImage(url=f"{base}/{index}") for index in range(len(job.pictures))]
     else:
-        data = [MadeImage(b64_json=text) for text in await _pictures(reach, images, body, job)]
+        data = [MadeImage(b64_json=text) for text in await _encoded_images(reach, images, body, job)]
     return ImagesMade(
         created=int(job.created_at),
         data=data,
@@ -168,25 +168,27 @@ async def _answer(
 async def _stream(
     reach: AppState, images: ClientImages, body: ImageGeneration, job: Job, kind: str
 ) -> AsyncGenerator[bytes]:
-    """Previews at equal distances, then each picture; an error is the last event."""
+    """Yield previews at equal intervals, then each image; an error is the last event."""
     wanted, sent = body.partial_images or 0, 0
     try:
-        async with aclosing(stream_job(reach.service, job, previews=wanted > 0)) as told:
-            async for item in told:
+        async with aclosing(stream_job(reach.service, job, previews=wanted > 0)) as updates:
+            async for item in updates:
                 job = item.job
                 due = int(job.steps_done / max(job.steps_total, 1) * (wanted + 1))
                 if item.preview and job.state not in FINAL_STATES and sent < min(due, wanted):
-                    file = await _in_format(images, body, item.preview)
+                    file = await _convert(images, body, item.preview)
                     picture = {"b64_json": as_base64(file), "partial_image_index": sent}
-                    yield _event(f"{kind}.partial_image", {**picture, **_told(body, job)})
+                    yield _event(f"{kind}.partial_image", {**picture, **_image_info(body, job)})
                     sent += 1
-        for text in await _pictures(reach, images, body, done(job)):
-            yield _event(f"{kind}.completed", {"b64_json": text, "usage": _NO_USAGE, **_told(body, job)})
+        for text in await _encoded_images(reach, images, body, done(job)):
+            yield _event(
+                f"{kind}.completed", {"b64_json": text, "usage": _NO_USAGE, **_image_info(body, job)}
+            )
     except CalotypeError as error:
         yield event("error", error_body(error))
     except Exception:
-        # The answer has begun; a stream that breaks off would be taken for a lost connection.
-        _log.exception("a stream failed by a mistake of ours")
+        # The response has begun; the client would take a broken stream for a lost connection.
+        _log.exception("a stream failed with an internal error")
         yield event("error", bug_body())
 
 
@@ -196,14 +198,14 @@ _NO_USAGE = {
     "output_tokens": 0,
     "total_tokens": 0,
 }
-"""The client's type has it; nothing is sold by tokens here."""
+"""OpenAI's type requires it; Calotype counts no tokens."""
 
 
 def _event(kind: str, values: dict[str, Any]) -> bytes:
     return event(kind, {"type": kind, **values})
 
 
-def _told(body: ImageGeneration, job: Job) -> dict[str, Any]:
+def _image_info(body: ImageGeneration, job: Job) -> dict[str, Any]:
     return {
         "created_at": int(time.time()),
         "background": "opaque",
@@ -213,13 +215,15 @@ def _told(body: ImageGeneration, job: Job) -> dict[str, Any]:
     }
 
 
-async def _pictures(reach: AppState, images: ClientImages, body: ImageGeneration, job: Job) -> list[str]:
-    """The job's pictures as base64, in the format asked for."""
+async def _encoded_images(
+    reach: AppState, images: ClientImages, body: ImageGeneration, job: Job
+) -> list[str]:
+    """Return the job's images as base64 in the requested format."""
     files = [await reach.service.picture(job.id, index) for index in range(len(job.pictures))]
-    return [as_base64(await _in_format(images, body, data)) for data in files]
+    return [as_base64(await _convert(images, body, data)) for data in files]
 
 
-async def _in_format(images: ClientImages, body: ImageGeneration, png: bytes) -> bytes:
+async def _convert(images: ClientImages, body: ImageGeneration, png: bytes) -> bytes:
     if body.output_format in (None, "png"):
         return png
     quality = 95 if body.output_compression is None else body.output_compression

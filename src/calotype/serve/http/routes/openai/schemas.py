@@ -1,7 +1,4 @@
-"""What OpenAI's image clients send and read, and what of it becomes a request of ours.
-
-Knows nothing of routes.
-"""
+"""Models of OpenAI's image requests and responses, and their conversion to a GenerateRequest."""
 
 from __future__ import annotations
 
@@ -22,65 +19,65 @@ from calotype.spec.validation_errors import short_repr
 MAX_IMAGES = 10
 MAX_PARTIAL = 3
 STEPS = {"low": 10, "medium": 20, "standard": 20, "high": 40, "hd": 40}
-"""What `quality` means here, where no steps are given; `auto` leaves them to the model."""
+"""Steps for each `quality` if the request has no `steps`; `auto` uses the model's default."""
 NAMES = {"count": "n", "width": "size", "height": "size"}
 _SIZE = re.compile(r"(\d{1,9})x(\d{1,9})")
 _LORA_PART = re.compile(r"loras\[\]\[(.*)\]", re.DOTALL)
-"""How OpenAI's client calls a part of each of a list's objects in a form."""
+"""How OpenAI's client names a property of the objects of a list in a form."""
 _KNOBS = ("negative_prompt", "cfg", "sampler", "schedule", "strength", "loras", "clip_skip")
 
 
 class ImageGeneration(BaseModel):
-    """A request for pictures as OpenAI's clients make it, and some knobs of ours (`extra_body`)."""
+    """An image request of OpenAI's clients, with options of Calotype (`extra_body`)."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     prompt: str
-    """What to show."""
+    """What the image shows."""
     model: str | None = None
-    """One of `/v1/models`; the deployment's first if not said."""
+    """One of `/v1/models`; default: the deployment's first model."""
     n: Annotated[int, Field(ge=1, le=MAX_IMAGES)] | None = None
-    """How many pictures."""
+    """Number of images."""
     size: str | None = None
-    """`WIDTHxHEIGHT` in multiples of 8, or `auto`: the model's own, or the given picture's."""
+    """`WIDTHxHEIGHT` in multiples of 8, or `auto`: the input image's size, or the model's native size."""
     response_format: Literal["b64_json", "url"] | None = None
-    """`b64_json` if not said. Fetching a `url` needs the API key too."""
+    """Default `b64_json`. Fetching a `url` needs the API key too."""
     quality: Literal["low", "medium", "standard", "auto", "high", "hd"] | None = None
-    """Steps, where `steps` are not given: 10, 20 or 40; `auto` is the model's own number."""
+    """Sets the steps if `steps` is missing: 10, 20 or 40; `auto` uses the model's default."""
     output_format: Literal["png", "jpeg", "webp"] | None = None
-    """`png` if not said. Pictures at a `url` are PNG."""
+    """Default `png`. Images at a `url` are PNG."""
     output_compression: Annotated[int, Field(ge=0, le=100)] | None = None
-    """Quality of jpeg and webp; 95 if not said."""
+    """Quality of jpeg and webp; default 95."""
     stream: bool | None = None
-    """Answer by server-sent events."""
+    """Respond with server-sent events."""
     partial_images: Annotated[int, Field(ge=0, le=MAX_PARTIAL)] | None = None
-    """Previews on the way, with `stream`."""
+    """Number of previews, with `stream`."""
     background: Literal["opaque", "auto"] | None = None
-    """Pictures have no transparency."""
+    """Images have no transparency."""
     moderation: Literal["low", "auto"] | None = None
-    """Taken and without effect: nothing is moderated here."""
+    """Accepted without effect: the server does not moderate."""
     style: Literal["vivid", "natural"] | None = None
-    """Taken and without effect: describe the style in the prompt."""
+    """Accepted without effect: describe the style in the prompt."""
     user: Annotated[str, Field(max_length=512)] | None = None
-    """Taken and without effect; answered as `safety_identifier`."""
+    """Accepted without effect; the response returns it as `safety_identifier`."""
     safety_identifier: Annotated[str, Field(max_length=512)] | None = None
-    """Taken and without effect; answered as it is."""
+    """Accepted without effect; the response returns it."""
     seed: int | None = None
-    """Of the first picture; a random one if not said, the same for the same `Idempotency-Key`."""
+    """Seed of the first image; random by default, the same for the same `Idempotency-Key`."""
     steps: int | None = None
-    """Of the noise schedule."""
+    """Number of sampling steps."""
     negative_prompt: str | None = None
-    """What to keep away from."""
+    """What the image should not show."""
     cfg: float | None = None
-    """Classifier-free guidance."""
+    """Scale of classifier-free guidance."""
     sampler: str | None = None
     schedule: str | None = None
     clip_skip: int | None = None
     loras: list[dict[str, Any]] | None = None
-    """As in `/v1/jobs`: name, strength, text_strength."""
+    """As in `/v1/jobs`: objects with name, strength and text_strength."""
 
     def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
-        """The values of a GenerateRequest, for a client that calls it so."""
+        """Return the values of a GenerateRequest."""
         width, height = _size(self.size)
         knobs = {name: getattr(self, name, None) for name in _KNOBS}
         knobs["steps"] = self.steps if self.steps is not None else STEPS.get(self.quality or "auto")
@@ -94,12 +91,14 @@ class ImageGeneration(BaseModel):
         }
 
     def check(self, given: tuple[int, int] | None) -> None:
-        """What does not go together; `given` is the size of a picture to change."""
+        """Reject options that do not go together; `given` is the size of the input image."""
         if self.response_format == "url" and self.output_format not in (None, "png"):
-            rule = f"{self.output_format!r} cannot be had at a url; ask for b64_json"
+            rule = f"{self.output_format!r} is not available at a url; use b64_json"
             raise RequestError([Problem("output_format", rule, self.output_format)])
         if self.response_format == "url" and self.stream:
-            raise RequestError([Problem("response_format", "a stream carries b64_json; leave it out")])
+            raise RequestError(
+                [Problem("response_format", "a stream carries b64_json; leave response_format out")]
+            )
         self._check_sides(given)
 
     def _check_sides(self, given: tuple[int, int] | None) -> None:
@@ -108,24 +107,24 @@ class ImageGeneration(BaseModel):
         most = MAX_SIDES.get(self.output_format or "png")
         if most is not None and max(sides) > most:
             size = f"{sides[0]}x{sides[1]}"
-            rule = f"{self.output_format!r} has at most {most} pixels a side, a picture of {size} more"
-            fix = "ask for png, or for a smaller size"
+            rule = f"{self.output_format!r} has at most {most} pixels a side, and the image has {size}"
+            fix = "use png, or a smaller size"
             raise RequestError([Problem("output_format", f"{rule}; {fix}", self.output_format)])
 
 
 class ImageEdit(ImageGeneration):
-    """A request to change a picture; a form with files."""
+    """A request to edit an image; a form with files."""
 
     # Fields of a form are text.
     model_config = ConfigDict(strict=False)
 
     strength: float | None = None
-    """How far to leave the given picture; 0.75 if not said, or all the way with a mask."""
+    """How far to depart from the input image; default 0.75, or 1 with a mask."""
     input_fidelity: Literal["high", "low"] | None = None
-    """Strength, where it is not said: `high` stays at 0.5 and `low` goes to 0.75."""
+    """Sets the strength if it is missing: `high` 0.5, `low` 0.75."""
 
     def request_values(self, idempotency_key: str | None) -> dict[str, Any]:
-        """The values of a GenerateRequest, for a client that calls it so."""
+        """Return the values of a GenerateRequest."""
         values = super().request_values(idempotency_key)
         if self.input_fidelity and self.strength is None:
             values["strength"] = {"high": 0.5, "low": 0.75}[self.input_fidelity]
@@ -133,46 +132,48 @@ class ImageEdit(ImageGeneration):
 
 
 class ImageEditForm(ImageEdit):
-    """A request to change a picture, as a form."""
+    """The form of a request to edit an image."""
 
     model_config = ConfigDict(json_schema_extra=without_null)
 
     image: Annotated[str, Field(json_schema_extra={"format": "binary"})]
     """PNG, WebP or JPEG."""
     mask: Annotated[str, Field(json_schema_extra={"format": "binary"})] | None = None
-    """What is fully transparent in it is painted anew."""
+    """Its fully transparent areas are repainted."""
 
 
 def form_values(fields: Mapping[str, list[str]], settings: ServeSettings) -> dict[str, Any]:
-    """The values of a form; LoRAs are JSON text, or as OpenAI's client writes a list of objects."""
+    """Parse the values of a form; LoRAs are JSON text, or a list of objects as OpenAI's client writes it."""
     values: dict[str, Any] = {}
     parts: dict[str, list[str]] = {}
-    for name, said in fields.items():
-        if found := _LORA_PART.fullmatch(name):
-            parts[found[1]] = said
+    for name, texts in fields.items():
+        if match := _LORA_PART.fullmatch(name):
+            parts[match[1]] = texts
         else:
-            values[name] = said[-1]
+            values[name] = texts[-1]
     if "loras" in values:
         with rename_error_fields({"body": "loras"}):
             values["loras"] = loads(values["loras"].encode(), settings)
-    return {**values, "loras": _put_together(parts)} if parts else values
+    return {**values, "loras": _zip_loras(parts)} if parts else values
 
 
-def _put_together(parts: Mapping[str, list[str]]) -> list[dict[str, Any]]:
-    """LoRAs of all their names, all their strengths and so on."""
+def _zip_loras(parts: Mapping[str, list[str]]) -> list[dict[str, Any]]:
+    """Build LoRAs from the list of their names, the list of their strengths, and so on."""
     count = len(parts.get("name", ()))
-    for part, said in parts.items():
-        if len(said) != count:
-            rule = f"{count} names and {len(said)} of {short_repr(part)}, and a form does not say whose"
-            raise RequestError([Problem("loras", f"{rule}; say it of each, or send the list as JSON text")])
+    for part, texts in parts.items():
+        if len(texts) != count:
+            rule = f"has {count} names but {len(texts)} of {short_repr(part)}"
+            raise RequestError(
+                [Problem("loras", f"{rule}; give one for each, or send the list as JSON text")]
+            )
     return [
-        {part: said[index] if part == "name" else _as_number(said[index]) for part, said in parts.items()}
+        {part: texts[index] if part == "name" else _as_number(texts[index]) for part, texts in parts.items()}
         for index in range(count)
     ]
 
 
 def _as_number(text: str) -> float | str:
-    """What is none is refused with everything else that is wrong."""
+    """Return other text unchanged: validation reports it with all other problems."""
     try:
         return float(text)
     except ValueError:
@@ -180,14 +181,14 @@ def _as_number(text: str) -> float | str:
 
 
 class MadeImage(BaseModel):
-    """One picture."""
+    """One generated image."""
 
     b64_json: str | None = None
     url: str | None = None
 
 
 class ImagesMade(BaseModel):
-    """Pictures, as OpenAI's clients read them."""
+    """Generated images, as OpenAI's clients read them."""
 
     created: int
     data: list[MadeImage]
@@ -216,7 +217,7 @@ class ModelList(BaseModel):
 def _size(text: str | None) -> tuple[int | None, int | None]:
     if text in (None, "auto"):
         return None, None
-    found = _SIZE.fullmatch(text or "")
-    if not found:
+    match = _SIZE.fullmatch(text or "")
+    if not match:
         raise RequestError([Problem("size", f"{short_repr(text)} is not WIDTHxHEIGHT or 'auto'", text)])
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
