@@ -179,19 +179,19 @@ def _measure(
     model = load_training_model(recipe, process.device, progress, models)
     tflop = training_tflop(model.architecture, recipe)
     _find_ceiling(recipe, plan, process, found, counted=tflop is not None)
-    subject = build_task(model, recipe)
-    loop = Trainer(subject, recipe, process)
-    feed = build_training_dataloader(model, recipe, process, progress=progress)
-    with feed:
-        subject.use_empty_text(feed.facts.empty_text)
+    task = build_task(model, recipe)
+    trainer = Trainer(task, recipe, process)
+    dataloader = build_training_dataloader(model, recipe, process, progress=progress)
+    with dataloader:
+        task.use_empty_text(dataloader.facts.empty_text)
         progress.start("warm-up", plan.warmup_steps)
         for _ in range(plan.warmup_steps):
             started = time.perf_counter()
-            loop.train_step(feed)
+            trainer.train_step(dataloader)
             found.warmup_step_s.append(time.perf_counter() - started)
             progress.advance()
         progress.start("benchmark", plan.steps)
-        clocks = timed(loop, feed, plan.steps, progress)
+        clocks = timed(trainer, dataloader, plan.steps, progress)
     found.window = window_of(clocks, recipe, tflop, found.ceiling_tflops)
     found.memory = all_memory(process)
 

@@ -96,12 +96,12 @@ def export(
     cpu = torch.device("cpu")
     place = device if device and recipe.model.train == "vae" else cpu
     model = load_training_model(recipe.model_copy(update={"model": whole}), place, models=models)
-    subject = build_task(model, recipe)
-    refuse_other(state, subject.parameters(), model, recipe, with_moments=False)
+    task = build_task(model, recipe)
+    refuse_other(state, task.parameters(), model, recipe, with_moments=False)
     metadata = weights_metadata(recipe, model.identity)
-    if isinstance(subject, LoraTask | TextualInversionTask):
-        subject.export(destination, tensors, metadata)
-    elif isinstance(subject, VaeTask):
+    if isinstance(task, LoraTask | TextualInversionTask):
+        task.export(destination, tensors, metadata)
+    elif isinstance(task, VaeTask):
         _scale(model, recipe, tensors, samples)
         made = LiveWeights(model, {"vae": tensors})
         write_vae_folder(made, destination, dtype=choose_dtype(dtype, cpu), metadata=metadata)

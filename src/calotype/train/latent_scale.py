@@ -22,13 +22,13 @@ def latent_deviation(model: Model, recipe: Recipe, num_samples: int) -> float:
     """
     total = torch.zeros(3, dtype=torch.float64, device=model.device)
     part = recipe.data.model_copy(update={"in_memory": False})
-    feed = build_dataloader(
+    dataloader = build_dataloader(
         part, requirements_of(model, recipe), micro_batch_size=recipe.model.micro_batch_size
     )
-    with feed:
-        left = min(num_samples, feed.facts.num_samples or num_samples)
+    with dataloader:
+        left = min(num_samples, dataloader.facts.num_samples or num_samples)
         while left > 0:
-            pixels = next(feed).to(model.device).pixels
+            pixels = next(dataloader).to(model.device).pixels
             assert pixels is not None
             found = model.vae.encode(pixels[:left].to(model.vae.dtype)).latent_dist
             mean, variance = found.mean.double(), found.var.double()

@@ -49,10 +49,10 @@ class Objective:
         target = noise if self._prediction == "epsilon" else signal * noise - deviation * clean
         return LossInput(noisy, timesteps, target, self._weights[timesteps])
 
-    def loss(self, answer: Tensor, question: LossInput) -> Tensor:
+    def loss(self, answer: Tensor, loss_input: LossInput) -> Tensor:
         """Mean over the batch of each sample's weighted squared error."""
-        errors = (answer.float() - question.target.float()).square().flatten(1).mean(1)
-        return (errors * question.weights).mean()
+        errors = (answer.float() - loss_input.target.float()).square().flatten(1).mean(1)
+        return (errors * loss_input.weights).mean()
 
     @property
     def wants_offset(self) -> bool:

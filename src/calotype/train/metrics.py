@@ -25,19 +25,19 @@ class Metrics:
     every_steps: int = 1
     """How often those who keep numbers want them."""
 
-    def wanted(self, news: StepMetrics) -> bool:
+    def wanted(self, step_metrics: StepMetrics) -> bool:
         """Whether a step's numbers should be kept; what is rare always is."""
-        rare = news.skipped or news.step in self.validation_losses
-        return rare or news.step % self.every_steps == 0
+        rare = step_metrics.skipped or step_metrics.step in self.validation_losses
+        return rare or step_metrics.step % self.every_steps == 0
 
-    def of(self, news: StepMetrics) -> dict[str, float]:
+    def of(self, step_metrics: StepMetrics) -> dict[str, float]:
         """By name; figures of the subject, `mfu` and `validation_loss` only where there are any."""
-        values = asdict(news)
+        values = asdict(step_metrics)
         values |= values.pop("figures")
         if self.most_samples_per_s is not None:
-            values["mfu"] = news.samples_per_s / self.most_samples_per_s
-        if news.step in self.validation_losses:
-            values["validation_loss"] = self.validation_losses[news.step]
+            values["mfu"] = step_metrics.samples_per_s / self.most_samples_per_s
+        if step_metrics.step in self.validation_losses:
+            values["validation_loss"] = self.validation_losses[step_metrics.step]
         return values
 
 

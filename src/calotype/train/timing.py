@@ -32,21 +32,21 @@ class Timed:
     energy_j: float | None = None
 
 
-def timed(loop: Trainer, feed: DataLoader, steps: int, progress: Progress) -> Timed:
+def timed(trainer: Trainer, dataloader: DataLoader, steps: int, progress: Progress) -> Timed:
     """Train for so many steps by the clock, from one synchronisation of the device to another."""
-    on_gpu = loop.process.device.type == "cuda"
+    on_gpu = trainer.process.device.type == "cuda"
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)] if on_gpu else []
     losses: list[float | None] = []
     host: list[float] = []
-    loop.process.barrier()
-    joules = _energy_meter(loop.process)
-    _synchronize(loop.process)
+    trainer.process.barrier()
+    joules = _energy_meter(trainer.process)
+    _synchronize(trainer.process)
     drawn = joules()
     started = last = time.perf_counter()
     if on_gpu:
         marks[0].record()
     for index in range(steps):
-        loss = loop.train_step(feed).loss
+        loss = trainer.train_step(dataloader).loss
         if on_gpu:
             marks[index + 1].record()
         now = time.perf_counter()
@@ -54,7 +54,7 @@ def timed(loop: Trainer, feed: DataLoader, steps: int, progress: Progress) -> Ti
         last = now
         losses.append(loss if math.isfinite(loss) else None)
         progress.advance()
-    _synchronize(loop.process)
+    _synchronize(trainer.process)
     seconds = time.perf_counter() - started
     drawn_at_last = joules()
     energy_j = None if drawn is None or drawn_at_last is None else drawn_at_last - drawn

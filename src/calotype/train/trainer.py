@@ -68,51 +68,51 @@ class StepMetrics:
 class Callback(Protocol):
     """Told of every update; decides what to keep, draw or save."""
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None: ...
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None: ...
 
 
 class Trainer:
     """Everything that moves during training, and how to save and restore it."""
 
-    def __init__(self, subject: TrainTask, recipe: Recipe, process: Rank) -> None:
-        self.subject, self.recipe, self.process = subject, recipe, process
+    def __init__(self, task: TrainTask, recipe: Recipe, process: Rank) -> None:
+        self.subject, self.recipe, self.process = task, recipe, process
         # First of all: splitting the weights puts other parameters in the place of those that were there.
-        self._exchanging = wrap_ddp_or_fsdp(subject.network, recipe, process)
-        self._parameters = subject.parameters()
+        self._wrapped_network = wrap_ddp_or_fsdp(task.network, recipe, process)
+        self._parameters = task.parameters()
         ordered = self._ordered()
         self.optimizer = build_optimizer(ordered, recipe.optimizer)
         self.ema = Ema([own_part(p) for p in ordered], recipe.ema) if recipe.model.use_ema else None
-        self.network = compiled(self._exchanging, recipe)
+        self.network = compiled(self._wrapped_network, recipe)
         scaled = recipe.model.precision == "fp16" and not recipe.model.low_precision_weights
         self.scaler = torch.amp.GradScaler(process.device.type, enabled=scaled)
-        self._decides_itself = can_decide_itself(self.optimizer) and not scaled
+        self._skips_on_device = can_decide_itself(self.optimizer) and not scaled
         self._one_pass = FusedOptimizer(self.optimizer, self.ema) if recipe.optimizer.one_pass else None
         self.step, self.samples, self.skips = 0, 0, 0
-        self.is_whole = True
+        self.is_consistent = True
         """Whether all of it belongs to `step`; where a step fails on its way, nothing has moved yet."""
-        self._ahead: LossFn | None = None
-        self._aside = SideStream(process.device, wanted=recipe.model.encode_aside)
+        self._prefetched: LossFn | None = None
+        self._side_stream = SideStream(process.device, wanted=recipe.model.encode_aside)
         self._names: list[str] = []
         # A replayed backward pass writes where it wrote before, so gradients that are summed need a place of
         # their own. It costs a kernel for each of them, and a single micro-batch has nothing to sum.
-        self._keeps_gradients = recipe.model.cuda_graphs and recipe.accumulation > 1
-        if self._keeps_gradients:
+        self._keeps_grad_buffers = recipe.model.cuda_graphs and recipe.accumulation > 1
+        if self._keeps_grad_buffers:
             for parameter in ordered:
                 parameter.grad = torch.zeros_like(parameter)
 
-    def run(self, batches: Iterator[Batch], watchers: Sequence[Callback], stop: Callable[[], bool]) -> None:
+    def run(self, batches: Iterator[Batch], callbacks: Sequence[Callback], stop: Callable[[], bool]) -> None:
         """Train to the recipe's last step, or until `stop` says so between two steps."""
         while self.step < self.recipe.trainer.max_steps and not stop():
-            news = self.train_step(batches)
-            for watcher in watchers:
-                watcher.after_step(news, self)
+            step_metrics = self.train_step(batches)
+            for callback in callbacks:
+                callback.after_step(step_metrics, self)
 
     def train_step(self, batches: Iterator[Batch]) -> StepMetrics:
         """One update from `accumulation` micro-batches."""
         started = time.perf_counter()
-        self.optimizer.zero_grad(set_to_none=not self._keeps_gradients)
+        self.optimizer.zero_grad(set_to_none=not self._keeps_grad_buffers)
         loss = self._accumulate(batches)
-        self._aside.fork()
+        self._side_stream.fork()
         names, self._names = self._names, []
         sync_gradients_after(list(self._parameters.values()), self.recipe, self.process)
         self.scaler.unscale_(self.optimizer)
@@ -122,7 +122,7 @@ class Trainer:
         if not self._one_pass:
             nn.utils.clip_grads_with_norm_(self._parameters.values(), self._limit, norm)
         numbers = torch.stack([means[0], norm.to(loss), *means[1:]])
-        self.is_whole = False
+        self.is_consistent = False
         self.samples += self.recipe.model.global_batch_size
         self.step += 1
         # From the step alone: nothing to save, and a resumed run follows the recipe as it reads now.
@@ -135,20 +135,20 @@ class Trainer:
         left_out = ~numbers[:2].isfinite().all()
         if self._one_pass:
             self._one_pass.step(self.step, norm, self._limit, left_out)
-        elif self._decides_itself:
+        elif self._skips_on_device:
             step_unless(self.optimizer, left_out)
         if self.step < self.recipe.trainer.max_steps:
-            self._ahead = self._prepared_ahead(batches)
+            self._prefetched = self._prefetch(batches)
         total, size, *others = readback.wait()
         finite = math.isfinite(total) and math.isfinite(size)
         if not finite and not (math.isfinite(total) and self._scale_can_fall()):
-            self._leave_out(f"loss {total}, gradient norm {size}, learning rate {rate:g}", names)
-        elif not self._decides_itself:
+            self._handle_non_finite(f"loss {total}, gradient norm {size}, learning rate {rate:g}", names)
+        elif not self._skips_on_device:
             self.scaler.step(self.optimizer)
         self.scaler.update()
         if finite and self.ema:
             (self.ema.count if self._one_pass else self.ema.step)(self.step)
-        self.is_whole = True
+        self.is_consistent = True
         return StepMetrics(
             step=self.step,
             loss=total,
@@ -164,18 +164,18 @@ class Trainer:
     def _accumulate(self, batches: Iterator[Batch]) -> Tensor:
         count = self.recipe.accumulation
         total = torch.zeros((), device=self.process.device)
-        self._aside.join()
+        self._side_stream.join()
         for index in range(count):
-            prepared, self._ahead = self._ahead or self._prepared(batches, index), None
+            prepared, self._prefetched = self._prefetched or self._prepare_batch(batches, index), None
             if self.recipe.model.cuda_graphs:
                 torch.compiler.cudagraph_mark_step_begin()
-            with no_gradient_sync(self._exchanging, last=index == count - 1):
+            with no_gradient_sync(self._wrapped_network, last=index == count - 1):
                 loss = prepared(self.network) / count
                 self.scaler.scale(loss).backward()
             total += loss.detach()
         return total
 
-    def _prepared(self, batches: Iterator[Batch], index: int) -> LossFn:
+    def _prepare_batch(self, batches: Iterator[Batch], index: int) -> LossFn:
         """The next update's micro-batch of that number."""
         micro = self.recipe.model.micro_batch_size
         first = self.samples + (index * self.process.world_size + self.process.rank) * micro
@@ -183,11 +183,11 @@ class Trainer:
         self._names += batch.keys
         return self.subject.prepare(batch, range(first, first + micro))
 
-    def _prepared_ahead(self, batches: Iterator[Batch]) -> LossFn:
+    def _prefetch(self, batches: Iterator[Batch]) -> LossFn:
         """The next update's first micro-batch; what goes wrong with it is that update's to say."""
         try:
-            with self._aside.use():
-                return self._prepared(batches, 0)
+            with self._side_stream.use():
+                return self._prepare_batch(batches, 0)
         except Exception as error:
             failure = error
 
@@ -212,7 +212,7 @@ class Trainer:
         """
         return self.scaler.is_enabled() and self.scaler.get_scale() > 1
 
-    def _leave_out(self, numbers: str, names: Sequence[str]) -> None:
+    def _handle_non_finite(self, numbers: str, names: Sequence[str]) -> None:
         """Non-finite numbers never reach the weights: stop, or skip this update if the recipe allows it."""
         trainer, step = self.recipe.trainer, self.step
         if trainer.on_non_finite == "skip" and self.skips < trainer.most_skips:
@@ -220,7 +220,7 @@ class Trainer:
             return
         # What is saved now goes on with this step, by then perhaps with other settings.
         self.step, self.samples = step - 1, self.samples - self.recipe.model.global_batch_size
-        self.is_whole = True
+        self.is_consistent = True
         shown = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
         what = f"step {step}: {numbers}" + (f", samples {shown}" if names else "")
         if trainer.on_non_finite == "skip":
@@ -267,7 +267,7 @@ class Trainer:
     @torch.no_grad()
     def load_state(self, state: dict[str, Any]) -> None:
         self.step, self.samples, self.skips = state["step"], state["samples"], state["skips"]
-        self._ahead, self._names = None, []
+        self._prefetched, self._names = None, []
         for name, parameter in self._parameters.items():
             parameter.copy_(split(state["parameters"][name], parameter))
         self._load_optimizer(state["optimizer"])

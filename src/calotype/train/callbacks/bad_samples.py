@@ -13,17 +13,17 @@ from calotype.train.trainer import StepMetrics, Trainer
 class BadSampleCallback:
     """Appends names and reasons to `unreadable-rankN.jsonl`; one that earlier starts met is there already."""
 
-    def __init__(self, feed: DataLoader, folder: Path, rank: int) -> None:
-        self._feed, self._file = feed, folder / f"unreadable-rank{rank}.jsonl"
+    def __init__(self, dataloader: DataLoader, folder: Path, rank: int) -> None:
+        self._dataloader, self._file = dataloader, folder / f"unreadable-rank{rank}.jsonl"
         self._num_kept = 0
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        del news, loop
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        del step_metrics, trainer
         self.keep()
 
     def keep(self) -> None:
         """Write what is not written yet."""
-        found = self._feed.report().unreadable
+        found = self._dataloader.report().unreadable
         if len(found) == self._num_kept:
             return
         known = self._file.read_text(encoding="utf-8").splitlines() if self._file.exists() else []

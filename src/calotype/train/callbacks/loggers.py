@@ -22,19 +22,19 @@ from calotype.train.trainer import StepMetrics, Trainer
 class MetricsFile:
     """One JSON object a line; steps that a resumed run repeats are dropped first, so none is there twice."""
 
-    def __init__(self, path: Path, first_step: int, readings: Metrics) -> None:
+    def __init__(self, path: Path, first_step: int, run_metrics: Metrics) -> None:
         kept = _lines_before(path, first_step)
         # Whole or not at all: a run that is killed while it starts keeps the lines it had.
         with atomic_write(path, "w") as file:
             file.writelines(kept)
         self._file: IO[str] = path.open("a", encoding="utf-8")
-        self._readings = readings
+        self._run_metrics = run_metrics
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        del loop
-        if self._readings.wanted(news):
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        del trainer
+        if self._run_metrics.wanted(step_metrics):
             # JSON has no word for what is not finite.
-            values = {k: v if math.isfinite(v) else None for k, v in self._readings.of(news).items()}
+            values = {k: v if math.isfinite(v) else None for k, v in self._run_metrics.of(step_metrics).items()}
             self._file.write(json.dumps(values) + "\n")
             self._file.flush()
 
@@ -59,19 +59,19 @@ def _lines_before(path: Path, first_step: int) -> list[str]:
 class ProgressBar:
     """Loss, speed, memory and MFU beside the bar; with the rest of it they fit into 100 columns."""
 
-    def __init__(self, progress: Progress, recipe: Recipe, first_step: int, readings: Metrics) -> None:
-        self._progress, self._readings = progress, readings
+    def __init__(self, progress: Progress, recipe: Recipe, first_step: int, run_metrics: Metrics) -> None:
+        self._progress, self._run_metrics = progress, run_metrics
         progress.start(recipe.name, recipe.trainer.max_steps)
         progress.advance(first_step)
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        values = self._readings.of(news)
-        speed = f"{news.samples_per_s:.1f} samples/s"
-        if loop.process.world_size > 1:
-            speed += f" ({news.samples_per_s / loop.process.world_size:.1f} each)"
-        parts = [f"loss {news.loss:.4f}", speed]
-        if news.memory_bytes:
-            parts.append(f"{news.memory_bytes / 2**30:.0f} GiB")
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        values = self._run_metrics.of(step_metrics)
+        speed = f"{step_metrics.samples_per_s:.1f} samples/s"
+        if trainer.process.world_size > 1:
+            speed += f" ({step_metrics.samples_per_s / trainer.process.world_size:.1f} each)"
+        parts = [f"loss {step_metrics.loss:.4f}", speed]
+        if step_metrics.memory_bytes:
+            parts.append(f"{step_metrics.memory_bytes / 2**30:.0f} GiB")
         if "mfu" in values:
             parts.append(f"MFU {values['mfu']:.0%}")
         self._progress.describe("  ".join(parts))
@@ -81,19 +81,19 @@ class ProgressBar:
 class TensorBoard:
     """Scalars for TensorBoard, if it is installed; of steps that a resumed run repeats the last count."""
 
-    def __init__(self, folder: Path, first_step: int, readings: Metrics) -> None:
+    def __init__(self, folder: Path, first_step: int, run_metrics: Metrics) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
         except ImportError:
             raise MissingExtraError("tensorboard", "train", "logging.tensorboard=true") from None
         self._writer: Any = SummaryWriter(str(folder), purge_step=first_step)
-        self._readings = readings
+        self._run_metrics = run_metrics
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        del loop
-        if self._readings.wanted(news):
-            for name, value in shown_values(self._readings.of(news)).items():
-                self._writer.add_scalar(name, value, news.step)
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        del trainer
+        if self._run_metrics.wanted(step_metrics):
+            for name, value in shown_values(self._run_metrics.of(step_metrics)).items():
+                self._writer.add_scalar(name, value, step_metrics.step)
 
     def close(self) -> None:
         self._writer.close()

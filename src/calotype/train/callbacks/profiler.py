@@ -44,11 +44,11 @@ class ProfileWindow:
     ) -> None:
         self._end()
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        del loop
-        if news.step == self._part.start_step - 1:
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        del trainer
+        if step_metrics.step == self._part.start_step - 1:
             self._start()
-        if news.step == self._part.end_step:
+        if step_metrics.step == self._part.end_step:
             self._end()
 
     def _start(self) -> None:

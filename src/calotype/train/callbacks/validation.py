@@ -24,13 +24,13 @@ _SETTING_OF_DATA = re.compile(rf"(?<![\w./])data\.(?=(?:{'|'.join(DataConfig.mod
 class Validation:
     """Fills in the readings' validation losses; every process takes its share of the samples."""
 
-    def __init__(self, recipe: Recipe, data: DataConfig, needs: DataRequirements, readings: Metrics) -> None:
-        self._recipe, self._data, self._needs, self._readings = recipe, data, needs, readings
+    def __init__(self, recipe: Recipe, data: DataConfig, needs: DataRequirements, run_metrics: Metrics) -> None:
+        self._recipe, self._data, self._needs, self._run_metrics = recipe, data, needs, run_metrics
 
-    def check(self, loop: Trainer) -> None:
+    def check(self, trainer: Trainer) -> None:
         """Refuse samples that cannot be opened now, not after a thousand steps."""
         try:
-            self._open(self._data.model_copy(update={"num_workers": 0}), loop).close()
+            self._open(self._data.model_copy(update={"num_workers": 0}), trainer).close()
         # What opens data does not know that there are two of them.
         except RequestError as error:
             raise RequestError([_of_validation(problem) for problem in error.problems]) from error
@@ -38,9 +38,9 @@ class Validation:
             fix = "set what is wrong there, or validation.data=null to go without"
             raise NotFoundError(f"validation.data: {error}; {fix}") from error
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        if self._due(news.step):
-            self._readings.validation_losses[news.step] = self.loss(loop)
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        if self._due(step_metrics.step):
+            self._run_metrics.validation_losses[step_metrics.step] = self.loss(trainer)
 
     def _due(self, step: int) -> bool:
         checkpoint = self._recipe.checkpoint
@@ -49,27 +49,27 @@ class Validation:
         return judged or last or step % self._recipe.validation.every_steps == 0
 
     @torch.no_grad()
-    def loss(self, loop: Trainer) -> float:
+    def loss(self, trainer: Trainer) -> float:
         """The mean over the samples, with the averaged weights if the run keeps any."""
-        micro, process = self._recipe.model.micro_batch_size, loop.process
+        micro, process = self._recipe.model.micro_batch_size, trainer.process
         num_batches = -(-self._recipe.validation.num_samples // (micro * process.world_size))
         total = torch.zeros((), device=process.device)
-        with self._open(self._data, loop) as feed, loop.averaged():
+        with self._open(self._data, trainer) as dataloader, trainer.averaged():
             for index in range(num_batches):
                 first = (index * process.world_size + process.rank) * micro
                 # Places before the run's first, so that no draw is also one of training.
                 places = [-1 - place for place in range(first, first + micro)]
-                batch = next(feed).to(process.device, non_blocking=True)
+                batch = next(dataloader).to(process.device, non_blocking=True)
                 # Not the compiled network: it would be compiled again for use without gradients.
-                total += loop.subject.prepare(batch, places)(loop.subject.network)
+                total += trainer.subject.prepare(batch, places)(trainer.subject.network)
         return process.mean(total / num_batches).item()
 
-    def _open(self, data: DataConfig, loop: Trainer) -> DataLoader:
+    def _open(self, data: DataConfig, trainer: Trainer) -> DataLoader:
         return build_dataloader(
             data,
             self._needs,
-            rank=loop.process.rank,
-            world_size=loop.process.world_size,
+            rank=trainer.process.rank,
+            world_size=trainer.process.world_size,
             micro_batch_size=self._recipe.model.micro_batch_size,
         )
 

@@ -24,10 +24,10 @@ ID_FILE = "wandb-id"
 class WandbRun:
     """Logs what metrics.jsonl holds too; a resumed run goes on under the same id."""
 
-    def __init__(self, folder: Path, recipe: Recipe, readings: Metrics) -> None:
+    def __init__(self, folder: Path, recipe: Recipe, run_metrics: Metrics) -> None:
         mode = recipe.logging.wandb
         wandb = _wandb(mode)
-        self._readings = readings
+        self._run_metrics = run_metrics
         self._run: Any = wandb.init(
             project=recipe.logging.wandb_project,
             name=recipe.name,
@@ -40,10 +40,10 @@ class WandbRun:
             settings=wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True),
         )
 
-    def after_step(self, news: StepMetrics, loop: Trainer) -> None:
-        del loop
-        if self._readings.wanted(news):
-            self._run.log(shown_values(self._readings.of(news)), step=news.step)
+    def after_step(self, step_metrics: StepMetrics, trainer: Trainer) -> None:
+        del trainer
+        if self._run_metrics.wanted(step_metrics):
+            self._run.log(shown_values(self._run_metrics.of(step_metrics)), step=step_metrics.step)
 
     def close(self) -> None:
         self._run.finish()

@@ -57,14 +57,14 @@ class DataLoader(Iterator[Batch]):
         self,
         deliveries: Iterator[Delivery],
         share: RankShard,
-        facts: DatasetInfo,
+        info: DatasetInfo,
         tally: BadSampleCounter,
         source: Source | None = None,
     ) -> None:
         self._deliveries: Iterator[Delivery] | None = deliveries
         self._share, self._tally, self._source = share, tally, source
         self._num_handed_out = 0
-        self.facts = facts
+        self.facts = info
 
     def __next__(self) -> Batch:
         if self._deliveries is None:
@@ -124,8 +124,8 @@ def build_dataloader(
     if part.kind in SYNTHETIC:
         warn_of_ignored(part)
         synthetic = Synthetic(needs, part.seed, encoded=part.kind == "synthetic_latents")
-        facts = DatasetInfo(None, f"{part.kind}-{part.seed}", synthetic.empty_text)
-        return DataLoader(_made_up(synthetic, share), share, facts, tally)
+        info = DatasetInfo(None, f"{part.kind}-{part.seed}", synthetic.empty_text)
+        return DataLoader(_made_up(synthetic, share), share, info, tally)
     source = build_source(part, needs)
     tally.add(source.damage)
     plan, preparation = build_batch_sampler(source, part, needs, share), Collator(part, needs)

@@ -78,25 +78,25 @@ def precompute(
         refuse_other_parts(destination, process.world_size)
         encoders = _Encoders.load(recipe, process, dtype, progress, models)
         work = _Work(recipe, destination, encoders, process, per_shard)
-        with claimed(part_folder(destination, process.rank, process.world_size)), work.open() as feed:
-            writer = work.writer(feed)
+        with claimed(part_folder(destination, process.rank, process.world_size)), work.open() as dataloader:
+            writer = work.writer(dataloader)
             if not writer.finished:
-                watched = _started(progress, process, feed, writer.next_position)
-                _fill(writer, feed, encoders, stop, watched)
+                watched = _started(progress, process, dataloader, writer.next_position)
+                _fill(writer, dataloader, encoders, stop, watched)
             return Precomputed(
                 destination,
                 process.rank,
                 process.world_size,
                 writer.num_samples,
                 writer.finished,
-                feed.report(),
+                dataloader.report(),
             )
 
 
 def _fill(
-    writer: PrecomputedWriter, feed: DataLoader, encoders: _Encoders, stop: StopSignal, progress: Progress
+    writer: PrecomputedWriter, dataloader: DataLoader, encoders: _Encoders, stop: StopSignal, progress: Progress
 ) -> None:
-    for batch in feed:
+    for batch in dataloader:
         if stop.requested:
             return
         writer.add(batch, *encoders.encode(batch))
@@ -105,10 +105,10 @@ def _fill(
 
 
 def _started(
-    progress: Progress | None, process: Rank, feed: DataLoader, next_position: int | None
+    progress: Progress | None, process: Rank, dataloader: DataLoader, next_position: int | None
 ) -> Progress:
     watched = progress if progress and process.is_first else Silent()
-    total = feed.facts.num_samples or 0
+    total = dataloader.facts.num_samples or 0
     begin, end = (total * rank // process.world_size for rank in (process.rank, process.rank + 1))
     watched.start("precompute", end - begin)
     watched.advance(max(begin, next_position or 0) - begin)
@@ -166,11 +166,11 @@ class _Work:
             first=self._writer(None).next_position,
         )
 
-    def writer(self, feed: DataLoader) -> PrecomputedWriter:
+    def writer(self, dataloader: DataLoader) -> PrecomputedWriter:
         """What keeps them; refuses to go on with what was begun from other data or in other numbers."""
         data = self.recipe.data
         origin = Origin(
-            feed.facts.identity,
+            dataloader.facts.identity,
             str(self.encoders.dtype).removeprefix("torch."),
             self.recipe.model.precision,
             data.buckets,

@@ -97,28 +97,28 @@ class UNetTask:
         draws = self._draws(batch, positions)
         latents = self._latents(batch, draws)
         offset = draws.offset if self._objective.wants_offset else None
-        question = self._objective.ask(latents, draws.noise, draws.timesteps, offset)
-        answer = self._answer(question, batch, draws)
+        loss_input = self._objective.ask(latents, draws.noise, draws.timesteps, offset)
+        answer = self._predict(loss_input, batch, draws)
 
         def loss(network: nn.Module) -> Tensor:
             with self._autocast(), self._attention():
                 said = answer(network)
-            return self._objective.loss(said, question)
+            return self._objective.loss(said, loss_input)
 
         return loss
 
     def metrics(self) -> dict[str, Tensor]:
         return {}
 
-    def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
+    def _predict(self, loss_input: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
         """Ask a network the question; what it is told beside it is made here."""
         context, pooled = self._text(batch, draws)
         # Wherever the latents came from, the network sees one layout, and is compiled for it once.
-        noisy = question.noisy.to(self.model.unet.dtype, memory_format=self._layout)
+        noisy = loss_input.noisy.to(self.model.unet.dtype, memory_format=self._layout)
         context, added = context.to(self.model.unet.dtype), self._added(batch, pooled)
         return lambda network: network(
             noisy,
-            question.timesteps,
+            loss_input.timesteps,
             encoder_hidden_states=context,
             added_cond_kwargs=added,
             return_dict=False,

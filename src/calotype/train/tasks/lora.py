@@ -91,10 +91,10 @@ class LoraTask(UNetTask):
     def parameters(self) -> dict[str, nn.Parameter]:
         return moving_parameters(self.model, self._encoders)
 
-    def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
+    def _predict(self, loss_input: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
         if not self._encoders:
-            return super()._answer(question, batch, draws)
-        return predict_from_captions(self.model, question, batch, draws, batch.captions)
+            return super()._predict(loss_input, batch, draws)
+        return predict_from_captions(self.model, loss_input, batch, draws, batch.captions)
 
     def export(
         self, file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = NO_METADATA

@@ -43,8 +43,8 @@ class TextAndUNetTask(UNetTask):
     def parameters(self) -> dict[str, nn.Parameter]:
         return moving_parameters(self.model, self._encoders)
 
-    def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
-        return predict_from_captions(self.model, question, batch, draws, batch.captions)
+    def _predict(self, loss_input: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
+        return predict_from_captions(self.model, loss_input, batch, draws, batch.captions)
 
 
 def _freeze_unread(encoder: Any, model: Model) -> None:

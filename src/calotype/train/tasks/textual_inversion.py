@@ -69,9 +69,9 @@ class TextualInversionTask(UNetTask):
     def parameters(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self._words.named_parameters() if name.endswith("vectors")}
 
-    def _answer(self, question: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
+    def _predict(self, loss_input: LossInput, batch: Batch, draws: SampleNoise) -> Callable[[nn.Module], Tensor]:
         captions = [self._with_word(caption) for caption in batch.captions]
-        return predict_from_captions(self.model, question, batch, draws, captions)
+        return predict_from_captions(self.model, loss_input, batch, draws, captions)
 
     def spelled(self, prompt: str) -> str:
         """The prompt with the vectors' own tokens wherever the word is named, plainly or as `embedding:`."""

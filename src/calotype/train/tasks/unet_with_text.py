@@ -50,7 +50,7 @@ class UNetWithText(nn.Module):
 
 
 def predict_from_captions(
-    model: Model, question: LossInput, batch: Batch, draws: SampleNoise, captions: Sequence[str]
+    model: Model, loss_input: LossInput, batch: Batch, draws: SampleNoise, captions: Sequence[str]
 ) -> Callable[[nn.Module], Tensor]:
     """Ask a `UNetWithText` about the captions of a batch, the dropped ones replaced by the empty one."""
     # Chosen among the tokens, not the texts: nobody waits for the device to say which are dropped.
@@ -58,7 +58,7 @@ def predict_from_captions(
     told, empty = tokenize(model, captions), tokenize(model, [""])
     tokens = [torch.where(drop, nothing, each) for nothing, each in zip(empty, told, strict=True)]
     sizes = batch.sizes if model.architecture.family == "sdxl" else None
-    return lambda network: network(question.noisy, question.timesteps, tokens, sizes)
+    return lambda network: network(loss_input.noisy, loss_input.timesteps, tokens, sizes)
 
 
 def encoders_by_part(model: Model) -> dict[str, Any]:
