@@ -1,4 +1,4 @@
-"""A whole training run, from a recipe to its last checkpoint. Puts the other files of this room together."""
+"""Run a whole training from a recipe to its last checkpoint: build the parts, resume, train and save."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class Outcome:
     random_weights: bool = False
     """Whether the model started from random numbers."""
     begun: bool = True
-    """False if it was stopped before its first step was over; the same command goes on from `step`."""
+    """False if a stop signal ended the run within its first step; the same command resumes from `step`."""
 
 
 def run_folder(recipe: Recipe) -> Path:
-    """Where the run keeps everything it writes."""
+    """The folder that holds all output of the run."""
     return Path(recipe.checkpoint.folder.replace("{name}", recipe.name))
 
 
@@ -79,10 +79,10 @@ def train(
     extra_callbacks: tuple[Callback, ...] = (),
     owns_process: bool = False,
 ) -> Outcome:
-    """Train until the recipe's last step or a request to stop; either way the last step is on disk.
+    """Train until the recipe's last step or a stop signal; in both cases the last step is saved.
 
-    Told to stop before its first step, it ends at once. `owns_process` lets it end the whole process where
-    nothing else would (see `TrainingStop`).
+    A stop signal before the end of the first step ends the run at once. With `owns_process` the run may end
+    the whole process where nothing else would end it (see `TrainingStop`).
     """
     check_weights_are_chosen(recipe)
     recipe, stop = apply_elastic_world_size(recipe), TrainingStop(owns_process=owns_process)
@@ -92,7 +92,7 @@ def train(
             with init_process_group(recipe, device) as process, explain_out_of_memory(recipe, process):
                 return _train(recipe, process, stop, progress, models, extra_callbacks)
     except (StoppedBeforeFirstStep, RanksLostError):
-        # Peers are told to stop as well, and may be gone before this one is.
+        # Peers receive the stop signal too and may be gone before this process ends.
         if not stop.in_first_step:
             raise
         return _not_begun(recipe)
@@ -117,7 +117,7 @@ def _train(
         )
         if process.is_first:
             store.claim()
-        # Nobody looks for checkpoints while the first still sweeps up what a killed run left behind.
+        # No rank searches for checkpoints while the first one still removes the leftovers of a killed run.
         ranks.barrier()
         watched = progress if progress and process.is_first else Silent()
         model = load_training_model(recipe, process.device, watched, models)
@@ -129,12 +129,12 @@ def _train(
         best_metric = BestMetric(recipe, run_metrics)
         identity = _resume(trainer, best_metric, store, ranks, recipe)
         if process.is_first and trainer.step < recipe.trainer.max_steps:
-            # Now, not after the thousand steps until the first checkpoint.
+            # Check now rather than a thousand steps later, at the first checkpoint.
             check_free_space(store.folder, trainer.least_bytes())
         dataloader = exit_stack.enter_context(
             build_training_dataloader(model, recipe, process, samples_seen=trainer.samples, progress=watched)
         )
-        _same_data(identity, dataloader.facts.identity)
+        _check_same_data(identity, dataloader.facts.identity)
         task.use_empty_text(dataloader.facts.empty_text)
         saver = exit_stack.enter_context(
             BackgroundSaver(store, rank=ranks.rank, world_size=ranks.world_size, barrier=ranks.barrier)
@@ -150,13 +150,13 @@ def _train(
         if process.is_first:
             callbacks += _first_rank_callbacks(recipe, folder, trainer, watched, exit_stack, run_metrics)
         unreadable = BadSampleCallback(dataloader, folder, process.rank)
-        # Also of a run that fails, perhaps because they are too many.
+        # The file is also written for a run that fails, perhaps because too many samples are unreadable.
         exit_stack.callback(unreadable.keep)
         callbacks += [unreadable, *extra_callbacks, checkpoints]
         try:
             trainer.run(dataloader, callbacks, lambda: process.any(stop.requested))
         except (CalotypeError, OSError, torch.OutOfMemoryError) as error:
-            # Saving takes all ranks. All saw the same numbers; of anything else only this one knows.
+            # Saving needs all ranks. A non-finite number is seen by all of them, any other error by this one.
             if isinstance(error, NonFiniteError) or process.world_size == 1:
                 checkpoints.after_failure(trainer)
             raise
@@ -166,7 +166,12 @@ def _train(
         if not finished and not stop.requested and is_under_torchrun():
             raise peers_stopped(trainer.step, process.rank, process.world_size)
         return Outcome(
-            trainer.step, trainer.samples, not finished, folder, left_out, random_weights=model.identity.random
+            trainer.step,
+            trainer.samples,
+            not finished,
+            folder,
+            left_out,
+            random_weights=model.identity.random,
         )
 
 
@@ -177,7 +182,7 @@ def _not_begun(recipe: Recipe) -> Outcome:
 
 
 class _Checkpoints:
-    """Saves every so many steps, and once more at the end if the last step is not on disk yet."""
+    """Saves every `every_steps` steps, and at the end if the last step is not on disk yet."""
 
     def __init__(
         self,
@@ -199,17 +204,17 @@ class _Checkpoints:
             save(step_metrics.step, self._state(trainer), {}, metric=metric, metric_name=name)
 
     def last(self, trainer: Trainer) -> None:
-        # A save that failed is no reason to lose what was learned since: the disk may have room again.
+        # A failed save is no reason to lose the steps since then: the disk may have room again.
         self._saver.settle()
         is_saved = trainer.step in (self._saver.saved_step, self._resumed_step)
-        # Asked of all, because saving takes all and one alone may have failed.
+        # All ranks decide together, because saving needs all of them and the save of a single one may fail.
         if trainer.process.any(not is_saved):
             best_metric = self._best_metric
             metric, name = best_metric.metric(trainer.step), best_metric.metric_name
             self._saver.save_now(trainer.step, self._state(trainer), {}, metric=metric, metric_name=name)
 
     def after_failure(self, trainer: Trainer) -> None:
-        """What was learned before it, if it is whole; where that fails too, the first error says more."""
+        """Save the last consistent state. If that fails too, it is only logged: the first error says more."""
         if trainer.step and trainer.is_consistent:
             try:
                 self.last(trainer)
@@ -217,19 +222,21 @@ class _Checkpoints:
                 _log.warning("step %d could not be saved either: %s", trainer.step, error)
 
     def _state(self, trainer: Trainer) -> dict[str, Any] | None:
-        # All ask, because gathering split weights takes all; the first one's answer counts.
+        # Every rank builds the state, because gathering sharded weights needs all; only the first's counts.
         state = {**trainer.state(), "data_identity": self._identity, "judged": self._best_metric.state()}
         state["origin"] = origin_of(trainer.subject.model, trainer.recipe)
         return state if trainer.process.is_first else None
 
 
 def _run_metrics(recipe: Recipe, model: Model, process: Rank) -> Metrics:
-    # Before there is an optimizer, while the device has room.
+    # The peak is measured before the optimizer exists, while the device has free memory.
     speed = most_samples_per_s(recipe, model.architecture, process.device) if process.is_first else None
     return Metrics(speed, every_steps=recipe.trainer.log_every_steps)
 
 
-def _validation(recipe: Recipe, trainer: Trainer, needs: DataRequirements, run_metrics: Metrics) -> list[Callback]:
+def _validation(
+    recipe: Recipe, trainer: Trainer, needs: DataRequirements, run_metrics: Metrics
+) -> list[Callback]:
     if recipe.validation.data is None:
         return []
     validation = Validation(recipe, recipe.validation.data, needs, run_metrics)
@@ -240,22 +247,22 @@ def _validation(recipe: Recipe, trainer: Trainer, needs: DataRequirements, run_m
 def _resume(
     trainer: Trainer, best_metric: BestMetric, store: CheckpointManager, ranks: Ranks, recipe: Recipe
 ) -> str | None:
-    """Go on from the newest complete checkpoint; the answer is the identity of the data it was made with."""
+    """Resume from the newest complete checkpoint; returns the identity of the data it was saved with."""
     if not recipe.checkpoint.resume:
         return None
-    found = store.load_newest(ranks.rank, ranks.lowest)
-    if found is None:
+    loaded = store.load_newest(ranks.rank, ranks.lowest)
+    if loaded is None:
         return None
-    refuse_other(found.shared, trainer.subject.parameters(), trainer.subject.model, recipe)
-    trainer.load_state(found.shared)
-    if "judged" in found.shared:
-        best_metric.load_state(found.shared["judged"])
-    return str(found.shared["data_identity"])
+    refuse_other(loaded.shared, trainer.subject.parameters(), trainer.subject.model, recipe)
+    trainer.load_state(loaded.shared)
+    if "judged" in loaded.shared:
+        best_metric.load_state(loaded.shared["judged"])
+    return str(loaded.shared["data_identity"])
 
 
-def _same_data(saved: str | None, now: str) -> None:
+def _check_same_data(saved: str | None, now: str) -> None:
     if saved is not None and saved != now:
-        rule = "the list of samples has changed since the checkpoint, so its place in it means nothing now"
+        rule = "the list of samples has changed since the checkpoint, so its position in the data is invalid"
         raise RequestError(
             [Problem("data", f"{rule}; use another checkpoint.folder, or checkpoint.resume=false")]
         )
@@ -264,7 +271,7 @@ def _same_data(saved: str | None, now: str) -> None:
 def _rank_callbacks(
     recipe: Recipe, folder: Path, trainer: Trainer, stop: TrainingStop, exit_stack: ExitStack
 ) -> list[Callback]:
-    """Those that every process may have."""
+    """The callbacks that any rank may have."""
     callbacks: list[Callback] = []
     if recipe.profile.enabled and trainer.process.rank in recipe.profile.ranks:
         window = ProfileWindow(recipe.profile, folder, trainer.process.rank, trainer.step + 1)
@@ -277,18 +284,23 @@ def _rank_callbacks(
 
 
 def _first_rank_callbacks(
-    recipe: Recipe, folder: Path, trainer: Trainer, progress: Progress, exit_stack: ExitStack, run_metrics: Metrics
+    recipe: Recipe,
+    folder: Path,
+    trainer: Trainer,
+    progress: Progress,
+    exit_stack: ExitStack,
+    run_metrics: Metrics,
 ) -> list[Callback]:
-    """Those of the first process, which write what all share."""
+    """The callbacks of the first rank, which write the files of the whole run."""
     callbacks: list[Callback] = []
-    metrics = MetricsFile(folder / "metrics.jsonl", trainer.step + 1, run_metrics)
-    exit_stack.callback(metrics.close)
+    metrics_file = MetricsFile(folder / "metrics.jsonl", trainer.step + 1, run_metrics)
+    exit_stack.callback(metrics_file.close)
     if recipe.logging.tensorboard:
         board = TensorBoard(folder / "tensorboard", trainer.step + 1, run_metrics)
         exit_stack.callback(board.close)
         callbacks.append(board)
     if recipe.logging.wandb != "off":
-        logged = WandbRun(folder, recipe, run_metrics)
-        exit_stack.callback(logged.close)
-        callbacks.append(logged)
-    return [*callbacks, metrics, ProgressBar(progress, recipe, trainer.step, run_metrics)]
+        wandb_run = WandbRun(folder, recipe, run_metrics)
+        exit_stack.callback(wandb_run.close)
+        callbacks.append(wandb_run)
+    return [*callbacks, metrics_file, ProgressBar(progress, recipe, trainer.step, run_metrics)]

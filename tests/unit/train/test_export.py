@@ -109,7 +109,7 @@ def test_what_leaves_the_unet_as_it_is_cannot_teach_it_to_predict(
 ) -> None:
     own, other = own_and_other
     trained(small_recipe(base, tmp_path / "a", model__train="lora", objective__prediction_type=own))
-    with pytest.raises(RequestError, match=f"cannot be taught by a lora run: the model predicts '{own}'"):
+    with pytest.raises(RequestError, match=f"cannot be learned by a lora run: the model predicts '{own}'"):
         trained(small_recipe(base, tmp_path / "b", model__train="lora", objective__prediction_type=other))
 
 

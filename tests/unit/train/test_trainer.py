@@ -92,7 +92,7 @@ def test_skipping_leaves_out_so_many_updates_and_then_stops(base: Path, tmp_path
     assert not loop.train_step(batches).skipped
     before = kept(loop)
     with pytest.raises(
-        NonFiniteError, match=r"step 5.*2 updates were left out before, trainer\.most_skips is 2"
+        NonFiniteError, match=r"step 5.*2 updates were skipped before, trainer\.most_skips is 2"
     ):
         loop.train_step(batches)
     assert_same(kept(loop), before)

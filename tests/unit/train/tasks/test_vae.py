@@ -103,7 +103,7 @@ def test_it_learns_to_restore_a_few_pictures(
     few = cycle(list(islice(small_feed(loop.recipe, loop), 1)))
     news = [loop.train_step(few) for _ in range(12)]
     assert news[-1].loss < 0.6 * news[0].loss
-    assert news[-1].figures["psnr"] > news[0].figures["psnr"] + 2
+    assert news[-1].task_metrics["psnr"] > news[0].task_metrics["psnr"] + 2
 
 
 def test_every_weight_of_the_autoencoder_moves_and_no_other(
