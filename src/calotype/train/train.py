@@ -151,7 +151,7 @@ def _train(
             callbacks += _first_rank_callbacks(recipe, folder, trainer, watched, exit_stack, run_metrics)
         unreadable = BadSampleCallback(dataloader, folder, process.rank)
         # The file is also written for a run that fails, perhaps because too many samples are unreadable.
-        exit_stack.callback(unreadable.keep)
+        exit_stack.callback(unreadable.write_new)
         callbacks += [unreadable, *extra_callbacks, checkpoints]
         try:
             trainer.run(dataloader, callbacks, lambda: process.any(stop.requested))
