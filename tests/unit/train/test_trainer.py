@@ -216,7 +216,7 @@ def test_a_disk_that_is_too_small_is_told_before_the_first_step(
     assert 0.8 * written < least < written
     free = shutil.disk_usage(tmp_path)._replace(free=least - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
-    with pytest.raises(NoDiskSpaceError, match="too little room"):
+    with pytest.raises(NoDiskSpaceError, match="too little free space"):
         trained(small_recipe(base, tmp_path / "other"))
     assert not (tmp_path / "other" / "metrics.jsonl").exists()
 

@@ -90,7 +90,8 @@ def apply_elastic_world_size(recipe: Recipe) -> Recipe:
             str(number) for number in range(1, micro_batches + 1) if micro_batches % number == 0
         )
         rule = f"torchrun started {world_size} processes, which cannot share the {micro_batches} "
-        rule += f"micro-batches of {model.micro_batch_size} in model.global_batch_size {model.global_batch_size} evenly"
+        rule += f"micro-batches of {model.micro_batch_size} in model.global_batch_size "
+        rule += f"{model.global_batch_size} evenly"
         raise RequestError([Problem("trainer.elastic", f"{rule}; start one of {fitting}", world_size)])
     devices = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     if world_size % devices:

@@ -163,7 +163,7 @@ def test_a_rank_the_saving_run_did_not_have_is_told_so(
     shared, own = store.load(path, rank=3)
     assert_same(shared, small_state(1))
     assert own is None
-    assert "was saved by 1 ranks and has nothing of rank 3's own" in warned.text
+    assert "was saved by 1 ranks and has no state for rank 3" in warned.text
 
 
 def test_loading_what_is_not_there_is_an_error_with_its_name(store: CheckpointManager) -> None:

@@ -323,7 +323,7 @@ def test_data_without_pictures_is_refused(base: Path, tmp_path: Path, kind: str)
 
 
 def test_the_checkpoint_of_something_else_is_not_gone_on_with(ran: Recipe) -> None:
-    with pytest.raises(RequestError, match=r"was begun with model\.train 'vae', now 'unet'"):
+    with pytest.raises(RequestError, match=r"was started with model\.train 'vae', now 'unet'"):
         trained(small_copy(ran, train="unet"))
 
 
