@@ -136,7 +136,7 @@ def test_an_error_is_logged_with_its_trace(
     with pytest.raises(NoDiskSpaceError, match="5 bytes are free"):
         saver.close()
     assert "the checkpoint of step 1 was not saved" in warned.text
-    assert "NoRoomError" in warned.text
+    assert "NoDiskSpaceError" in warned.text
 
 
 def test_leaving_with_an_error_of_the_loop_keeps_that_error(failing: BackgroundSaver) -> None:
