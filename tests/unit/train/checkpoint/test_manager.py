@@ -180,6 +180,6 @@ def test_keeping_nothing_is_refused(folder: Path) -> None:
 def test_calls_that_cannot_be_meant_are_mistakes(
     store: CheckpointManager, step: int, rank: int, world_size: int
 ) -> None:
-    with pytest.raises(ValueError, match=r"cannot be|need a barrier"):
+    with pytest.raises(ValueError, match=r"is impossible|need a barrier"):
         store.save(step, {}, {}, rank=rank, world_size=world_size)
     assert not store.folder.exists()
